@@ -33,26 +33,26 @@ type auditor struct {
 	streams   []*stream
 	unlisted  []string // streams that have cursors and are not listed
 	admitted  []int64  // by shard, Unix milliseconds; see judgement
-	erased    []int64  // likewise
+	erased    []int64  // by shard; see judgement
 	clock     int64    // of Redis, Unix milliseconds, when it was last read
 	odd       []window.Oddity
 	uniques   map[uint64]bool // hashes of the counters that had unique cells
 	unnamed   []string        // counters that have cells and are not listed, in order
 	said      map[string]bool // cursors that are listed as differences
 	passes    int
-	filled    func(bytes int) // is told what the counters of a pass took; nil: nobody is
+	filled    func(bytes int) // optional hook, called with the bytes that a pass used
 }
 
 const (
-	// sharePerPage is how many counters of a shard are read at once, unless their hashes are more than hashesAtOnce.
+	// sharePerPage bounds the counters of a shard in one read, as hashesAtOnce bounds their hashes.
 	sharePerPage = 64
-	// hashesAtOnce bounds one transaction, which blocks Redis while it runs: 3 ms if all of them are full.
+	// hashesAtOnce bounds one transaction, which blocks Redis: for 3 ms if all hashes are full.
 	hashesAtOnce = 128
-	// maxOdd bounds the keys that are remembered because something is wrong with them.
+	// maxOdd bounds the suspicious keys that are remembered.
 	maxOdd = 10_000
 )
 
-// audit judges the whole namespace. Its error says why it could not.
+// audit judges the whole namespace. Its error is the reason why it could not.
 func (a *auditor) audit(ctx context.Context) error {
 	var err error
 	if a.layout, err = a.store.Layout(ctx); err != nil {
@@ -91,14 +91,13 @@ func (a *auditor) audit(ctx context.Context) error {
 	return a.judgeKeys(ctx)
 }
 
-// wait waits until so many more items may be read.
 func (a *auditor) wait(ctx context.Context, items int) {
 	for ; items > 0; items -= a.pace.Burst() {
-		_ = a.pace.WaitN(ctx, min(items, a.pace.Burst())) // it fails when ctx ends, which whoever reads finds out
+		_ = a.pace.WaitN(ctx, min(items, a.pace.Burst())) // it fails when ctx ends, which the caller's read reports
 	}
 }
 
-// sweep looks at all keys. It returns the streams that have cursors.
+// sweep reads all keys. It returns the streams with cursors.
 func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
 	err = a.store.Inspect(a.layout, nil).Sweep(ctx, func(found window.Swept) error {
 		a.wait(ctx, found.Keys)
@@ -126,7 +125,6 @@ func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
 	return streams, err
 }
 
-// judgeKeys lists the keys that are still as odd as they were.
 func (a *auditor) judgeKeys(ctx context.Context) error {
 	for _, odd := range a.odd {
 		still, err := a.inspector.Again(ctx, odd)
@@ -149,8 +147,7 @@ func (a *auditor) judgeKeys(ctx context.Context) error {
 	return nil
 }
 
-// pass judges the counters behind a name, as many as the memory takes. It returns the last of them, and whether there may
-// be more.
+// pass judges as many counters after a name as fit into memory. It returns the last, and whether more follow.
 func (a *auditor) pass(ctx context.Context, after string, began bool) (to string, more bool, err error) {
 	a.passes++
 	l := newLedger(a.layout, after, a.memory)
@@ -174,7 +171,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	}
 	by := judgement{admitted: a.admitted, erased: a.erased, uniques: a.layout.UniquesFrom(a.clock)}
 	if began {
-		// A stream is taken off the list when no window reaches back to its end; hashes live a little longer.
+		// A stream is delisted when no window reaches back to its end; hashes live a little longer.
 		by.complete = a.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
 	}
 	for i := range a.streams {
@@ -200,8 +197,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	return l.to, !l.open, nil
 }
 
-// load reads the cells of the counters behind the beginning of a ledger, until that has two thirds of its memory: the
-// streams may show what Redis lacks.
+// load reads cells until two thirds of the memory are full, because streams may show what Redis lacks.
 func (a *auditor) load(ctx context.Context, l *ledger) error {
 	page := sharePerPage * a.layout.Shards
 	for at := l.after; ; at = l.to {
@@ -225,7 +221,7 @@ func (a *auditor) load(ctx context.Context, l *ledger) error {
 	}
 }
 
-// latest is when the latest message was stored that any cursor names, in Unix milliseconds.
+// latest is when the latest message that any cursor names was stored, in Unix milliseconds.
 func (a *auditor) latest() (at int64) {
 	for _, s := range a.streams {
 		at = max(at, s.latest/1e6)
@@ -233,7 +229,6 @@ func (a *auditor) latest() (at int64) {
 	return at
 }
 
-// withUnnamed adds the counters between a name and the end of a ledger that have cells and are not listed.
 func (a *auditor) withUnnamed(names []string, after string, l *ledger) []string {
 	for _, name := range a.unnamed {
 		if name > after && (l.open || name <= l.to) {
@@ -244,7 +239,6 @@ func (a *auditor) withUnnamed(names []string, after string, l *ledger) []string 
 	return slices.Compact(names)
 }
 
-// loadCounters reads the cells of counters.
 func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) error {
 	shards := make([][]string, a.layout.Shards)
 	for _, name := range names {
@@ -271,7 +265,6 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 	return nil
 }
 
-// inspect reads counters of a shard.
 func (a *auditor) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (window.Found, error) {
 	var found window.Found
 	err := a.retry(ctx, func() (err error) {
@@ -285,8 +278,8 @@ func (a *auditor) inspect(ctx context.Context, shard int, names []string, withUn
 	return found, err
 }
 
-// clockSlack is how far, in milliseconds, the clocks of a cluster's nodes may differ: what one of them still holds is
-// then asked for, whatever another one's clock says.
+// clockSlack, in milliseconds, is how far the clocks of a cluster's nodes may differ: a read includes what
+// one of them still holds, whatever another one's clock.
 const clockSlack = 10_000
 
 // retry asks Redis again after a failure: a slot may have moved, or a master may have died.
@@ -304,8 +297,8 @@ func (a *auditor) retry(ctx context.Context, ask func() error) (err error) {
 	return err
 }
 
-// judgeStrays judges the counters that the streams show, and that were not listed although they had been counted. Of those
-// whose first unique cells came after the sweep, it judges these.
+// judgeStrays judges counted counters that the streams show and Redis does not list, and counters whose first
+// unique cells came after the sweep.
 func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter, by judgement) error {
 	slices.SortFunc(strays, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
 	uniques := a.layout.Uniques()

@@ -1,96 +1,78 @@
-// Package audit counts again what the streams hold, and compares it with every cell that Redis holds: it is the program
-// audit.
+// Package audit counts again what the streams hold, and compares it with every cell in Redis: the program
+// audit. docs/operations.md describes its use.
 //
 // # What it promises
 //
-// A difference is a cell in which Redis has another number of hits, or a unique cell in which it has other registers, than
-// the streams hold up to the place that Redis says it has applied, if nobody has admitted that hits of that time may be
-// missing or count twice, and if what the streams no longer hold cannot explain it. A run without differences has compared every cell of every counter in every tier.
-// It only reads: no key of Redis is written, and no durable consumer is made.
+// A difference is a cell with another number of hits (a unique cell: other registers) than the streams hold
+// up to the cursors, unless a cursor marks that time as incomplete, or messages that the streams no longer
+// hold can explain it. A run without differences has compared every cell of every counter in every tier. It
+// only reads: it writes no key of Redis and creates no durable consumer.
 //
 // # Beside live workers
 //
-// Counts and cursor move in one transaction. So the cells of some counters of a shard and that shard's cursors, of all
-// streams, are read in one transaction too (window.Inspector): they belong together, whatever workers commit before and
-// after, and whatever Redis loses. Then the streams are read, and each hit is taken off the cells that were read if the
-// cursors read with them say that it was applied (window.Cursor.Applied, which knows commits in parts). What is left is a
-// difference.
+// Counts and cursor move in one transaction. So one transaction reads cells of a shard together with its
+// cursors of all streams (window.Inspector), and they agree whatever workers commit or Redis loses. Then the
+// streams are read, and each hit that those cursors show as applied (window.Cursor.Applied, which handles
+// commits in parts) is subtracted from the cells. The remainder is a difference.
 //
-// A hash that expires by then is not judged, nor a cell later than those that were asked for. A counter that the streams
-// show and that was not listed is held against the cursors that were read before the names were: its name and cells were
+// Not judged are a hash that expires by then, and a cell later than those requested. A counter that the
+// streams show but Redis does not list is compared at the cursors read before the names: name and cells are
 // written in one transaction, so they had to be there.
 //
-// Unique cells are read of the counters of which the first look at all keys has found any, because each counter can have many.
-// If the streams show unique values of another one, its unique cells are read last, and may hold no less than these raise.
+// Unique cells are read of counters of which the sweep of all keys found any, because each counter can have
+// many. If the streams show some of another counter, they are read last, and must hold at least these.
 //
 // # Memory
 //
-// Names are read in order, with their cells, until the memory of a pass is full; that range of names ends there, and the
-// streams are read once for it. If the streams show much that Redis lacks, the range is cut shorter on the way. So the
-// streams are read as often as the cells need memory, and a hit is in exactly one range.
+// Names are read in order with their cells until the memory of a pass is full. Each such range is one pass
+// over the streams, and is cut shorter if they show much that Redis lacks. A hit is in exactly one range.
 //
 // # Which hits a message has
 //
-// What the worker made of it: the same decoder, subjects and rules, by the versions that the cursors list
-// (consume.Recount), with the limits that the workers have (INGEST_MAX_AHEAD, INGEST_MAX_HITS). So rejects, too, are
-// refused again and count nothing; one that was sent again is a message of its own.
+// Those that the worker made of it: the same decoder, subjects and rules, by the versions in the cursors
+// (consume.Recount), and the workers' limits (INGEST_MAX_AHEAD, INGEST_MAX_HITS). So rejects are refused
+// again and count nothing; one that was redriven is a message of its own.
 //
 // # What can be decided
 //
-// Redis has hits of messages that a stream no longer holds: they were discarded by age or size, purged, deleted, rolled
-// back, or went with the stream. A message counts no later than it was stored. So there is a moment for each stream up to
-// which missing messages may have been stored, and what begins later is complete:
+// Redis has hits of messages that a stream no longer holds: discarded by age or size, purged, deleted, rolled
+// back, or gone with the stream. A message counts no later than it was stored. So each stream has a moment up
+// to which missing messages may have been stored, and what begins later is complete:
 //
-//   - each gap between two messages ends when the second was stored, and the first message held ends the gap before it;
-//   - if the stream ends before the cursors, or the latest message that they name was stored later than any that is held
-//     (the clock of NATS was set back), it is the moment that they name (window.Cursor.Latest);
-//   - a stream that was deleted: likewise;
-//   - messages whose rules are lost are as good as missing;
-//   - streams that ended so long ago that they are not listed any more: the moment to which the coarsest tier reaches
-//     back, because hashes live a little longer.
+//   - A gap between two messages, or before the first one held, ends when the next was stored.
+//   - If the stream was deleted, ends before the cursors, or holds nothing as late as the latest message that
+//     they name (the clock of NATS was set back), it is the moment that they name (window.Cursor.Latest).
+//   - Messages whose rules are lost count as missing.
+//   - For streams that ended so long ago that they are not listed any more, it is how far the coarsest tier
+//     reaches back, because hashes live a little longer.
 //
-// A cell adds up all streams. So from the latest of these moments on, cells are decided. Before it, Redis must have at
-// least what the streams show: less is a difference, and more is "not held any more", which is counted and said.
+// A cell adds up all streams, so cells are decided from the latest of these moments on. Before it, Redis must
+// have what the streams show: less is a difference, more is reported as "not held any more".
 //
-// Before a cursor's IncompleteBefore hits may be missing or count twice, and the cursor admits it. Cells that differ there
-// are "admitted". So are those of a stream that was recreated or rolled back: the worker that found it admits it.
+// Cells that differ are "admitted" if they begin before a cursor's IncompleteBefore, which includes streams
+// that a worker found recreated or rolled back; after a change of tiers, before a tier's complete_from; and
+// unique cells before window.Layout.UniquesFrom, because other tiers refuse other hits as too late. Cells of
+// the tiers before a change, kept until it is confirmed, are not read.
 //
-// If the tiers were changed, cells from before a tier's complete_from are "admitted", too. Cells of the tiers before the
-// change, which are kept until it is confirmed, are not looked at. Unique cells are the same before and after a change, but
-// other tiers refuse other hits as too late: those that begin before window.Layout.UniquesFrom are "admitted" if they differ.
+// Redis stores when counters of a shard were last erased, not which. A cell of that shard that begins earlier
+// and has fewer hits than the streams is undecided.
 //
-// Redis keeps when counters of a shard were last erased, not which. A cell of that shard that begins before then and has
-// fewer hits than the streams is undecided.
-//
-// What is not seen: messages that were stored while the clock of NATS was ahead, and purged since, if a message that is
-// held was stored later still. Two errors in one cell that cancel each other out. A cell that should not be there, of a
-// hash that expires within the second. Unique cells of a counter that nobody lists, and of which no stream has a hit.
+// Not detected: messages stored while the clock of NATS was ahead and purged since, if a message still held
+// was stored later; two errors in one cell that cancel out; an extra cell in a hash that expires within the
+// second; unique cells of an unlisted counter of which no stream has a hit.
 //
 // # What else is compared
 //
-//   - The message that a cursor names must be the one that the stream holds there, stored at the same nanosecond, and the
-//     stream must not end before it. Otherwise the cursor was changed, or the stream was rolled back with no worker to
-//     see it.
-//   - All keys of the namespace are looked at once: hashes that never expire, hashes of counters that no set of names
-//     lists, keys that no writer would write, cursors of streams that are not listed.
+//   - The stream must hold the message that a cursor names, stored at the same nanosecond, and not end before
+//     it. Otherwise the cursor was changed, or the stream was rolled back with no worker to notice.
+//   - All keys of the namespace are read once, for hashes that never expire, hashes of unlisted counters,
+//     unknown keys, and cursors of unlisted streams.
 //
 // # What it cannot judge
 //
-// It ends with exit code 2 and says why: no layout, or one of another version; no cursor; a live stream that NATS does not
-// have, or that was created at another moment than the cursors say; no stream left; a server that does not answer or
-// refuses; a stream that is recreated, or rolled back, meanwhile; an interrupt.
+// Exit code 2 means, with the reason: no layout, or another version of it; no cursor; a live stream that NATS
+// lacks, or with another creation than in the cursors; no stream left; a server that does not answer or
+// refuses; a stream that is recreated or rolled back meanwhile; an interrupt.
 //
-// # The files
-//
-//	run.go       settings, flags, exit codes
-//	audit.go     the passes, one after the other
-//	streams.go   which streams there are, and whether they are those that were counted
-//	reading.go   the messages of a stream in order, through lost connections, and what is missing between them
-//	ledger.go    what Redis holds of a range of names, and what the streams take off it
-//	report.go    differences, what is undecided, the last line
-//
-// # Goroutines
-//
-// The messages of a stream are decoded by the goroutine of its feed, under the lock of its reading. Everything else is
-// done by Run's, which waits for that.
+// A feed's goroutine decodes messages under the lock of its reading. Run does the rest, and waits for it.
 package audit

@@ -10,7 +10,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// ledger is what Redis holds of the counters in a range of names, and what the streams have shown of them.
+// ledger compares the counters in a range of names: what Redis holds with what the streams show.
 type ledger struct {
 	layout    window.Layout
 	after     string // the range begins behind this name
@@ -27,7 +27,6 @@ type ledger struct {
 	scratch   []window.CellID
 }
 
-// counter is a counter of the range.
 type counter struct {
 	name   string
 	hash   uint64
@@ -41,7 +40,7 @@ type counter struct {
 	marked bool // Redis had cells
 }
 
-// uniqueCell is a cell of a unique tier with the registers that either side has.
+// uniqueCell holds a unique cell's registers on both sides.
 type uniqueCell struct {
 	key            uint64 // see keyOf
 	redis, streams unique.Sketch
@@ -49,7 +48,6 @@ type uniqueCell struct {
 
 func (c *uniqueCell) bytes() int { return uniqueBytes + c.redis.Bytes() + c.streams.Bytes() }
 
-// bytes is what the counter takes in memory, roughly.
 func (c *counter) bytes() int {
 	n := counterBytes + len(c.name) + cellBytes*len(c.cells)
 	for i := range c.unique {
@@ -58,23 +56,23 @@ func (c *counter) bytes() int {
 	return n
 }
 
-// cell is a cell with the hits that either side has.
+// cell holds a cell's hits on both sides.
 type cell struct {
 	key            uint64 // see keyOf
 	redis, streams int64
 }
 
-// look is what was true when the cells of some counters were read.
+// look is the state when the cells of some counters were read.
 type look struct {
-	places    []window.Cursor // by stream; no more of them than says what was applied
+	places    []window.Cursor // by stream; only the fields that say what was applied
 	at, until int64           // as in window.Found
 }
 
-// What a ledger takes in memory, with what maps and slices have to spare.
+// The memory of a ledger's parts, with the overhead of maps and slices.
 const (
 	counterBytes = 184
 	cellBytes    = 32
-	uniqueBytes  = 144 // beside the registers
+	uniqueBytes  = 144 // without the registers
 	placeBytes   = 160
 )
 
@@ -92,7 +90,7 @@ func newLedger(layout window.Layout, after string, budget int) *ledger {
 	}
 }
 
-// note remembers a look at a shard, and returns its number. Looks at the same places share them.
+// note stores a look at a shard, and returns its index. Looks at the same cursors share them.
 func (l *ledger) note(shard int, places []window.Place, at, until int64, first bool) int {
 	kept := make([]window.Cursor, len(places))
 	for i, p := range places {
@@ -139,7 +137,6 @@ func (l *ledger) add(name string, hash uint64, look int) *counter {
 	return c
 }
 
-// holds reports whether a name is in the range.
 func (l *ledger) holds(name []byte) bool {
 	return string(name) > l.after && (l.open || string(name) <= l.to)
 }
@@ -152,7 +149,7 @@ func (l *ledger) find(name []byte, hash uint64) *counter {
 	return c
 }
 
-// take takes a hit of a message off the cells in which it must have counted.
+// take subtracts a hit of a message from the cells in which it must have counted.
 func (l *ledger) take(stream int, seq uint64, stored int64, h *hit.Hit) {
 	if !l.holds(h.Counter) {
 		return
@@ -200,7 +197,6 @@ func (l *ledger) take(stream int, seq uint64, stored int64, h *hit.Hit) {
 	}
 }
 
-// uniqueCell is cell for unique cells.
 func (l *ledger) uniqueCell(c *counter, key uint64) *uniqueCell {
 	i := sort.Search(len(c.unique), func(i int) bool { return c.unique[i].key >= key })
 	if i == len(c.unique) || c.unique[i].key != key {
@@ -210,7 +206,7 @@ func (l *ledger) uniqueCell(c *counter, key uint64) *uniqueCell {
 	return &c.unique[i]
 }
 
-// cell returns a cell of a counter, and adds it if Redis does not have it.
+// cell returns a cell of a counter, and adds it if Redis lacks it.
 func (l *ledger) cell(c *counter, key uint64) *cell {
 	i := sort.Search(len(c.cells), func(i int) bool { return c.cells[i].key >= key })
 	if i == len(c.cells) || c.cells[i].key != key {
@@ -220,7 +216,7 @@ func (l *ledger) cell(c *counter, key uint64) *cell {
 	return &c.cells[i]
 }
 
-// shorten ends the range earlier if its counters take more memory than they may. What is cut off is a later range's.
+// shorten ends the range earlier if its counters exceed the budget. A later range has what is cut off.
 func (l *ledger) shorten() {
 	if l.bytes <= l.budget || len(l.counters) < 2 {
 		return
@@ -240,7 +236,7 @@ func (l *ledger) shorten() {
 	}
 }
 
-// upTo returns the last sequence of a stream that any look says was applied to any counter.
+// upTo returns the last sequence of a stream that any look shows as applied to any counter.
 func (l *ledger) upTo(stream int) (last uint64) {
 	for i := range l.looks {
 		last = max(last, l.looks[i].places[stream].Furthest())

@@ -12,18 +12,16 @@ import (
 )
 
 const (
-	// stillAfter is how long nothing comes before the stream is asked whether there is anything more to read.
+	// stillAfter is the silence after which the stream is asked whether there is more to read.
 	stillAfter = 300 * time.Millisecond
-	// maxFailures is how often in a row reading may fail without a message.
+	// maxFailures bounds the failures in a row without a message.
 	maxFailures = 20
 	retryAfter  = 500 * time.Millisecond
-	// shownEvery is how many messages the bar moves at once.
-	shownEvery = 500
+	shownEvery  = 500
 )
 
 var errGap = errors.New("messages were lost on the way")
 
-// reading is how far a stream has been read in a pass.
 type reading struct {
 	*auditor
 	stream  *stream
@@ -43,8 +41,8 @@ type reading struct {
 	finished chan struct{}
 }
 
-// read takes off a ledger what a stream has up to the cursors. It returns the moment (Unix milliseconds) up to which
-// messages were stored that the stream does not hold, or 0.
+// read subtracts a stream's messages up to the cursors from a ledger. It returns the moment (Unix ms) up to
+// which messages were stored that the stream lacks, or 0.
 func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int64, err error) {
 	s := a.streams[index]
 	to := l.upTo(index)
@@ -68,7 +66,7 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 		return 0, err
 	}
 	a.bar.Add(r.shown)
-	// What lies behind the last message that is held, or before one with an earlier time, is known by its time alone.
+	// Of messages after the last one held, or before one with an earlier time, only the time is known.
 	if r.at < to || s.latest > r.newest {
 		a.report.missing(s.name, "does not hold all messages up to its cursors")
 		return max(r.complete, s.latest/1e6), nil
@@ -76,7 +74,6 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 	return r.complete, nil
 }
 
-// checkEnd compares the cursors with the end of their stream.
 func (a *auditor) checkEnd(s *stream) {
 	for seq, named := range s.marks {
 		if seq > s.state.Last {
@@ -85,7 +82,6 @@ func (a *auditor) checkEnd(s *stream) {
 	}
 }
 
-// cursorDiffers lists a cursor, once.
 func (a *auditor) cursorDiffers(s *stream, shard int, format string, args ...any) {
 	key := a.store.CursorKey(shard, s.name)
 	if a.said[key] {
@@ -95,7 +91,6 @@ func (a *auditor) cursorDiffers(s *stream, shard int, format string, args ...any
 	a.report.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key, fmt.Sprintf(format, args...))
 }
 
-// run reads until the end, through lost connections.
 func (r *reading) run(ctx context.Context) error {
 	for failures := 0; ; failures++ {
 		before := r.at
@@ -120,7 +115,7 @@ func (r *reading) run(ctx context.Context) error {
 	}
 }
 
-// confirm makes sure that the stream is still the one that was looked at.
+// confirm checks that the stream is still the same.
 func (r *reading) confirm(ctx context.Context) error {
 	now, err := source.Confirmed(ctx, r.stream.source)
 	if errors.Is(err, source.ErrNoStream) || err == nil && (now.Created != r.stream.state.Created || now.Last < r.stream.state.Last) {
@@ -129,7 +124,6 @@ func (r *reading) confirm(ctx context.Context) error {
 	return nil // if it does not answer, the next session fails
 }
 
-// session reads through one consumer.
 func (r *reading) session(ctx context.Context) error {
 	feed, err := r.stream.source.Open(ctx, r.at+1)
 	if err != nil {
@@ -178,7 +172,6 @@ func (r *reading) place() uint64 {
 	return r.at
 }
 
-// isOver reports whether the stream holds nothing more that is to be read.
 func (r *reading) isOver(ctx context.Context, at uint64) (bool, error) {
 	next, _, err := r.stream.source.Next(ctx, at+1)
 	if err != nil || next > 0 && next <= r.to {
@@ -192,7 +185,6 @@ func (r *reading) isOver(ctx context.Context, at uint64) (bool, error) {
 	return r.ended, nil
 }
 
-// deliver counts a message.
 func (r *reading) deliver(ctx context.Context, d source.Delivery, lost chan<- error) {
 	r.wait(ctx, 1)
 	r.mu.Lock()
@@ -217,7 +209,7 @@ func (r *reading) deliver(ctx context.Context, d source.Delivery, lost chan<- er
 	}
 }
 
-// count takes the hits of a message off the ledger. The caller holds mu.
+// count subtracts the hits of a message from the ledger. The caller holds mu.
 func (r *reading) count(d source.Delivery) {
 	r.newest = max(r.newest, d.Stored)
 	if d.Seq != r.at+1 {

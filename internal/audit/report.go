@@ -10,7 +10,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// report is what a run has found.
 type report struct {
 	list io.Writer // of differences
 	most int       // of them are listed
@@ -27,21 +26,20 @@ type report struct {
 	missingFrom map[string]string // by stream: why it does not hold all that was counted
 }
 
-// missing notes why a stream does not hold all messages that were counted. The first reason is kept.
+// missing records why a stream lacks counted messages. The first reason is kept.
 func (r *report) missing(stream, why string) {
 	if _, said := r.missingFrom[stream]; !said {
 		r.missingFrom[stream] = why
 	}
 }
 
-// lost notes a message whose rules are lost.
+// lost records a message whose rules are lost.
 func (r *report) lost(stream string, seq uint64) { r.unknown[stream] = seq }
 
 func newReport(list io.Writer, most int) report {
 	return report{list: list, most: most, unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
 }
 
-// differ lists a difference.
 func (r *report) differ(format string, a ...any) {
 	r.differences++
 	switch {
@@ -52,21 +50,19 @@ func (r *report) differ(format string, a ...any) {
 	}
 }
 
-// cellDiffers lists a cell.
 func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, redis, streams int64) {
 	r.differ("counter %q, tier %s, cell %s: Redis has %d hits, the streams %d", name, l.Tiers[id.Tier], hit.Moment(l.CellStart(id)), redis, streams)
 }
 
-// judgement is what the cells of a range are judged by.
+// judgement holds the bounds by which the cells of a range are judged.
 type judgement struct {
 	complete int64   // Unix milliseconds: cells that begin later are complete in the streams
 	admitted []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors say so
-	uniques  int64   // likewise, of unique cells
-	erased   []int64 // likewise: counters were erased up to then
+	uniques  int64   // the same for unique cells
+	erased   []int64 // by shard, Unix milliseconds: counters were erased up to then
 }
 
-// compare judges the cells of a ledger, and returns the counters that Redis should list and does not, and those whose unique
-// cells were not read.
+// compare judges a ledger's cells. It returns counters that Redis fails to list, or with unread unique cells.
 func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 	for _, c := range l.counters {
 		r.hits += c.hits
@@ -99,7 +95,6 @@ func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
 	return strays
 }
 
-// judge judges a cell.
 func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found cell, by judgement) {
 	start := layout.CellStart(id)
 	switch {
@@ -117,7 +112,7 @@ func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found
 	}
 }
 
-// judgeUnique judges a unique cell. Registers can be missing and others too many at once.
+// judgeUnique judges a unique cell. Some registers can be missing while others are too many.
 func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell, by judgement) {
 	missing := found.streams.AppendAbove(nil, &found.redis)
 	extra := found.redis.AppendAbove(nil, &found.streams)
@@ -138,7 +133,6 @@ func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell
 	}
 }
 
-// notes says what was not judged.
 func (r *report) notes() {
 	if r.gone > 0 {
 		fmt.Fprintf(r.list, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there\n",

@@ -16,7 +16,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// settings come from the environment; how to read comes from flags.
 type settings struct {
 	NATS     boot.NATS
 	Redis    boot.Redis
@@ -33,7 +32,6 @@ func (s *settings) Validate() error {
 	return boot.CheckMost(boot.Most{Key: "INGEST_MAX_HITS", N: int64(s.MaxHits)})
 }
 
-// options are the flags.
 type options struct {
 	rate           float64
 	memory         int64 // MiB
@@ -49,11 +47,9 @@ nothing, and may run beside live workers.
 It lists each difference with both numbers, and says what cannot be decided because the
 streams no longer hold it. 0: no difference; 1: there are some; 2: it could not judge.`
 
-// ErrDiffers means that the streams and Redis differ.
 var ErrDiffers = errors.New("the streams and Redis differ")
 
-// Run is the program audit with these arguments. Its error is ErrDiffers, or a boot.UsageError that says why it could not
-// judge.
+// Run is the program audit. Its error is ErrDiffers, or a boot.UsageError: why it could not judge.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	err := run(ctx, args, stdout, stderr)
 	switch {
@@ -73,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	boot.QuietRedis()
-	// What has been read and is not needed any more may take as much again until it is collected.
+	// Garbage may take as much again until it is collected.
 	debug.SetMemoryLimit(opts.memory << 20)
 	a, end, err := connect(ctx, &env, opts, stdout, stderr)
 	if err != nil {
@@ -95,10 +91,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// connectWithin bounds the wait for the servers: whoever asks for a judgement waits for the answer.
+// connectWithin bounds the wait for the servers, because the caller waits for the result.
 const connectWithin = time.Minute
 
-// connect returns an auditor that is connected, and a function that ends that.
 func connect(ctx context.Context, env *settings, opts options, stdout, stderr io.Writer) (*auditor, func(), error) {
 	bar := boot.NewBar(stderr, "messages")
 	log := env.Log.New(bar.Screen)
@@ -132,8 +127,7 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 	}, end, nil
 }
 
-// newPace bounds items per second; 0 is as many as can be. What a slow answer has cost, up to a tenth of a second is made
-// up for.
+// newPace bounds items per second; 0 is unlimited. After a slow reply it catches up on a tenth of a second.
 func newPace(perSecond float64) *rate.Limiter {
 	if perSecond == 0 {
 		return rate.NewLimiter(rate.Inf, math.MaxInt)

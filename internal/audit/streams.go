@@ -12,7 +12,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// stream is a stream of which hits were counted.
 type stream struct {
 	name   string
 	ended  bool
@@ -26,19 +25,18 @@ type stream struct {
 	marks   map[uint64][]namedMessage // by sequence
 }
 
-// namedMessage is a message that a cursor names.
+// namedMessage is the message at a cursor.
 type namedMessage struct {
 	stored int64 // Unix nanoseconds
 	shard  int
 }
 
-// maxPullBytes is how much of a stream's messages the client may hold.
+// maxPullBytes bounds what the client buffers of a stream.
 const maxPullBytes = 8 << 20
 
-// errUnjudged are reasons for which nothing can be judged.
 var errUnjudged = errors.New("nothing can be judged")
 
-// findStreams finds the streams that Redis knows of: those that are listed, and those that have cursors.
+// findStreams finds the streams in Redis: those that are listed, and those with cursors.
 func (a *auditor) findStreams(ctx context.Context, withCursors []string) error {
 	listed, err := a.store.Streams(ctx)
 	if err != nil {
@@ -70,7 +68,7 @@ func (a *auditor) names() (out []string) {
 	return out
 }
 
-// readCursors reads the cursors of all shards. each, if it is not nil, gets each shard's, and when they were read.
+// readCursors reads the cursors of all shards. each, if not nil, gets each shard's with their time.
 func (a *auditor) readCursors(ctx context.Context, each func(shard int, places []window.Place, at time.Time)) error {
 	for _, s := range a.streams {
 		s.cursors = s.cursors[:0]
@@ -96,7 +94,7 @@ func (a *auditor) readCursors(ctx context.Context, each func(shard int, places [
 	return nil
 }
 
-// observe keeps what cursors say beside how far they are.
+// observe keeps what cursors hold besides positions.
 func (a *auditor) observe(shard int, places []window.Place, at int64) {
 	for i, p := range places {
 		s := a.streams[i]
@@ -121,7 +119,7 @@ func (s *stream) remember(shard int, seq uint64, stored int64) {
 	}
 }
 
-// judgeStreams compares the streams with the cursors, which were read before: are they those that were counted?
+// judgeStreams checks that the streams are those of the cursors, which were read before.
 func (a *auditor) judgeStreams(ctx context.Context) error {
 	live, counted := 0, false
 	for _, s := range a.streams {
@@ -160,7 +158,6 @@ func (a *auditor) judgeStreams(ctx context.Context) error {
 	return nil
 }
 
-// untouched reports whether nothing of the stream was counted.
 func (s *stream) untouched() bool {
 	return !slices.ContainsFunc(s.cursors, func(c window.Cursor) bool { return c.Furthest() > 0 })
 }

@@ -5,15 +5,12 @@ import (
 	"slices"
 )
 
-// assign gives each stream to one of the workers that may read it. It leaves out a stream
-// that no worker may read.
+// assign gives each stream to a worker that may read it, and leaves out streams that none may read.
 //
-// It starts from the previous assignment and moves as few streams as a balance allows.
-// If every worker may read every stream, then no worker has two streams more than
-// another. When a worker joins and there are then n workers, at most one stream in n moves,
-// always to the new worker. When a worker leaves, only its own streams move.
-//
-// A rendezvous hash needs no memory, but keeps neither bound: docs/design.md has figures.
+// It starts from the previous assignment and moves as few streams as a balance allows. If every worker may
+// read every stream, loads differ by at most one. When a worker joins and there are then n, at most one
+// stream in n moves, always to the new one. When a worker leaves, only its own streams move. A rendezvous
+// hash needs no memory, but keeps neither bound: docs/design.md has figures.
 func assign(before map[string]string, workers map[string]Globs, streams []string) map[string]string {
 	streams = slices.Compact(slices.Sorted(slices.Values(streams)))
 	names := slices.Sorted(maps.Keys(workers))
@@ -48,8 +45,7 @@ func assign(before map[string]string, workers map[string]Globs, streams []string
 	return out
 }
 
-// level moves one stream from a worker to another that has at least two fewer. It begins with the
-// widest difference. It reports false if there is no stream to move.
+// level moves one stream to a worker with at least two fewer, widest difference first, if it can.
 func level(names []string, workers map[string]Globs, has map[string][]string) bool {
 	byLoad := slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return len(has[a]) - len(has[b]) })
 	for _, to := range byLoad {

@@ -15,18 +15,17 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// kvTimeout bounds one request to the bucket. It is shorter than the silence after which a worker
-// counts as dead.
+// kvTimeout bounds one request to the bucket. It is shorter than deadAfter.
 const kvTimeout = 2 * time.Second
 
-// The keys of a namespace, in a bucket of the namespace's name. The namespace's id
-// (window.Store.ID) comes first: a namespace of the same name in another Redis is another fleet.
+// The keys, in a bucket named after the namespace. They begin with the namespace's id (window.Store.ID),
+// because a namespace of the same name in another Redis is another fleet.
 //
 //	<id>.worker.<token>   member
 //	<id>.plan             plan
 const bucketPrefix = "tallyroll_"
 
-// bucketName gives different namespaces different buckets, although a bucket's name can have no dots.
+// bucketName is unique per namespace, although a bucket's name can have no dots.
 func bucketName(namespace string) string {
 	return bucketPrefix + hit.NamespaceToken(namespace)
 }
@@ -35,8 +34,7 @@ func planKey(id string) string { return id + ".plan" }
 
 func memberPrefix(id string) string { return id + ".worker." }
 
-// bucket is the fleet's bucket on the NATS server, and the watch over the keys of
-// one id. It belongs to Run's goroutine.
+// bucket is the fleet's bucket in NATS, and the watch over the keys of one id. It belongs to Run's goroutine.
 type bucket struct {
 	js       jetstream.JetStream
 	name     string
@@ -49,7 +47,7 @@ type bucket struct {
 	endWatch context.CancelFunc   // frees its context
 }
 
-// open finds the bucket, or makes it, and watches it for life.
+// open finds or creates the bucket, and watches it until life ends.
 func (b *bucket) open(ctx, life context.Context) error {
 	if b.kv == nil {
 		kv, err := b.find(ctx)
@@ -80,7 +78,7 @@ func (b *bucket) find(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// watch begins a watch that outlives the request for it. The request itself is bounded all the same.
+// watch starts a watch until life ends. kvTimeout bounds only the request for it.
 func (b *bucket) watch(life context.Context) error {
 	life, cancel := context.WithCancel(life)
 	late := time.AfterFunc(kvTimeout, cancel)
@@ -102,7 +100,7 @@ func (b *bucket) inboxPrefix() string {
 	return cmp.Or(b.js.Conn().Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
 }
 
-// updates blocks for ever if nothing is watched.
+// updates blocks forever without a watch.
 func (b *bucket) updates() <-chan jetstream.KeyValueEntry {
 	if b.watcher == nil {
 		return nil
@@ -110,7 +108,7 @@ func (b *bucket) updates() <-chan jetstream.KeyValueEntry {
 	return b.watcher.Updates()
 }
 
-// unwatch ends the watch; the next open begins another one.
+// unwatch ends the watch; the next open starts another.
 func (b *bucket) unwatch() {
 	if b.watcher == nil {
 		return
@@ -126,7 +124,7 @@ func (b *bucket) unwatch() {
 	b.watcher = nil
 }
 
-// writeMember puts a worker's key. Nobody else writes a key with its token.
+// writeMember writes a worker's key, which only that worker writes.
 func (b *bucket) writeMember(ctx context.Context, token string, m member) (revision uint64, err error) {
 	key := memberPrefix(b.id) + token
 	value, err := json.Marshal(m)
@@ -139,9 +137,8 @@ func (b *bucket) writeMember(ctx context.Context, token string, m member) (revis
 	return revision, nil
 }
 
-// removeMember removes the key. The server sees it after any write of the key that is still under way,
-// because both go over one connection. Reading the key first would be wrong: an answer can overtake
-// a write, and the key would then stay until it expires.
+// removeMember deletes the key, after earlier writes of it, because all go over one connection. Reading it
+// first would be wrong: the answer can overtake a write, and the key would stay until it expires.
 func (b *bucket) removeMember(ctx context.Context, token string) error {
 	return b.kv.Delete(ctx, memberPrefix(b.id)+token)
 }
@@ -162,12 +159,12 @@ func (b *bucket) readPlan(ctx context.Context) (jetstream.KeyValueEntry, error) 
 	return b.kv.Get(ctx, planKey(b.id))
 }
 
-// mismatch reports whether a write failed because the key was not at the expected revision.
+// mismatch reports whether a write failed because of the expected revision.
 func mismatch(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
 
-// isGone reports whether an error says that the server does not have the bucket.
+// isGone reports whether an error means that the bucket is missing.
 func isGone(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) ||

@@ -1,38 +1,21 @@
 // Package fleet decides which worker of a namespace reads which stream.
 //
-// # What it promises
+// Workers at the same NATS server divide the streams: each stream has one worker, loads differ by at most one
+// stream, and few streams move when a worker joins or leaves (assign.go). A worker releases a stream before
+// the next one takes it. If a worker dies or hangs, the others notice after three seconds. Correctness does
+// not depend on any of this: the cursors alone make sure that every hit counts once, so workers with
+// different views only waste work.
 //
-// Workers that reach the same NATS server divide the streams among them: each stream
-// has one worker, loads differ by one stream at most, and few streams move when a
-// worker comes or goes (assign.go). A worker lets a stream go before the next one
-// takes it. If a worker is killed or hangs, the others notice after three seconds.
+// Each worker writes its own key every second, and at once when its streams change, and watches the others'
+// (bucket.go, roster.go). The oldest worker writes the plan, which assigns the streams, at each heartbeat and
+// when a worker or a stream comes or goes. A random token identifies each process; its name is only a label.
 //
-// All of this is only about who does the work. The cursors alone make sure that every hit
-// counts once: if workers see the fleet differently, they waste work and do no other harm.
+// If a worker cannot reach the bucket, it keeps its streams and retries. If it has never joined, or may not
+// use the bucket, it reads every stream meanwhile. If its own heartbeats do not come back to it, it decides
+// nothing. If the server has lost the bucket, the workers recreate it, and the new plan continues the one
+// that they have. Nothing here stops a worker.
 //
-// # When it acts
-//
-// Each worker writes a key of its own every second, and at once if what it holds has
-// changed. It watches the others' keys (bucket.go) and keeps a roster of them
-// (roster.go). The worker that has been there longest writes the plan, which assigns
-// each stream to a worker. It does so with every beat, and whenever a worker or a stream
-// comes or goes. All workers follow the plan.
-//
-// A worker is known by a random token, made anew by each process. Its name is a
-// label for people: two processes of one name are two workers.
-//
-// # What can go wrong
-//
-// If a worker cannot reach the bucket, it keeps the streams that it has and goes on
-// trying. If it has never been in the fleet, or has no right to the bucket, it reads every
-// stream in the meantime. If its own beats do not come back to it, it decides nothing. If the
-// server has lost the bucket, the workers make it again, and the new plan starts from
-// the one that they know. Nothing here ends a worker.
-//
-// # The goroutine
-//
-// Fleet.Run is the one goroutine. It owns the bucket and all that is written to it;
-// whoever starts it waits for its end. Fleet.mu guards what it shares with the methods that a
-// worker calls, and no method blocks on a server. It ends a watch in the background, because
-// that asks a server, which may hang. Nobody waits for this, and it owns nothing.
+// Fleet.Run is the one goroutine and owns the bucket; its caller waits for its end. Fleet.mu guards what it
+// shares with the methods, none of which blocks on a server. It ends a watch in the background, because that
+// asks a server, which may hang; nothing waits for this.
 package fleet

@@ -12,13 +12,12 @@ import (
 	"tallyroll/internal/wake"
 )
 
-// Config is what a worker brings to its fleet.
 type Config struct {
 	JS          jetstream.JetStream
 	Namespace   string        // whose streams are shared
 	ID          func() string // of the namespace; it may change after Redis was emptied. See window.Store.ID
-	Name        string        // of this worker, for people
-	Status      string        // host:port of its /readyz and /metrics, for people
+	Name        string        // of this worker, human-readable
+	Status      string        // host:port of its /readyz and /metrics, for operators
 	Streams     Globs         // which streams it may read
 	Replicas    int           // of the bucket
 	LastCommit  time.Duration // longest time that the last commit of a stream may take
@@ -26,20 +25,20 @@ type Config struct {
 	Log         zerolog.Logger
 }
 
-// Fleet is one worker's part in the fleet. Any goroutine may call its methods.
+// Fleet is one worker's membership. Its methods are safe for concurrent use.
 type Fleet struct {
 	id          func() string
 	leaveWithin time.Duration
 	lastCommit  time.Duration
 	log         zerolog.Logger
 	token       string      // of this process
-	kick        wake.Signal // a beat is due before the next tick
+	kick        wake.Signal // a heartbeat is due before the next tick
 	changed     wake.Signal // Share may have changed
 
 	// Only Run's goroutine uses these.
 	bucket  bucket
-	reached bool // the last beat was written
-	joined  bool // a beat has been written at some time
+	reached bool // the last heartbeat was written
+	joined  bool // a heartbeat has been written at some time
 	failing bool // the log has reported the failure
 	deaf    bool // the log has reported that the watch brings nothing
 
@@ -51,7 +50,7 @@ type Fleet struct {
 	alone   bool // no fleet can be joined: this worker reads every stream
 }
 
-// New returns a fleet that this worker has not joined yet: Run does that.
+// New returns a Fleet that joins in Run.
 func New(c Config) *Fleet {
 	token := rand.Text()
 	return &Fleet{
@@ -85,7 +84,7 @@ func (f *Fleet) Share() Share {
 	return s
 }
 
-// Read states which streams this worker may read from now on.
+// Read sets the streams that this worker may read.
 func (f *Fleet) Read(streams Globs) {
 	f.mu.Lock()
 	same := slices.Equal(f.self.Streams, streams)
@@ -97,7 +96,7 @@ func (f *Fleet) Read(streams Globs) {
 	}
 }
 
-// Exist tells the fleet which streams exist.
+// Exist sets the streams that exist.
 func (f *Fleet) Exist(streams []string) {
 	f.mu.Lock()
 	f.streams = slices.Clone(streams)
@@ -105,7 +104,7 @@ func (f *Fleet) Exist(streams []string) {
 	f.changed.Give()
 }
 
-// Hold tells the others that this worker reads a stream.
+// Hold publishes that this worker reads a stream.
 func (f *Fleet) Hold(stream string) {
 	f.mu.Lock()
 	f.holds[stream] = true
@@ -113,7 +112,7 @@ func (f *Fleet) Hold(stream string) {
 	f.kick.Give()
 }
 
-// Release tells the next worker that the last commit is done.
+// Release publishes that the last commit of a stream is done, so the next worker may take it.
 func (f *Fleet) Release(stream string) {
 	f.mu.Lock()
 	delete(f.holds, stream)
@@ -122,7 +121,7 @@ func (f *Fleet) Release(stream string) {
 	f.changed.Give()
 }
 
-// Leaving makes the fleet give this worker's streams to others. Each is theirs once it is released.
+// Leaving makes the fleet assign this worker's streams to others, who may take each once it is released.
 func (f *Fleet) Leaving() {
 	f.mu.Lock()
 	f.self.Leaving = true
@@ -130,8 +129,7 @@ func (f *Fleet) Leaving() {
 	f.kick.Give()
 }
 
-// First reports whether this worker is the one to do what has to be done only once
-// for a stream.
+// First reports whether this worker does what must be done once for a stream.
 func (f *Fleet) First(stream string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -26,8 +26,7 @@ func (g *Globs) UnmarshalText(text []byte) error {
 
 func (g Globs) String() string { return strings.Join(g, ",") }
 
-// Match reports whether any glob matches a stream. It never matches the stream of rejects or the
-// streams of the fleets' buckets.
+// Match reports whether any glob matches. It never matches the stream of rejects or the buckets of fleets.
 func (g Globs) Match(stream string) bool {
 	if stream == rejects.Stream || strings.HasPrefix(stream, "KV_"+bucketPrefix) {
 		return false

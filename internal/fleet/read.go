@@ -21,8 +21,7 @@ type Worker struct {
 	Leaving bool
 }
 
-// Workers returns the workers of a namespace that are alive, by name. It returns none if there has never been a fleet.
-// id is that of the namespace.
+// Workers returns the live workers of the namespace with this id, by name; none without a fleet.
 func Workers(ctx context.Context, js jetstream.JetStream, namespace, id string) ([]Worker, error) {
 	name := bucketName(namespace)
 	kv, err := js.KeyValue(ctx, name)

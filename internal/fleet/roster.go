@@ -7,23 +7,21 @@ import (
 )
 
 const (
-	// beatEvery is how often a worker writes its key.
+	// beatEvery is the heartbeat interval.
 	beatEvery = time.Second
-	// deadAfter is how long a worker may be silent before it counts as dead. It is also how long the
-	// server keeps a key, so an operator sees the present fleet in the bucket.
+	// deadAfter is the silence after which a worker counts as dead. The server keeps a key as long, so an
+	// operator sees the present fleet in the bucket.
 	deadAfter = 3 * time.Second
-	// blindAfter is how long this worker may miss its own beats before it distrusts all that it knows
-	// about the others.
+	// blindAfter is how long this worker may miss its own heartbeats before it distrusts the others' state.
 	blindAfter = 2 * time.Second
-	// handOverSlack is how long a worker waits for another to let a stream go, on top of the time that the
-	// last commit may take. After that, the cursor decides between them.
+	// handOverSlack is how long a worker waits for another to release a stream, on top of the time of the
+	// last commit. After that, the cursor decides between them.
 	handOverSlack = 3 * time.Second
 )
 
-// member is the value of a worker's key: what the other workers have to know, and what an operator
-// wants to know. Nobody compares a moment in it with another machine's clock.
+// member is the value of a worker's key. Its times are never compared with another machine's clock.
 type member struct {
-	Name    string   `json:"name"`    // for people
+	Name    string   `json:"name"`    // human-readable
 	Joined  uint64   `json:"joined"`  // revision of the key's first write; 0 in that write
 	Started string   `json:"started"` // RFC 3339, by its own clock
 	Status  string   `json:"status"`  // host:port of /readyz and /metrics
@@ -32,16 +30,14 @@ type member struct {
 	Leaving bool     `json:"leaving,omitempty"`
 }
 
-// plan is the value of the key in which the fleet's first worker assigns the streams: the
-// worker's token by stream.
+// plan assigns streams to workers: tokens by stream. The fleet's first worker writes it.
 type plan map[string]string
 
-// roster is what a worker knows about its fleet. It has no clock and no I/O: callers pass in
-// the moments, always from this process's monotonic clock.
+// roster is a worker's view of its fleet, without clock or I/O: callers pass this process's monotonic time.
 type roster struct {
 	self     string                // this worker's token
 	handOver time.Duration         // how long this worker waits for another to let a stream go
-	own      time.Time             // when its own last beat came back; zero before the first
+	own      time.Time             // when its own last heartbeat came back; zero before the first
 	members  map[string]memberSeen // by token
 	plan     plan                  // nil before one is known
 	revision uint64                // of the plan; 0 if there is none in the bucket
@@ -51,17 +47,15 @@ type roster struct {
 
 type memberSeen struct {
 	member
-	at time.Time // of its last beat
+	at time.Time // of its last heartbeat
 }
 
-// newRoster returns the roster of a worker that does not know any other worker yet. lastCommit is the
-// longest time that the last commit of a stream may take.
+// newRoster returns an empty roster. lastCommit bounds the last commit of a stream.
 func newRoster(self string, lastCommit time.Duration) *roster {
 	return &roster{self: self, handOver: lastCommit + handOverSlack, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
 }
 
-// see notes a worker's beat. If this worker has been blind, it has missed the others' beats, too, so
-// it gives them their full time again.
+// see records a heartbeat. After blindness, which missed the others' too, all get their full time again.
 func (r *roster) see(token string, revision uint64, m member, now time.Time) {
 	if m.Joined == 0 {
 		m.Joined = revision
@@ -79,8 +73,8 @@ func (r *roster) see(token string, revision uint64, m member, now time.Time) {
 	r.own = now
 }
 
-// wrote notes the revision of this worker's own write. If it is lower than the previous one, the bucket
-// is new and counts from 1 again. A plan in it is then not an older one, despite its lower revision.
+// wrote records the revision of this worker's own write. If it is lower than the previous one, the bucket is
+// new, and a plan in it is not older despite its lower revision.
 func (r *roster) wrote(revision uint64) {
 	if revision < r.written {
 		r.revision = 0
@@ -90,13 +84,11 @@ func (r *roster) wrote(revision uint64) {
 
 func (r *roster) remove(token string) { delete(r.members, token) }
 
-// sees reports whether this worker's own beats come back to it. Otherwise it
-// keeps what it holds and decides nothing.
+// sees reports whether this worker's heartbeats come back. If not, it keeps its streams and decides nothing.
 func (r *roster) sees(now time.Time) bool {
 	return !r.own.IsZero() && now.Sub(r.own) < blindAfter
 }
 
-// bury forgets members that have been silent for too long.
 func (r *roster) bury(now time.Time) {
 	if !r.sees(now) {
 		return
@@ -104,15 +96,14 @@ func (r *roster) bury(now time.Time) {
 	maps.DeleteFunc(r.members, func(_ string, m memberSeen) bool { return now.Sub(m.at) >= deadAfter })
 }
 
-// first reports whether this worker has been in the fleet for longest, of those that
-// match. That worker does what one worker has to do for all.
+// first reports whether this worker is the oldest that matches, which does what must be done once for all.
 func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 	self, ok := r.members[r.self]
 	if !ok || !r.sees(now) || self.Leaving {
 		return false
 	}
 	for token, m := range r.members {
-		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // a bucket made anew counts from 1 again
+		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // a recreated bucket counts from 1 again
 		if earlier && !m.Leaving && match(Globs(m.Streams)) {
 			return false
 		}
@@ -120,7 +111,7 @@ func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 	return match(Globs(self.Streams))
 }
 
-// next returns the plan as it should be. If no plan is known, it starts from what the workers hold.
+// next returns the plan as it should be. Without a plan, it starts from what the workers hold.
 func (r *roster) next(streams []string) plan {
 	before, workers := maps.Clone(r.plan), make(map[string]Globs)
 	if before == nil {
@@ -139,7 +130,7 @@ func (r *roster) next(streams []string) plan {
 	return assign(before, workers, streams)
 }
 
-// follow takes over a plan. It ignores a plan that is older than the known one and has arrived late.
+// follow adopts a plan, unless it is older than the present one.
 func (r *roster) follow(p plan, revision uint64, now time.Time) {
 	if revision < r.revision {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// tickEvery is how often the fleet checks for silent workers.
+// tickEvery is the interval of checks for silent workers.
 const tickEvery = 200 * time.Millisecond
 
 // Run keeps this worker in the fleet until ctx ends, and then removes it.
@@ -47,7 +47,7 @@ func (f *Fleet) Run(ctx context.Context) {
 	}
 }
 
-// beat writes this worker's key. It first opens or makes the bucket if that is necessary.
+// beat writes this worker's key. It opens or creates the bucket if necessary.
 func (f *Fleet) beat(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, kvTimeout)
 	defer cancel()
@@ -90,8 +90,7 @@ func (f *Fleet) fail(err error) {
 	f.failing = true
 }
 
-// move starts anew under another id. This happens if Redis was emptied, and a worker that did not
-// know the id has given the namespace a new one.
+// move restarts under another id: after Redis was emptied, a worker without the id set a new one.
 func (f *Fleet) move(ctx context.Context, id string) {
 	if f.reached {
 		_ = f.bucket.removeMember(ctx, f.token) // or it expires
@@ -103,8 +102,7 @@ func (f *Fleet) move(ctx context.Context, id string) {
 	f.mu.Unlock()
 }
 
-// unwatch ends the watch. By the next watch, the bucket may be a new one, which counts its
-// revisions from 1 again.
+// unwatch ends the watch. By the next one, the bucket may be a new one with revisions from 1.
 func (f *Fleet) unwatch() {
 	f.bucket.unwatch()
 	f.mu.Lock()
@@ -131,7 +129,6 @@ func (f *Fleet) write(ctx context.Context) error {
 	return nil
 }
 
-// see handles a change in the bucket.
 func (f *Fleet) see(entry jetstream.KeyValueEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,8 +158,8 @@ func (f *Fleet) see(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// decide forgets silent workers. In the fleet's first worker, it also writes the plan, both when the
-// plan has to change and with each beat, so that the plan does not expire.
+// decide forgets silent workers. The first worker also writes the plan, when it changes and at each
+// heartbeat, so that it does not expire.
 func (f *Fleet) decide(ctx context.Context, due bool) {
 	now := time.Now()
 	f.mu.Lock()
@@ -181,7 +178,7 @@ func (f *Fleet) decide(ctx context.Context, due bool) {
 	case !blind:
 		f.deaf = false
 	case f.bucket.watcher != nil && now.Sub(f.bucket.watched) > deadAfter:
-		f.unwatch() // the next beat begins a new watch
+		f.unwatch() // the next heartbeat begins a new watch
 		if !f.deaf && f.reached {
 			f.log.Warn().Msgf("this worker can write to the bucket %s, but nothing comes back: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
 				f.bucket.name, f.bucket.inboxPrefix())
@@ -193,14 +190,13 @@ func (f *Fleet) decide(ctx context.Context, due bool) {
 	}
 }
 
-// publish writes the plan if nobody else has written one. If that fails, the worker tries
-// again with the next beat.
+// publish writes the plan unless another worker has. If that fails, the next heartbeat retries.
 func (f *Fleet) publish(ctx context.Context, next plan, over uint64) {
 	ctx, cancel := context.WithTimeout(ctx, kvTimeout)
 	defer cancel()
 	revision, err := f.bucket.writePlan(ctx, next, over)
 	if mismatch(err) {
-		// Another worker has written a plan, and this one goes on from that, or the plan has expired.
+		// Another worker has written a plan, and this one continues from it, or the plan has expired.
 		entry, err := f.bucket.readPlan(ctx)
 		f.mu.Lock()
 		f.roster.revision = 0
@@ -219,7 +215,7 @@ func (f *Fleet) publish(ctx context.Context, next plan, over uint64) {
 	f.mu.Unlock()
 }
 
-// leave removes this worker's key, even if a beat is still under way.
+// leave removes this worker's key, even if a write of it is under way.
 func (f *Fleet) leave() {
 	if !f.joined || f.bucket.kv == nil {
 		return

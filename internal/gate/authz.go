@@ -15,20 +15,19 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// A proxy asks here about each request before it lets the request through: nginx, Caddy and Traefik at
-// AuthzPath with parameters, Envoy below AuthzPath and a limit's name, with the request's path behind it.
+// AuthzPath is where a proxy asks about each request before it forwards it: nginx, Caddy and Traefik with
+// parameters, Envoy at AuthzPath/<limit>/<the request's path>.
 const AuthzPath = "/v1/authz"
 
-// IsAuthz reports whether a request is about another one. Its body, its origin and its path are those of the
-// other one then.
+// IsAuthz reports whether a request asks about another one, whose body, origin and path it then has.
 func IsAuthz(path string) bool {
 	return path == AuthzPath || strings.HasPrefix(path, AuthzPath+"/")
 }
 
-// originalPath is where a request of Envoy's keeps the path behind the limit's name.
+// originalPath is the path value with Envoy's original path.
 const originalPath = "original"
 
-// WithoutOriginal cuts the original path off a request of Envoy's and keeps it as a path value. The mux would
+// WithoutOriginal moves the original path of Envoy's request to a path value. Otherwise the mux would
 // redirect a path such as //a/../b, and the client would get that redirect.
 func WithoutOriginal(r *http.Request) *http.Request {
 	name, original, found := strings.Cut(strings.TrimPrefix(r.URL.Path, AuthzPath+"/"), "/")
@@ -43,7 +42,7 @@ func WithoutOriginal(r *http.Request) *http.Request {
 	return out
 }
 
-// getAuthz takes one hit for the request that a proxy asks about. No body is read.
+// getAuthz takes one hit for the request that a proxy asks about. It reads no body.
 func (g *Gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	takes, err := g.authzTakes(r)
 	if err != nil {
@@ -57,7 +56,6 @@ func (g *Gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// authzTakes reads which limits the request is about, and makes their keys.
 func (g *Gate) authzTakes(r *http.Request) ([]limit.Take, error) {
 	err := g.limits.mayCount()
 	if err != nil {
@@ -110,7 +108,6 @@ func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
 	return out, nil
 }
 
-// takesFor makes a take of one hit for each limit.
 func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, error) {
 	out := make([]limit.Take, len(asked))
 	keyUsed := false
@@ -139,7 +136,6 @@ func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, err
 	return out, nil
 }
 
-// keyError is the error about a key template that cannot be filled.
 func keyError(lim *limit.Limit, err error) error {
 	var bad *web.InputError
 	if errors.As(err, &bad) {
@@ -148,8 +144,7 @@ func keyError(lim *limit.Limit, err error) error {
 	return web.BadInput("limit", "the key of %s is %s, which cannot be filled: %v", web.Excerpt(lim.Name), lim.Key, err)
 }
 
-// authzQuestion is the operation at AuthzPath. It is described by hand, because the handler
-// is a plain one: a proxy asks before every request, and all methods are answered.
+// authzQuestion is described by hand, because its handler is plain: a proxy asks with every method.
 var authzQuestion = huma.Operation{
 	OperationID: "get-authz", Method: http.MethodGet, Path: AuthzPath,
 	Summary: "Allow or refuse a request that a proxy asks about",
@@ -171,7 +166,6 @@ func textParam(name, about, example string) *huma.Param {
 	return &huma.Param{Name: name, In: web.InQuery, Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
 }
 
-// describeAuthz adds the questions of proxies to the document.
 func (g *Gate) describeAuthz(a *api.API) {
 	ask := authzQuestion
 	envoy := huma.Operation{
@@ -191,18 +185,17 @@ func (g *Gate) describeAuthz(a *api.API) {
 	}
 }
 
-// forwarded is a request that a proxy asks about. It gives the variables of key templates their values.
+// forwarded is a request that a proxy asks about. It returns the variables of key templates.
 type forwarded struct {
 	request *http.Request // the proxy's
 	proxies web.Networks
-	// ownTarget is true if the proxy's request has the method, host and path of the other one as its own. If not, fields
-	// tell them.
+	// ownTarget is true if the proxy's request itself has the other one's method, host and path, not fields.
 	ownTarget bool
 
 	keyParam, key string // the parameter that chose {key}, and its value; empty if none did
 }
 
-// chooseKey gives {key} the value that the parameters key_header or key_ip choose.
+// chooseKey sets {key} from the parameter key_header or key_ip.
 func (f *forwarded) chooseKey(params url.Values) (err error) {
 	switch header, byIP := params["key_header"], params["key_ip"]; {
 	case header != nil && byIP != nil:
@@ -225,7 +218,6 @@ func (f *forwarded) chooseKey(params url.Values) (err error) {
 	return nil
 }
 
-// value is what a variable of a key template stands for.
 func (f *forwarded) value(variable string) (string, error) {
 	switch variable {
 	case limit.VarKey:
@@ -249,8 +241,7 @@ func (f *forwarded) value(variable string) (string, error) {
 	return f.header(name)
 }
 
-// header returns a field of the request. If there were two, the service behind the proxy might read the
-// other one.
+// header returns a field. It refuses two, because the service behind the proxy might read the other one.
 func (f *forwarded) header(name string) (string, error) {
 	values := f.request.Header.Values(name)
 	switch {
@@ -273,8 +264,7 @@ func (f *forwarded) address() (string, error) {
 	return web.AddressKey(address), nil
 }
 
-// path is that of the other request, without escapes, double slashes and dots, so that another spelling of a
-// path has no count of its own.
+// path is the other request's path without escapes, double slashes and dots: no spelling counts by itself.
 func (f *forwarded) path() string {
 	if f.ownTarget {
 		return web.CleanPath(f.request.PathValue(originalPath))
@@ -282,7 +272,7 @@ func (f *forwarded) path() string {
 	return web.PlainPath(f.target("Uri", f.request.URL.EscapedPath()))
 }
 
-// target is a part of the other request's target, as the proxy tells it.
+// target is a part of the other request's target.
 func (f *forwarded) target(name, own string) string {
 	if f.ownTarget {
 		return own

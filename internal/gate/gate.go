@@ -22,11 +22,11 @@ type Limiter interface {
 	Reset(ctx context.Context, take limit.Take) error
 	Renew(ctx context.Context, take limit.Take) (limit.Lease, error)
 	Release(ctx context.Context, take limit.Take) (bool, error)
-	// Reserved is how many hits this process has and has not spent, by the names of limits.
+	// Reserved returns the unspent hits of this process by the names of limits.
 	Reserved() map[string]int64
 }
 
-// Gate decides about takes, and looks at limits and at counters of the streams.
+// Gate decides about takes, and checks limits and counters of the streams.
 type Gate struct {
 	Proxies web.Networks // whose word about their clients is believed
 
@@ -40,7 +40,6 @@ type Gate struct {
 	audit     Audit
 }
 
-// Settings of a gate.
 type Settings struct {
 	Take    TakeMode
 	File    string // of named limits; empty: there are none
@@ -49,10 +48,10 @@ type Settings struct {
 	Audit   Audit
 }
 
-// Audit begins a line of the log about what a request has changed: who has sent it, and from where.
+// Audit begins a log line about a change by a request: who sent it, and from where.
 type Audit func(*http.Request) *zerolog.Event
 
-// New makes a gate and reads the file of limits. The error names the setting, the file and the line.
+// New reads the file of limits. The error names the setting, the file and the line.
 func New(settings Settings, l Limiter, counters access.Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Gate, error) {
 	limits, err := newLimits(settings.Take, settings.File, settings.Files)
 	if err != nil {
@@ -69,14 +68,14 @@ func New(settings Settings, l Limiter, counters access.Counters, redis *answer.S
 	return g, nil
 }
 
-// Named is how many limits have names.
+// Named is the number of named limits.
 func (g *Gate) Named() int { return len(g.limits.named.Load()) }
 
 // Counts reports whether any take can be counted.
 func (g *Gate) Counts() bool { return g.limits.counts() }
 
-// Why returns why no take can be decided now. It is empty if one of them can: without Redis, those of limits that
-// are not closed then. known says that Redis has been looked at, and lost that it does not answer. Takes need no layout.
+// Why returns why no take can be decided now, or "": without Redis, limits whose fail mode is not closed
+// still can. known means that Redis was checked, and lost that it did not answer. Takes need no layout.
 func (g *Gate) Why(known, lost bool) string {
 	takes, withoutRedis := g.limits.serve()
 	switch {
@@ -103,7 +102,6 @@ func (g *Gate) Register(a *api.API, mux *http.ServeMux) {
 	mux.Handle(AuthzPath+"/{limit}", api.Handler(g.getAuthz))
 }
 
-// decided counts the decisions of an answer.
 func (g *Gate) decided(a *limit.Answer) {
 	now := g.limits.now()
 	for i := range a.Decisions {
@@ -120,7 +118,6 @@ func (g *Gate) decided(a *limit.Answer) {
 	}
 }
 
-// notDecided counts takes about which nothing could be decided.
 func (g *Gate) notDecided(takes []limit.Take) {
 	now := g.limits.now()
 	for i := range takes {

@@ -13,8 +13,7 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// takeItem is hits of a key under a limit: one that has a name, or one that is given by its numbers. It
-// is what GET /v1/limit takes, and as JSON the endpoint limit over NATS.
+// takeItem is the input of GET /v1/limit and of the endpoint limit over NATS: hits of a key under a limit.
 type takeItem struct {
 	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string     `query:"key" json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
@@ -53,7 +52,7 @@ func (i *takeItem) Read(g api.Given) (err error) {
 	)
 }
 
-// takeOf checks an item and makes a take of it. prefix comes before the names of its fields in errors.
+// takeOf checks an item and returns its take. prefix comes before the names of its fields in errors.
 func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 	lim, err := l.limitOf(item, prefix)
 	if err != nil {
@@ -70,7 +69,7 @@ func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 	return limit.Take{Limit: lim, Key: caller, Under: under, N: n, Lease: item.Lease}, err
 }
 
-// fill makes the key that hits are kept under, and returns the caller's key, too.
+// fill returns the caller's key, and the key that hits are kept under.
 func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
 	name := "numbers in the request"
 	if lim.Name != "" {
@@ -99,8 +98,7 @@ func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, 
 	return caller, under, err
 }
 
-// value is what a variable of a key template stands for, as /v1/authz fills it. prefix comes before the names of fields in
-// errors.
+// value returns a variable of a key template, as in /v1/authz. prefix comes before field names in errors.
 func (i *takeItem) value(variable, prefix string) (string, error) {
 	switch variable {
 	case limit.VarKey:
@@ -133,7 +131,7 @@ func (i *takeItem) value(variable, prefix string) (string, error) {
 	return out, nil
 }
 
-// values are the variables of key templates that are given, but for the key, with what the request calls them.
+// values returns the given variables other than the key, with their names in the request.
 func (i *takeItem) values() (out []struct{ name, variable, text string }) {
 	add := func(name, variable, text string) {
 		if text != "" {
@@ -150,7 +148,7 @@ func (i *takeItem) values() (out []struct{ name, variable, text string }) {
 	return out
 }
 
-// limitOf returns the limit that an item names, or the one of its numbers if the settings allow them.
+// limitOf returns the named limit, or the one of the numbers if the settings allow them.
 func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 	given := ""
 	for _, number := range item.numbers() {
@@ -202,7 +200,6 @@ const (
 	leaseHint   = "the name of a lease"
 )
 
-// numbers are the fields that are given in place of limit, with what the request gives.
 func (i *takeItem) numbers() []struct{ name, text string } {
 	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
 }
@@ -214,7 +211,7 @@ func limitWindow(prefix, text string) (time.Duration, error) {
 	return api.ParseDuration(prefix+"window", text)
 }
 
-// checkTakeKey refuses a key that would be no name of a counter.
+// checkTakeKey applies the rules of a counter's name.
 func checkTakeKey(param, key string) error {
 	return api.CheckName(param, key, "it is missing or empty", "a key")
 }

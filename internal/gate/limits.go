@@ -16,7 +16,7 @@ import (
 	"tallyroll/internal/web"
 )
 
-// limits are the limits that requests can name, and which takes are counted.
+// limits are the named limits, and which takes are counted.
 type limits struct {
 	mode   TakeMode
 	now    func() time.Time
@@ -36,7 +36,7 @@ func newLimits(mode TakeMode, file string, files *boot.Files) (*limits, error) {
 	return out, err
 }
 
-// keep makes usages for the named limits. One that was there before keeps what was decided under it.
+// keep makes usages for the named limits. A limit that stays keeps its usage.
 func (l *limits) keep(set limit.Set) {
 	usages, before := make(map[string]*usage, len(set)), l.usages.Load()
 	for name := range set {
@@ -50,14 +50,14 @@ func (l *limits) keep(set limit.Set) {
 	l.usages.Store(&usages)
 }
 
-// note counts a decision about a take. One under numbers of the request, or under a limit that is gone, has no usage.
+// note counts a decision. Takes with the request's own numbers, or under a removed limit, have no usage.
 func (l *limits) note(take *limit.Take, o outcome, now time.Time) {
 	if use := (*l.usages.Load())[take.Limit.Name]; use != nil {
 		use.add(take.Under, o, now)
 	}
 }
 
-// serve reports whether takes can be asked for at all, and whether some of them can be decided without Redis.
+// serve reports whether takes are served, and whether some of them can be decided without Redis.
 func (l *limits) serve() (takes, withoutRedis bool) {
 	named := l.named.Load()
 	takes = l.mode == TakeAny || l.mode == TakeNamed && len(named) > 0
@@ -68,10 +68,10 @@ func (l *limits) serve() (takes, withoutRedis bool) {
 	return takes, takes && withoutRedis
 }
 
-// maxNamesTold is how many limits the error about an unknown one lists.
+// maxNamesTold bounds the limits in the error about an unknown one.
 const maxNamesTold = 20
 
-// find returns a named limit. param is what the request calls it.
+// find returns a named limit. param is its name in the request.
 func (l *limits) find(name, param string) (*limit.Limit, error) {
 	set := l.named.Load()
 	if found := set[name]; found != nil {
@@ -89,12 +89,11 @@ func (l *limits) find(name, param string) (*limit.Limit, error) {
 	return nil, web.BadInput(param, "%s is unknown: allowed are %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
 }
 
-// counts reports whether any take can be counted.
 func (l *limits) counts() bool {
 	return l.mode == TakeAny || l.mode == TakeNamed && len(l.named.Load()) > 0
 }
 
-// mayCount refuses a request that would change what is counted if the settings do not allow that.
+// mayCount refuses a request that would count if the settings forbid that.
 func (l *limits) mayCount() error {
 	if l.mode == TakeOff {
 		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").OfKind(web.TakesOff)
@@ -108,14 +107,12 @@ type TakeMode int
 const (
 	// TakeNamed counts takes of limits that QUERY_LIMITS_FILE names.
 	TakeNamed TakeMode = iota
-	// TakeAny counts takes with their own numbers, too. Whoever may ask can then make any number of keys
-	// in Redis.
+	// TakeAny also counts takes with their own numbers, so a client can create any number of keys in Redis.
 	TakeAny
 	// TakeOff counts none.
 	TakeOff
 )
 
-// UnmarshalText reads named, any or off.
 func (m *TakeMode) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "named":

@@ -52,7 +52,7 @@ func (g *Gate) registerLimit(a *api.API) {
 	})
 }
 
-// Look checks an item and decides about it. Its errors are for the client.
+// Look checks an item and decides without counting. Its errors are for the client.
 func (g *Gate) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
 		return g.judge(ctx, part, item)
@@ -69,7 +69,6 @@ func (g *Gate) Look(ctx context.Context, part string, item *takeItem) (*TakeOutp
 	return lookOutputOf(&answer), nil
 }
 
-// resetParams is what DELETE /v1/limit takes.
 type resetParams struct {
 	Limit  string `query:"limit" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string `query:"key" doc:"Whose hits are forgotten." example:"alice"`
@@ -122,11 +121,10 @@ func (g *Gate) reset(ctx context.Context, p *resetParams) (take limit.Take, err 
 	return take, nil
 }
 
-// maxJudged is the largest max of a judgement: whole numbers up to it are exact in every JSON reader.
+// maxJudged bounds max of a judgement: every JSON reader has integers up to it exactly.
 const maxJudged = 1 << 53
 
-// judge decides about a counter of the streams, from its rolling total. Nothing is counted: the
-// streams do that.
+// judge decides about a counter of the streams by its rolling total. Only the streams count its hits.
 func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if err := access.From(ctx).Need(access.Read, "a look at a counter of the streams"); err != nil {
 		return nil, err
@@ -168,14 +166,14 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 	return out, nil
 }
 
-// lookOutputOf is the answer to a look. It is an answer even if it says no.
+// lookOutputOf answers 200 even to a refusal.
 func lookOutputOf(a *limit.Answer) *TakeOutput {
 	out := takeOutputOf(a, false)
 	out.Status, out.RetryAfter = http.StatusOK, ""
 	return out
 }
 
-// judgement is a question about a counter: may it have n more hits, with at most so many in the window?
+// judgement asks whether a counter may have n more hits, with at most most in the window.
 type judgement struct {
 	length  time.Duration
 	most, n int64
@@ -208,7 +206,7 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 	return j, err
 }
 
-// unknown allows, as fail=open wants if nobody knows the hits. known are those that have been counted.
+// unknown allows, for fail=open, if the hits are unknown. known are those counted.
 func (j judgement) unknown(known int64) limit.Answer {
 	out := j.decide(window.Estimate{Total: known}, 0)
 	d := &out.Decisions[0]

@@ -22,13 +22,11 @@ const (
 	defaultKeys = 10
 )
 
-// limitsParams is what GET /v1/limits takes.
 type limitsParams struct {
 	Name []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
 	Top  api.Number `query:"top" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
 }
 
-// maxNames is how many limits one question may name.
 const maxNames = 100
 
 func (p *limitsParams) Read(g api.Given) error {
@@ -36,7 +34,7 @@ func (p *limitsParams) Read(g api.Given) error {
 	return g.Singles(api.Text("top", api.NumberHint(0, busiestKeys), (*string)(&p.Top)))
 }
 
-// LimitsAnswer has the named limits, with what this process has decided under each.
+// LimitsAnswer holds the named limits, with what this process decided under each.
 type LimitsAnswer struct {
 	AsOf    time.Time    `json:"as_of" doc:"When this was looked at, by the clock of this service." example:"2026-11-21T10:00:00.2Z"`
 	Process string       `json:"process" doc:"Which process of query answers: another name after each start. All numbers here are its own; /metrics of all processes have those of all." example:"5f0c2a9e"`
@@ -44,7 +42,7 @@ type LimitsAnswer struct {
 	Limits  []LimitState `json:"limits" doc:"The limits of QUERY_LIMITS_FILE, by name."`
 }
 
-// LimitState is one limit and what this process has decided under it.
+// LimitState is one limit and what this process decided under it.
 type LimitState struct {
 	Limit        string    `json:"limit" doc:"The name of the limit." example:"login"`
 	Window       string    `json:"window" doc:"How far it looks back." example:"1m"`
@@ -70,14 +68,13 @@ type LimitState struct {
 	OthersAtMost uint64    `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`
 }
 
-// share is what a process takes of a limit at once.
 type share struct {
 	Hits    int64   `json:"hits" doc:"How many hits at most." example:"100"`
 	For     float64 `json:"for" doc:"For how many seconds. Then those that are not spent are given back." example:"1"`
 	Unspent int64   `json:"unspent" doc:"How many hits of all keys this process has now, and has not spent: others are refused them." example:"37"`
 }
 
-// newProcess names a process at random: host names would tell about the network inside.
+// newProcess names a process at random, because a host name would describe the internal network.
 func newProcess() string {
 	name := make([]byte, 4)
 	_, _ = rand.Read(name) // it never fails
@@ -94,7 +91,7 @@ func (g *Gate) registerLimits(a *api.API) {
 	}), api.OverHTTP(g.findLimits))
 }
 
-// findLimits checks parameters and answers them. Its errors are for the client.
+// findLimits checks parameters and returns the limits. Its errors are for the client.
 func (g *Gate) findLimits(_ context.Context, part string, p *limitsParams) (LimitsAnswer, error) {
 	keys, err := p.Top.Parse("top", defaultKeys, 0, busiestKeys)
 	if err == nil && len(p.Name) > maxNames {

@@ -14,14 +14,13 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// A take under a limit with the policy concurrent acquires a place. Its holder renews the lease while it works, and
-// releases it at its end.
+// A take under concurrent acquires a slot. Its holder renews the lease while it works, and then releases it.
 const (
 	RenewPath   = "/v1/renew"
 	ReleasePath = "/v1/release"
 )
 
-// placeBody is what POST /v1/renew and /v1/release take.
+// placeBody is the body of POST /v1/renew and /v1/release.
 type placeBody struct {
 	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE with the policy concurrent." example:"exports"`
 	Key    string            `json:"key,omitempty" doc:"Whose place it is, as in the take." example:"customer-7"`
@@ -33,7 +32,7 @@ type placeBody struct {
 	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
 }
 
-// RenewAnswer says that a place is held on.
+// RenewAnswer answers a renewal.
 type RenewAnswer struct {
 	Held   bool      `json:"held" doc:"Whether the place is held. False only if the limit is in shadow mode: otherwise a lease that has ended is a problem with the status 409." example:"true"`
 	Lease  string    `json:"lease" doc:"The lease." example:"export-17"`
@@ -44,7 +43,7 @@ type RenewAnswer struct {
 	Shadow bool      `json:"shadow,omitempty" doc:"Whether the limit is in shadow mode." example:"false"`
 }
 
-// ReleaseAnswer says that a place is free.
+// ReleaseAnswer answers a release.
 type ReleaseAnswer struct {
 	Released bool   `json:"released" doc:"Whether the place was held until now. False if the lease has ended, was released before, or was never given out: that is no error." example:"true"`
 	Lease    string `json:"lease" doc:"The lease." example:"export-17"`
@@ -79,7 +78,7 @@ func (g *Gate) registerPlaces(a *api.API) {
 	api.AnswerBody(a, release, api.OverHTTP(g.Release))
 }
 
-// leaseEnded is the problem of a holder that has lost its place.
+// leaseEnded is the problem of a holder that has lost its slot.
 func leaseEnded(lease string) *web.Problem {
 	return web.NewProblem(http.StatusConflict, fmt.Sprintf("the lease %s has ended or was released: its place may be another's: take a new one", web.Excerpt(lease))).OfKind(web.LeaseEnded)
 }
@@ -116,7 +115,6 @@ func (g *Gate) Release(ctx context.Context, part string, b *placeBody) (ReleaseA
 	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
 }
 
-// placeOf is the take of a place that a body is about.
 func (g *Gate) placeOf(part string, b *placeBody) (take limit.Take, err error) {
 	err = g.limits.mayCount()
 	if err != nil {

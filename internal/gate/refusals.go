@@ -11,8 +11,8 @@ import (
 	"tallyroll/internal/web"
 )
 
-// limitError turns an error of the limiter about takes into one for the client: an *InputError, or one
-// that is or wraps a problem. What Redis said may tell about the network inside, so it goes only to the log.
+// limitError turns the limiter's error into one for the client: an *InputError, or one that is or wraps a
+// problem. What Redis wrote may describe the internal network, so it is only logged.
 func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
 	var many *limit.TooManyError
 	var large *limit.TooLargeError
@@ -45,10 +45,10 @@ func (g *Gate) limitError(ctx context.Context, err error, takes []limit.Take, se
 	return web.RetryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
 }
 
-// retryForbidden is how many seconds a client waits if Redis refuses: a person has to act first.
+// retryForbidden is the wait, in seconds, if Redis refuses: an operator has to act first.
 const retryForbidden = "60"
 
-// prefixOf comes before the name of a field of a take. Of two that are the same, it is that of the second.
+// prefixOf comes before the name of a take's field. Of two equal takes, it is that of the second.
 func prefixOf(take limit.Take, takes []limit.Take, several bool) string {
 	for i := len(takes) - 1; i >= 0; i-- {
 		if takes[i] == take {
@@ -60,7 +60,7 @@ func prefixOf(take limit.Take, takes []limit.Take, several bool) string {
 
 var refusedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 
-// missingRight names the command that Redis refused, if it said which. What else it said has the user's name.
+// missingRight names the command that Redis refused. The rest of its message has the user's name.
 func missingRight(err error) string {
 	m := refusedCommand.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -69,7 +69,7 @@ func missingRight(err error) string {
 	return " (Redis refuses the command " + m[1] + ")"
 }
 
-// violated returns the names of the limits that refuse, each once.
+// violated returns the names of the refusing limits, each once.
 func violated(a *limit.Answer) (names []string) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]

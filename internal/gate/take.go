@@ -16,11 +16,10 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// MaxTakes is how many limits one request may ask about: one script decides about all of them, and Redis
-// does nothing else meanwhile.
+// MaxTakes bounds the limits of one request: one script decides about all of them, and blocks Redis.
 const MaxTakes = limit.MaxTogether
 
-// takeBody is what POST /v1/take takes: one item, or several of which all or none are counted.
+// takeBody is the body of POST /v1/take: one item, or several that are counted all or none.
 type takeBody struct {
 	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string            `json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
@@ -37,7 +36,7 @@ type takeBody struct {
 	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
 }
 
-// TakeOutput is a decision with its fields in the header of an answer.
+// TakeOutput is a decision with its header fields.
 type TakeOutput struct {
 	Status          int
 	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-11 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`
@@ -103,7 +102,6 @@ func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput,
 	return takeOutputOf(&answer, several), nil
 }
 
-// items are the takes that a body asks for.
 func (b *takeBody) items() ([]takeItem, error) {
 	single := takeItem{
 		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
@@ -177,7 +175,7 @@ func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 	return out
 }
 
-// resultOf is what an answer says of one decision. A place is held only if all takes were allowed.
+// resultOf is one decision of an answer. A slot is held only if all takes were allowed.
 func resultOf(d *limit.Decision, allAllowed bool) takeResult {
 	out := takeResult{
 		Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
@@ -192,10 +190,10 @@ func resultOf(d *limit.Decision, allAllowed bool) takeResult {
 	return out
 }
 
-// wholeMillis is a time that may be relied on, rounded down to milliseconds.
+// wholeMillis rounds down to milliseconds, so that a holder can rely on the time.
 func wholeMillis(d time.Duration) float64 { return float64(d/time.Millisecond) / 1000 }
 
-// seconds is a time to wait, rounded up to milliseconds: after it, no other answer says to wait again.
+// seconds rounds a wait up to milliseconds, so that it is over by then.
 func seconds(d time.Duration) float64 {
 	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
 }
@@ -204,7 +202,6 @@ func takeExample() TakeAnswer {
 	return TakeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
 }
 
-// describeTakes adds what operations that decide and count answer besides success.
 func describeTakes(a *api.API, op *huma.Operation) {
 	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.", refusedExample(), map[string]*huma.Header{
 		"Retry-After":      textHeader("Whole seconds to wait.", "12"),
@@ -220,7 +217,7 @@ func refusedExample() *Refusal {
 	return refusalOf(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
 }
 
-// TakeAnswer is a decision. About several takes, it is the one that says most about all of them.
+// TakeAnswer is a decision; for several takes, the decisive one.
 type TakeAnswer struct {
 	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
 	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked; about a counter of the streams, also if nobody has counted lately." example:"true"`
@@ -238,7 +235,6 @@ type TakeAnswer struct {
 	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
 }
 
-// takeResult is the decision about one take of several.
 type takeResult struct {
 	Limit      string    `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
 	Key        string    `json:"key" doc:"The key." example:"alice"`
@@ -254,7 +250,7 @@ type takeResult struct {
 	EndsIn     float64   `json:"ends_in,omitempty" doc:"As above." example:"30"`
 }
 
-// Refusal is the body of a 429: the decision, which is also a problem, for clients that know problems only.
+// Refusal is the body of a 429: a decision, and a problem for clients that read only problems.
 type Refusal struct {
 	Type     string   `json:"type" doc:"The problem type of a quota that is exceeded." example:"https://iana.org/assignments/http-problem-types#quota-exceeded"`
 	Title    string   `json:"title" doc:"What kind of problem it is." example:"Quota exceeded"`
@@ -264,7 +260,6 @@ type Refusal struct {
 	TakeAnswer
 }
 
-// refusalOf makes the body of a 429.
 func refusalOf(a TakeAnswer, violated []string) *Refusal {
 	return &Refusal{
 		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
@@ -272,7 +267,6 @@ func refusalOf(a TakeAnswer, violated []string) *Refusal {
 	}
 }
 
-// describeForbidden adds what operations that count answer if the settings forbid it.
 func describeForbidden(a *api.API, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
 		"The service counts no takes: QUERY_TAKE is off. Or a browser sends this for a page of another origin, or the host is none of the service's.",

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// rateSeconds is over how many whole seconds decisions per second are taken.
+	// rateSeconds is the number of whole seconds in the decisions per second.
 	rateSeconds = 60
-	// busiestFor is how long a sketch counts. An answer is about it and the one before: the keys of some hours ago say
-	// little about who is over the limit now.
+	// busiestFor is how long a sketch counts. An answer joins it with the previous one, because the keys of
+	// some hours ago say little about who is over the limit now.
 	busiestFor = 5 * time.Minute
-	// busiestKeys is how many keys a sketch holds. A key is at most 512 bytes, so a sketch takes at most some 65 KB.
+	// busiestKeys bounds the keys of a sketch. A key has at most 512 bytes, so a sketch takes some 65 KB.
 	busiestKeys = 100
 )
 
-// outcome is what became of a take.
 type outcome int
 
 const (
@@ -28,10 +27,10 @@ const (
 	wouldRefuse // by a limit in shadow mode, under which it was not counted
 )
 
-// tally is how many decisions there were, by outcome.
+// tally is the number of decisions by outcome.
 type tally [wouldRefuse + 1]uint64
 
-// usage is what this process has decided under one limit. It takes at most some 135 KB, of which 130 are keys.
+// usage is what this process decided under one limit. It takes at most some 135 KB, of which 130 are keys.
 type usage struct {
 	since time.Time // no decision before is in it
 
@@ -49,7 +48,6 @@ func newUsage(now time.Time) *usage { return &usage{since: now, period: periodOf
 
 func periodOf(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
 
-// add counts a decision about a key.
 func (u *usage) add(key string, o outcome, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -63,7 +61,7 @@ func (u *usage) add(key string, o outcome, now time.Time) {
 	u.now.add(key, o == refused || o == wouldRefuse)
 }
 
-// turn begins another sketch if the time of the present one is over.
+// turn starts a new sketch when the time of the present one is over.
 func (u *usage) turn(now time.Time) {
 	due := periodOf(now)
 	if due <= u.period { // the clock may have been set back
@@ -76,7 +74,7 @@ func (u *usage) turn(now time.Time) {
 	u.now, u.period = sketch{}, due
 }
 
-// lastMinute is how many decisions there were in the last whole seconds, and how many seconds these are.
+// lastMinute returns the decisions of the last whole seconds, and how many seconds these are.
 func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 	last := now.Unix() - 1
 	for _, s := range u.seconds {
@@ -89,7 +87,6 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 	return sum, float64(min(rateSeconds, max(1, last-u.since.Unix()+1)))
 }
 
-// state is what is known of the decisions, with so many of the busiest keys.
 func (u *usage) state(now time.Time, keys int) LimitState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -109,15 +106,14 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 	return out
 }
 
-// sketch finds the keys with most decisions in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi, 2005). A key
-// that is not among the 100 takes the place and the count of the one with the fewest, which becomes its error. So a
-// count is never too small, and too large by at most its error; errors are at most a hundredth of all decisions.
+// sketch finds the busiest keys in bounded memory: Space-Saving (Metwally, Agrawal, El Abbadi, 2005). A new
+// key takes the slot and count of the one with the fewest decisions, which becomes its error. So a count is
+// never too small, and too large by at most its error: a hundredth of all decisions.
 type sketch struct {
 	keys   []busyKey
 	places map[string]int // in keys
 }
 
-// busyKey is a key with its decisions.
 type busyKey struct {
 	Key       string `json:"key" doc:"What the limit's key template has made: hits are kept under it." example:"alice"`
 	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; at most error too many." example:"42"`
@@ -140,7 +136,7 @@ func (s *sketch) add(key string, refused bool) {
 	}
 }
 
-// free returns a place for another key: that of the key with the fewest decisions, if there is no other.
+// free returns a slot for another key, that of the key with the fewest decisions if none is free.
 func (s *sketch) free() int {
 	if s.places == nil {
 		s.keys, s.places = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
@@ -171,8 +167,7 @@ func (s *sketch) floor() uint64 {
 	return s.keys[s.fewest()].Decisions
 }
 
-// busiest joins what two sketches know of different times: the keys with most decisions, and the most that any other key
-// can have had.
+// busiest joins two periods' sketches: the busiest keys, and the most decisions of any other key.
 func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 	out = []busyKey{}
 	join := func(k busyKey, other *sketch, floor uint64) {

@@ -9,13 +9,11 @@ import (
 	"time"
 )
 
-// undoFor is how long it may take to undo what Redis has counted.
 const undoFor = 5 * time.Second
 
 // ErrFull means that Redis has no memory left (maxmemory).
 var ErrFull = errors.New("no memory is left in Redis for hits")
 
-// question asks Redis about takes.
 type question struct {
 	takes  []Take
 	keys   []string
@@ -23,7 +21,7 @@ type question struct {
 	stakes []stake // as many as takes, or none
 }
 
-// besideOf is how many hits of a take's key count beside those that Redis knows.
+// besideOf returns how many hits of a take's key count in addition to those in Redis.
 func besideOf(stakes []stake, i int) int64 {
 	if stakes == nil {
 		return 0
@@ -31,7 +29,8 @@ func besideOf(stakes []stake, i int) int64 {
 	return stakes[i].beside
 }
 
-// ask tells Redis what it does not know of the keys, and asks about the takes. With an error there are states only if something is known to be counted, or given back.
+// ask first counts in Redis what was allowed without it, and then asks about the takes. It returns states
+// with an error only if something was certainly counted or given back.
 func (l *Limiter) ask(ctx context.Context, q *question) ([]state, error) {
 	bounded, cancel := context.WithTimeout(ctx, l.timeout())
 	defer cancel()
@@ -47,12 +46,11 @@ func (l *Limiter) ask(ctx context.Context, q *question) ([]state, error) {
 	return states, err
 }
 
-// isLate reports whether Redis has not answered in time.
 func isLate(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// tell counts in Redis what was allowed without it. If Redis is full, or has max hits, the rest goes on counting beside.
+// tell counts in Redis what was allowed without it. If Redis is full or has max hits, the rest stays here.
 func (l *Limiter) tell(ctx context.Context, q *question, i int) error {
 	s, take := &q.stakes[i], &q.takes[i]
 	for s.claimed > 0 {
@@ -72,7 +70,7 @@ func (l *Limiter) tell(ctx context.Context, q *question, i int) error {
 	return nil
 }
 
-// mostAtOnce is how many hits a script may count.
+// mostAtOnce bounds the hits that one script may count.
 func mostAtOnce(p Policy) int64 {
 	if p == Log {
 		return MaxLogTake
@@ -80,12 +78,11 @@ func mostAtOnce(p Policy) int64 {
 	return MaxHits
 }
 
-// MaxTogether is how many takes one script decides about: Redis does nothing else meanwhile.
+// MaxTogether bounds the takes of one script, which blocks Redis.
 const MaxTogether = 16
 
-// askStore asks with one script, or part by part: take by take if the keys are on several nodes, otherwise MaxTogether at a
-// time. Of so many, all are looked at before any is counted, so that hits are counted and undone again only if others were
-// counted in between.
+// askStore asks with one script, or in parts: MaxTogether takes, or one if keys are on several nodes. It
+// checks all parts before it counts any, so that it undoes hits only if others were counted in between.
 func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
 	most := 1
 	if l.store.together(q.takes) {
@@ -103,7 +100,7 @@ func (l *Limiter) askStore(ctx context.Context, q *question) ([]state, error) {
 	return l.askParts(ctx, q, most, q.count)
 }
 
-// askParts asks about most takes at a time. If one refuses, or cannot be asked about, it undoes what it has counted before.
+// askParts asks about most takes at a time. If a part refuses or fails, it undoes those counted before.
 func (l *Limiter) askParts(ctx context.Context, q *question, most int, count bool) ([]state, error) {
 	states := make([]state, len(q.takes))
 	order := orderApart(q.takes)
@@ -135,7 +132,6 @@ func (l *Limiter) askParts(ctx context.Context, q *question, most int, count boo
 	return states, nil
 }
 
-// part is the question about the takes at these places.
 func (q *question) part(places []int) question {
 	out := question{takes: make([]Take, len(places)), keys: make([]string, len(places)), count: q.count}
 	if q.stakes != nil {
@@ -150,7 +146,6 @@ func (q *question) part(places []int) question {
 	return out
 }
 
-// anyRefuses reports whether a take does not fit whose limit enforces.
 func anyRefuses(takes []Take, states []state) bool {
 	for i := range states {
 		if !states[i].fits && !takes[i].Limit.shadow() {
@@ -160,9 +155,8 @@ func anyRefuses(takes []Take, states []state) bool {
 	return false
 }
 
-// orderApart is the order in which takes are asked about part by part. Those in shadow mode come after those that can
-// refuse. Those which give back come last: they always fit, and what they have given back could not be taken again for
-// certain.
+// orderApart returns the order of takes that are asked in parts. Those in shadow mode come after those that
+// can refuse. Give-backs come last: they always fit, and what they gave back might not be available again.
 func orderApart(takes []Take) []int {
 	rank := func(i int) int {
 		switch t := &takes[i]; {
@@ -181,7 +175,7 @@ func orderApart(takes []Take) []int {
 	return out
 }
 
-// told is what the caller of a question has heard without Redis.
+// told is the outcome that the caller got without Redis.
 type told int
 
 const (
@@ -190,9 +184,8 @@ const (
 	toldNothing      // the caller was gone
 )
 
-// settle notes what Redis is known to have counted of a question of which the caller has heard without it. What was counted
-// although the caller was refused is undone. Nothing is undone that may not have been counted, because too much could be
-// allowed then.
+// settle reconciles what Redis certainly counted with the caller's outcome: it undoes what was counted for a
+// refused take, but nothing that may not have been counted, because that would allow too much.
 func (l *Limiter) settle(q *question, states []state, caller told) {
 	switch caller {
 	case toldAllowed:
@@ -202,11 +195,10 @@ func (l *Limiter) settle(q *question, states []state, caller told) {
 		l.undo(q.takes, q.keys, states)
 	default:
 		l.local.end(q.takes, q.keys, q.stakes, states, l.now())
-		l.undo(q.takes, q.keys, placesOf(q.takes, states)) // nobody knows that they are held
+		l.undo(q.takes, q.keys, placesOf(q.takes, states)) // no caller knows that they are held
 	}
 }
 
-// placesOf are those of the states that are about places.
 func placesOf(takes []Take, states []state) []state {
 	out := slices.Clone(states)
 	for i := range out {
@@ -217,8 +209,8 @@ func placesOf(takes []Take, states []state) []state {
 	return out
 }
 
-// undo takes back what Redis has counted, and counts what it has given back. If it fails, hits stay counted that
-// nobody was allowed: the limit then refuses too much. Or they stay given back, although the caller was not told so.
+// undo takes back what Redis counted, and counts what it gave back. If it fails, hits stay counted, so the
+// limit refuses too much, or stay given back, though the caller was not told so.
 func (l *Limiter) undo(takes []Take, keys []string, states []state) {
 	if !slices.ContainsFunc(states, func(s state) bool { return s.counted != 0 }) {
 		return
@@ -239,7 +231,7 @@ func (l *Limiter) undo(takes []Take, keys []string, states []state) {
 	}
 }
 
-// countAgain counts hits that were given back, also beyond max: they had been there before.
+// countAgain counts hits that were given back, even beyond max, because they were there before.
 func (l *Limiter) countAgain(ctx context.Context, take *Take, key string, n int64) {
 	for n > 0 {
 		part := min(n, mostAtOnce(take.Limit.Policy))

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// failuresInARow is how many decisions have to fail before Redis is left alone.
+	// failuresInARow is how many decisions must fail to open the breaker.
 	failuresInARow = 3
-	// downFor is how long Redis is then left alone. After that, one decision tries it again.
+	// downFor is how long it stays open. Then one decision tries Redis again.
 	downFor = 250 * time.Millisecond
 )
 
-// breaker leaves Redis alone after failures in a row, so that not every decision waits for it. If all of them were
-// about one key and Redis was only slow, it leaves that key alone: the others may be well.
+// breaker skips Redis after failures in a row, so that not every decision waits for it. If all failures were
+// slow replies about one key, it skips Redis for that key only, because others may still work.
 type breaker struct {
 	until    atomic.Int64           // Unix nanoseconds; Redis is not asked before
 	only     atomic.Pointer[string] // the key that is left alone; nil: all are
@@ -24,8 +24,7 @@ type breaker struct {
 	slowKey string     // of all failures; empty if they have none in common, or one was no timeout
 }
 
-// mayAsk reports whether Redis may be asked about a key. After downFor, one caller may ask, and the others when it has
-// succeeded.
+// mayAsk reports whether Redis may be asked about a key. After downFor one caller may, others on its success.
 func (b *breaker) mayAsk(key string, now time.Time) bool {
 	until := b.until.Load()
 	if until == 0 {
@@ -37,7 +36,6 @@ func (b *breaker) mayAsk(key string, now time.Time) bool {
 	return now.UnixNano() >= until && b.until.CompareAndSwap(until, now.Add(downFor).UnixNano())
 }
 
-// answered notes that Redis has answered in time.
 func (b *breaker) answered() {
 	if b.failures.Load() == 0 {
 		return
@@ -48,7 +46,7 @@ func (b *breaker) answered() {
 	b.until.Store(0)
 }
 
-// failed notes that Redis has not answered about a key; slow: that it has not in time.
+// failed records a failure about a key; slow means that no reply came in time.
 func (b *breaker) failed(key string, slow bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

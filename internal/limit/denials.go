@@ -6,24 +6,22 @@ import (
 )
 
 const (
-	// DeniedKeys is how many refusals are remembered.
+	// DeniedKeys bounds the refusals remembered.
 	DeniedKeys = 100_000
-	// deniedFor is the longest that a refusal is remembered, so that hits which are given back elsewhere, and a
-	// reset, are soon seen here.
+	// deniedFor bounds how long a refusal is remembered, so that resets and others' give-backs show soon.
 	deniedFor = time.Second
 )
 
-// denials remembers what Redis has refused, so that a client which tries again and again costs Redis
-// nothing.
+// denials remembers refusals, so that a client that retries costs Redis nothing.
 type denials struct {
 	mu  sync.Mutex
 	all map[string]denial // by key in Redis
 }
 
-// denial is the fact that n hits and more are refused.
+// denial means that takes of n hits or more are refused.
 type denial struct {
 	n     int64
-	until time.Time // that Redis said; it may be forgotten before
+	until time.Time // from Redis; it may be forgotten before
 	seen  time.Time
 	said  state
 	max   int64 // a reload can change it
@@ -33,7 +31,7 @@ func (d *denial) holds(now time.Time) bool {
 	return now.Before(d.until) && now.Sub(d.seen) < deniedFor
 }
 
-// find returns the decision about a take that is sure to be refused, or false.
+// find returns the state of a take that is certainly refused, or false.
 func (d *denials) find(t *Take, key string, now time.Time) (state, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +44,7 @@ func (d *denials) find(t *Take, key string, now time.Time) (state, bool) {
 	return out, true
 }
 
-// remember keeps a refusal. asked is when Redis was asked: by the answer's time, some of the wait had passed.
+// remember keeps a refusal. asked is when Redis was asked: part of the wait passes before the reply.
 func (d *denials) remember(t *Take, key string, said state, asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +57,7 @@ func (d *denials) remember(t *Take, key string, said state, asked time.Time) {
 	d.all[key] = denial{n: t.N, until: asked.Add(said.wait), seen: asked, said: said, max: t.Limit.Max}
 }
 
-// makeRoom removes a few refusals: those that hold no longer, or one that does. A map yields them in no order.
+// makeRoom removes a few expired refusals, or a random one.
 func (d *denials) makeRoom(now time.Time) {
 	const few = 8
 	seen, removed := 0, 0

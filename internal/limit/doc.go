@@ -1,40 +1,34 @@
-// Package limit allows or refuses hits of a key from a rolling window.
+// Package limit allows or refuses hits of a key in a rolling window (docs/limits.md).
 //
 // # What it promises
 //
-//   - A decision and the counting of it are one: a script in Redis, by Redis's own clock. However many
-//     processes decide about a key, together they allow no more than its limit.
-//   - Redis or not, a process never allows more than max in any window of a limit that is local without Redis: N
-//     processes no more than N times max. Without Redis it counts as Cells do.
-//   - A limit in shadow mode refuses nothing, and counts what it would allow (shadow.go).
-//   - With shares, P processes allow less than max + P × share in any window (shares.go has the proof).
-//   - No more than max hold a place of the policy Concurrent, as long as Redis's clock does not jump ahead, and Redis decides.
-//   - A refused take counts nothing. Takes that are asked for together are counted all or not at all.
-//   - Nothing grows without end. A key of the policy Cells has at most 64 cells, whatever the traffic. Keys of Log
-//     and Stream hold at most max hits. Every key expires when its last hit has left the window. Redis keeps to its
-//     maxmemory.
-//   - No script holds Redis up. What is much is done in steps.
-//   - Log and Stream are exact to the millisecond. Cells says how far its answer can be off: the hits of the
-//     oldest cell, between Lower and Upper.
+//   - One script in Redis decides and counts, by Redis's clock. All processes together allow no more than the
+//     limit, and with shares less than max + P × share for P processes (shares.go has the proof).
+//   - Under a limit with the fail mode local, a process never allows more than max in any window, with Redis
+//     or without, so N processes at most N times max. Without Redis it counts as Cells do.
+//   - At most max slots of the policy Concurrent are held, as long as Redis decides and its clock does not
+//     jump ahead.
+//   - A refused take counts nothing. Takes of one request are all counted or none. Shadow mode refuses
+//     nothing (shadow.go).
+//   - Everything is bounded. A key has at most 64 cells under Cells, and max hits under Log and Stream. It
+//     expires when its last hit leaves the window. Redis keeps to its maxmemory. No script blocks Redis for
+//     long: large work is done in steps.
+//   - Log and Stream are exact to the millisecond. Cells reports its uncertainty, the hits of the oldest
+//     cell, as Lower and Upper.
 //
 // # What can go wrong
 //
-// If Redis does not answer in time, or is full, the limit's fail mode decides. A take whose reply was lost or late may be
-// counted all the same, so a limit can refuse too much for up to a window, never allow too much. If this process has
-// allowed the take, it can count twice. A give-back whose reply was lost or late may be made: who gives back again can
-// give back twice, and as many hits more are allowed then. A fail-over of Redis loses what the new master had not received yet: as many hits can then be
-// allowed again.
+// If Redis is late or full, the limit's fail mode decides. A take whose reply was lost or late may still be
+// counted, so a limit can refuse too much for up to a window, but never allow too much. If this process has
+// allowed the take, it can count twice. If a give-back's reply was lost and the caller repeats it, hits are
+// given back twice, and as many more are allowed. A fail-over of Redis loses what the new master had not
+// received, so as many hits can be allowed again.
 //
-// A process that has more than LocalKeys keys forgets those that were used longest ago. What it has allowed of them can
-// be allowed once more if Redis is away.
+// Beyond LocalKeys keys a process forgets the oldest; without Redis it can allow their hits once more.
 //
-// A key's time never goes back: if the clock of Redis does, the key waits for it. If the clock
-// goes back by more than a window, the key begins anew, and as many hits can be allowed again. The clock of a process
-// is treated in the same way.
+// A key's time never goes back: if the clock of Redis or of a process does, the key waits for it. If it goes
+// back by more than a window, the key restarts, and as many hits can be allowed again.
 //
-// A further policy is a file in lua/ with look, add, give and wait, and its name in Policies.
-//
-// # Goroutines
-//
-// A decision starts none. What is left of a share is given back by one. Limiter.Wait waits for them.
+// A further policy is a file in lua/ with look, add, give and wait, and its name in Policies. The only
+// goroutines give back what is left of shares, or what Redis counted in vain; Limiter.Wait waits for them.
 package limit

@@ -12,17 +12,16 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// Descriptor says which descriptors of Envoy's global rate limit protocol a limit is for, and how it makes its key of
-// them. It has entries in the order in which Envoy sends them.
+// Descriptor selects descriptors of Envoy's global rate limit protocol for a limit, and makes its key from
+// them. Entries are in the order in which Envoy sends them.
 type Descriptor struct {
 	Domain  string
 	Entries []Entry
-	// Partly is true if hits that do not all fit are counted as far as they do: they have happened already, such as the
-	// bytes of an answer. They are over the limit all the same.
+	// Partly is true if hits are counted up to the limit, because they have already happened, such as the
+	// bytes of a response. The take is still over the limit.
 	Partly bool
 }
 
-// Entry is an entry of a descriptor.
 type Entry struct {
 	Key   string
 	Value string // empty: any value
@@ -30,27 +29,27 @@ type Entry struct {
 }
 
 const (
-	// MaxEntries is how many entries a descriptor in the file of limits can have.
+	// MaxEntries bounds the entries of a descriptor in the file of limits.
 	MaxEntries = 16
-	// MaxDescriptors is how many descriptors one limit can have.
+	// MaxDescriptors bounds the descriptors of one limit.
 	MaxDescriptors = 1000
 )
 
-// between is what the values of several entries are joined with if they make {key} together.
+// between separates the values of several entries in {key}.
 const between = " "
 
-// joined encodes values that are joined, as a template with a space between its variables does.
+// joined encodes such values, as a template with a space between its variables does.
 var joined = Template{between: between + "%"}
 
-// makesKey reports whether an entry's value is a part of {key}: those are the values that are neither in the file nor
-// for a variable, or if there are none, all that are for no variable.
+// makesKey reports whether an entry's value is a part of {key}: values that are neither in the file nor for a
+// variable are, or without any, all that are for no variable.
 func (d *Descriptor) makesKey(e *Entry) bool {
 	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Value == "" && e.As == "" })
 	return e.As == "" && (e.Value == "" || !anyValue)
 }
 
-// Value is what a variable of the limit's key template stands for if Envoy sends a descriptor with these values, in the
-// order of the entries. Different values never make the same {key}.
+// Value returns a template variable's value for a descriptor with these values, in the order of the entries.
+// Different values never make the same {key}.
 func (d *Descriptor) Value(variable string, values []string) (string, error) {
 	if variable != VarKey {
 		for i := range d.Entries {
@@ -75,7 +74,7 @@ func (d *Descriptor) Value(variable string, values []string) (string, error) {
 	return strings.Join(parts, between), nil
 }
 
-// String is the descriptor as an error names it: edge: path=/login, remote_address.
+// String returns the descriptor for errors: edge: path=/login, remote_address.
 func (d *Descriptor) String() string {
 	var out []string
 	for _, e := range d.Entries {
@@ -88,7 +87,7 @@ func (d *Descriptor) String() string {
 	return d.Domain + ": " + strings.Join(out, ", ")
 }
 
-// check refuses a descriptor that the limit's key template cannot be filled from, or of which a value would be lost.
+// check refuses a descriptor that cannot fill the limit's key template, or of which a value would be lost.
 func (d *Descriptor) check(l *Limit) error {
 	variables := l.Key.Variables()
 	for i, e := range d.Entries {
@@ -114,7 +113,6 @@ func (d *Descriptor) check(l *Limit) error {
 	return nil
 }
 
-// parseEnvoy reads the field envoy of a limit: one descriptor, or a list of them.
 func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 	nodes := []*yaml.Node{node}
 	if node.Kind == yaml.SequenceNode {
@@ -140,7 +138,6 @@ func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 	return out, nil
 }
 
-// same reports whether two descriptors are for the same requests.
 func (d *Descriptor) same(other *Descriptor) bool {
 	return d.Domain == other.Domain && slices.EqualFunc(d.Entries, other.Entries, func(a, b Entry) bool { return a.Key == b.Key && a.Value == b.Value })
 }
@@ -183,8 +180,8 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 	return d, nil
 }
 
-// WithNumbers returns a limit that differs in its window and its max alone: those that a request gives in their place.
-// It shares the hits of the limit if the window is the same. The error is a *FieldError.
+// WithNumbers returns the limit with a request's window and max. If the window is the same, both share hits.
+// The error is a *FieldError.
 func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
 	out := *l
 	out.Window, out.Max = length, most

@@ -8,24 +8,21 @@ import (
 	"time"
 )
 
-// numbersName is the name in the fields of a limit that has none: the draft wants one.
+// numbersName stands in the fields for a limit without a name: the draft requires one.
 const numbersName = "default"
 
-// PolicyName is what the fields call a limit.
+// PolicyName is the limit's name in the fields.
 func (l *Limit) PolicyName() string { return cmp.Or(l.Name, numbersName) }
 
-// RateFields returns the fields RateLimit-Policy and RateLimit of
-// draft-ietf-httpapi-ratelimit-headers-11. They have one item for each name: of several takes under it,
-// that of the decisive one.
+// RateFields returns the fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11,
+// with one item per name: that of the decisive take.
 //
 //	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
 //	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
 //
-// A limit in shadow mode is in neither: it is not applied, and a client that heeds the fields would hold back for it. Places
-// are counted in the draft's own unit, and have no window: "exports";q=3;qu="concurrent-requests".
-//
-// r and t were what remains until a reset. They are the available quota and its effective window since revision 11,
-// which is what a rolling window can say: its quota is never reset.
+// Limits in shadow mode are in neither, because a client that heeds the fields would hold back for them.
+// Slots have the draft's own unit and no window: "exports";q=3;qu="concurrent-requests". Since revision 11, r
+// and t are the available quota and its effective window, which need no reset: a rolling window has none.
 func (a *Answer) RateFields() (policy, rate string) {
 	var names []string
 	byName := make(map[string]Answer, 1)
@@ -61,8 +58,7 @@ func (a *Answer) RateFields() (policy, rate string) {
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")
 }
 
-// WholeSeconds is a time to wait as Retry-After writes it: rounded up, and never 0, which clients
-// would take for "at once".
+// WholeSeconds formats a wait for Retry-After: rounded up, and never 0, which clients read as "at once".
 func WholeSeconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
 }

@@ -11,13 +11,12 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// Set is named limits.
+// Set holds limits by name.
 type Set map[string]*Limit
 
 // FileError is a mistake in a file of limits.
 type FileError = yamlfile.Error
 
-// the fields of a limit in a file
 const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 
 // Parse reads named limits:
@@ -62,7 +61,6 @@ func Parse(data []byte) (Set, error) {
 	return out, nil
 }
 
-// parseLimit reads one entry; line is that of its name.
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "mode", "share{}", "key", "envoy{}")
 	if err != nil {
@@ -114,7 +112,6 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	return l, fields["name"].Line, err
 }
 
-// parseShare reads what a process may take at once: {hits: 100, for: 1s}.
 func parseShare(node *yaml.Node) (s Share, err error) {
 	fields, err := yamlfile.Fields(node, "share", "hits", "for")
 	if err != nil {

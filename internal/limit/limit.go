@@ -11,23 +11,20 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The bounds of a limit.
 const (
 	MinWindow = time.Second
 	MaxWindow = 366 * 24 * time.Hour
-	// MaxHits is the largest max of a limit with the policy Cells.
+	// MaxHits bounds max under the policy Cells.
 	MaxHits = 1_000_000_000
-	// MaxExactHits is the largest max of a limit whose policy keeps every hit: 100,000 hits take some
-	// 13 MB of Redis per key.
+	// MaxExactHits bounds max under Log and Stream: 100,000 stored hits take some 13 MB of Redis per key.
 	MaxExactHits = 100_000
-	// MaxLogTake is how many hits the takes of one request can have together under limits of the policy Log, which
-	// keeps each of them: 1000 take Redis about a millisecond, in which it does nothing else.
+	// MaxLogTake bounds the hits of a request under Log: adding 1000 blocks Redis for about a millisecond.
 	MaxLogTake = 1000
-	// MaxPlaces is the largest max of a limit with the policy Concurrent: 10,000 places take some 1 MB of Redis per key.
+	// MaxPlaces bounds max under the policy Concurrent: 10,000 slots take some 1 MB of Redis per key.
 	MaxPlaces = 10_000
-	// MaxShare is the longest time for which a process keeps a share.
+	// MaxShare bounds how long a process keeps a share.
 	MaxShare = time.Minute
-	// MaxName is how many bytes the name of a limit can have.
+	// MaxName bounds a limit's name, in bytes.
 	MaxName = 64
 )
 
@@ -35,23 +32,21 @@ const (
 type Policy string
 
 const (
-	// Cells keeps at most 64 numbers per key. A hit in the oldest cell counts in proportion to the part of the
-	// cell that the window still covers.
+	// Cells keeps at most 64 numbers per key. Hits of the oldest cell count by the part inside the window.
 	Cells Policy = "cells"
 	// Log keeps a member of a sorted set per hit. It is exact to the millisecond.
 	Log Policy = "log"
 	// Stream keeps an entry of a Redis stream per take. It is exact to the millisecond.
 	Stream Policy = "stream"
-	// Concurrent keeps a member of a sorted set per place that is held. A take acquires one place, under the name of a
-	// lease, and keeps it until it is released, or until the window is over since it was last renewed.
+	// Concurrent keeps a member of a sorted set per slot in use. A take acquires one slot under the name of a
+	// lease. The lease holds the slot until it is released, or for a window after it was last renewed.
 	Concurrent Policy = "concurrent"
 )
 
-// Policies are those of hits in a window. The first is the default.
+// Policies are those that count hits in a window. The first is the default.
 var Policies = []Policy{Cells, Log, Stream}
 
-// NamedPolicies are those that a limit with a name can have. Places are acquired and released under the same limit, so
-// it needs a name.
+// NamedPolicies are those of named limits. Concurrent needs a name, because a slot's release refers to it.
 var NamedPolicies = append(slices.Clone(Policies), Concurrent)
 
 // Mode is what a limit does with a take that does not fit.
@@ -60,21 +55,20 @@ type Mode string
 const (
 	// Enforce refuses it.
 	Enforce Mode = "enforce"
-	// Shadow allows it, does not count it, and tells that it would have been refused.
+	// Shadow allows it, does not count it, and reports that it would have been refused.
 	Shadow Mode = "shadow"
 )
 
 // Modes are all modes. The first is the default.
 var Modes = []Mode{Enforce, Shadow}
 
-// Share is what a process may take of a limit at once, to decide by itself until it is spent or over. The zero Share
-// means that every take is decided by Redis.
+// Share is what a process reserves of a limit at once, to decide by itself. The zero Share reserves nothing.
 type Share struct {
 	Hits int64         // at most
 	For  time.Duration // then what is not spent is given back
 }
 
-// Fail is what happens to a take while Redis cannot be asked.
+// Fail is what happens to a take while Redis is unavailable.
 type Fail string
 
 const (
@@ -89,7 +83,7 @@ const (
 // Fails are all fail modes. The first is the default.
 var Fails = []Fail{FailLocal, FailOpen, FailClosed}
 
-// Limit is a number of hits that a key may have in a window that ends now.
+// Limit is the number of hits that a key may have in a rolling window.
 type Limit struct {
 	Name   string // empty if the numbers come with the request
 	Window time.Duration
@@ -102,10 +96,9 @@ type Limit struct {
 	Envoy  []Descriptor
 }
 
-// shadow reports whether the limit refuses nothing.
 func (l *Limit) shadow() bool { return l.Mode == Shadow }
 
-// Over is how many hits each process can allow beyond Max in a window, because it decides about a share by itself.
+// Over is how many hits a process can allow beyond Max in a window, because of its share.
 func (l *Limit) Over() int64 { return l.Share.Hits }
 
 var leasePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
@@ -117,7 +110,7 @@ type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 
-// check fills in what is not set, and refuses what is out of bounds. The error is a *FieldError.
+// check sets defaults and refuses what is out of bounds. The error is a *FieldError.
 func (l *Limit) check() error {
 	if l.Policy == "" {
 		l.Policy = Policies[0]
@@ -179,7 +172,7 @@ func (l *Limit) checkShare() error {
 	return nil
 }
 
-// Adhoc returns the limit that a request gives with its numbers. The error is a *FieldError.
+// Adhoc returns the limit of a request that gives the numbers itself. The error is a *FieldError.
 func Adhoc(length time.Duration, most int64, policy Policy) (*Limit, error) {
 	l := &Limit{Window: length, Max: most, Policy: policy}
 	return l, l.check()
@@ -193,18 +186,17 @@ func list[T ~string](all []T) string {
 	return strings.Join(names, ", ")
 }
 
-// Take is what a caller asks for: n hits of a key under a limit. A negative n gives hits back. With n 0
-// nothing is counted.
+// Take is a request for n hits of a key under a limit. A negative n gives hits back; 0 counts nothing.
 type Take struct {
 	Limit *Limit
 	Key   string // of the caller: takes with the same key share a hash tag
 	Under string // what Limit.Key makes of it: hits are kept under this
 	N     int64
-	// Lease names the place that a take under the policy Concurrent acquires. Nobody may use it again after its end.
+	// Lease names the slot that a take under Concurrent acquires. Do not reuse it after its end.
 	Lease string
 }
 
-// LeaseError is a take under the policy Concurrent that is not one place with the name of a lease.
+// LeaseError means that a take under the policy Concurrent is not one slot with a valid lease.
 type LeaseError struct {
 	Take    Take
 	Field   string // n or lease
@@ -213,7 +205,7 @@ type LeaseError struct {
 
 func (e *LeaseError) Error() string { return e.Message }
 
-// checkLease refuses what cannot be held. A look needs no lease.
+// checkLease refuses a take that no lease can hold. A check that counts nothing needs no lease.
 func (t *Take) checkLease(count bool) error {
 	switch {
 	case t.Limit.Policy != Concurrent && t.Lease != "":
@@ -230,10 +222,10 @@ func (t *Take) checkLease(count bool) error {
 	return nil
 }
 
-// shares reports whether the take can be decided from a share: one that is as large as a share is decided by Redis.
+// shares reports whether a share can decide the take. Redis decides one that is as large as a share.
 func (t *Take) shares() bool { return t.N > 0 && t.N < t.Limit.Share.Hits }
 
-// NewLease is a name that no other lease has.
+// NewLease returns a unique name of a lease.
 func NewLease() string { return rand.Text() }
 
 // TooManyError is a take of more hits than its limit ever allows.
@@ -243,7 +235,7 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%d hits at once: the limit never allows more than %d", e.Take.N, e.Take.Limit.Max)
 }
 
-// TooLargeError is takes of more hits of the policy Log than one request can have.
+// TooLargeError means that a request has too many hits under the policy Log.
 type TooLargeError struct {
 	Take Take  // the first that is too much
 	N    int64 // the hits of the takes up to it
@@ -253,7 +245,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%d hits of the policy log at once: at most %d are allowed in one request: ask several times, or use the policy stream", e.N, MaxLogTake)
 }
 
-// TwiceError means that a limit and a key are twice among takes that were asked for together.
+// TwiceError means that two takes of a request have the same limit and key.
 type TwiceError struct{ Take Take }
 
 func (e *TwiceError) Error() string {
@@ -265,7 +257,7 @@ type Source string
 
 const (
 	FromRedis  Source = "redis"
-	FromMemory Source = "memory" // Redis had refused the same, and has told until when
+	FromMemory Source = "memory" // Redis had refused the same, and until when
 	FromLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
 	FromShare  Source = "share"  // Redis had allowed this process hits in advance
 )
@@ -275,37 +267,35 @@ type Decision struct {
 	Take Take
 	// Allowed is always true under a limit in shadow mode.
 	Allowed bool
-	// Shadow is true if the limit is in shadow mode. WouldAllow is what it would decide if it were not: Allowed is the
-	// same under all other limits.
+	// Shadow is true in shadow mode. WouldAllow is the decision in the mode Enforce.
 	Shadow, WouldAllow bool
-	// Certain is false if the hits of the oldest cell decide, and it is not known which of them are still in the
-	// window. It is false, too, if Redis could not be asked.
+	// Certain is false without Redis, or if it is unknown which hits of the oldest cell are still in the
+	// window and they decide.
 	Certain bool
 	// Remaining is how many more hits would be allowed now.
 	Remaining int64
-	// RetryAfter is the time until the take would be allowed if no other hits came. It is 0 if it is allowed.
-	// From memory it can be shorter, if fewer hits were refused before: it is theirs.
+	// RetryAfter is the time until the take would be allowed if no other hits came; 0 if it is allowed. From
+	// memory it can be too short, if the refusal remembered there was of fewer hits.
 	RetryAfter time.Duration
 	Source     Source
-	// Lower and Upper bound the hits that are in the window now. The policies log and stream
-	// know them exactly.
+	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
 	Lower, Upper int64
-	// Ends is when the lease of a take ends if nobody renews it, by the clock of Redis, and EndsIn is the time until then.
-	// They are zero if no place is held.
+	// Ends is when the lease ends unless it is renewed, by Redis's clock, and EndsIn the time until then.
+	// They are zero without a lease.
 	Ends   time.Time
 	EndsIn time.Duration
 }
 
-// Answer is about takes that were asked for together.
+// Answer decides takes of one request.
 type Answer struct {
-	// Allowed is true if every take was allowed. Only then has any been counted.
+	// Allowed is true if every take was allowed. Otherwise none was counted.
 	Allowed bool
-	// Decisions are in the order of the takes. If memory refused some of the takes, only they are there.
+	// Decisions are in the order of the takes. If memory refused some takes, there are only those.
 	Decisions []Decision
 }
 
-// Decisive returns the decision that says most about the whole: of those that refused, the one that takes
-// longest to wait for; otherwise the one with the least left. One in shadow mode decides only among others like it.
+// Decisive returns the refusal with the longest wait, or without a refusal, the decision with the least
+// remaining. It returns one in shadow mode only if all are.
 func (a *Answer) Decisive() *Decision {
 	out := &a.Decisions[0]
 	for i := range a.Decisions[1:] {
@@ -326,8 +316,7 @@ func (a *Answer) Decisive() *Decision {
 	return out
 }
 
-// Shadowed reports whether a limit in shadow mode is among those asked about, and whether all limits would have allowed
-// their takes if none were in shadow mode.
+// Shadowed reports whether any limit is in shadow mode, and whether all takes would be allowed if none were.
 func (a *Answer) Shadowed() (any, wouldAllow bool) {
 	wouldAllow = true
 	for i := range a.Decisions {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DefaultTimeout is how long a decision waits for Redis.
+// DefaultTimeout bounds how long a decision waits for Redis.
 const DefaultTimeout = 500 * time.Millisecond
 
 // Limiter decides about takes. Its methods may be called concurrently.
@@ -26,31 +26,31 @@ type Limiter struct {
 	asking  sync.WaitGroup // what gives shares back
 }
 
-// New returns a limiter that keeps hits in Redis, under the namespace. The client must not repeat commands by itself
-// (boot.Redis.Client makes such clients). A decision waits for Redis for at most timeout.
+// New returns a limiter that keeps hits in Redis under the namespace. The client must not retry commands
+// (boot.Redis.Client returns such clients). A decision waits for Redis for at most timeout.
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
 	return &Limiter{store: store{client, namespace, scripts}, timeout: func() time.Duration { return timeout }, now: time.Now}
 }
 
-// Wait gives back what is not spent of shares, and waits until nothing is under way any more. Call it after the last
-// take, and before the client is closed.
+// Wait gives back unspent shares, and waits for background work. Call it after the last take, and before the
+// client is closed.
 func (l *Limiter) Wait() {
 	l.giveBackAll()
 	l.asking.Wait()
 }
 
-// Take decides about takes and counts them, all of them or none. A take is refused if its hits and those in
-// the window are more than the limit's max together. A limit in shadow mode refuses nothing: a take that it would refuse is
-// not counted under it, and counts under the others as if it were not there.
+// Take decides about takes and counts them, all or none. It refuses a take if its hits and those in the
+// window exceed the limit's max. A limit in shadow mode refuses nothing: a take that it would refuse is not
+// counted under it, and counts under the others as if it were not there.
 //
-// If one script can reach all keys, and they are at most MaxTogether, nobody sees some of the takes counted and others not.
-// On a cluster, keys of different callers can be on different nodes. Then Take counts one after the other, and of more than
-// MaxTogether as many at a time. It gives back what it had counted if a later one is refused: others may be refused
-// meanwhile, but none is allowed too much.
+// Up to MaxTogether takes whose keys one script can reach are atomic: no other caller sees only some of them
+// counted. On a cluster, keys of different callers can be on different nodes. Then Take counts one at a time,
+// and of more than MaxTogether as many at a time, and gives back what it counted if a later one is refused.
+// Others may be refused meanwhile, but none is allowed too much.
 //
-// The error is a *TooManyError, *TooLargeError, *TwiceError or *LeaseError for bad takes, an *UnavailableError if Redis
-// does not decide and one of the limits is closed then, a *ForbiddenError or a *ForeignError. If the error is
-// that of ctx, the takes may have been counted.
+// The error is a *TooManyError, *TooLargeError, *TwiceError or *LeaseError for bad takes, an
+// *UnavailableError if Redis does not decide and the fail mode of one of the limits is closed, a
+// *ForbiddenError or a *ForeignError. After an error of ctx, the takes may have been counted.
 func (l *Limiter) Take(ctx context.Context, takes []Take) (Answer, error) {
 	return l.decide(ctx, takes, true)
 }
@@ -60,8 +60,7 @@ func (l *Limiter) Look(ctx context.Context, takes []Take) (Answer, error) {
 	return l.decide(ctx, takes, false)
 }
 
-// Reset forgets the hits of a take's key. The error is one of Take's: an *UnavailableError if Redis
-// could not be asked, whatever the limit's fail mode.
+// Reset deletes a key's hits. Its error is one of Take's: without Redis always an *UnavailableError.
 func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	key := l.store.key(&take)
 	l.denials.forget(key)
@@ -74,7 +73,7 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	return err
 }
 
-// askAbout asks Redis about a key beside takes. down is why Redis does not decide.
+// askAbout sends Redis a request about a key that is no take. down is why Redis does not decide.
 func (l *Limiter) askAbout(ctx context.Context, key string, ask func(context.Context) error) (down, err error) {
 	if !l.breaker.mayAsk(key, l.now()) {
 		return errDown, nil
@@ -114,7 +113,7 @@ func (l *Limiter) decideAll(ctx context.Context, takes []Take, count bool) (Answ
 	return l.decideOf(ctx, takes, keys, count)
 }
 
-// decideOf decides about takes that are in order, and have these keys.
+// decideOf decides about sorted takes with these keys.
 func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, count bool) (Answer, error) {
 	asked := l.now()
 	if count {
@@ -139,7 +138,7 @@ func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, cou
 	l.local.hold(takes, keys, states, l.now())
 	for i := range states {
 		if takes[i].Limit.Policy == Concurrent {
-			continue // a place can be free again at any time
+			continue // a slot can be free again at any time
 		}
 		if !states[i].fits {
 			l.denials.remember(&takes[i], keys[i], states[i], asked)
@@ -156,7 +155,7 @@ func (l *Limiter) decideOf(ctx context.Context, takes []Take, keys []string, cou
 	return out, nil
 }
 
-// notDecided answers if Redis has not. states are what is known to be counted all the same.
+// notDecided answers without Redis. states are what was certainly counted all the same.
 func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, err error) (Answer, error) {
 	if gone := goneOf(ctx); gone != nil { // it says nothing about Redis
 		l.settle(q, states, toldNothing)
@@ -171,8 +170,7 @@ func (l *Limiter) notDecided(ctx context.Context, q *question, states []state, e
 	return l.withoutRedis(q, states, down.err)
 }
 
-// goneOf is why the caller is gone, or nil. A connection's deadline, which is the caller's, can pass a moment before its
-// context ends.
+// goneOf returns why the caller is gone, or nil. Its connection's deadline can pass before its context ends.
 func goneOf(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -180,7 +178,6 @@ func goneOf(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// keys checks takes and returns their keys in Redis.
 func (l *Limiter) keys(takes []Take, count bool) ([]string, error) {
 	out := make([]string, len(takes))
 	members := int64(0)
@@ -205,8 +202,7 @@ func (l *Limiter) keys(takes []Take, count bool) ([]string, error) {
 	return out, nil
 }
 
-// denied returns the refusals that memory knows of. Those of limits in shadow mode decide only if there are no others: one
-// of them refuses nothing.
+// denied returns the refusals in memory. Those in shadow mode, which refuse nothing, decide only alone.
 func (l *Limiter) denied(takes []Take, keys []string, now time.Time) (Answer, bool) {
 	var known, shadows []Take
 	var states, shadowStates []state
@@ -225,14 +221,13 @@ func (l *Limiter) denied(takes []Take, keys []string, now time.Time) (Answer, bo
 	return answerOf(known, states, FromMemory, false), len(known) > 0
 }
 
-// downError means that Redis could not be asked, or did not answer, or has no room.
+// downError means that Redis is unavailable, late or full.
 type downError struct{ err error }
 
 func (e *downError) Error() string { return fmt.Sprintf("Redis does not decide: %v", e.err) }
 func (e *downError) Unwrap() error { return e.err }
 
-// heard notes what an answer says about Redis. Its error is a *downError if Redis has not decided, and nothing forbids it
-// to.
+// heard updates the breaker. It returns a *downError if Redis did not decide, another error if it refuses to.
 func (l *Limiter) heard(key string, err error) error {
 	refused := refusedByRedis(err)
 	switch {
@@ -247,8 +242,7 @@ func (l *Limiter) heard(key string, err error) error {
 	return &downError{err}
 }
 
-// withoutRedis decides by the fail modes: one that is closed refuses, one that is open allows. What Redis is known to
-// have counted then stays or is undone.
+// withoutRedis decides by the fail modes, and then keeps or undoes what Redis certainly counted.
 func (l *Limiter) withoutRedis(q *question, states []state, why error) (Answer, error) {
 	answer, err := l.decideLocally(q, why)
 	if err == nil && answer.Allowed {
@@ -273,7 +267,7 @@ func (l *Limiter) decideLocally(q *question, why error) (Answer, error) {
 	return out, nil
 }
 
-// answerOf makes the answer of states. If counted is true, the hits of allowed takes were counted.
+// answerOf builds the answer. counted is true if the hits of allowed takes were counted.
 func answerOf(takes []Take, states []state, source Source, counted bool) Answer {
 	out := Answer{Allowed: true, Decisions: make([]Decision, len(takes))}
 	for i := range states {
@@ -294,7 +288,7 @@ func answerOf(takes []Take, states []state, source Source, counted bool) Answer 
 				d.EndsIn = takes[i].Limit.Window // less what has passed since Redis was asked
 			}
 			if s.counted == 0 {
-				n = 0 // a place that was held before
+				n = 0 // a slot that was held before
 			}
 		}
 		if counted && out.Allowed && s.fits && n > 0 {

@@ -6,33 +6,30 @@ import (
 	"time"
 )
 
-// LocalKeys is how many keys this process keeps an account of, which takes some 20 to 50 MB. If there are more, those
-// that were used longest ago are forgotten: without Redis, they begin anew.
+// LocalKeys bounds the accounts of this process, which take some 20 to 50 MB. Beyond it the least recently
+// used are forgotten; without Redis, their keys restart.
 const LocalKeys = 100_000
 
-// local holds what this process has allowed under limits that are local without Redis: what Redis has granted it, and
-// what it has granted itself. So, whether Redis answers or not, the process allows up to max, and no more.
-//
-// What it granted itself is told to Redis when Redis is next asked about the key. Until then it counts beside what
-// Redis knows.
+// local holds what this process allowed under limits with the fail mode local, granted by Redis or by itself,
+// so it allows at most max, whether Redis answers or not. What it granted itself is counted in Redis at the
+// next request about the key, and until then in addition to the hits in Redis. mu guards all fields.
 type local struct {
 	mu sync.Mutex
-	// accounts are by key in Redis. If there are half as many as there may be, they become the older ones, which are
-	// forgotten when that happens again. An account that is used meanwhile is put back among the others.
+	// accounts are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
+	// happens again. An account that is used meanwhile moves back.
 	accounts, older map[string]*account
 	places          places // of the policy Concurrent
 }
 
-// account is what this process has allowed of one key.
 type account struct {
 	ring         // all hits that were allowed
 	owed   int64 // of them: those that Redis does not know of
-	busy   int64 // of them: those that Redis is being told of
+	busy   int64 // of them: those that are being counted in Redis
 	flying int64 // hits that Redis is being asked about
 }
 
-// beside is how many hits count beside those that Redis knows. If there are any, hits on their way can reach
-// Redis after the question that is about to be asked, and do not know of them.
+// beside returns how many hits count in addition to those in Redis. If there are any, hits on their way can
+// reach Redis after the request that is about to be sent, which is unaware of them.
 func (a *account) beside(now time.Time, window time.Duration) int64 {
 	if a.owed+a.busy == 0 {
 		return 0
@@ -46,15 +43,15 @@ func (a *account) beside(now time.Time, window time.Duration) int64 {
 	return n + a.flying
 }
 
-// stake is what a question has to do with an account.
+// stake is a request's reservation in an account.
 type stake struct {
 	*account       // nil if there is none
 	flying   int64 // the question's own hits
 	beside   int64 // hits that count, though Redis does not know of them
-	claimed  int64 // of those: hits that the question is to tell Redis
+	claimed  int64 // of those: hits that the request first counts in Redis
 }
 
-// begin notes that Redis is going to be asked about takes. It returns nil if the accounts have nothing to do with it.
+// begin reserves for a request to Redis about takes. It returns nil if no account is involved.
 func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []stake {
 	var out []stake
 	note := func(i int, s stake) {
@@ -98,7 +95,7 @@ func (l *local) begin(takes []Take, keys []string, now time.Time, count bool) []
 	return out
 }
 
-// told notes that Redis has counted hits that it did not know of.
+// told notes that Redis counted n hits that it lacked.
 func (l *local) told(s *stake, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +107,6 @@ func (l *local) told(s *stake, n int64) {
 	}
 }
 
-// release gives up what was claimed and has not been told.
 func (l *local) release(s *stake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +114,7 @@ func (l *local) release(s *stake) {
 	s.claimed = 0
 }
 
-// end notes what Redis has counted; states is nil if that is not known, or nothing.
+// end notes what Redis counted; states is nil if that is nothing or unknown.
 func (l *local) end(takes []Take, keys []string, stakes []stake, states []state, now time.Time) {
 	if stakes == nil {
 		return
@@ -140,7 +136,6 @@ func (l *local) end(takes []Take, keys []string, stakes []stake, states []state,
 	}
 }
 
-// land ends the flight of a question's own hits.
 func (s *stake) land() {
 	if s.account != nil {
 		s.account.flying -= s.flying
@@ -148,7 +143,6 @@ func (s *stake) land() {
 	}
 }
 
-// count adds hits that were allowed, or takes back such that were given back.
 func (a *account) count(now time.Time, window time.Duration, n int64) {
 	switch v := a.at(now, window); {
 	case n > 0:
@@ -158,8 +152,8 @@ func (a *account) count(now time.Time, window time.Duration, n int64) {
 	}
 }
 
-// decide is like store.decide, from the accounts alone. What it allows is owed to Redis, which may have counted it all the
-// same, or may yet: the limit refuses too much then.
+// decide is like store.decide, from the accounts alone. What it allows is owed to Redis, which may have
+// counted it already or may do so later: then the limit refuses too much.
 func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Time, count bool) []state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +207,6 @@ func (l *local) decide(takes []Take, keys []string, stakes []stake, now time.Tim
 	return out
 }
 
-// find returns the account of a key, or nil.
 func (l *local) find(key string) *account {
 	a := l.accounts[key]
 	if a == nil && l.older != nil {
@@ -224,7 +217,6 @@ func (l *local) find(key string) *account {
 	return a
 }
 
-// open makes the account of a key that has none.
 func (l *local) open(key string) *account {
 	a := &account{}
 	l.put(key, a)
@@ -241,7 +233,7 @@ func (l *local) put(key string, a *account) {
 	l.accounts[key] = a
 }
 
-// turn forgets the older accounts but those that owe or that questions are about, unless they are very many.
+// turn forgets the older accounts, except those that are owed or in use, up to a quarter of LocalKeys.
 func (l *local) turn() {
 	kept := make(map[string]*account, LocalKeys/2)
 	for key, a := range l.older {
@@ -260,7 +252,6 @@ func (l *local) forget(key string) {
 	l.places.forget(key)
 }
 
-// spend counts hits of a share that this process had in advance: they were flying until now.
 func (l *local) spend(a *account, now time.Time, window time.Duration, n int64) {
 	if a == nil {
 		return
@@ -271,7 +262,7 @@ func (l *local) spend(a *account, now time.Time, window time.Duration, n int64) 
 	a.count(now, window, n)
 }
 
-// giveUp ends the flight of hits of a share that are not spent.
+// giveUp ends the flight of a share's unspent hits.
 func (l *local) giveUp(a *account, n int64) {
 	if a == nil {
 		return

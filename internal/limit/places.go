@@ -5,11 +5,9 @@ import (
 	"time"
 )
 
-// places are those of the policy Concurrent that this process has given out under limits that are local without Redis, so
-// that it never gives out more than max by itself. local.mu guards them.
-//
-// A place that was given out without Redis is owed until Redis has heard of it, when its lease is renewed. Until then it
-// counts beside those that Redis knows.
+// places are the slots of the policy Concurrent that this process gave out under limits with the fail mode
+// local. With them it never gives out more than max by itself. local.mu guards them.
+// A slot given out without Redis is owed, and counts on top of Redis's, until its lease is renewed there.
 type places struct {
 	keys   map[string]*keyPlaces // by key in Redis
 	all    int
@@ -28,8 +26,8 @@ type place struct {
 	told bool // Redis has had it at some time
 }
 
-// note remembers a place. There are about LocalKeys at most. One for which there is no room was given out by Redis: without
-// Redis, none was found free (look).
+// note remembers a slot. There are about LocalKeys at most. If a slot of Redis's finds no room here, look
+// finds none free until its lease ends.
 func (p *places) note(key, lease string, ends time.Time, owed bool, now time.Time) {
 	if !owed && !p.knows(key, lease) && !p.room(now) {
 		if ends.After(p.missed) {
@@ -67,8 +65,7 @@ func (p *places) knows(key, lease string) bool {
 	return known
 }
 
-// room reports whether one more place can be remembered. If there are too many, it forgets those that have ended, once
-// per second.
+// room reports whether one more slot can be remembered. When full, it forgets ended ones once per second.
 func (p *places) room(now time.Time) bool {
 	if p.all < LocalKeys {
 		return true
@@ -106,7 +103,7 @@ func (p *places) remove(k *keyPlaces, lease string) {
 	p.all--
 }
 
-// release forgets a place, and reports whether it was known here alone.
+// release forgets a slot, and reports whether only this process had it.
 func (p *places) release(key, lease string) (alone bool) {
 	k := p.keys[key]
 	if k == nil {
@@ -127,7 +124,7 @@ func (p *places) forget(key string) {
 	}
 }
 
-// owed is how many places count beside those that Redis knows: without that of the lease itself, about which it is asked.
+// owed is the number of slots that count in addition to those in Redis, without the lease's own.
 func (p *places) owed(key, lease string, now time.Time) (n int64) {
 	k := p.keys[key]
 	if k == nil || k.owed == 0 {
@@ -142,8 +139,8 @@ func (p *places) owed(key, lease string, now time.Time) (n int64) {
 	return n
 }
 
-// look decides about a take from the places that are known here. None is free if it could not be remembered, or if it may
-// be one that could not be.
+// look decides about a take from the slots remembered here. None is free if it could not be remembered, or
+// may be one that could not be.
 func (p *places) look(t *Take, key string, now time.Time) (out state) {
 	held, wait := int64(0), t.Limit.Window
 	again := false
@@ -163,7 +160,6 @@ func (p *places) look(t *Take, key string, now time.Time) (out state) {
 	return out
 }
 
-// acquire notes the place that look has found.
 func (p *places) acquire(t *Take, key string, s *state, now time.Time) {
 	before := p.all
 	p.note(key, t.Lease, now.Add(t.Limit.Window), true, now)
@@ -173,7 +169,6 @@ func (p *places) acquire(t *Take, key string, s *state, now time.Time) {
 	}
 }
 
-// hold notes the places that Redis has given out.
 func (l *local) hold(takes []Take, keys []string, states []state, now time.Time) {
 	for i := range takes {
 		if states[i].ends > 0 && takes[i].Limit.Fail == FailLocal {
@@ -184,7 +179,7 @@ func (l *local) hold(takes []Take, keys []string, states []state, now time.Time)
 	}
 }
 
-// learnPlaces notes that Redis knows of places, after all, that were given out here.
+// learnPlaces notes that Redis has slots, after all, that were given out here.
 func (l *local) learnPlaces(takes []Take, keys []string, states []state) {
 	for i := range states {
 		if states[i].ends == 0 || takes[i].Limit.Policy != Concurrent {
@@ -201,18 +196,17 @@ func (l *local) learnPlaces(takes []Take, keys []string, states []state) {
 	}
 }
 
-// Lease is what is known of a place after it was to be renewed.
+// Lease is the result of a renewal.
 type Lease struct {
-	// Held is false if the lease had ended, or was released: the place may be another's.
+	// Held is false if the lease had ended or was released: another may hold the slot.
 	Held bool
-	// Ends is when it ends if nobody renews it, by the clock of Redis, and EndsIn is the time until then.
+	// Ends is when it ends unless it is renewed, by Redis's clock, and EndsIn is the time until then.
 	Ends   time.Time
 	EndsIn time.Duration
 	Source Source
 }
 
-// Renew lets the lease of a take under the policy Concurrent last for a whole window from now on. It acquires nothing. The
-// error is one of Take's.
+// Renew extends a lease to a whole window from now, and never acquires a slot. The error is one of Take's.
 func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	take.N = 1
 	if err := take.checkPlace(); err != nil {
@@ -245,8 +239,8 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: FromRedis}, nil
 }
 
-// renewLocally decides by the fail mode. A place that this process does not know of may be one that another one has given
-// out: if there is room, it is taken for held.
+// renewLocally decides by the fail mode. Another process may have given out a slot that is unknown here: it
+// counts as held if there is room.
 func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error) {
 	now := l.now()
 	switch take.Limit.Fail {
@@ -263,9 +257,8 @@ func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error)
 	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: FromLocal}, nil
 }
 
-// Release frees the place of a take under the policy Concurrent, and reports whether it was held. The error is one of
-// Take's: an *UnavailableError if Redis could not be asked, whatever the limit's fail mode. The place is free when its
-// lease ends then.
+// Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take;
+// without Redis always an *UnavailableError, and the slot is free when its lease ends.
 func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	take.N = 1
 	if err := take.checkPlace(); err != nil {
@@ -287,7 +280,6 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	return held || alone, nil
 }
 
-// checkPlace refuses what is no place.
 func (t *Take) checkPlace() error {
 	if t.Limit.Policy != Concurrent {
 		return &LeaseError{*t, "limit", "it has no places: only a limit with the policy concurrent has"}

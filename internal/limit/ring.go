@@ -5,23 +5,20 @@ import (
 	"time"
 )
 
-// cellsPerWindow is how many cells a window has. With its beginning and its end between two cells, and the
-// length of a cell in whole milliseconds, a window touches at most 62 cells. lua/cells.lua has the
-// same number.
+// cellsPerWindow is how many cells a window has. A window that begins and ends inside cells, whose length is
+// in whole milliseconds, touches at most 62. lua/cells.lua has the same number.
 const cellsPerWindow = 60
 
 // ringCells is more than a window touches, and a power of two.
 const ringCells = 64
 
-// ring counts like the policy Cells, in memory. A key that had hits only in the cell of the last one, as most have,
-// takes little.
+// ring counts like the policy Cells, in memory. It takes little for most keys, with hits in one cell only.
 type ring struct {
 	last  int64             // the time of the last hit, Unix milliseconds; 0 before the first
 	only  int32             // hits in the cell of the last one, as long as there are no cells
 	cells *[ringCells]int32 // nil: there is no other cell
 }
 
-// cell returns the hits of a cell; last is that of the last hit.
 func (r *ring) cell(cell, last int64) *int32 {
 	switch {
 	case r.cells != nil:
@@ -32,7 +29,6 @@ func (r *ring) cell(cell, last int64) *int32 {
 	return new(int32)
 }
 
-// view is a ring at a moment.
 type view struct {
 	now, window, size int64 // milliseconds
 	ahead             int64 // of a clock that went back: the ring's time waits for it
@@ -44,11 +40,11 @@ type view struct {
 func (v *view) lower() int64    { return v.sum - v.cut }
 func (v *view) estimate() int64 { return v.lower() + v.part(v.cut) }
 
-// part is how many of the n hits of the oldest cell are in the window, rounded up.
+// part returns how many of n hits of the oldest cell are in the window, rounded up.
 func (v *view) part(n int64) int64 { return (n*v.inside + v.size - 1) / v.size }
 
-// at looks at the ring. A ring's time never goes back, unless it is ahead by more than a window: then the
-// clock was set, and the ring begins anew.
+// at views the ring at now. Its time never goes back, unless it is ahead by more than a window: then the
+// clock was set, and the ring restarts.
 func (r *ring) at(now time.Time, length time.Duration) view {
 	v := view{now: now.UnixMilli(), window: length.Milliseconds()}
 	v.size = (v.window + cellsPerWindow - 1) / cellsPerWindow
@@ -74,7 +70,6 @@ func (r *ring) at(now time.Time, length time.Duration) view {
 	return v
 }
 
-// add counts n hits at the moment of the view.
 func (r *ring) add(v *view, n int64) {
 	current := v.now / v.size
 	switch {
@@ -92,7 +87,6 @@ func (r *ring) add(v *view, n int64) {
 	r.last = v.now
 }
 
-// spread makes cells.
 func (r *ring) spread(last int64) {
 	if r.cells == nil {
 		r.cells = new([ringCells]int32)
@@ -100,7 +94,6 @@ func (r *ring) spread(last int64) {
 	}
 }
 
-// give takes n hits back from the newest cells.
 func (r *ring) give(v *view, n int64) {
 	for cell := v.last; cell >= v.edge && n > 0; cell-- {
 		had := r.cell(cell, v.last)
@@ -114,8 +107,8 @@ func (r *ring) give(v *view, n int64) {
 	}
 }
 
-// wait is the time until excess hits have left the window. It goes from the oldest cell on to the one of which
-// keep hits may stay. A cell leaves evenly, so those are its last keep / n.
+// wait is the time until excess hits have left the window. It goes from the oldest cell to the one of which
+// keep hits may stay. A cell's hits leave evenly, so those are its last keep / n.
 func (r *ring) wait(v *view, excess int64) time.Duration {
 	wait := v.window
 	for cell := v.edge; cell <= v.last; cell++ {

@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// A limit in shadow mode decides like any other and refuses nothing. Redis has to do with it what this file does not: a
-// take that does not fit stands in nobody's way, and is not counted (lua/decide.lua).
+// A limit in shadow mode decides like any other and refuses nothing. Redis does the rest: a take that does
+// not fit blocks no other, and is not counted (lua/decide.lua).
 
-// shadowsOf are the places of the takes in shadow mode.
 func shadowsOf(takes []Take) (out []int) {
 	for i := range takes {
 		if takes[i].Limit.shadow() {
@@ -19,8 +18,7 @@ func shadowsOf(takes []Take) (out []int) {
 	return out
 }
 
-// neverFit are the places of takes in shadow mode that would be refused as bad ones. The others are what they would be
-// without them.
+// neverFit returns the indexes of invalid takes in shadow mode. They do not affect the others.
 func neverFit(takes []Take) (out []int) {
 	members := int64(0)
 	for i := range takes {
@@ -38,14 +36,14 @@ func neverFit(takes []Take) (out []int) {
 	return out
 }
 
-// forbids reports whether Redis was asked, and refuses to decide at all.
+// forbids reports whether Redis refuses to decide at all.
 func forbids(err error) bool {
 	var forbidden *ForbiddenError
 	var foreign *ForeignError
 	return errors.As(err, &forbidden) || errors.As(err, &foreign)
 }
 
-// decideWithout decides about the other takes, and says of those at the places, which are in shadow mode, what is given.
+// decideWithout gives the takes at places, which are in shadow mode, the decision said, and decides the rest.
 func (l *Limiter) decideWithout(ctx context.Context, takes []Take, places []int, said Decision, count bool) (Answer, error) {
 	var rest []Take
 	for i := range takes {

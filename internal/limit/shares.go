@@ -7,29 +7,27 @@ import (
 	"time"
 )
 
-// A limit can have a share: then this process takes many hits from Redis in one decision, and spends them by itself. They
-// are counted in Redis when they are taken, so they leave the window before those who were allowed them: by the time for
-// which a share lasts, at most.
+// With a share, this process takes many hits from Redis in one decision and spends them itself. Redis counts
+// them when the share is taken, so they expire up to the share's duration before the requests they served.
 //
-// The bound. Let U be the hits that a process has and has not spent at the moment at which a window begins. Whatever it
-// allows in the window was counted by Redis in the window, or is among U. Redis counts no more than max in the window,
-// and U is less than a share, because a process has one of a key at a time, and spends a hit of it at once. So together
-// P processes allow less than max + P × share in any window.
+// The bound. Let U be the hits that a process holds unspent when a window begins. Whatever it allows in the
+// window was counted by Redis in the window, or is among U. Redis counts at most max in the window, and U is
+// less than a share, because a process has one share of a key at a time, and spends a hit of it at once. So P
+// processes together allow less than max + P × share in any window.
 //
-// What is refused is decided by Redis about the take alone. So too little is allowed only by what others have and have not
-// spent: less than P × share, for as long as a share lasts. A process that dies leaves its hits counted for a window.
+// Redis alone decides each refusal. So a limit refuses too early only by what others hold unspent: less than
+// P × share, for as long as a share lasts. If a process dies, its hits stay counted for a window.
 
-// SharedKeys is how many keys a process notes that could be decided from a share. Those beyond are decided by Redis.
+// SharedKeys bounds the keys that a process tracks for shares. Redis decides about further ones.
 const SharedKeys = 100_000
 
-// shares are what this process has of limits, by key in Redis.
+// shares holds the shares of this process, by key in Redis. mu guards them.
 type shares struct {
 	mu    sync.Mutex
 	all   map[string]*share
 	after func(time.Duration, func()) // calls the function after a time; nil: time.AfterFunc
 }
 
-// share is what this process has of a key.
 type share struct {
 	limit Limit // as it was when it was taken
 	take  Take
@@ -37,25 +35,23 @@ type share struct {
 
 	left    int64 // hits that are not spent
 	until   time.Time
-	state   state // what Redis has said of the window
+	state   state // the window, as Redis last returned it
 	granted int64
 	account *account // nil if the limit is not local without Redis; what is left flies there
 
 	size    int64       // that was asked for last
-	last    time.Time   // when somebody took
+	last    time.Time   // when it was last used
 	not     time.Time   // until then Redis is not asked for a share, because there was no room for one
 	asking  *shareAsked // nil if Redis is not asked for one
 	waiting bool        // for its end
 }
 
-// shareAsked is a question to Redis for a share.
 type shareAsked struct {
 	done chan struct{} // closed when it is over
-	err  error         // why Redis has not decided; nil if it has, or if nobody wants to know any more
+	err  error         // why Redis has not decided; nil if it has, or if no caller waits any more
 	size int64
 }
 
-// verdict is what is to be done about a take.
 type verdict int
 
 const (
@@ -65,7 +61,6 @@ const (
 	fill                   // ask for a share
 )
 
-// takeShared decides about a take from a share, or by Redis if there is none.
 func (l *Limiter) takeShared(ctx context.Context, take *Take, key string) (Answer, error) {
 	takes, keys := []Take{*take}, []string{key}
 	for {
@@ -88,7 +83,6 @@ func (l *Limiter) takeShared(ctx context.Context, take *Take, key string) (Answe
 	}
 }
 
-// wait waits for the end of another one's question.
 func (a *shareAsked) wait(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -102,7 +96,7 @@ func (a *shareAsked) wait(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// spend takes hits from a share, or says what to do.
+// spend takes hits from a share, or returns what to do instead.
 func (l *Limiter) spend(take *Take, key string) (verdict, *share, *shareAsked, Answer) {
 	sh := &l.shares
 	sh.mu.Lock()
@@ -136,7 +130,6 @@ func (l *Limiter) spend(take *Take, key string) (verdict, *share, *shareAsked, A
 	return fill, s, s.asking, Answer{}
 }
 
-// open notes a key.
 func (sh *shares) open(take *Take, key string, now time.Time) {
 	if sh.all == nil {
 		sh.all = make(map[string]*share)
@@ -149,7 +142,7 @@ func (sh *shares) open(take *Take, key string, now time.Time) {
 	sh.all[key] = &share{limit: *take.Limit, take: own, key: key, last: now, size: 1}
 }
 
-// makeRoom removes a few keys of which nothing is left, and nobody has taken for long.
+// makeRoom removes a few keys with an empty share that was not used for a share's duration.
 func (sh *shares) makeRoom(now time.Time) bool {
 	seen, removed := 0, false
 	for key, s := range sh.all {
@@ -164,7 +157,6 @@ func (sh *shares) makeRoom(now time.Time) bool {
 	return removed
 }
 
-// spendOf spends hits of a share that has them.
 func (l *Limiter) spendOf(s *share, take *Take, now time.Time) Decision {
 	s.left -= take.N
 	l.local.spend(s.account, now, s.limit.Window, take.N)
@@ -175,7 +167,7 @@ func (l *Limiter) spendOf(s *share, take *Take, now time.Time) Decision {
 	}
 }
 
-// fill asks Redis for a share, and decides about takes, which are one, from it.
+// fill asks Redis for a share, and decides about the one take in takes from it.
 func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *share, ask *shareAsked) (Answer, error) {
 	asked, whole := l.now(), takes[0]
 	whole.N = ask.size
@@ -230,7 +222,6 @@ func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *shar
 	return Answer{Allowed: true, Decisions: []Decision{out}}, nil
 }
 
-// notFilled decides about takes if Redis has not answered about a share.
 func (l *Limiter) notFilled(ctx context.Context, q *question, takes []Take, states []state, err error) (Answer, error) {
 	l.settle(q, states, toldRefused)
 	if ctx.Err() != nil {
@@ -252,7 +243,6 @@ func (sh *shares) wait(then func(*share), s *share, d time.Duration) {
 	time.AfterFunc(d, func() { then(s) })
 }
 
-// expire gives back what is left of a share whose time is over.
 func (l *Limiter) expire(s *share) {
 	l.shares.mu.Lock()
 	defer l.shares.mu.Unlock()
@@ -268,7 +258,7 @@ func (l *Limiter) expire(s *share) {
 	}
 }
 
-// giveBack gives back what is left of a share, in the background. shares.mu is held.
+// giveBack gives back what is left of a share, in the background. The caller holds shares.mu.
 func (l *Limiter) giveBack(s *share) {
 	if s.left == 0 {
 		return
@@ -291,13 +281,12 @@ func (l *Limiter) giveBack(s *share) {
 	})
 }
 
-// drop forgets what is left of a share: Redis knows nothing of it any more.
+// drop discards what is left of a share that Redis has lost.
 func (l *Limiter) drop(s *share) {
 	l.local.giveUp(s.account, s.left)
 	s.left, s.account = 0, nil
 }
 
-// giveBackAll gives back what is left of all shares.
 func (l *Limiter) giveBackAll() {
 	l.shares.mu.Lock()
 	defer l.shares.mu.Unlock()
@@ -306,7 +295,6 @@ func (l *Limiter) giveBackAll() {
 	}
 }
 
-// forget forgets what is left of a key's share.
 func (sh *shares) forget(key string) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -316,7 +304,7 @@ func (sh *shares) forget(key string) {
 	}
 }
 
-// Reserved is how many hits this process has and has not spent, by the names of limits.
+// Reserved returns the unspent hits of this process by the names of limits.
 func (l *Limiter) Reserved() map[string]int64 {
 	l.shares.mu.Lock()
 	defer l.shares.mu.Unlock()

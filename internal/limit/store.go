@@ -14,14 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The names of all keys. The number in braces is the hash tag.
+// All keys are named like this; the number in braces is the hash tag:
 //
 //	<ns>:{<tag>}:limit:<policy>:<window>:<limit>:<key>    window in ms; limit is empty if the request gave the numbers
 //
-// The tag depends only on the key that the caller gives. So all limits of one client share a slot,
-// and with it a script.
+// The tag depends only on the caller's key, so one script can decide about all limits of one client.
 
-// tags is how many hash tags there are: enough to spread the keys evenly over the nodes of a cluster.
+// tags is the number of hash tags: enough to spread keys evenly over the nodes of a cluster.
 const tags = 256
 
 // store keeps hits in Redis. Every decision is one script.
@@ -45,20 +44,19 @@ func tagOf(key string) uint64 { return xxhash.Sum64String(key) % tags }
 //go:embed lua
 var sources embed.FS
 
-// scriptSet is the scripts that know these policies, by the set of policies: a script of one policy
-// takes half the time of one that knows all, and that of Cells has the common case first.
+// scriptSet holds one script per set of policies, because a script with one policy takes half the time of one
+// with all, and that of Cells has a fast path first.
 type scriptSet struct {
 	decide [1 << 4]*redis.Script
 	lease  *redis.Script // renews or ends one
 }
 
-// giveStep is how many hits of the policies Log and Stream one script gives back, or removes after they have left the
-// window: Redis does nothing else meanwhile.
+// giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
 const giveStep = 1000
 
 var scripts = newScripts("", giveStep)
 
-// newScripts makes scripts that begin with a text: that of the tests gives Redis a clock that they can set.
+// newScripts puts begin before each script: tests set Redis's clock there.
 func newScripts(begin string, step int) *scriptSet {
 	var out scriptSet
 	own := fmt.Sprintf("local policies, step = {}, %d\n", step)
@@ -87,21 +85,18 @@ func source(name string) string {
 	return string(text)
 }
 
-// state is what is known about a take: the hits in the window before new ones were counted, or after others
-// were given back.
+// state is a script's result for one take: the hits in the window before counting, or after giving back.
 type state struct {
 	fits                   bool
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
-	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a place, its score
-	ends                   int64         // of a place that is held: Unix milliseconds by Redis's clock
+	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a slot, its score
+	ends                   int64         // of a held slot: Unix milliseconds by Redis's clock
 }
 
-// shift adds hits that Redis does not know of.
 func (s *state) shift(n int64) { s.lower, s.estimate, s.upper = s.lower+n, s.estimate+n, s.upper+n }
 
-// mode is what a script is to do, as its first argument says it.
 type mode int
 
 const (
@@ -111,11 +106,10 @@ const (
 	undo       // give back what was counted at a time or before
 )
 
-// decide runs the script for takes whose keys share a node. It counts them if all of them fit and counts is true.
-// stakes are those of the takes, or nil.
+// decide runs the script for takes whose keys share a node. If counts is true and all of them fit, it counts
+// them. stakes are the reservations of the takes, or nil.
 //
-// Much is given back in several steps. If one of them fails, there are states beside the error, which say what
-// is known to be given back.
+// Large give-backs take several steps. After an error, the states returned are certainly given back.
 func (s *store) decide(ctx context.Context, takes []Take, keys []string, stakes []stake, counts bool) ([]state, error) {
 	if !counts {
 		states, _, err := s.run(ctx, look, takes, keys, stakes, 0)
@@ -128,7 +122,6 @@ func (s *store) decide(ctx context.Context, takes []Take, keys []string, stakes 
 	return states, err
 }
 
-// giveRest gives back what remains of some takes.
 func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, states []state, rest []int64) ([]int64, error) {
 	var partTakes []Take
 	var partKeys []string
@@ -158,7 +151,7 @@ func (s *store) giveRest(ctx context.Context, takes []Take, keys []string, state
 	return left, nil
 }
 
-// force counts n hits of a take's key without asking, but not beyond most, and returns how many it has counted.
+// force counts n hits of a key without a check, but not beyond most, and returns how many it counted.
 func (s *store) force(ctx context.Context, take *Take, key string, n, most int64) (int64, error) {
 	limit := *take.Limit
 	limit.Max = most
@@ -169,7 +162,7 @@ func (s *store) force(ctx context.Context, take *Take, key string, n, most int64
 	return states[0].counted, nil
 }
 
-// takeBack gives back n hits of a take's key: the newest of those that were counted at a time or before.
+// takeBack gives back the newest n hits of a key that were counted at or before the time at.
 func (s *store) takeBack(ctx context.Context, take *Take, key string, n, at int64) error {
 	for n > 0 {
 		_, rest, err := s.run(ctx, undo, []Take{{Limit: take.Limit, N: -n, Lease: take.Lease}}, []string{key}, nil, at)
@@ -181,8 +174,8 @@ func (s *store) takeBack(ctx context.Context, take *Take, key string, n, at int6
 	return nil
 }
 
-// run runs a script about takes. at is the time with the mode undo, otherwise 0. It returns what is still to be given back,
-// or nil if there is nothing. After an error the script may have run, or may run yet.
+// run runs a script. at is the time for the mode undo, otherwise 0. rest is what remains to be given back, or
+// nil. After an error the script may have run, or may run later.
 func (s *store) run(ctx context.Context, m mode, takes []Take, keys []string, stakes []stake, at int64) (states []state, rest []int64, err error) {
 	script, args := s.call(takes, stakes, m, at)
 	var reply []any
@@ -196,7 +189,6 @@ func (s *store) run(ctx context.Context, m mode, takes []Take, keys []string, st
 	return parseStates(reply, takes)
 }
 
-// call returns the script for takes and its arguments.
 func (s *store) call(takes []Take, stakes []stake, m mode, at int64) (*redis.Script, []any) {
 	set := 0
 	args := make([]any, 1, 2+5*len(takes))
@@ -219,7 +211,7 @@ func (s *store) call(takes []Take, stakes []stake, m mode, at int64) (*redis.Scr
 	return s.scripts.decide[set], args
 }
 
-// withShadows is a mode followed by which of the takes are in shadow mode. One alone stands in nobody's way.
+// withShadows appends which takes are in shadow mode. A single take needs no mark: it blocks no other.
 func withShadows(m mode, takes []Take) string {
 	out := strconv.AppendInt(nil, int64(m), 10)
 	for i := range takes {
@@ -232,7 +224,6 @@ func withShadows(m mode, takes []Take) string {
 	return string(out)
 }
 
-// parseStates reads what a script says about takes.
 func parseStates(reply []any, takes []Take) (states []state, rest []int64, err error) {
 	states = make([]state, len(takes))
 	if len(reply) != len(takes) {
@@ -268,8 +259,8 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	return states, rest, nil
 }
 
-// lease renews or releases the lease of a take, and reports whether it was held. If it is renewed, the time that it has
-// now is left, and ends is when it ends, Unix milliseconds by Redis's clock.
+// lease renews or releases a lease, and reports whether it was held. left is the time until it ends after a
+// renewal, and ends the moment, Unix milliseconds by Redis's clock.
 func (s *store) lease(ctx context.Context, what string, take *Take, key string) (held bool, left time.Duration, ends int64, err error) {
 	var v []int64
 	err = s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
@@ -285,14 +276,12 @@ func (s *store) lease(ctx context.Context, what string, take *Take, key string) 
 	return v[0] == 1, time.Duration(v[1]) * time.Millisecond, v[2] / 1000, nil
 }
 
-// forget removes what is kept of a key.
 func (s *store) forget(ctx context.Context, key string) error {
 	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, key).Err() })
 }
 
-// onMaster calls run with the node that has the key. A cluster's client repeats what failed on its way,
-// and then a take could count twice, so run gets the client of the node. If the key has moved,
-// the node did nothing, and run is called once more.
+// onMaster calls run with a client of the node that has the key. A cluster client would retry a lost command,
+// and a take could count twice. If the key has moved, the node did nothing, and run is called once more.
 func (s *store) onMaster(ctx context.Context, key string, run func(redis.Scripter) error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -312,7 +301,6 @@ func (s *store) onMaster(ctx context.Context, key string, run func(redis.Scripte
 	}
 }
 
-// together reports whether one script can decide about all takes.
 func (s *store) together(takes []Take) bool {
 	if _, ok := s.client.(*redis.ClusterClient); !ok {
 		return true
@@ -325,8 +313,7 @@ func (s *store) together(takes []Take) bool {
 	return true
 }
 
-// refusedByRedis reports whether Redis was asked and will say the same again: the user has no right to the
-// script, or a key is no key of ours.
+// refusedByRedis returns an error that would recur: the user may not run the script, or the key is foreign.
 func refusedByRedis(err error) error {
 	switch {
 	case err == nil:
@@ -339,18 +326,18 @@ func refusedByRedis(err error) error {
 	return nil
 }
 
-// isFull reports whether Redis has refused a script because it has no memory left. Nothing has been counted then.
+// isFull reports whether Redis refused a script for lack of memory. Then nothing was counted.
 func isFull(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
 }
 
-// refusedInScript reports whether a script ran and a command in it was refused. That is no NOPERM, but an ERR with
-// this text: the first up to Redis 7.0, the second from 7.2 on.
+// refusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this text
+// and not NOPERM: the first up to Redis 7.0, the second from 7.2 on.
 func refusedInScript(message string) bool {
 	return strings.Contains(message, "The user executing the script") || strings.Contains(message, "ACL failure in script")
 }
 
-// ForbiddenError means that the user of REDIS_URL may not do what a decision needs.
+// ForbiddenError means that the user of REDIS_URL lacks rights that a decision needs.
 type ForbiddenError struct{ Err error }
 
 func (e *ForbiddenError) Error() string {
@@ -366,7 +353,7 @@ func (e *ForeignError) Error() string {
 }
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-// UnavailableError means that Redis could not be asked about a limit that is closed then, or is full.
+// UnavailableError means that Redis is unavailable or full, and the limit's fail mode is closed.
 type UnavailableError struct {
 	Limit *Limit
 	Err   error

@@ -8,17 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// Template makes the key of a limit from what a caller knows, as in "user:{key}" or
-// "{ip} {header.X-Plan}". The zero Template is "{key}".
+// Template makes a limit's key, as in "user:{key}" or "{ip} {header.X-Plan}". The zero Template is "{key}".
 //
-// Different values never make the same key. If there are several variables, there is text between them, and its
-// characters are percent-encoded in the values.
+// Different values never make the same key: text separates variables, and its characters are percent-encoded
+// in the values.
 type Template struct {
 	parts   []part
 	between string // the characters that are encoded in values; empty if there is one variable
 }
 
-// part is a piece of text, or a variable.
 type part struct{ text, variable string }
 
 // The variables of a template, besides header.NAME.
@@ -35,7 +33,6 @@ var errBetween = errors.New("between two variables is no text, or a %: write oth
 
 var errTemplate = errors.New("allowed is text with {key}, {ip}, {method}, {host}, {path} and {header.NAME} in it, at least one of them")
 
-// ParseTemplate reads a template.
 func ParseTemplate(text string) (Template, error) {
 	var t Template
 	variables, between := 0, ""
@@ -77,20 +74,20 @@ func knownVariable(name string) bool {
 	return is && header != "" || slices.Contains([]string{VarKey, VarIP, VarMethod, VarHost, VarPath}, name)
 }
 
-// VarOfHeader returns the variable that stands for a header.
+// VarOfHeader returns the variable of a header.
 func VarOfHeader(name string) string { return varHeader + name }
 
-// SameVariable reports whether two variables stand for the same: the names of headers are the same in small letters.
+// SameVariable compares variables; names of headers without regard to case.
 func SameVariable(a, b string) bool {
 	headerA, isA := HeaderOf(a)
 	headerB, isB := HeaderOf(b)
 	return a == b || isA && isB && strings.EqualFold(headerA, headerB)
 }
 
-// HeaderOf returns the name of the header that a variable stands for.
+// HeaderOf returns the header of a variable.
 func HeaderOf(variable string) (name string, ok bool) { return strings.CutPrefix(variable, varHeader) }
 
-// Uses reports whether the template has that variable.
+// Uses reports whether the template contains the variable.
 func (t Template) Uses(variable string) bool {
 	if t.parts == nil {
 		return variable == VarKey
@@ -98,8 +95,7 @@ func (t Template) Uses(variable string) bool {
 	return slices.Contains(t.parts, part{variable: variable})
 }
 
-// encode writes a value so that nothing in it can be taken for text between variables. It can be undone, so different
-// values stay different.
+// encode reversibly escapes what could be text between variables, so different values stay different.
 func (t Template) encode(value string) string {
 	if !strings.ContainsAny(value, t.between) {
 		return value
@@ -120,7 +116,7 @@ func (t Template) encode(value string) string {
 	return out.String()
 }
 
-// Variables returns the variables of the template, in their order.
+// Variables returns the template's variables in order.
 func (t Template) Variables() []string {
 	if t.parts == nil {
 		return []string{VarKey}
@@ -134,7 +130,7 @@ func (t Template) Variables() []string {
 	return out
 }
 
-// Fill puts in the values of the variables. A value that is not known is an error of lookup.
+// Fill inserts the variables' values. lookup returns an error for an unknown one.
 func (t Template) Fill(lookup func(variable string) (string, error)) (string, error) {
 	if t.parts == nil {
 		return lookup(VarKey)
@@ -154,9 +150,9 @@ func (t Template) Fill(lookup func(variable string) (string, error)) (string, er
 	return out.String(), nil
 }
 
-// Caller returns the key that decides about the hash tag, for hits that are kept under a key; value gives the variables
-// of the limit's template their values. It depends on nothing but what hits are kept under: hits of one key would be in
-// several places otherwise. Limits of one caller get the same tag where possible.
+// Caller returns the key that the hash tag is made of, for hits kept under a key; value returns the
+// variables' values. It depends only on what the hits are kept under, because otherwise hits of one key would
+// be in several places. Limits of one caller get the same tag where possible.
 func (l *Limit) Caller(under string, value func(variable string) (string, error)) (string, error) {
 	for _, variable := range []string{VarKey, VarIP} {
 		if l.Key.Uses(variable) {
@@ -166,7 +162,6 @@ func (l *Limit) Caller(under string, value func(variable string) (string, error)
 	return under, nil
 }
 
-// String returns the template as it is written.
 func (t Template) String() string {
 	if t.parts == nil {
 		return "{" + VarKey + "}"

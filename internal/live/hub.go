@@ -17,22 +17,19 @@ import (
 	"tallyroll/internal/window"
 )
 
-// readEvery is the pause between two reads for the listeners, who hear of at most four
-// changes per second.
+// readEvery is the pause between two reads, so clients get at most four changes per second.
 const readEvery = 250 * time.Millisecond
 
-// hub reads for all clients that listen at /v1/live: one pipelined read every readEvery
-// answers every distinct question, however many clients listen. One goroutine, run,
-// reads and tells the listeners. It sleeps while nobody listens.
-//
-// Connections and questions are bounded, those of all clients together. Beyond a bound, who comes is refused.
+// hub reads for all clients of /v1/live: one pipelined read every readEvery answers every distinct question.
+// One goroutine, serve, reads and notifies the listeners. It sleeps without
+// listeners. Connections and questions are bounded; beyond a bound, new ones are refused.
 type hub struct {
 	read                     readTotals
 	maxClients, maxQuestions int
 	writeWithin              time.Duration // how long a client may leave unread what is sent
 	reads                    prometheus.Counter
 
-	heard wake.Signal // somebody listens
+	heard wake.Signal // there is a listener
 
 	mu        sync.Mutex
 	topics    map[question]*topic
@@ -43,15 +40,13 @@ type hub struct {
 // readTotals answers questions at one moment. Its errors are for the clients.
 type readTotals func(ctx context.Context, questions []window.Question) (window.Answers, error)
 
-// question is a counter and a window that ends now.
 type question struct{ key, window string }
 
-// topic is a question and the listeners who want its answer.
 type topic struct {
 	question question
 	length   time.Duration
-	last     *news // what the listeners were told; nil before the first answer. Only run sets it, under hub.mu
-	// listeners have the question at these places in their lists.
+	last     *news // what the listeners have; nil before the first answer. Only serve sets it, under hub.mu
+	// listeners map to the question's index in their lists.
 	listeners map[*listener]int
 }
 
@@ -63,7 +58,7 @@ type news struct {
 	text  []byte // the event, made once for all who hear it
 }
 
-// newHub makes a hub. The caller must run it.
+// newHub returns a hub. The caller must run it.
 func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.Registerer) *hub {
 	h := &hub{
 		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
@@ -83,7 +78,7 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 	return h
 }
 
-// serve reads and tells until ctx ends, and then lets all listeners go.
+// serve reads and notifies until ctx ends, and then closes all listeners.
 func (h *hub) serve(ctx context.Context) error {
 	defer h.stop()
 	ticker := time.NewTicker(readEvery)
@@ -106,7 +101,7 @@ func (h *hub) serve(ctx context.Context) error {
 	}
 }
 
-// join adds a listener, which must leave. Its errors are for the client. Nobody asks a question twice.
+// join adds a listener, which must leave. Its errors are for the client. asked has no duplicates.
 func (h *hub) join(asked []question, lengths []time.Duration, asOf bool) (*listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,14 +150,14 @@ func (h *hub) leave(l *listener) {
 	}
 }
 
-// sizes are the numbers of clients and of distinct questions.
+// sizes returns the numbers of clients and of distinct questions.
 func (h *hub) sizes() (clients, questions int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.listeners), len(h.topics)
 }
 
-// tellAll answers all questions at one moment and tells the listeners what is new.
+// tellAll answers all questions at one moment and notifies the listeners of what is new.
 func (h *hub) tellAll(ctx context.Context) {
 	topics := h.current()
 	changes := make(map[*topic]*news)
@@ -198,8 +193,7 @@ func (h *hub) tellAll(ctx context.Context) {
 	h.tell(changes, reach)
 }
 
-// hear adds to the changes what is new to the listeners of the topic. run reads last
-// without the lock, because nobody else sets it.
+// hear adds news to the changes if it differs. It reads last without the lock, because only serve sets last.
 func (t *topic) hear(n *news, changes map[*topic]*news) {
 	if t.last != nil && t.last.like(n) {
 		return
@@ -208,8 +202,8 @@ func (t *topic) hear(n *news, changes map[*topic]*news) {
 	changes[t] = n
 }
 
-// like reports whether both say the same to a listener. Problems do if they have the same status: one that the
-// listener must mend may follow one that passes by itself.
+// like reports whether both are the same for a listener. Problems are if they have the same status: one that
+// the client must fix may follow a temporary one.
 func (n *news) like(other *news) bool {
 	if n.err == nil || other.err == nil {
 		return n.id == other.id && n.err == nil && other.err == nil
@@ -217,8 +211,8 @@ func (n *news) like(other *news) bool {
 	return n.problem().Status == other.problem().Status
 }
 
-// problem is why there is no answer now. A question that the client must mend has a problem only if it could be answered
-// before: firstNews names what was wrong with it.
+// problem is why there is no answer now. A question that the client must fix has one only if it could be
+// answered before: until then firstNews returns its error.
 func (n *news) problem() *web.Problem {
 	if bad := answer.Mendable(n.err); bad != nil {
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
@@ -240,7 +234,7 @@ func (h *hub) current() []*topic {
 	return topics
 }
 
-// tell gives the changes to the listeners. reach is the event as_of, nil if Redis has not answered.
+// tell passes the changes to the listeners. reach is the event as_of, nil if Redis has not answered.
 func (h *hub) tell(changes map[*topic]*news, reach []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -270,20 +264,19 @@ func (h *hub) stop() {
 	}
 }
 
-// reachTicks is how many reads pass from one event as_of to the next: one second.
+// reachTicks is the number of reads between events as_of: one second.
 const reachTicks = 4
 
-// listener is one client with its questions. What it has not taken yet waits here, of
-// each question only the latest news, so nobody has to wait for a slow client.
+// listener is one client. Only the latest news of each question waits, so nobody waits for a slow client.
 type listener struct {
 	hub    *hub
 	topics []*topic
 	asOf   bool // it wants events as_of, too
-	// ready has something to receive while anything waits. The hub closes it when the service stops.
+	// ready has a value while anything waits. The hub closes it when the service stops.
 	ready chan struct{}
 
 	// Under hub.mu:
-	waiting []*news // by the question's place in topics; nil if there is nothing new
+	waiting []*news // by the question's index in topics; nil if there is nothing new
 	reach   []byte  // the event as_of that waits
 	ticks   int     // reads since it joined
 }
@@ -294,13 +287,13 @@ func newListener(h *hub, questions int, asOf bool) *listener {
 	}
 }
 
-// put replaces what waits about a question. The caller holds hub.mu.
+// put replaces the waiting news of a question. The caller holds hub.mu.
 func (l *listener) put(i int, n *news) {
 	l.waiting[i] = n
 	l.give()
 }
 
-// putReach is told of every read, and lets every fourth one through if the client wants any. The caller holds hub.mu.
+// putReach is called for every read, and keeps every fourth if the client wants any. The caller holds hub.mu.
 func (l *listener) putReach(event []byte) {
 	if l.asOf && l.ticks%reachTicks == 0 {
 		l.reach = event
@@ -312,11 +305,10 @@ func (l *listener) putReach(event []byte) {
 func (l *listener) give() {
 	select {
 	case l.ready <- struct{}{}:
-	default: // it has been told and has not come yet
+	default: // it was signalled and has not come yet
 	}
 }
 
-// events is what is new as the protocol writes it.
 func (l *listener) events() []byte {
 	l.hub.mu.Lock()
 	found, reach := l.takeLocked(), l.reach
@@ -331,8 +323,7 @@ func (l *listener) events() []byte {
 	return append(out, reach...)
 }
 
-// firstNews waits for the first answer to every question, so that a question without an
-// answer is refused with a status like any other.
+// firstNews waits for the first answer to every question, so that one without is refused with a status.
 func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 	first := make([]*news, len(l.topics))
 	for slices.Contains(first, nil) {
@@ -363,7 +354,6 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 // noRoom is the 503 for a client that cannot listen now.
 func noRoom(detail string) error { return web.RetryLater(detail, "5") }
 
-// take returns what is new, by the question's place.
 func (l *listener) take() []*news {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()

@@ -19,16 +19,15 @@ import (
 const Path = "/v1/live"
 
 const (
-	// heartbeatEvery is the pause between heartbeats. They show both ends that the connection
-	// lives, and keep proxies from cutting off a silent one.
+	// heartbeatEvery is the heartbeats' interval. They show both ends that the connection lives, and keep
+	// proxies from cutting off a silent one.
 	heartbeatEvery = 15 * time.Second
-	// writeTimeout is how long a client may leave unread what is sent before the service drops it.
+	// writeTimeout is how long a client may leave data unread before it is dropped.
 	writeTimeout = 10 * time.Second
-	// reconnectAfter is the pause in milliseconds that browsers should make before they reconnect.
+	// reconnectAfter is the pause, in milliseconds, before browsers reconnect.
 	reconnectAfter = 2000
 )
 
-// params is what GET /v1/live takes.
 type params struct {
 	Keys        []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows     []string `query:"window,explode" required:"true" doc:"How far to look back from now: a whole number and a unit (s, m, h, d, w, y). May repeat, at most 8 times." example:"[\"1m\"]"`
@@ -49,18 +48,16 @@ type Live struct {
 	MaxKeys int
 }
 
-// Settings are those of /v1/live.
 type Settings struct {
 	MaxClients, MaxQuestions int // together
 	MaxKeys                  int // of one client
 }
 
-// New makes what answers /v1/live from reads. The caller must run it.
+// New returns a Live that answers with read. The caller must run it.
 func New(settings Settings, read readTotals, registry prometheus.Registerer) *Live {
 	return &Live{hub: newHub(read, settings.MaxClients, settings.MaxQuestions, registry), MaxKeys: settings.MaxKeys}
 }
 
-// Run reads for the listeners until ctx ends.
 func (l *Live) Run(ctx context.Context) error { return l.hub.serve(ctx) }
 
 func (l *Live) Register(a *api.API) {
@@ -102,7 +99,7 @@ func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error 
 	return nil
 }
 
-// questions checks the parameters and is what they ask, with the lengths of the windows.
+// questions checks the parameters and returns their questions and the windows' lengths.
 func (p *params) questions(maxKeys int) (asked []question, lengths []time.Duration, err error) {
 	in := &answer.Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows}
 	if err := in.CheckKeys(maxKeys); err != nil {
@@ -130,7 +127,7 @@ func (p *params) questions(maxKeys int) (asked []question, lengths []time.Durati
 	return asked, lengths, nil
 }
 
-// openingOf is what a client is sent first: all totals, unless it asks one question and has the answer.
+// openingOf returns a client's first events: all totals, unless it asks one question and has the answer.
 func openingOf(first []*news, lastID string) []byte {
 	out := fmt.Appendf(nil, "retry: %d\n\n", reconnectAfter)
 	if len(first) == 1 && first[0].id == lastID {
@@ -142,7 +139,7 @@ func openingOf(first []*news, lastID string) []byte {
 	return out
 }
 
-// streamNews writes events until the client goes, leaves one unread for the hub's writeWithin, or the service stops.
+// streamNews writes events until the client leaves, stops reading for writeWithin, or the service stops.
 func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
@@ -150,8 +147,7 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 		return
 	}
 	control := http.NewResponseController(w)
-	// The request has been read. If its read deadline stayed, the server would later take
-	// that for the client's end.
+	// The request was read. With a read deadline, the server would later assume that the client left.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
 	send := func(text []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(l.hub.writeWithin))
@@ -186,7 +182,6 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 	}
 }
 
-// event is the news as the protocol writes it.
 func (n *news) event() []byte {
 	if n.err != nil {
 		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
@@ -194,13 +189,12 @@ func (n *news) event() []byte {
 	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, api.Encode(n.total))
 }
 
-// reach is the data of an event as_of.
 type reach struct {
 	AsOf time.Time `json:"as_of"`
 	Now  time.Time `json:"now"`
 }
 
-// reachEvent is the event that says how far answers reach, of two moments in Unix milliseconds.
+// reachEvent reports how far answers reach, from two moments in Unix milliseconds.
 func reachEvent(asOf, now int64) []byte {
 	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Encode(reach{answer.Time(asOf), answer.Time(now)}))
 }

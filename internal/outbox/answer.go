@@ -10,8 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Answer is what came back for one send of a message. A refusal says that this send was not stored; an earlier one of
-// the same message may have been.
+// Answer is the reply to one send. After a refusal, an earlier send of the same message may still be stored.
 type Answer struct {
 	n         uint64 // the last part of the subject of the answer, in base 36
 	Stored    bool
@@ -20,10 +19,9 @@ type Answer struct {
 	Seq       uint64 // its sequence in that stream
 	Refusal   error  // why it was not stored: ErrNoStream or a Refusal; nil if it was
 	Code      int    // JetStream's error code, of a Refusal
-	Last      uint64 // the message that is there, if the subject has one already; 0 if the server does not tell
+	Last      uint64 // the message that is there, if the subject has one already; 0 if unknown
 }
 
-// Refusal is JetStream's error.
 type Refusal struct {
 	Code        int
 	Description string
@@ -36,16 +34,14 @@ func (r Refusal) Error() string {
 // ErrNoStream is the refusal if nothing listens on the subject.
 var ErrNoStream = errors.New("no stream takes the subject")
 
-// Codes of JetStream's refusals.
 const (
 	CodeTooLarge = 10054 // the message is above the stream's max_msg_size
-	// codeWrongLast says that the subject has a message already.
+	// codeWrongLast means that the subject has a message already.
 	codeWrongLast = 10071
-	// codeInProcess says that a message with the same Nats-Msg-Id is being stored by a cluster.
+	// codeInProcess means that a cluster is storing a message with the same Nats-Msg-Id.
 	codeInProcess = 10158
 )
 
-// pubAck is JetStream's answer to a publish.
 type pubAck struct {
 	Stream    string `json:"stream"`
 	Seq       uint64 `json:"seq"`
@@ -57,8 +53,7 @@ type pubAck struct {
 	} `json:"error"`
 }
 
-// parse reads a reply; ok is false for one that is not JetStream's,
-// such as that of another subscriber, which says nothing about storage.
+// parse parses a reply; ok is false for one of another subscriber, which proves nothing about storage.
 func parse(m *nats.Msg) (a Answer, ok bool) {
 	n, err := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 36, 64)
 	if err != nil {

@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// ackWait is how long an answer may take before the message is sent again. JetStream drops the repeat, so being
-	// too short only costs traffic.
+	// ackWait is the wait before a resend. Too short only costs traffic, because JetStream drops the repeat.
 	ackWait = 5 * time.Second
-	// refusedWait is the pause after a refusal, such as that of a full stream, and after a send that nothing left of.
+	// refusedWait is the pause after a refusal, such as a full stream's, and after a send that never left.
 	refusedWait = 250 * time.Millisecond
-	// tick is how often overdue messages are looked for.
+	// tick is the interval of checks for overdue messages.
 	tick = 50 * time.Millisecond
-	// queue is how many answers may wait for the owner of a Box before the connection's reader waits for it.
+	// queue bounds the answers that wait for a Box's owner before the connection's reader waits.
 	queue = 1024
 	// never is when a message is due that only waits for an answer.
 	never = 1000 * time.Hour
 )
 
-// Letter is the part of a message that a Box deals with. Types of messages embed it. What it says must not change
-// between Send and Drop, or the answer that says that it is stored.
+// Letter is a Box's part of a message; types of messages embed it. Its content must not change between Send
+// and Drop, or the answer that it is stored.
 type Letter struct {
 	Subject string
 	ID      string      // Nats-Msg-Id; if it is empty, Send chooses one that no other message has
@@ -43,17 +42,15 @@ type Letter struct {
 
 func (l *Letter) letter() *Letter { return l }
 
-// Open reports whether a send of it has no answer yet. If not, it is certainly not stored.
+// Open reports whether a send has no answer yet. If not, the message is certainly not stored.
 func (l *Letter) Open() bool { return l.open > 0 }
 
-// Since is when the first send went that may have stored it; zero if there is none.
+// Since is the time of the first send that may have stored it, or zero.
 func (l *Letter) Since() time.Time { return l.since }
 
-// mail is a type of messages that embeds a Letter.
 type mail interface{ letter() *Letter }
 
-// Box keeps messages of the type M until it is known what became of them. One goroutine owns it: it selects from
-// Answers, which it gives to Settle, and from Ticks, which it gives to Tick.
+// Box keeps messages until their fate is known. Its one owner passes Answers to Settle, and Ticks to Tick.
 type Box[M mail] struct {
 	Answers <-chan Answer
 	Ticks   <-chan time.Time
@@ -71,9 +68,9 @@ type Box[M mail] struct {
 	reconnects uint64 // of the connection, up to the last tick
 }
 
-// Open makes a Box on a connection that was made with ConnOptions. Send and Tick ask again before they send a message
-// that may be stored already; age is that of its first such send. If it says no, the message only waits for answers.
-// They tell unsent of a send of which nothing left this process, and why.
+// Open makes a Box on a connection with ConnOptions. Before Send and Tick repeat a message that may be
+// stored, they call again with the age of its first such send; if it returns false, the message only waits
+// for answers. They call unsent with the reason for a send of which nothing left this process.
 func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M], error) {
 	answers := make(chan Answer, queue)
 	b := &Box[M]{
@@ -89,11 +86,11 @@ func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unse
 		}
 		select {
 		case answers <- a:
-		case <-b.closed: // nobody reads them any more
+		case <-b.closed: // no one receives them any more
 		}
 	})
 	if err == nil {
-		err = b.sub.SetPendingLimits(-1, -1) // whoever sends bounds how many messages wait for an answer
+		err = b.sub.SetPendingLimits(-1, -1) // the sender bounds how many messages wait for an answer
 	}
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to acknowledgements on %s: %w", b.inbox, err)
@@ -110,11 +107,10 @@ func (b *Box[M]) Close() {
 	_ = b.sub.Unsubscribe() // it fails if the connection is closed, which ends it too
 }
 
-// Len is how many messages are in it, and All are these. All may drop them.
+// Len is the number of messages, and All yields them. All's caller may drop them.
 func (b *Box[M]) Len() int         { return len(b.pending) }
 func (b *Box[M]) All() iter.Seq[M] { return maps.Values(b.pending) }
 
-// Send takes a message in and sends it.
 func (b *Box[M]) Send(m M) {
 	l := m.letter()
 	b.last++
@@ -126,7 +122,6 @@ func (b *Box[M]) Send(m M) {
 	b.send(m)
 }
 
-// send sends a message once and notes when to do so again.
 func (b *Box[M]) send(m M) {
 	l := m.letter()
 	now := time.Now()
@@ -151,7 +146,7 @@ func (b *Box[M]) send(m M) {
 	}
 }
 
-// NeverLeft reports whether an error of the client says that nothing of a message has left this process.
+// NeverLeft reports whether a client error means that nothing of a message has left this process.
 func NeverLeft(err error) bool {
 	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
 		if errors.Is(err, sure) {
@@ -161,8 +156,7 @@ func NeverLeft(err error) bool {
 	return false
 }
 
-// Tick sends again what is due, and everything after the connection was lost: what was under way is lost, or its
-// answer is, so that waiting would gain nothing.
+// Tick resends what is due, and after a reconnect everything, because each message or its answer is lost.
 func (b *Box[M]) Tick(now time.Time) {
 	before := b.reconnects
 	b.reconnects = b.conn.Stats().Reconnects
@@ -178,9 +172,9 @@ func (b *Box[M]) Tick(now time.Time) {
 	}
 }
 
-// Settle takes an answer in, and returns the message that it is about; ok is false if that is gone, as it is at the
-// second answer for a message that was sent twice. A message that is stored leaves the Box. A refused one is sent
-// again in a moment, unless it is dropped: if it is not Open now, every send of it was refused.
+// Settle takes an answer, and returns its message; ok is false if that is gone, as for the second answer to a
+// message that was sent twice. A stored message leaves the Box. A refused one is sent again soon, unless it
+// is dropped: if it is not Open now, every send was refused.
 func (b *Box[M]) Settle(a Answer) (m M, ok bool) {
 	m, ok = b.pending[a.n]
 	if !ok {

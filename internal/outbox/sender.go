@@ -18,48 +18,45 @@ import (
 )
 
 const (
-	// maxUnacked is how many messages may be unacknowledged. Measured with 200 hits
-	// a message and a server on the same machine: 64 reached 11.1 million hits a
-	// second, 256 14.0 and 1024 13.9.
+	// maxUnacked bounds the unacknowledged messages. With 200 hits each and a local server, 64 reached 11.1
+	// million hits per second, 256 14.0 and 1024 13.9.
 	maxUnacked = 256
-	// windowBytes bounds what those messages hold in memory.
+	// windowBytes bounds their memory.
 	windowBytes = 32 << 20
-	// sayEvery is how often a standstill is logged.
+	// sayEvery is the interval of logs of a standstill.
 	sayEvery = 5 * time.Second
 	// duplicateWindow is how long a stream recognises a repeated Nats-Msg-Id by default.
 	duplicateWindow = 2 * time.Minute
-	// fanOut is how many subjects messages are spread over, so that a server
-	// that partitions by subject can spread them over streams.
+	// fanOut is the number of subjects, by which a server that partitions can spread them over streams.
 	fanOut = 64
 )
 
-// Message is a batch of hits on its way to the stream. Once submitted it belongs to the Sender.
+// Message is a batch of hits for the stream. Once submitted it belongs to the Sender.
 type Message struct {
 	Letter // its body is NDJSON; Submit fills in the rest
 	Hits   int
 	Once   *Once // nil: any subject and place in the stream will do
 }
 
-// Once addresses a message that must be the first on its subject: the stream itself refuses a second.
+// Once addresses a message that must be the first on its subject: the stream refuses a second.
 type Once struct {
 	Subject string
-	ID      string      // its Nats-Msg-Id, the same whoever sends it
+	ID      string      // its Nats-Msg-Id, the same for every sender
 	More    nats.Header // further headers
-	Settled func(Fate)  // is told its fate by the Sender's goroutine
+	Settled func(Fate)  // called with its fate by the Sender's goroutine
 }
 
-// Fate is what became of a message.
 type Fate struct {
 	Answer
 	Repeat bool // the stream had stored it before this Sender sent it
 }
 
-// Header are the headers by which a stream stores the message no second time, and the further ones.
+// Header returns the headers by which a stream stores the message at most once, and More.
 func (o *Once) Header() nats.Header {
 	h := nats.Header{
 		// The stream takes it only if it holds no message of the subject.
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
-		// By it, this message is told from any other that could be there.
+		// It distinguishes this message from any other that could be there.
 		nats.MsgIdHdr: {o.ID},
 	}
 	maps.Copy(h, o.More)
@@ -68,17 +65,17 @@ func (o *Once) Header() nats.Header {
 
 var messages = sync.Pool{New: func() any { return new(Message) }}
 
-// NewMessage returns an empty message, with the memory of one that is stored.
+// NewMessage returns an empty message, with the memory of a stored one.
 func NewMessage() *Message {
 	m := messages.Get().(*Message)
 	*m = Message{Letter: Letter{Body: m.Body[:0]}}
 	return m
 }
 
-// Free gives the memory back. The Sender does that for what was submitted.
+// Free reuses the memory. The Sender does that for what was submitted.
 func (m *Message) Free() { messages.Put(m) }
 
-// CheckSubject refuses what no message can be published under.
+// CheckSubject refuses a subject that cannot be published to.
 func CheckSubject(s string) error {
 	if !hit.ValidSubject(s) || strings.ContainsAny(s, "*>") {
 		return errors.New("allowed is a subject without wildcards or spaces, such as hits.publish")
@@ -86,14 +83,12 @@ func CheckSubject(s string) error {
 	return nil
 }
 
-// ConnOptions let nothing pile up in the client while the connection is lost: a Sender keeps what is not
-// acknowledged and sends it again by itself.
+// ConnOptions disables the client's reconnect buffer, because a Sender resends what is unacknowledged.
 func ConnOptions() []nats.Option {
 	return []nats.Option{nats.ReconnectBufSize(-1)}
 }
 
-// Sender sends messages until they are acknowledged. The goroutine in run owns all of its state; others reach it
-// through Submit and Close.
+// Sender sends messages until they are acknowledged. Its goroutine owns all state: use Submit and Close.
 type Sender struct {
 	conn    *nats.Conn
 	log     zerolog.Logger
@@ -113,15 +108,15 @@ type Sender struct {
 	answered time.Time // when the last answer came, or the wait for one began
 }
 
-// Start begins to send on a connection that was made with ConnOptions, until Close was called, ctx ends or a message
-// can never be stored. The Sender's goroutine calls stored for each message that is stored.
+// Start sends on a connection with ConnOptions until Close was called, ctx ends or a message can never be
+// stored. The Sender's goroutine calls stored for each stored message.
 func Start(ctx context.Context, conn *nats.Conn, log zerolog.Logger, subject string, stored func(hits int)) *Sender {
 	s := &Sender{conn: conn, log: log, subject: subject, stored: stored, in: make(chan *Message), ended: make(chan struct{})}
 	go s.run(ctx)
 	return s
 }
 
-// Submit hands a message over. It blocks while too much is unacknowledged, and fails when the Sender has ended.
+// Submit hands a message over. It blocks while too much is unacknowledged, and fails once the Sender ended.
 func (s *Sender) Submit(m *Message) error {
 	select {
 	case s.in <- m:
@@ -131,8 +126,8 @@ func (s *Sender) Submit(m *Message) error {
 	}
 }
 
-// Close takes no more messages, and waits until all are acknowledged or the Sender has ended. It returns
-// why the Sender has ended; nil if everything that was submitted is acknowledged. It is called once.
+// Close waits until all messages are acknowledged or the Sender has ended, and returns why; nil if all are
+// acknowledged. It is called once, after the last Submit.
 func (s *Sender) Close() error {
 	close(s.in)
 	<-s.ended
@@ -191,7 +186,7 @@ func (s *Sender) send(m *Message) {
 	s.box.Send(m)
 }
 
-// again lets every message go out again, and logs it if it may be stored twice.
+// again allows every resend, and logs one that may be stored twice.
 func (s *Sender) again(m *Message, age time.Duration) bool {
 	if age > duplicateWindow && m.Once == nil && !s.late {
 		s.late = true
@@ -210,7 +205,6 @@ func (s *Sender) unsent(m *Message, why error) {
 	}
 }
 
-// settle takes an answer in.
 func (s *Sender) settle(a Answer) {
 	m, ok := s.box.Settle(a)
 	if !ok {
@@ -241,7 +235,6 @@ func (s *Sender) forget(m *Message, a Answer) {
 	m.Free()
 }
 
-// destination returns the subject of a message, for people.
 func (s *Sender) destination(m *Message) string {
 	if m.Once != nil {
 		return m.Once.Subject
@@ -261,8 +254,7 @@ func (s *Sender) logRefusal(m *Message, why error) {
 	s.log.Warn().Err(why).Msgf("%s is refused; trying again", s.destination(m))
 }
 
-// logStandstill logs that acknowledgements stay away altogether. A lost
-// connection is logged by itself.
+// logStandstill logs that no acknowledgements come. A lost connection is logged elsewhere.
 func (s *Sender) logStandstill(now time.Time) {
 	if s.box.Len() == 0 || now.Sub(s.answered) < ackWait || now.Sub(s.said) < sayEvery || !s.conn.IsConnected() {
 		return

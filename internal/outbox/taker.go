@@ -17,16 +17,16 @@ const (
 	probeWithin = 2 * time.Second
 )
 
-// Why Taker does not know, besides ErrNoStream.
+// Errors of Taker besides ErrNoStream.
 var (
 	ErrMayNot    = errors.New("this user may not publish there")
 	ErrNoAnswer  = errors.New("nothing has answered")
 	ErrProbeKept = errors.New("the message was stored")
 )
 
-// Taker is the stream that takes a subject, which may have wildcards. It asks with a message that
-// no stream can store: the message expects a stream with an impossible name, so the stream that takes the
-// subject refuses it and gives its own name. That goes the way of every message, through the server's mappings.
+// Taker returns the stream of a subject, which may have wildcards. It sends a message that no stream can
+// store, because it expects a stream with an impossible name: the stream refuses it and names itself. The
+// message takes the way of every other, through the server's mappings.
 func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {
@@ -40,7 +40,6 @@ func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error)
 	return answer.Stream, err
 }
 
-// probe sends a message that the stream has to refuse.
 func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()

@@ -18,14 +18,13 @@ import (
 
 const (
 	finishers = 8 // requests to the server at once
-	// finishWithin is how long a request is tried while there is no answer, finishPause the wait between,
-	// and finishTries how often a message is looked for: a replica may not have it yet.
+	// finishWithin bounds the retries of a request without an answer, finishPause is the wait between, and
+	// finishTries bounds the lookups of a message, which a replica may not have yet.
 	finishWithin = 30 * time.Second
 	finishPause  = 200 * time.Millisecond
 	finishTries  = 5
 )
 
-// fate is what became of the message of a reject.
 type fate struct {
 	outbox.Fate
 	reject *reject
@@ -43,7 +42,7 @@ type finisher struct {
 	hopeless atomic.Pointer[error] // why a reject could not be removed; the others are not tried
 }
 
-// start begins to remove rejects. Whoever calls it closes fates and then calls wait.
+// start starts to remove rejects. Its caller closes fates and then calls wait.
 func (f *finisher) start(ctx context.Context) {
 	for range finishers {
 		f.group.Go(func() {
@@ -74,7 +73,7 @@ func (f *finisher) finish(ctx context.Context, fate fate) {
 	f.done(r)
 }
 
-// verify looks at the message for which the stream refused another one. A refusal alone proves nothing.
+// verify reads the message because of which the stream refused another. A refusal alone proves nothing.
 func (f *finisher) verify(ctx context.Context, fate fate) (why string) {
 	var found *jetstream.RawStreamMsg
 	err := persist(ctx, func() error {
@@ -94,8 +93,7 @@ func (f *finisher) verify(ctx context.Context, fate fate) (why string) {
 	return ""
 }
 
-// remove deletes the parts of a reject, the first one last: as long as that one is there, the next run sees
-// that a removal was interrupted.
+// remove deletes a reject's parts, the first one last: by it the next run detects an interrupted removal.
 func (f *finisher) remove(ctx context.Context, r *reject) {
 	if why := f.hopeless.Load(); why != nil {
 		f.count.stays(*why)
@@ -122,7 +120,7 @@ func (f *finisher) remove(ctx context.Context, r *reject) {
 	}
 }
 
-// persist tries a request until there is an answer.
+// persist retries a request until there is an answer.
 func persist(ctx context.Context, request func() error) error {
 	began := time.Now()
 	for try := 1; ; try++ {

@@ -21,10 +21,9 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// grace is how long the last acknowledgements may take after an interrupt.
+// grace bounds the wait for the last acknowledgements after an interrupt.
 const grace = 5 * time.Second
 
-// options are what to publish again, and how.
 type options struct {
 	namespace string       // that has refused them; from the environment
 	reasons   []hit.Reason // empty: those that can count
@@ -54,13 +53,13 @@ type redriver struct {
 	warned   map[string]bool
 }
 
-// redrive publishes the rejects of HITS_REJECTED again that opts ask for:
+// redrive publishes again the rejects of HITS_REJECTED that opts select:
 //
 //	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ remake ─▶ outbox ─▶ the stream that refused it
 //	      ▲                                            │ acknowledgements
 //	      └───────────────── delete ◀── finisher ◀─────┘
 //
-// When ctx ends it reads no more, and waits up to grace for what is under way.
+// When ctx ends it stops reading, and waits up to grace for what is under way.
 func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *boot.Bar) (count *redriven, err error) {
 	count = &redriven{dryRun: opts.dryRun}
 	rejected, err := js.Stream(ctx, rejects.Stream)
@@ -110,7 +109,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	return count, nil
 }
 
-// ended makes nothing of the error that an interrupt brings.
+// ended drops the error of an interrupt.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -118,7 +117,6 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// each takes a reject when it is its turn.
 func (r *redriver) each(ctx context.Context, one *reject) error {
 	r.count.found++
 	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) || r.stream != "" && one.Stream != r.stream {
@@ -150,7 +148,7 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 	return ctx.Err()
 }
 
-// judge returns what to send; or why not.
+// judge returns what to send, or why not.
 func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
 	if refused := one.helps(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
@@ -176,7 +174,6 @@ func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbo
 	return "", m, nil
 }
 
-// warn logs each thing once.
 func (r *redriver) warn(text string) {
 	if !r.warned[text] {
 		r.warned[text] = true
@@ -200,7 +197,6 @@ const (
 	shownBytes = 80  // of the body of each
 )
 
-// show lists a reject that would be sent.
 func (r *redriver) show(one *reject) error {
 	r.count.would++
 	r.listed++
@@ -220,7 +216,7 @@ func (r *redriver) show(one *reject) error {
 	return err
 }
 
-// redriven is what became of the rejects. Its methods may be called from any goroutine.
+// redriven counts what became of the rejects. It is safe for concurrent use.
 type redriven struct {
 	mu       sync.Mutex
 	noStream bool // there is no HITS_REJECTED
@@ -269,7 +265,7 @@ func (d *redriven) stays(why error) {
 	d.keptWhy = why
 }
 
-// unknown is how many rejects were sent, and their fate is not known.
+// unknown is the number of rejects that were sent and whose fate is unknown.
 func (d *redriven) unknown() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// timing is which time a reject has when it is published again.
+// timing selects the time of a reject that is published again.
 type timing string
 
 const (
@@ -27,8 +27,7 @@ var (
 	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
 )
 
-// publishable returns what a reject is published as. Each of its hits names its counter, because the subject will be another
-// one.
+// publishable returns the body to publish. Its hits name their counters, because the subject will differ.
 func (r *reject) publishable(ts timing) ([]byte, error) {
 	switch {
 	case r.isEvent():
@@ -59,7 +58,7 @@ func (r *reject) remakeAll(ts timing) ([]byte, error) {
 	return slices.Concat([]byte("["), bytes.Join(objects, []byte(",")), []byte("]")), nil
 }
 
-// remake gives an object the time that was asked for, and a key if it has none. Nothing else changes.
+// remake sets the time, and a key if there is none. Nothing else changes.
 func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 	if hit.Blank(body) {
 		body = []byte("{}")
@@ -103,7 +102,7 @@ func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// jsonField is a field of an object: its name, and name and value as they stand there.
+// jsonField is a field of an object: its name, and its source text.
 type jsonField struct {
 	name string
 	raw  []byte
@@ -136,7 +135,7 @@ func fieldsOf(object []byte) (out []jsonField, err error) {
 	return out, nil
 }
 
-// ahead reports whether the hit's own time has not come yet.
+// ahead reports whether the hit's own time is in the future.
 func (r *reject) ahead(now time.Time) bool {
 	body, err := r.remake(r.Body, keepTime)
 	if err != nil {
@@ -146,7 +145,7 @@ func (r *reject) ahead(now time.Time) bool {
 	return err == nil && h.At != hit.NoTime && h.At > now.UnixMilli()
 }
 
-// helps returns why a reject would be refused again; empty: it may count.
+// helps returns why a reject would be refused again, or "" if it may count.
 func (r *reject) helps(ts timing, now time.Time) (why string) {
 	if r.isEvent() {
 		return r.helpsEvent()
@@ -170,11 +169,10 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 
 var errNoSubject = errors.New("its subject is not known, because the headers left no room for it: publish the event itself")
 
-// isEvent reports whether rules read what was refused. Its bytes go out unchanged, because the rules alone know where
-// in them the time and the names are.
+// isEvent reports whether rules read it. Its bytes stay unchanged: only the rules locate its time and names.
 func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
 
-// event returns what a reject of an event, or of a message with events, is published as.
+// event returns the body for a reject of an event, or of a message with events.
 func (r *reject) event() ([]byte, error) {
 	switch {
 	case r.Subject == "":
@@ -185,10 +183,9 @@ func (r *reject) event() ([]byte, error) {
 	return r.Body, nil
 }
 
-// tooLarge is why what was too large is refused again.
 const tooLarge = "counts only with a larger INGEST_MAX_HITS"
 
-// helpsEvent returns why an event would be refused again; empty: it may count.
+// helpsEvent is helps for an event.
 func (r *reject) helpsEvent() (why string) {
 	switch r.Reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come

@@ -14,7 +14,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// settings come from the environment; what to publish again comes from flags.
 type settings struct {
 	NATS      boot.NATS
 	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are published again: the TALLYROLL_NAMESPACE of its workers"`
@@ -35,7 +34,7 @@ what is stored again. Each reject counts once, however often it runs.
 Its last line says what was sent again, and what was left and why. 0: the fate of all that it
 sent is known; 1: run it again; 2: a bad flag or setting.`
 
-// Run is the program with these arguments.
+// Run is the program redrive.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var env settings
 	var opts options

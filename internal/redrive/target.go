@@ -13,7 +13,7 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// address gives the message of a reject its subject. mark is the place for the name.
+// address returns a reject's destination. Its name replaces mark in the pattern.
 func address(r *reject, pattern string) *outbox.Once {
 	more := nats.Header{rejects.HeaderNamespace: {r.Namespace}} // workers of other namespaces may have counted the hit
 	r.AddTo(more, r.Kind)                                       // the worker finds its rules by it
@@ -22,17 +22,16 @@ func address(r *reject, pattern string) *outbox.Once {
 
 const mark = ">"
 
-// targets finds under which subjects streams take rejects again.
+// targets finds the subjects under which streams take rejects again.
 type targets struct {
 	js      jetstream.JetStream
 	subject string // all go below this one; empty: to where the refused message was
 	known   map[string]target
 }
 
-// target is a subject with a mark in it; why says why there is none.
+// target is a subject with a mark; why is the reason if there is none.
 type target struct{ pattern, why string }
 
-// find returns the target for rejects of a stream.
 func (t *targets) find(ctx context.Context, stream string) (target, error) {
 	if t.subject != "" {
 		return target{pattern: t.subject + "." + mark}, nil
@@ -57,7 +56,7 @@ func (t *targets) find(ctx context.Context, stream string) (target, error) {
 	return got, nil
 }
 
-// targetIn chooses the first subject that has a wildcard, because each reject needs a subject of its own.
+// targetIn chooses the first subject with a wildcard, because each reject needs its own subject.
 func targetIn(stream string, subjects []string) target {
 	for _, s := range subjects {
 		tokens := strings.Split(s, ".")

@@ -13,7 +13,6 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// reject is a refused hit that is sent again.
 type reject struct {
 	*rejects.Stored
 	name string // a token of a subject
@@ -21,8 +20,8 @@ type reject struct {
 
 func newReject(stored *rejects.Stored) *reject { return &reject{Stored: stored, name: stored.Name()} }
 
-// walk hands each reject of the namespace that is in HITS_REJECTED when it begins to each. What comes later, such as a
-// reject that is refused again, is for the next run.
+// walk passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones, such
+// as a reject that is refused again, are for the next run.
 func (r *redriver) walk(ctx context.Context) error {
 	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
 	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
@@ -60,8 +59,8 @@ func (r *redriver) walk(ctx context.Context) error {
 	}
 }
 
-// incomplete deals with rejects of which not all parts are there. A removal that was interrupted is
-// finished: it leaves the first part, and only what is stored is removed.
+// incomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the first
+// part: only what is stored is removed.
 func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) error {
 	const why = "parts of it are missing"
 	for stored, hasFirst := range assembly.Incomplete() {

@@ -1,16 +1,14 @@
-// Package rejects is the form of HITS_REJECTED, the stream of the hits that could not be counted: how workers write it,
-// and how the others read it.
+// Package rejects writes and reads HITS_REJECTED, the stream of the hits that could not be counted.
 //
-// A reject is one message, or several parts if the body and the headers together are larger than the server takes.
-// Its subject is hits_rejected.<stream>, with the namespace behind it unless that is tallyroll. The headers hold the
-// reason and what identifies the hit; the body is that of the hit, or of the whole message if it was refused whole.
-// Within 1 KiB of max_payload each reject fits: the detail is cut short and the body goes into parts.
+// A reject is one message, or several parts if body and headers exceed max_payload. Its subject is
+// hits_rejected.<stream>, followed by the namespace unless that is tallyroll. The headers hold the reason and
+// the hit's identity; the body is the hit's, or the whole message's if it was refused whole. With max_payload
+// at 1 KiB or more every reject fits: the detail is cut and the body goes into parts.
 //
-// A refused hit has a name, which no other has: the namespace, the stream, the sequence, the item, and the time at
-// which the stream stored the message. A reject keeps its name if a replay stores it again. When it is sent again,
-// its name is a part of the subject, and the first subject is in a header.
+// A refused hit's name is unique: the namespace, the stream, the sequence, the item, and the time at which
+// the stream stored the message. A replay gives a reject the same name. When it is sent again, its name is a
+// part of the subject, and the first subject is in a header.
 //
-// Publish returns once the stream holds all rejects. If it fails, it may be called again: within an hour the server
-// drops what it holds, and later only the reject is there twice. Of a message without the namespace's header
-// Parse reports no namespace: it is nobody's.
+// Publish may be repeated after an error: within an hour the server drops repeats, later only the reject is
+// there twice. Parse reports no namespace for a message without its header.
 package rejects

@@ -24,7 +24,7 @@ const (
 	subjectPrefix = "hits_rejected."
 )
 
-// Subject is the subject of the rejects of a namespace that come from a stream; * stands for all streams.
+// Subject is the subject of a namespace's rejects from a stream; * stands for all streams.
 func Subject(namespace, stream string) string {
 	if namespace == hit.DefaultNamespace {
 		return subjectPrefix + stream
@@ -38,11 +38,9 @@ func StreamOf(subject string) string {
 	return stream
 }
 
-// HeaderNamespace names the one namespace that a message is for. On a reject, that is the namespace whose worker has
-// refused the hit. Workers of others count nothing of a message that has it.
+// HeaderNamespace names the only namespace that counts a message. On a reject, its worker refused the hit.
 const HeaderNamespace = "Tallyroll-Namespace"
 
-// The other headers of a reject.
 const (
 	HeaderReason   = "Tallyroll-Reason"
 	HeaderDetail   = "Tallyroll-Detail"
@@ -57,11 +55,11 @@ const (
 )
 
 const (
-	// redriveToken begins the part of a subject that is a reject's own when it is sent again.
+	// redriveToken begins a reject's own token of a subject when it is sent again.
 	redriveToken = "redrive-"
-	// maxParts is the longest number that the measured header makes room for.
+	// maxParts is the longest number for which the measured header has room.
 	maxParts = 99_999
-	// maxSubject is the longest subject that is taken from a header, in bytes; rules have none longer.
+	// maxSubject bounds a subject from a header, in bytes, as in rules.
 	maxSubject = 1024
 )
 
@@ -83,13 +81,12 @@ func New(stream string, seq uint64, stored int64, r hit.Reject) Reject {
 	return Reject{Reject: r, Stream: stream, Seq: seq, Stored: stored}
 }
 
-// Name returns what tells a refused hit from all others, as a token of a subject. The time stored tells messages of
-// streams that were recreated apart.
+// Name is a refused hit's unique token of a subject. The time stored tells recreated streams' messages apart.
 func (r *Reject) Name() string {
 	return fmt.Sprintf("%s%s-%d-%d-%s", redriveToken, r.view(), r.Seq, r.Item, strconv.FormatInt(r.Stored, 36))
 }
 
-// view names the stream as one namespace counts it. The name of a stream has no slash.
+// view names the stream within its namespace. A stream's name has no slash.
 func (r *Reject) view() string {
 	if r.Namespace == hit.DefaultNamespace {
 		return r.Stream
@@ -97,15 +94,14 @@ func (r *Reject) view() string {
 	return hit.NamespaceToken(r.Namespace) + "/" + r.Stream
 }
 
-// Origin is what of a message, beside its body, decides what rules make of it. With it, a reject can be read by
-// other rules when it is sent again.
+// Origin is what rules see of a message besides its body. By it, other rules can read a reject sent again.
 type Origin struct {
 	Subject string      // empty: not known
 	Header  nats.Header // as far as rules look at it
 	size    int         // bytes that it takes in a message
 }
 
-// NewOrigin takes from a message's subject and headers what an Origin holds.
+// NewOrigin copies the origin from a message's subject and headers.
 func NewOrigin(subject string, h nats.Header) Origin {
 	o := Origin{Subject: subject}
 	for name, values := range h {
@@ -122,7 +118,7 @@ func NewOrigin(subject string, h nats.Header) Origin {
 	return o
 }
 
-// AddTo adds to the headers of a message what decides about a reject of a kind.
+// AddTo adds the origin to a message's headers, as a reject of this kind needs it.
 func (o *Origin) AddTo(h nats.Header, kind hit.Kind) {
 	if o.Subject != "" {
 		h.Set(HeaderSubject, o.Subject)
@@ -135,12 +131,10 @@ func (o *Origin) AddTo(h nats.Header, kind hit.Kind) {
 	}
 }
 
-// Size returns how many bytes it takes in a message.
 func (o *Origin) Size() int { return o.size }
 
-// OriginalSubject returns the subject by which the rules of a message are found, and its counter if it has no rules:
-// that of the message that was refused, if this one is its reject sent again, and otherwise its own. It depends on
-// the message alone, so a replay finds the same.
+// OriginalSubject returns the subject that decides a message's rules, and without rules its counter: its own,
+// or for a reject sent again that of the refused message. It depends on the message alone, so replays agree.
 func OriginalSubject(subject string, h nats.Header) string {
 	if len(h) == 0 {
 		return subject
@@ -153,18 +147,17 @@ func OriginalSubject(subject string, h nats.Header) string {
 	return original
 }
 
-// Messages returns the messages that carry the reject. If the headers leave little room, it cuts
-// the detail short, but never what identifies the reject.
+// Messages returns the reject's messages. If room is short, it cuts the detail, but never the identity.
 func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	detail := HeaderText(r.Detail)
 	if len(r.Counter) > maxPayload/4 || hit.CheckName([]byte(r.Counter)) != nil {
 		r.Counter = "" // no counter can have the name, or it leaves too little room for the rest
 	}
 	if r.Origin.size > maxPayload/4 {
-		r.Origin = Origin{} // likewise
+		r.Origin = Origin{} // it leaves too little room, too
 	}
 	if boot.TraceSize > maxPayload/16 {
-		r.Trace = "" // likewise
+		r.Trace = "" // it leaves too little room, too
 	}
 	longest := r.message("", maxParts, maxParts).Header
 	room := maxPayload - HeaderSize(longest) - len(namesakeSuffix(longest))
@@ -219,14 +212,13 @@ func (r *Reject) message(detail string, part, parts int) *nats.Msg {
 	return m
 }
 
-// Part is what the headers of a message of the stream hold: a reject without its body, and which part of it this is.
+// Part is a message's headers: a reject without its body, and the number of the part.
 type Part struct {
 	Reject
 	Number, Of int
 }
 
-// Parse reads headers. It returns false if one is missing or makes no sense, so that no worker has written it; what it
-// could not read is zero then.
+// Parse parses headers. ok is false, and a field zero, if one is missing or invalid: no worker wrote it.
 func Parse(h nats.Header) (p Part, ok bool) {
 	p.Namespace, p.Stream = h.Get(HeaderNamespace), h.Get(HeaderStream)
 	p.Reason, p.Detail, p.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
@@ -255,7 +247,7 @@ func Parse(h nats.Header) (p Part, ok bool) {
 		hit.ValidSubject(p.Stream) && !strings.ContainsAny(p.Stream, "./*>")
 }
 
-// parsePart reads a header such as 1/2; without it, a message is the whole reject.
+// parsePart parses a header such as 1/2; without it, a message is the whole reject.
 func parsePart(text string) (number, parts int, ok bool) {
 	if text == "" {
 		return 1, 1, true
@@ -272,7 +264,7 @@ func parsePart(text string) (number, parts int, ok bool) {
 // namesakeSuffix distinguishes a reject from one whose message had the same sequence earlier.
 func namesakeSuffix(h nats.Header) string { return "@" + h.Get(HeaderStored) }
 
-// HeaderSize returns how many bytes of a message headers take.
+// HeaderSize returns the size of headers in a message, in bytes.
 func HeaderSize(h nats.Header) int {
 	size := len("NATS/1.0\r\n\r\n")
 	for name, values := range h {
@@ -294,7 +286,7 @@ func HeaderText(s string) string {
 	return clip(s, 300)
 }
 
-// clipText makes a text at most n bytes long.
+// clipText cuts a text to at most n bytes, including an ellipsis.
 func clipText(s string, n int) string {
 	switch {
 	case len(s) <= n:

@@ -11,10 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// readPause is the wait after the server could not be asked.
 const readPause = 100 * time.Millisecond
 
-// Message is a message of the stream.
 type Message struct {
 	Part
 	Known    bool   // a worker has written it
@@ -22,19 +20,18 @@ type Message struct {
 	Data     []byte
 }
 
-// Reader reads the messages of some subjects in order, those that the stream held at a state.
+// Reader reads the messages of some subjects in order, up to the end in a given state.
 type Reader struct {
 	stream     jetstream.Stream
 	filter     string
 	next, last uint64 // sequences
 }
 
-// NewReader returns a reader of the messages that the stream holds at a state.
 func NewReader(stream jetstream.Stream, filter string, state jetstream.StreamState) *Reader {
 	return &Reader{stream: stream, filter: filter, next: max(1, state.FirstSeq), last: state.LastSeq}
 }
 
-// Read returns the next message; more is false once all are read. While the server cannot be asked, it waits.
+// Read returns the next message; more is false once all are read. While requests fail, it retries.
 func (r *Reader) Read(ctx context.Context) (m Message, more bool, err error) {
 	for r.next <= r.last {
 		got, err := r.stream.GetMsg(ctx, r.next, jetstream.WithGetMsgSubject(r.filter))
@@ -58,10 +55,10 @@ func (r *Reader) Read(ctx context.Context) (m Message, more bool, err error) {
 	return Message{}, false, nil
 }
 
-// maxApart bounds the bytes of the parts that wait for others of their reject.
+// maxApart bounds the bytes of parts that wait for others of their reject.
 const maxApart = 64 << 20
 
-// Assembly puts rejects together from their parts. The zero Assembly is empty.
+// Assembly joins rejects from their parts. The zero Assembly is empty.
 type Assembly struct {
 	Dropped int64 // rejects whose parts were too far apart
 
@@ -70,19 +67,17 @@ type Assembly struct {
 	bytes   int
 }
 
-// Stored is a reject as the stream holds it.
 type Stored struct {
 	Reject
 	Positions []uint64 // of all parts
 }
 
-// pieces are the parts of a reject that have come.
 type pieces struct {
 	stored Stored
 	bodies [][]byte // by number; nil: has not come
 }
 
-// Add takes a message that a worker has written. It returns the reject if that is now whole, and nil if it is not.
+// Add takes a message that a worker has written. It returns the reject once that is complete, otherwise nil.
 func (a *Assembly) Add(m Message) *Stored {
 	name := m.Name()
 	w := a.waiting[name]
@@ -110,7 +105,7 @@ func (a *Assembly) Add(m Message) *Stored {
 	return &w.stored
 }
 
-// Incomplete yields the rejects that wait for parts, without their bodies, and whether their first part is there.
+// Incomplete yields rejects with missing parts, without bodies, and whether the first part is there.
 func (a *Assembly) Incomplete() iter.Seq2[*Stored, bool] {
 	return func(yield func(*Stored, bool) bool) {
 		for _, name := range a.order {

@@ -14,11 +14,10 @@ import (
 	"tallyroll/internal/boot"
 )
 
-// deduplicated is how long the server remembers the identity of a reject. A replay
-// within this time stores no reject twice.
+// deduplicated is how long the server remembers a reject's identity. A replay within it stores none twice.
 const deduplicated = time.Hour
 
-// Create makes the stream of rejects if it is missing.
+// Create creates the stream of rejects if it is missing.
 func Create(ctx context.Context, js jetstream.JetStream, replicas int, maxAge time.Duration) error {
 	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
 		Name:        Stream,
@@ -34,9 +33,8 @@ func Create(ctx context.Context, js jetstream.JetStream, replicas int, maxAge ti
 	return nil
 }
 
-// Publish stores rejects of a namespace and returns when all of them are acknowledged. If it
-// fails, it returns how many of them were. If they are stored again within deduplicated, the
-// server drops them.
+// Publish stores rejects of a namespace and returns when all are acknowledged. After an error, it returns how
+// many were. The server drops repeats within deduplicated.
 func Publish(ctx context.Context, js jetstream.JetStream, namespace string, rejects []Reject) (stored int, err error) {
 	const chunk = 500 // acknowledgements, or requests for stored messages, under way at once
 	maxPayload := int(js.Conn().MaxPayload())
@@ -65,13 +63,12 @@ func Publish(ctx context.Context, js jetstream.JetStream, namespace string, reje
 	return len(rejects), nil
 }
 
-// duplicate is a message that the server has dropped because it holds one with the same identity.
 type duplicate struct {
 	*nats.Msg
 	of uint64 // the sequence of the one it holds
 }
 
-// publishAll stores messages. Once all are acknowledged, it returns those that were duplicates.
+// publishAll stores messages. Once all are acknowledged, it returns the duplicates.
 func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Msg) (duplicates []duplicate, err error) {
 	acks := make([]jetstream.PubAckFuture, len(messages))
 	for i, m := range messages {
@@ -98,11 +95,9 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 	return duplicates, nil
 }
 
-// namesakes looks at the stored rejects of which the server took these for duplicates. Usually a
-// stored reject is the same one. But a stream that was recreated or rolled back numbers its messages
-// again, and then the stored reject belongs to another message, and the new one must be stored under
-// an identity of its own. namesakes sends all requests at once, because a replay brings every reject
-// of an hour again.
+// namesakes reads the stored rejects of duplicates. Usually they are the same. But a stream that was
+// recreated or rolled back reuses sequences: then the stored one belongs to another message, and the new one
+// needs its own identity. It sends all requests at once, because a replay repeats every reject of an hour.
 func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg, err error) {
 	if len(duplicates) == 0 {
 		return nil, nil
@@ -140,8 +135,8 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) && stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
 			continue // the same reject
 		}
-		// If the stored one has been removed since (redrive does that), nobody can tell whose it
-		// was. Stored again, the same reject does no harm: it is known by its name when it is sent again.
+		// If the stored one has been removed since (redrive does that), its message is unknown. Storing the
+		// same reject again does no harm: redrive recognises it by its name.
 		m := nats.NewMsg(d.Subject)
 		m.Data = d.Data
 		for name, values := range d.Header {
@@ -153,7 +148,7 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 	return again, nil
 }
 
-// headerOf reads the headers of a stored reject. It returns none if the stream no longer holds that reject.
+// headerOf parses the headers of a stored reject; none if the stream no longer holds it.
 func headerOf(answer *nats.Msg) (nats.Header, error) {
 	if len(answer.Data) == 0 {
 		return nil, fmt.Errorf("no answer: %s", answer.Header.Get("Status"))

@@ -22,7 +22,7 @@ const (
 	styles
 )
 
-// attribute is a value that a header has in binary mode.
+// attribute is a value that binary mode carries in a header.
 type attribute struct {
 	node  *node
 	names [styles]string
@@ -34,8 +34,8 @@ func newAttribute(n *node) attribute {
 
 var specVersionNames = newAttribute(&node{name: required[0]}).names
 
-// CloudEvent returns how a message or an HTTP request carries CloudEvents, from its content type and its headers.
-// header returns the first value of a header, or "". A body without these marks can still be a CloudEvent.
+// CloudEvent returns how a message or an HTTP request carries CloudEvents. header returns the first value of
+// a header, or "". A body without these marks can still be a CloudEvent.
 func CloudEvent(contentType string, header func(name string) string) Mode {
 	mode, _ := modeOf(contentType, header)
 	return mode
@@ -72,9 +72,8 @@ func modeOf(contentType string, header func(name string) string) (Mode, style) {
 	return NoCloudEvent, 0
 }
 
-// BinaryHeaders returns the headers of a NATS message for the headers of an HTTP request that carries a CloudEvent in
-// binary mode. The request's body is the message's. However the request has encoded a value, the message has it as the
-// bindings say, so the same event has the same headers.
+// BinaryHeaders converts the headers of an HTTP request with a CloudEvent in binary mode to a NATS message's.
+// It encodes values as in the bindings, so the same event always has the same headers.
 func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal) {
 	out := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(request)) {
@@ -94,7 +93,7 @@ func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal
 	return out, nil
 }
 
-// EventHeader reports whether a header of a NATS message can be a part of a CloudEvent, or tell how the message carries one.
+// EventHeader reports whether a NATS header can be part of a CloudEvent, or tell how one is carried.
 func EventHeader(name string) bool {
 	const prefix = "ce-" // or ce_
 	return strings.EqualFold(name, "Content-Type") ||
@@ -137,10 +136,10 @@ var (
 	errHeaderUTF8 = errors.New("allowed is valid UTF-8, as it is or percent-encoded")
 )
 
-// appendValue appends the value of an attribute to b as its header's text stands for it. The bindings for HTTP (1.0.2)
-// and for NATS (1.0.3) say the same: a text in double quotes stands for what is between them (RFC 9110, 5.6.4), then one
-// round of percent-encoding is undone, and what is no UTF-8 then is refused. They say nothing of a % without two digits;
-// it stands for itself, because senders that do not encode exist. In the binding for Kafka, values are not encoded.
+// appendValue decodes the value of an attribute from its header. The bindings for HTTP (1.0.2) and NATS
+// (1.0.3) agree: double quotes are removed (RFC 9110, 5.6.4), then one round of percent-encoding is undone,
+// and what is no UTF-8 then is refused. They do not specify a % without two digits; it stands for itself,
+// because senders that do not encode exist. The binding for Kafka does not encode values.
 func (s style) appendValue(b []byte, text string) ([]byte, error) {
 	start, quoted := len(b), false
 	if s != underscore && text != "" && text[0] == '"' {
@@ -172,7 +171,7 @@ func (s style) appendValue(b []byte, text string) ([]byte, error) {
 	return b, nil
 }
 
-// undoPercent undoes percent-encoding in place and returns how many bytes are left.
+// undoPercent decodes percent-encoding in place and returns the remaining length.
 func undoPercent(text []byte) int {
 	n := 0
 	for i := 0; i < len(text); i++ {
@@ -189,7 +188,6 @@ func undoPercent(text []byte) int {
 	return n
 }
 
-// encodeValue is the text of a header that stands for a value.
 func encodeValue(value []byte) string {
 	var out strings.Builder
 	for _, c := range value {

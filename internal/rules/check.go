@@ -6,17 +6,16 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// Checker tells those who publish CloudEvents whether each is one, as a Decoder will. It does not look into their data. It
-// reuses its memory, so a Checker belongs to one goroutine.
+// Checker tells publishers whether something is a CloudEvent, as a Decoder will. It does not read the data.
+// It reuses its memory, so it belongs to one goroutine.
 type Checker struct {
 	event *tree
 	cloud *cloudEvent
 }
 
-// Identity is what tells a CloudEvent from all others.
+// Identity identifies a CloudEvent.
 type Identity struct{ Source, ID string }
 
-// NewChecker returns a Checker.
 func NewChecker() *Checker {
 	event := newTree()
 	c := newCloudEvent(event)
@@ -37,7 +36,7 @@ func (c *Checker) JSON(event []byte) (Identity, *hit.Refusal) {
 	return c.check("")
 }
 
-// Header checks an event in binary mode whose attributes are headers as BinaryHeaders returns them.
+// Header checks an event in binary mode with headers as BinaryHeaders returns them.
 func (c *Checker) Header(header map[string]string) (Identity, *hit.Refusal) {
 	c.event.root.forget()
 	for _, a := range c.cloud.attributes {

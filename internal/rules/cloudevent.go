@@ -18,15 +18,13 @@ const (
 	Binary            // the headers are the event's attributes, and the body is its data
 )
 
-// required are the attributes that every CloudEvent has.
+// required are the mandatory attributes of a CloudEvent.
 var required = [...]string{"specversion", "type", "source", "id"}
 
-// specVersion is the version of CloudEvents that is read.
 const specVersion = "1.0"
 
 const noRule = "it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES"
 
-// cloudEvent finds what every CloudEvent has.
 type cloudEvent struct {
 	required    [len(required)]*node
 	time        *node
@@ -47,7 +45,7 @@ func newCloudEvent(event *tree) *cloudEvent {
 	return c
 }
 
-// finish is called when the tree has all paths.
+// finish must be called when the tree has all paths.
 func (c *cloudEvent) finish(event *tree) {
 	for _, n := range event.root.children {
 		switch {
@@ -59,7 +57,7 @@ func (c *cloudEvent) finish(event *tree) {
 	}
 }
 
-// checkCloudEvent refuses an event in JSON that is no CloudEvent, and looks into its data.
+// checkCloudEvent refuses a JSON event that is no CloudEvent, and reads its data.
 func (d *Decoder) checkCloudEvent() *hit.Refusal {
 	c := d.matched.plan.cloud
 	refused := c.check("")
@@ -80,7 +78,7 @@ func (d *Decoder) checkCloudEvent() *hit.Refusal {
 	return d.readBase64(encoded)
 }
 
-// check refuses an event without the attributes that every CloudEvent has. prefix is put before their names.
+// check refuses an event without the required attributes. prefix is put before their names.
 func (c *cloudEvent) check(prefix string) *hit.Refusal {
 	for i, n := range c.required {
 		v := n.value()
@@ -94,7 +92,7 @@ func (c *cloudEvent) check(prefix string) *hit.Refusal {
 	return nil
 }
 
-// hasJSON reports whether the event's data is JSON. It is if nothing is said about it.
+// hasJSON reports whether the event's data is JSON, which is the default.
 func (d *Decoder) hasJSON() bool {
 	v := d.matched.plan.cloud.contentType.value()
 	if v.missing() {
@@ -110,13 +108,12 @@ func isJSON(contentType string) bool {
 	return kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json")
 }
 
-// mediaType is a content type without its parameters.
 func mediaType(contentType string) string {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// readBase64 looks into data that an event in JSON carries as base64.
+// readBase64 reads data that a JSON event carries as base64.
 func (d *Decoder) readBase64(encoded value) *hit.Refusal {
 	data := d.matched.plan.cloud.data
 	for _, v := range data.tree.values[data.first:data.last] {
@@ -138,7 +135,7 @@ func (d *Decoder) readBase64(encoded value) *hit.Refusal {
 	return d.readData(out[start:])
 }
 
-// readData looks into an event's data, which must be JSON.
+// readData reads an event's data, which must be JSON.
 func (d *Decoder) readData(json []byte) *hit.Refusal {
 	err := d.matched.plan.cloud.data.readAll(json)
 	if err != nil {
@@ -151,7 +148,6 @@ func notCloudEvent(detail string) *hit.Refusal {
 	return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a CloudEvent: " + detail}
 }
 
-// withoutRule decodes a message that no rule matches.
 func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
 	m := &d.message
 	mode, _ := cloudEventMode(m.Header)
@@ -173,9 +169,9 @@ func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
 	return d.hits, d.rejects, 0
 }
 
-// hitsAndEvents decodes a message on the subject of CloudEvents that does not say what it holds. Each object is judged
-// by itself, because they can come from several callers: collect puts their hits together. A hit must name its key, so
-// that nothing counts by mistake.
+// hitsAndEvents decodes a message on the subject of CloudEvents without a content mode. It judges objects one
+// by one, because collect joins hits of several callers. A hit must name its key, so that nothing counts by
+// mistake.
 func (d *Decoder) hitsAndEvents() ([]hit.Hit, []hit.Reject, int) {
 	m := &d.message
 	if !maybeEvent(m.Body) { // the usual case, without looking twice
@@ -202,7 +198,7 @@ func (d *Decoder) hitOrEvent(item int, raw []byte) (more bool) {
 	return true
 }
 
-// maybeEvent reports whether what is no event can be told without reading its JSON.
+// maybeEvent is false only for what is certainly no event, without parsing the JSON.
 func maybeEvent(json []byte) bool { return bytes.Contains(json, []byte(required[0])) }
 
 func newVeto() *tree {
@@ -214,7 +210,6 @@ func newVeto() *tree {
 	return t
 }
 
-// vetoEvent refuses an object that is a CloudEvent.
 func (d *Decoder) vetoEvent(object []byte) *hit.Refusal {
 	if !maybeEvent(object) {
 		return nil

@@ -12,7 +12,6 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// countEvent counts the event that was read by all its rules.
 func (d *Decoder) countEvent() *hit.Refusal {
 	for _, r := range d.matched.plan.rules {
 		d.element = -1
@@ -29,10 +28,8 @@ func (d *Decoder) countEvent() *hit.Refusal {
 	return nil
 }
 
-// errRefused ends the reading of an array.
 var errRefused = errors.New("refused")
 
-// countEach counts each element of an array.
 func (d *Decoder) countEach(r *planned) *hit.Refusal {
 	array := r.each.value()
 	if array.kind != isArray {
@@ -111,7 +108,6 @@ func (d *Decoder) at(r *planned) (int64, *hit.Refusal) {
 	return at, nil
 }
 
-// countOn counts on one counter.
 func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal {
 	h := hit.Hit{Counter: c.fixed, N: c.n, At: at}
 	if c.fixed == nil {
@@ -150,7 +146,7 @@ func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal 
 	return nil
 }
 
-// name makes the name of a counter. missing means that a value is, and that the counter can do without.
+// name builds a counter's name. missing means that a value is missing and the counter is optional.
 func (d *Decoder) name(r *planned, c *plannedCounter) (name []byte, missing bool, refused *hit.Refusal) {
 	long, bad := d.assemble(c.parts)
 	if bad != nil {
@@ -170,7 +166,7 @@ func (d *Decoder) name(r *planned, c *plannedCounter) (name []byte, missing bool
 	return d.keep(long), false, nil
 }
 
-// unique makes the unique value of a hit. missing is as for name. No refusal contains the value.
+// unique builds a hit's unique value. missing is as for name. No refusal contains the value.
 func (d *Decoder) unique(r *planned, c *plannedCounter) (made []byte, missing bool, refused *hit.Refusal) {
 	long, bad := d.assemble(c.unique)
 	switch {
@@ -189,8 +185,7 @@ func (d *Decoder) unique(r *planned, c *plannedCounter) (made []byte, missing bo
 	return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, kindNames[v.kind], c.line)
 }
 
-// assemble puts text and values together, in memory for the moment. bad is the first value that is missing or that cannot
-// be a part.
+// assemble joins text and values in scratch memory. bad is the first value that is missing or no part.
 func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
 	text = d.scratch[:0]
 	for i := range parts {
@@ -212,7 +207,7 @@ func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
 	return text, nil
 }
 
-// keep cuts a text that is too long, and keeps it as long as the hits.
+// keep cuts a long text, and keeps it as long as the hits.
 func (d *Decoder) keep(text []byte) []byte {
 	start := len(d.names)
 	d.names = append(d.names, hit.Shorten(text)...)
@@ -232,7 +227,7 @@ func checkLong(name []byte) error {
 	return nil
 }
 
-// culprit names the first value with which a name cannot be made.
+// culprit names the first value that prevents a name.
 func (d *Decoder) culprit(c *plannedCounter) string {
 	for i := range c.parts {
 		part := &c.parts[i]
@@ -255,7 +250,7 @@ func (d *Decoder) value(r *reference) value {
 	return d.matched.captures[r.capture]
 }
 
-// refuse names the rule and the element in a refusal.
+// refuse returns a refusal that names the rule and the element.
 func (d *Decoder) refuse(r *planned, reason hit.Reason, format string, a ...any) *hit.Refusal {
 	where := fmt.Sprintf("rule on line %d: ", r.line)
 	if d.element >= 0 {

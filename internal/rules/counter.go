@@ -11,7 +11,6 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// counter is one that an event counts on.
 type counter struct {
 	line     int
 	key      []source
@@ -85,7 +84,6 @@ func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter,
 	return c, nil
 }
 
-// parseTemplate reads a key or a unique value.
 func (r *rule) parseTemplate(text string) ([]source, error) {
 	parts, err := parseKey(text, r.filter)
 	for i := 0; err == nil && i < len(parts); i++ {

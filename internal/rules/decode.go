@@ -8,19 +8,16 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// Message is a message of a stream.
 type Message struct {
 	Subject string
-	// Header returns the first value of a header, or "". Its names are case-sensitive, as
-	// nats.Header's. Header may be nil.
+	// Header returns a header's first value, or "". Names are case-sensitive, as in nats.Header. May be nil.
 	Header  func(name string) string
 	Counter string // that the subject names, for a message without a rule
 	Stored  int64  // when the stream stored it, in Unix milliseconds
 	Body    []byte
 }
 
-// Decoder turns messages into hits and rejects. It reuses its memory, so a Decoder
-// belongs to one goroutine.
+// Decoder turns messages into hits and rejects. It reuses its memory, so it belongs to one goroutine.
 type Decoder struct {
 	limits   hit.Limits
 	matcher  matcher
@@ -66,15 +63,14 @@ func NewDecoder(r *Rules, limits hit.Limits) *Decoder {
 	return d
 }
 
-// prepare binds a new plan to the decoder.
 func (d *Decoder) prepare(p *plan) {
 	for _, r := range p.rules {
 		r.apply = func(j *jx.Decoder) error { return d.countElement(r, j) }
 	}
 }
 
-// Decode reads a message. unmet is the number of events on which nothing counted because `when` of a rule left them
-// out. The result is valid until the next call, as long as nobody changes the body.
+// Decode reads a message. unmet is the number of events that nothing counted because of a rule's `when`. The
+// result is valid until the next call, as long as the body is unchanged.
 func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet int) {
 	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
 	d.names, d.texts = d.names[:0], d.texts[:0]
@@ -105,7 +101,6 @@ func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet
 	return d.hits, d.rejects, d.unmet
 }
 
-// bodies reads the events of the body.
 func (d *Decoder) bodies() {
 	if hit.Blank(d.message.Body) {
 		d.kind = hit.OfMessage // another format may count it
@@ -115,12 +110,10 @@ func (d *Decoder) bodies() {
 	d.splitter.Split(d.message.Body)
 }
 
-// item reads an event.
 func (d *Decoder) item(item int, raw []byte) (more bool) {
 	return d.judge(item, raw, d.readEvent(raw))
 }
 
-// readEvent reads an event's JSON.
 func (d *Decoder) readEvent(raw []byte) *hit.Refusal {
 	p := d.matched.plan
 	if len(raw) == 0 || raw[0] != '{' {
@@ -153,8 +146,8 @@ func (d *Decoder) judge(item int, raw []byte, refused *hit.Refusal) (more bool) 
 	return true
 }
 
-// most is how many hits the events of a message may make. MaxHits of them that count once on each counter of their
-// rules are never too many. So only arrays can be, and an event that has none never lacks room because of others.
+// most bounds the hits of a message's events. MaxHits events that count once on each counter of their rules
+// fit. So only arrays can exceed it, and an event without one never lacks room because of others.
 func (d *Decoder) most() int { return d.limits.MaxHits * max(1, d.matched.plan.counters) }
 
 func (d *Decoder) errTooMany() *hit.Refusal {
@@ -172,7 +165,7 @@ func (d *Decoder) reject(item int, body []byte, reason hit.Reason, detail string
 	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: d.kind})
 }
 
-// tidy gives back the memory for an unusually long value.
+// tidy frees the memory of an unusually long value.
 func (d *Decoder) tidy() {
 	const most = 64 << 10
 	if cap(d.scratch) > most {

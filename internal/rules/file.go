@@ -24,7 +24,7 @@ func wrong(line int, format string, a ...any) *FileError {
 	return yamlfile.Errorf(line, "%s", strings.Join(strings.Fields(fmt.Sprintf(format, a...)), " "))
 }
 
-// readFile reads a file's rules. Its errors are *FileError.
+// readFile parses a file's rules. Its errors are *FileError.
 func readFile(text []byte) ([]*rule, error) {
 	if len(text) > MaxFile {
 		return nil, wrong(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)
@@ -51,7 +51,6 @@ func readFile(text []byte) ([]*rule, error) {
 	return out, checkFormats(out)
 }
 
-// textOf is the text of a field.
 func textOf(name string, node *yaml.Node) (string, error) {
 	if node.ShortTag() != "!!str" {
 		return "", wrong(node.Line, "%s: %s is no text: put it in quotes", name, shown(node))
@@ -59,7 +58,6 @@ func textOf(name string, node *yaml.Node) (string, error) {
 	return node.Value, nil
 }
 
-// shown is how a message names a value.
 func shown(node *yaml.Node) string {
 	const most = 64
 	switch {

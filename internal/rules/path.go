@@ -13,10 +13,9 @@ const (
 	MaxDepth = 32  // names
 )
 
-// path leads to a value in JSON, in the syntax of gjson without what searches or changes: names with dots
-// between them, as in customer.id; a number is the index of an array's element, too; a backslash takes the special
-// meaning from the character that follows. ^. at the beginning starts at the event and not at an element. @this is
-// where paths start.
+// path leads to a value in JSON, in the syntax of gjson without what searches or changes: names separated by
+// dots, as in customer.id. A number is also the index of an array's element; a backslash escapes the next
+// character. ^. at the start means the event and not the element, and @this is the start itself.
 type path struct {
 	text  string
 	event bool // starts at the event, even with each
@@ -25,7 +24,7 @@ type path struct {
 
 const pathForm = `allowed are names with dots between them, such as customer.id or items.0.sku, with \ before one of .*?|#@!{}[]()=<>%&"':,\^ in a name`
 
-// special are the characters that mean something to gjson, now or in a later release.
+// special are the characters with a meaning in gjson, now or in a later release.
 const special = `.*?|#@!{}[]()=<>%&"':,\^`
 
 func parsePath(text string) (path, error) {

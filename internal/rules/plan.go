@@ -2,8 +2,7 @@ package rules
 
 import "github.com/go-faster/jx"
 
-// plan is what is done with the messages that the same rules match. It holds what it found in the event
-// that is read, so it belongs to one Decoder.
+// plan handles messages that the same rules match. It holds the current event, so it belongs to one Decoder.
 type plan struct {
 	format   Format
 	event    *tree
@@ -13,7 +12,6 @@ type plan struct {
 	captures []capture
 }
 
-// planned is a rule of a plan.
 type planned struct {
 	line    int
 	time    *reference // nil: when the message was stored
@@ -41,7 +39,6 @@ type plannedCounter struct {
 	optional bool
 }
 
-// reference is a source in a plan.
 type reference struct {
 	kind    kind
 	text    string // of the source

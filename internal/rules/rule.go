@@ -11,7 +11,7 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// Format is what a rule takes a message's body for.
+// Format is how a rule reads a message's body.
 type Format string
 
 const (
@@ -25,7 +25,6 @@ var Formats = []Format{JSON, CloudEvents, None}
 
 const ruleForm = "stream, subject, format, time, each, when, count"
 
-// rule is an entry of the file.
 type rule struct {
 	line   int
 	stream string // a glob
@@ -37,7 +36,7 @@ type rule struct {
 	count  []counter
 }
 
-// condition is one that an event must meet.
+// condition must hold for an event.
 type condition struct {
 	source source
 	want   value
@@ -92,7 +91,6 @@ func checkFormat(f Format) error {
 	return nil
 }
 
-// parsePath reads a path for time, each or n.
 func (r *rule) parsePath(text string) (*path, error) {
 	s, err := parseSource(text, r.filter)
 	switch {
@@ -170,8 +168,8 @@ func wantedValue(node *yaml.Node) (value, bool) {
 	return value{}, false
 }
 
-// checkFormats refuses rules of different formats for the same message: it is not known what its events would be. Of a
-// stream with wildcards it takes all streams to be meant.
+// checkFormats refuses different formats for the same message, because its events would be ambiguous. It
+// takes a stream with wildcards to match all streams.
 func checkFormats(all []*rule) error {
 	for i, r := range all {
 		for _, before := range all[:i] {

@@ -16,7 +16,7 @@ type Set struct {
 	rules       []*rule
 }
 
-// Parse reads a rules file. The error is a *FileError: one line, what is wrong and what is allowed.
+// Parse parses a rules file. The error is a *FileError: the line, what is wrong and what is allowed.
 func Parse(text []byte) (*Set, error) {
 	rules, err := readFile(text)
 	if err != nil {
@@ -26,13 +26,12 @@ func Parse(text []byte) (*Set, error) {
 	return &Set{text: bytes.Clone(text), fingerprint: hex.EncodeToString(sum[:])[:16], rules: rules}, nil
 }
 
-// Text is what was given to Parse.
+// Text is the argument of Parse.
 func (s *Set) Text() []byte { return s.text }
 
 // Fingerprint is the first 16 hex digits of the SHA-256 of the text.
 func (s *Set) Fingerprint() string { return s.fingerprint }
 
-// Len is the number of rules.
 func (s *Set) Len() int { return len(s.rules) }
 
 // Streams returns the streams that rules name without a wildcard.
@@ -46,13 +45,13 @@ func (s *Set) Streams() []string {
 	return out
 }
 
-// Place is where a rule stands in its file, and the stream that it names.
+// Place is a rule's line in its file, and its stream.
 type Place struct {
 	Line   int
 	Stream string
 }
 
-// Unused returns the rules that none of these streams matches.
+// Unused returns the rules that match none of these streams.
 func (s *Set) Unused(streams []string) []Place {
 	var out []Place
 	for _, r := range s.rules {
@@ -63,7 +62,7 @@ func (s *Set) Unused(streams []string) []Place {
 	return out
 }
 
-// Only returns the stream and the subject that all rules name. Each is "" if they differ or have wildcards.
+// Only returns the stream and the subject of all rules. Each is "" if they differ or have wildcards.
 func (s *Set) Only() (stream, subject string) {
 	stream, subject = s.rules[0].stream, s.rules[0].filter.text
 	for _, r := range s.rules {
@@ -77,8 +76,8 @@ func (s *Set) Only() (stream, subject string) {
 	return stream, subject
 }
 
-// For returns the rules for one stream, in the order of the file. It never returns nil. If there are
-// none, messages are decoded as without rules, except CloudEvents, which are rejected with hit.NoRule.
+// For returns the rules for a stream in the order of the file, never nil. Without any, messages are decoded
+// as without rules, except CloudEvents, which are rejected with hit.NoRule.
 func (s *Set) For(stream string) *Rules {
 	r := new(Rules)
 	for _, rule := range s.rules {
@@ -92,7 +91,6 @@ func (s *Set) For(stream string) *Rules {
 // Rules are the rules for one stream. Several Decoders may share them.
 type Rules struct{ rules []*rule }
 
-// Len is the number of rules.
 func (r *Rules) Len() int { return len(r.rules) }
 
 // IsGlob reports whether the stream of a rule has wildcards.

@@ -12,7 +12,7 @@ type filter struct {
 	tokens []string
 }
 
-// MaxSubject is the longest subject of a rule, in bytes.
+// MaxSubject bounds the subject of a rule, in bytes.
 const MaxSubject = 1024
 
 var errSubject = errors.New("allowed are tokens with dots between them, such as orders.*.created or orders.>: * stands for one token, and > at the end for all that follow")
@@ -29,7 +29,6 @@ func parseFilter(text string) (filter, error) {
 	return f, nil
 }
 
-// wildcards is how many there are.
 func (f filter) wildcards() (n int) {
 	for _, token := range f.tokens {
 		if token == "*" || token == ">" {
@@ -39,7 +38,6 @@ func (f filter) wildcards() (n int) {
 	return n
 }
 
-// matches reports whether the filter matches a subject with these tokens.
 func (f filter) matches(subject []string) bool {
 	for i, want := range f.tokens {
 		switch {
@@ -54,7 +52,7 @@ func (f filter) matches(subject []string) bool {
 	return len(f.tokens) == len(subject)
 }
 
-// matched is what the wildcard of that number, from 1, matches in a subject that the filter matches.
+// matched returns what a wildcard, counted from 1, matches in a subject that the filter matches.
 func (f filter) matched(wildcard int, subject string, tokens []string) string {
 	start := 0
 	for i, want := range f.tokens {
@@ -73,7 +71,6 @@ func (f filter) matched(wildcard int, subject string, tokens []string) string {
 	return ""
 }
 
-// overlaps reports whether both filters match some subject.
 func (f filter) overlaps(other filter) bool {
 	for i := range min(len(f.tokens), len(other.tokens)) {
 		a, b := f.tokens[i], other.tokens[i]
@@ -87,7 +84,6 @@ func (f filter) overlaps(other filter) bool {
 	return len(f.tokens) == len(other.tokens)
 }
 
-// checkGlob refuses what cannot be a stream's name or a glob for it.
 func checkGlob(text string) error {
 	_, err := matchGlob(text, "")
 	if err != nil || text == "" || len(text) > 255 || strings.ContainsAny(text, ". \t\r\n>/\\,") {
@@ -96,7 +92,6 @@ func checkGlob(text string) error {
 	return nil
 }
 
-// tokens splits a subject into memory that is reused.
 func tokens(into []string, subject string) []string {
 	return slices.AppendSeq(into[:0], strings.SplitSeq(subject, "."))
 }

@@ -9,7 +9,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// source is where a value comes from: text that is always the same, the message's subject, or a path.
+// source is where a value comes from: constant text, the message's subject, or a path.
 type source struct {
 	kind     kind
 	text     string // of the source as it is written; with constant, the value
@@ -28,7 +28,7 @@ const (
 
 const subjectForm = "{subject} is the message's subject and {subject.1} what its first wildcard matched; for a field subject of the event write ^.subject"
 
-// parseSource reads what stands between braces in a key or a unique value, or on the left in when.
+// parseSource reads what is between braces in a key or a unique value, or left in when.
 func parseSource(text string, of filter) (source, error) {
 	number, isWildcard := strings.CutPrefix(text, "subject.")
 	switch {
@@ -48,12 +48,12 @@ func parseSource(text string, of filter) (source, error) {
 	return source{kind: field, text: text, path: p}, err
 }
 
-// MaxParts is how many pieces a key or a unique value can have: text, and values in braces.
+// MaxParts bounds the pieces of a key or a unique value: text, and values in braces.
 const MaxParts = 32
 
 const keyForm = "allowed is text with values in braces, such as orders.{country}; write {{ and }} for braces"
 
-// parseKey reads the key of a counter, or what makes a unique value, which is written alike.
+// parseKey reads a counter's key, or a unique value, which has the same form.
 func parseKey(text string, of filter) ([]source, error) {
 	var parts []source
 	var literal strings.Builder
@@ -110,7 +110,7 @@ func parseKey(text string, of filter) ([]source, error) {
 	return parts, nil
 }
 
-// closing is the index of the brace that ends the value at the beginning of text, or -1.
+// closing returns the index of the brace that ends the value at the start of text, or -1.
 func closing(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {

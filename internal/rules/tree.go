@@ -8,15 +8,14 @@ import (
 	"github.com/go-faster/jx"
 )
 
-// tree finds the values at several paths, while it reads JSON once. If a field occurs more than once,
-// the last one counts, as for a hit.
+// tree finds values at several paths in one pass over JSON. Of a repeated field the last counts, as in hits.
 type tree struct {
 	values []value
 	root   *node
 	json   jx.Decoder
 }
 
-// node is a name in paths, or where they start.
+// node is a name in paths, or their start.
 type node struct {
 	tree        *tree
 	children    []*node
@@ -50,7 +49,7 @@ func newNode(t *tree, name string) *node {
 	return n
 }
 
-// add adds a path; the node's value is there after finish, and after each read.
+// add adds a path. The node has its value after finish and each read.
 func (t *tree) add(names []string) *node {
 	n := t.root
 	for _, name := range names {
@@ -71,7 +70,7 @@ func (n *node) child(name string) *node {
 	return c
 }
 
-// finish ends the adding. The slots of a node and of those below are next to each other.
+// finish ends the adding. A node's slot and those below it are adjacent.
 func (t *tree) finish() {
 	t.values = make([]value, t.root.number(0))
 }
@@ -96,15 +95,14 @@ func (n *node) number(next int) int {
 	return next
 }
 
-// value is what the last read found.
+// value returns what the last read found.
 func (n *node) value() value { return n.tree.values[n.slot] }
 
-// forget removes what was found at the node and below.
 func (n *node) forget() { clear(n.tree.values[n.first:n.last]) }
 
 var errFollows = errors.New("more follows its end")
 
-// readAll reads a JSON text from the node on.
+// readAll reads a whole JSON text from the node on.
 func (n *node) readAll(json []byte) error {
 	j := &n.tree.json
 	j.ResetBytes(json)
@@ -115,7 +113,6 @@ func (n *node) readAll(json []byte) error {
 	return err
 }
 
-// read reads the value that is next.
 func (n *node) read(j *jx.Decoder) error {
 	n.forget()
 	if n.slot >= 0 {

@@ -10,7 +10,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// value is what stands at a path.
+// value is the value at a path.
 type value struct {
 	kind valueKind
 	text []byte // of an object or array, its JSON
@@ -64,16 +64,15 @@ func valueOf(json []byte) value {
 	return value{isInteger, json}
 }
 
-// missing reports whether there is nothing that could be counted by: no field, null, or empty text.
+// missing reports whether there is nothing to count by: no field, null, or empty text.
 func (v value) missing() bool {
 	return v.kind == isAbsent || v.kind == isNull || len(v.text) == 0
 }
 
-// isText reports whether v is text, or may stand for it.
+// isText reports whether v is text, or can be read as text.
 func (v value) isText() bool { return v.kind == isText || v.kind == isEscaped || v.kind == isPlain }
 
-// appendTo appends text, a whole number, true or false. ok is false for other values, and for half of a
-// surrogate pair.
+// appendTo appends text, an integer, true or false. ok is false for others, and half of a surrogate pair.
 func (v value) appendTo(b []byte) (out []byte, ok bool) {
 	switch v.kind {
 	case isText, isPlain, isInteger, isBool:
@@ -88,7 +87,7 @@ func (v value) appendTo(b []byte) (out []byte, ok bool) {
 	return b, false
 }
 
-// equals reports whether v is what a rule wants. scratch is memory for v's text.
+// equals reports whether v is the value of a rule's condition. scratch is memory for v's text.
 func (v value) equals(want value, scratch []byte) bool {
 	switch {
 	case v.kind == want.kind, v.kind == isPlain:
@@ -100,7 +99,6 @@ func (v value) equals(want value, scratch []byte) bool {
 	return false
 }
 
-// integer reads a whole number.
 func (v value) integer() (n int64, ok bool) {
 	if v.kind != isInteger && v.kind != isPlain {
 		return 0, false
@@ -109,7 +107,7 @@ func (v value) integer() (n int64, ok bool) {
 	return n, err == nil
 }
 
-// String is how a detail names the value, cut if it is longer than a line.
+// String returns the value for a detail, cut if it is longer than a line.
 func (v value) String() string {
 	const most = 64
 	switch {

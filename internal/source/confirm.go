@@ -10,20 +10,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// In a NATS cluster, the Raft leader of a stream answers for it. A leader that was
-// cut off or paused does not know at once that another was elected: for up to ten
-// seconds, or for an instant after it wakes, its answers are out of date. If a worker
-// believed such an answer, as_of would claim hits that the new leader has stored. The stream
-// would also look as if it had been rolled back or made anew, and the worker would count its hits
-// again. So the worker believes an answer only if, some time after it, the same leader in
-// the same reign is known to have a majority behind it.
+// A stream's Raft leader answers for it. A leader that was cut off or paused may not yet have noticed that
+// another was elected: for up to ten seconds, or for an instant after it wakes, its answers are stale. If a
+// worker believed one, as_of would cover hits that only the new leader has stored, or the stream would look
+// rolled back or recreated, and hits would count again. So an answer counts only if, some time after it, the
+// same leader in the same reign has a majority.
 
 const (
-	// settle is how long after an answer the leader must have heard a follower. A server that was
-	// paused receives, when it wakes, what was on its way to it, including old replies of its
-	// followers. By the end of this time it has also read that it is deposed.
+	// settle is how long after an answer the leader must have heard a follower. A server that was paused
+	// receives, when it wakes, what was on its way, including old replies of its followers. By the end of
+	// this time it has also read that it is deposed.
 	settle = 500 * time.Millisecond
-	// lookAgain is the pause between looks. Followers of an idle stream are heard once a second.
+	// lookAgain is the pause between looks. An idle stream's followers are heard once per second.
 	lookAgain = 100 * time.Millisecond
 	// LookWithin bounds the wait for one answer: none comes during an election.
 	LookWithin = time.Second
@@ -31,10 +29,10 @@ const (
 	confirmWithin = 12 * time.Second
 )
 
-// ErrUnconfirmed means that a stream's leader is not known to have a majority behind it.
+// ErrUnconfirmed means that no majority behind a stream's leader could be shown.
 var ErrUnconfirmed = errors.New("no majority of the stream's servers has confirmed its leader")
 
-// Check is one answer about a stream, and what it shows about the server that gave it.
+// Check is one answer about a stream, and what it shows about the answering server.
 type Check struct {
 	State    State
 	Reign    Reign
@@ -42,15 +40,14 @@ type Check struct {
 	Answered time.Time
 }
 
-// Reign is one leadership, as the leader sees it. The zero value stands for a
-// server without a cluster, whose answers need no confirmation.
+// Reign is one leadership, as its leader sees it. Zero: a server without a cluster needs no confirmation.
 type Reign struct {
 	Clustered bool
 	Leader    string    // empty while there is none, when any replica answers
 	Since     time.Time // zero if the server does not say
 	Majority  bool      // enough followers have been heard at all
-	// silence is how long ago the followers of its majority were heard. All of them followed this
-	// leader until then, and no other majority can form without one of them.
+	// Silence is how long ago the followers of its majority were heard. They followed this leader until then,
+	// and no other majority can form without one of them.
 	Silence time.Duration
 }
 
@@ -82,16 +79,15 @@ func (l Check) same(earlier Check) bool {
 	return l.Reign.Leader != "" && l.Reign.Leader == earlier.Reign.Leader && l.Reign.Since.Equal(earlier.Reign.Since)
 }
 
-// confirms reports whether this look shows that the leader of an earlier look still led
-// when it answered. It counts from when the question was asked: the answer can only be younger.
+// confirms reports whether the leader of an earlier look still led when it answered. It counts from the time
+// of the question, because the answer can only be younger.
 func (l Check) confirms(earlier Check) bool {
 	return l.same(earlier) && l.Reign.Majority && !l.Asked.Add(-l.Reign.Silence).Before(earlier.Answered.Add(settle))
 }
 
-// Confirmed returns the stream's state from a server that is known to have led the
-// stream after the call began, or ErrUnconfirmed if it finds none within confirmWithin.
-// The contents are those of the last look and the field At is that of the first: by then,
-// what was on its way to the followers at the first look is committed too.
+// Confirmed returns the state from a server that certainly led the stream after the call began, or
+// ErrUnconfirmed after confirmWithin. The contents are those of the last look, but At is that of the first:
+// what was on its way to the followers then is committed by the last.
 func Confirmed(ctx context.Context, s Stream) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()

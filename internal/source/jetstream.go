@@ -16,10 +16,9 @@ import (
 	"tallyroll/internal/window"
 )
 
-// consumerIdle is how long the server keeps a consumer after its worker has died.
+// consumerIdle is how long the server keeps a dead worker's consumer.
 const consumerIdle = 30 * time.Second
 
-// JetStream is a stream of a NATS server.
 type JetStream struct {
 	js        jetstream.JetStream
 	namespace string // for which it is read
@@ -30,18 +29,17 @@ type JetStream struct {
 
 	origin *JetStream // the stream that a mirror copies; nil before it has been asked
 	far    bool       // a mirror copies this stream, whose own origins are out of reach
-	// Description is that of its consumers, if whoever reads is no worker.
+	// Description is that of its consumers, if the reader is no worker.
 	Description string
-	Unsure      func(error) // is told why the end of a mirror is not known, or nil if it is known; may be nil
+	Unsure      func(error) // optional: called with why the end of a mirror is unknown, or nil if it is known
 }
 
 func New(js jetstream.JetStream, namespace, name string, bytes int) *JetStream {
 	return &JetStream{js: js, namespace: namespace, name: name, bytes: min(bytes, maxPullOne)}
 }
 
-// Look asks the stream's leader. The moment at which the state was true is the server's
-// time less the time that the answer took. Nothing stored before that moment can be
-// missing from the state, whether the server read its clock or the state first.
+// Look asks the stream's leader. At is the server's time less the time that the answer took. Nothing stored
+// before it can be missing from the state, whether the server read its clock or the state first.
 func (j *JetStream) Look(ctx context.Context) (Check, error) {
 	if j.handle == nil {
 		finding, cancel := context.WithTimeout(ctx, LookWithin)
@@ -88,8 +86,7 @@ func (j *JetStream) failed(what string, err error) error {
 	return fmt.Errorf("stream %s: %s: %w", j.name, what, err)
 }
 
-// Next asks the stream's leader, too. The client library's own request may go to any
-// replica, and a consumer may live on any.
+// Next asks the stream's leader, because the library's request and a consumer may reach any replica.
 func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error) {
 	what := fmt.Sprintf("get the message at or after %d", from)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -118,7 +115,7 @@ func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error
 	return 0, 0, j.failed(what, answer.Error)
 }
 
-// Reject stores rejects, and first makes their stream again if somebody has deleted it.
+// Reject stores rejects. It recreates their stream if that was deleted.
 func (j *JetStream) Reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	stored, err := rejects.Publish(ctx, j.js, j.namespace, refused)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.Remake != nil {
@@ -132,8 +129,8 @@ func (j *JetStream) Reject(ctx context.Context, refused []rejects.Reject) (int, 
 	return stored, err
 }
 
-// ephemeral turns c into a consumer without acknowledgements that the server forgets by itself. The
-// position lives with the counts in Redis, and acknowledgements cost two thirds of the speed.
+// ephemeral turns c into a consumer without acknowledgements that expires by itself. The position is in Redis
+// with the counts, and acknowledgements would cost two thirds of the speed.
 func (j *JetStream) ephemeral(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	c.Description = cmp.Or(j.Description, hit.WorkerDescription(j.namespace))
 	c.AckPolicy = jetstream.AckNonePolicy

@@ -14,24 +14,20 @@ import (
 	"tallyroll/internal/boot"
 )
 
-// A stream may copy others. It then may not hold everything that was stored. Even if a worker
-// has read such a stream to its end, hits may still be on their way to it.
+// A stream that copies others may lack stored hits: even at its end, hits may still be on their way to it.
 //
-// A mirror keeps the sequences and the times of its origin, so the worker asks the origin
-// itself, and the mirror afterwards. If the mirror has the origin's last message, it has
-// everything that the origin had stored when it answered. What the mirror reports about the link
-// is not enough: "active" is set when a link is made anew, before anything has come over
-// it, and "lag" is that of the last message that came (seen with nats-server 2.15).
+// A mirror keeps the sequences and times of its origin, so the worker asks the origin, and the mirror
+// afterwards. If the mirror has the origin's last message, it has everything that the origin had stored when
+// it answered. The mirror's own report is not enough: "active" is set when a link is restored, before
+// anything has come over it, and "lag" is that of the last message that came (seen with nats-server 2.15).
 //
-// A stream with sources gives messages sequences and times of its own. For its as_of, a hit is
-// stored when it arrives. Beyond the last message that arrived from any of them, the stream's end is
-// known only up to the moment at which all sources were last heard.
+// A stream with sources assigns its own sequences and times. For its as_of, a hit is stored when it arrives.
+// After the last one, its end is known only up to when all sources were last heard.
 
 const (
 	// originWithin bounds all looks for one state of an origin in a cluster.
 	originWithin = 4 * time.Second
-	// sourceSilent is how long a source is not heard before the log says so. A server hears a
-	// source that has nothing to say every second.
+	// sourceSilent is the silence of a source after which it is logged. An idle source is heard every second.
 	sourceSilent = 5 * time.Second
 )
 
@@ -40,13 +36,13 @@ var (
 	errSilent = fmt.Errorf("it has not been heard for %s", sourceSilent)
 )
 
-// originLook is what the origin of a mirror had stored when it was asked.
+// originLook is the state of a mirror's origin.
 type originLook struct {
 	state State
 	err   error
 }
 
-// askOrigin asks the origin of a mirror. It must be called before the mirror itself is asked.
+// askOrigin asks a mirror's origin. It must be called before the mirror itself is asked.
 func (j *JetStream) askOrigin(ctx context.Context) originLook {
 	mirror := j.handle.CachedInfo().Config.Mirror
 	if mirror == nil || j.far {
@@ -69,8 +65,7 @@ func (j *JetStream) askOrigin(ctx context.Context) originLook {
 	return originLook{state, err}
 }
 
-// bound moves the moment for which a state is known to be the end back to what is known about
-// the origins. If nothing is known about them, that is the time of the last message.
+// bound moves At back to what is known of the origins, or without any knowledge to the last message's time.
 func (j *JetStream) bound(s *State, info *jetstream.StreamInfo, origin originLook) {
 	s.Mirror = info.Config.Mirror != nil
 	why := j.boundMirror(s, info, origin)
@@ -87,7 +82,7 @@ func (j *JetStream) bound(s *State, info *jetstream.StreamInfo, origin originLoo
 	}
 }
 
-// boundMirror bounds the end of a mirror by its origin's, or says why that is not known.
+// boundMirror bounds the end of a mirror by its origin's, or returns why that is unknown.
 func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin originLook) (why error) {
 	if !s.Mirror {
 		return nil
@@ -107,8 +102,7 @@ func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin ori
 	return fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
 }
 
-// heardSources returns the moment at which all sources were last heard, in Unix milliseconds, and why
-// one of them may have more.
+// heardSources returns when all sources were last heard, in Unix ms, and why one of them may have more.
 func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 	heard = math.MaxInt64
 	for _, source := range info.Sources {
@@ -133,8 +127,8 @@ func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 	return heard, why
 }
 
-// weight orders troubles by what they leave known: of a silent source its last moment, of one that is behind
-// that it is alive.
+// weight orders problems by what they leave known: of a silent source its last moment, of one that lags that
+// it is alive.
 func weight(trouble error) int {
 	switch {
 	case trouble == nil:
@@ -147,8 +141,7 @@ func weight(trouble error) int {
 	return 3
 }
 
-// NewUnsureLog returns a function that logs why the end of a stream that copies others is not known. It
-// does so once, and again only after the end was known in between.
+// NewUnsureLog returns a function that logs why such a stream's end is unknown, once until it is known again.
 func NewUnsureLog(log zerolog.Logger, name string) func(error) {
 	var unknown atomic.Bool
 	return func(why error) {

@@ -20,30 +20,27 @@ import (
 )
 
 const (
-	// pullMessages is how many messages one request asks for. When no more than that are on
-	// their way, the feed asks again. 10,000 measured better than 1,000 and 50,000.
+	// pullMessages is a request's size. The feed asks again when no more are on their way. 10,000 measured
+	// better than 1,000 and 50,000.
 	pullMessages = 10_000
 	maxPullOne   = 16 << 20 // bytes: bounds what is buffered of large messages, as does the worker's share
 	pullExpiry   = 30 * time.Second
-	// heartbeat is how often the server shows that the consumer is there. The feed gives up a
-	// consumer that misses silentHeartbeats of them: it lives on one server of a cluster and dies with
-	// that server, and nobody announces that.
+	// heartbeat is how often the server shows that the consumer exists. After silentHeartbeats missing ones
+	// the feed gives up: a consumer lives on one server of a cluster and dies with it, unannounced.
 	heartbeat        = time.Second
 	silentHeartbeats = 2
-	// ReleaseWithin bounds the wait for the answer when the feed deletes its consumer, which would expire by itself.
+	// ReleaseWithin bounds the deletion of the feed's consumer, which would also expire by itself.
 	ReleaseWithin = time.Second
 )
 
 // ErrReconnected ends a feed.
 var ErrReconnected = errors.New("NATS was reconnected")
 
-// jetStreamFeed reads with an unfiltered pull consumer. It sends the request for messages
-// itself, in the form that the client library's Consume sends. Consume takes locks, sets timers
-// and makes values for each message, which was a third of the time of reading. Anything unexpected
-// ends the reading, and the next session begins at the cursors.
-//
-// The feed does not use the library's self-healing ("ordered") consumer either: that resets
-// silently, and at every reset the stream may have changed.
+// jetStreamFeed reads with an unfiltered pull consumer. It sends the requests of the client library's Consume
+// itself, because Consume takes locks, sets timers and allocates for each message, a third of the time of
+// reading. It does not use the library's self-healing ("ordered") consumer either, which resets silently, and
+// at every reset the stream may have changed. Anything unexpected ends the reading, and the next session
+// begins at the cursors.
 type jetStreamFeed struct {
 	source   *JetStream
 	conn     *nats.Conn
@@ -58,8 +55,7 @@ type jetStreamFeed struct {
 	done         chan struct{}
 }
 
-// pullRequest asks a consumer for messages. It ends after a number of messages, after a number of
-// bytes, or when it expires. Until then the server sends heartbeats.
+// pullRequest asks a consumer for messages. It ends after Batch messages, MaxBytes or Expires.
 type pullRequest struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes"`
@@ -120,7 +116,7 @@ func (r *jetStreamFeed) Start(deliver func(Delivery), lost func(error)) error {
 	return nil
 }
 
-// subscribe asks for the first messages and passes each message to handle.
+// subscribe requests the first messages and passes each message to handle.
 func (r *jetStreamFeed) subscribe(handle nats.MsgHandler) (err error) {
 	inbox := cmp.Or(r.consumer.Config.DeliverSubject, r.conn.NewInbox())
 	r.coming = r.request.Batch
@@ -145,8 +141,7 @@ func (r *jetStreamFeed) ask(inbox string) error {
 	return r.conn.PublishRequest(r.next, inbox, body)
 }
 
-// receive handles a message, or a status that the server sends about a request, and asks for
-// more messages in time. After an error, deliveries can no longer be trusted.
+// receive handles a message or status, and asks for more in time. After an error, trust no delivery.
 func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(Delivery)) error {
 	if r.isPushed() {
 		if flow := flowControl(m); flow != "" {
@@ -175,8 +170,7 @@ func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(Delivery)) error {
 	return r.ask(m.Sub.Subject)
 }
 
-// requestEnded returns how many of the messages that a request asked for will not
-// come, according to the server's status. Everything but an ordinary end is an error.
+// requestEnded returns how many requested messages will not come. Any end but an ordinary one is an error.
 func requestEnded(h nats.Header) (unused int, err error) {
 	status, description := h.Get("Status"), h.Get("Description")
 	switch {
@@ -190,7 +184,7 @@ func requestEnded(h nats.Header) (unused int, err error) {
 	return 0, fmt.Errorf("the server ended the delivery: %s %s", status, description)
 }
 
-// watch notices what no message shows: a new connection, and silence.
+// watch detects a reconnect and silence, which no message shows.
 func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
@@ -217,14 +211,14 @@ func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 	lost(r.source.failed("read", fmt.Errorf("nothing was heard from the consumer for %s%s", silentHeartbeats*heartbeat, hint)))
 }
 
-// The reasons, as the metric names them, for which a message is skipped.
+// Why a message is skipped, as in the metric.
 const (
 	SkippedMarker    = "delete_marker"
 	SkippedNamespace = "other_namespace"
 )
 
-// skipped returns the reason for which a message counts nothing here, or an empty string. The reason depends on the
-// message and the namespace alone, so a replay skips the same messages.
+// skipped returns why a message counts nothing here, or "". That depends on the message and the namespace
+// alone, so a replay skips the same messages.
 func (j *JetStream) skipped(m *nats.Msg) string {
 	if len(m.Header) == 0 {
 		return ""
@@ -238,13 +232,11 @@ func (j *JetStream) skipped(m *nats.Msg) string {
 	return ""
 }
 
-// isMarker reports whether a message is a delete marker and not a producer's message. The server
-// writes delete markers into a stream with SubjectDeleteMarkerTTL, to note that a subject's messages
-// have expired. A message is a marker only if it has exactly the form that nats-server 2.15
-// writes (handleRemovalOrSdm in its filestore.go): no body, these headers and no others. The form
-// alone decides, so the answer is the same whenever the message is read, however the stream is
-// configured by then. Nobody publishes this form by mistake: the server refuses Nats-TTL in a stream
-// without AllowMsgTTL, and Nats-Rollup in one without AllowRollup.
+// isMarker reports whether a message is a delete marker, which the server writes into a stream with
+// SubjectDeleteMarkerTTL when a subject's messages have expired. Only the exact form of nats-server 2.15
+// counts (handleRemovalOrSdm in filestore.go): no body, these headers and no others. So the result never
+// changes, however the stream is configured later. Nobody publishes this form by mistake: the server refuses
+// Nats-TTL in a stream without AllowMsgTTL, and Nats-Rollup without AllowRollup.
 func isMarker(m *nats.Msg) bool {
 	const reason, ttl, rollup, source = "Nats-Marker-Reason", "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
 	if len(m.Header) < 3 || len(m.Data) > 0 {
@@ -267,18 +259,18 @@ func (r *jetStreamFeed) Stop() {
 	})
 }
 
-// Release deletes the consumer, so that the server does not have to wait until it expires.
+// Release deletes the consumer at once instead of letting it expire.
 func (r *jetStreamFeed) Release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), ReleaseWithin)
 	defer cancel()
 	return r.source.handle.DeleteConsumer(ctx, r.consumer.Name)
 }
 
-// If another account exports its JetStream to this one, the answers to a request for messages come through
-// that export, and the server takes a message without body and headers for the end of them (nats-server 2.15,
-// processServiceImport in client.go). Such a message is an ordinary hit. So across accounts the feed reads with
-// a push consumer, whose messages come on a delivery subject that the account imports as a stream. The
-// server waits for an answer to its flow control before it has 32 MiB under way that the feed has not taken.
+// If another account exports its JetStream to this one, answers to a pull come through that export, and the
+// server takes a message without body and headers for their end (nats-server 2.15, processServiceImport in
+// client.go). Such a message is an ordinary hit. So across accounts the feed uses a push consumer on a
+// delivery subject that the account imports as a stream. The server waits for a flow control reply before it
+// has 32 MiB under way that the feed has not taken.
 
 const (
 	flowControlStart  = "$JS.FC."
@@ -295,11 +287,10 @@ func (j *JetStream) pushed(ctx context.Context, config jetstream.ConsumerConfig)
 	return consumer.CachedInfo(), nil
 }
 
-// isPushed reports whether the server sends messages without being asked for them.
+// isPushed reports whether the server sends messages without requests.
 func (r *jetStreamFeed) isPushed() bool { return r.consumer.Config.DeliverSubject != "" }
 
-// flowControl returns the subject on which the server waits to be told that everything before m was taken. It is
-// empty if m asks for no such answer.
+// flowControl returns the subject for the reply that everything before m was taken, or "" if none is due.
 func flowControl(m *nats.Msg) string {
 	switch {
 	case strings.HasPrefix(m.Reply, flowControlStart):

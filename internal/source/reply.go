@@ -2,9 +2,8 @@ package source
 
 import "strings"
 
-// The reply subject of a delivered message says where the message is in the stream. The code
-// below reads it as the client library's Metadata does, but without making values for each
-// message, which took 8 % of a worker's time.
+// The reply subject of a delivered message is its position. This parser reads it as the client library's
+// Metadata does, but without allocating for each message, which took 8 % of a worker's time.
 //
 //	$JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>
 //	$JS.ACK.<domain>.<account>.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer sequence>.<time>.<pending>[.…]
@@ -14,7 +13,6 @@ const (
 	longReply   = 9 // tokens after the prefix, at least
 )
 
-// parseReply reads a reply subject. It reports false if the text is not one.
 func parseReply(reply string) (d Delivery, ok bool) {
 	rest, ok := strings.CutPrefix(reply, replyPrefix)
 	if !ok {
@@ -41,7 +39,6 @@ func parseReply(reply string) (d Delivery, ok bool) {
 	return d, ok
 }
 
-// cutNumber reads a token of digits and the dot after it.
 func cutNumber(text string) (n uint64, rest string, ok bool) {
 	token, rest, _ := strings.Cut(text, ".")
 	if len(token) == 0 || len(token) > 19 { // 19 digits fit

@@ -11,28 +11,25 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// Stream is what a session needs from a stream. JetStream is the real one. The
-// simulation in the tests of internal/consume has one that loses, repeats and forgets messages.
+// Stream is what a session needs: JetStream, or in internal/consume a simulation that loses messages.
 type Stream interface {
-	// Look asks for the stream's present state. It returns ErrNoStream if there is no such stream. A
-	// single answer may be out of date: see Confirmed.
+	// Look returns the stream's present state, or ErrNoStream. A single answer may be stale: see Confirmed.
 	Look(ctx context.Context) (Check, error)
-	// Next returns the first message that the stream holds from a sequence on, or 0 if there
-	// is none. In a cluster, a server that lags may answer: a message that it has is
-	// real, but a message that it lacks may still arrive there.
+	// Next returns the first message from a sequence on, or 0 if there is none. In a cluster, a lagging
+	// server may answer: a message that it has is real, but one that it lacks may still arrive there.
 	Next(ctx context.Context, from uint64) (seq uint64, stored int64, err error)
 	// Open prepares to read from a sequence on.
 	Open(ctx context.Context, from uint64) (Feed, error)
-	// Reject stores rejects, and returns how many of them are certainly stored.
+	// Reject stores rejects, and returns how many are certainly stored.
 	Reject(ctx context.Context, refused []rejects.Reject) (stored int, err error)
 }
 
-// Feed is the messages of a stream, in order, from one of them on.
+// Feed delivers a stream's messages in order, from one of them on.
 type Feed interface {
-	// Pending is how many messages there were to read when it was opened.
+	// Pending is the number of messages to read when it was opened.
 	Pending() uint64
-	// Start delivers messages, one after the other, on a goroutine of its own. It
-	// calls lost at most once, when deliveries can no longer be trusted.
+	// Start delivers messages one by one on its own goroutine. It calls lost at most once, when deliveries
+	// can no longer be trusted.
 	Start(deliver func(Delivery), lost func(error)) error
 	// Stop makes the feed begin no further delivery.
 	Stop()
@@ -40,7 +37,6 @@ type Feed interface {
 	Release() error
 }
 
-// Delivery is a message as it is delivered.
 type Delivery struct {
 	Subject string
 	Header  nats.Header
@@ -51,7 +47,7 @@ type Delivery struct {
 	Stored  int64  // Unix nanoseconds
 }
 
-// State is a stream's own account of itself.
+// State is a stream's state as its server reports it.
 type State struct {
 	Subjects    []string
 	Created     int64  // Unix nanoseconds: its incarnation
@@ -67,8 +63,7 @@ type State struct {
 	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 
-// Since returns a moment in Unix milliseconds before which nothing in the stream was
-// stored. It is 0 for a mirror, because nobody knows that moment.
+// Since returns a Unix millisecond before which the stream stored nothing; 0, unknown, for a mirror.
 func (s State) Since() int64 {
 	switch {
 	case s.Mirror:
@@ -79,8 +74,7 @@ func (s State) Since() int64 {
 	return s.Created / 1e6
 }
 
-// EndStored returns when the last message was stored. It is 0 if the stream is empty, because a
-// purge replaces that time with its own.
+// EndStored returns the last message's time; 0 if the stream is empty, because a purge overwrites that time.
 func (s State) EndStored() int64 {
 	if s.First > s.Last {
 		return 0

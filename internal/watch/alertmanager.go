@@ -18,17 +18,15 @@ import (
 )
 
 const (
-	// postEvery is how often Alertmanager is told of all that fires, and postFor for how long it then believes that, as
-	// Prometheus does: an alert whose sender has gone ends by itself.
+	// postEvery is how often Alertmanager gets all that fires, and postFor how long it then believes it, as
+	// with Prometheus: an alert whose sender is gone ends by itself.
 	postEvery = 30 * time.Second
 	postFor   = 4 * postEvery
-	// endedFor is how long it is told of what has ended.
+	// endedFor is how long it gets what has ended.
 	endedFor = 15 * time.Minute
-	// postMost is how many alerts one request has.
 	postMost = 200
 )
 
-// alert is one as POST /api/v2/alerts takes it.
 type alert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
@@ -36,10 +34,9 @@ type alert struct {
 	EndsAt      time.Time         `json:"endsAt"`
 }
 
-// alertSync keeps an Alertmanager informed. Alertmanager holds what fires now, and no history, so it is told of the states
-// and not of each change. As with replicas of Prometheus, every process posts all that fires, at each change and every
-// postEvery: the one that evaluates may be the one that does not reach Alertmanager. One that NATS does not answer posts what
-// it evaluates itself.
+// alertSync keeps an Alertmanager informed. Alertmanager holds what fires now and no history, so it gets
+// states and not changes. As with replicas of Prometheus, every process posts all that fires, at each change
+// and every postEvery, because the leader may not reach Alertmanager. Without NATS it posts its own results.
 type alertSync struct {
 	log     *log
 	target  *Target
@@ -56,7 +53,6 @@ type alertSync struct {
 	said    saying
 }
 
-// run posts until ctx ends.
 func (a *alertSync) run(ctx context.Context, every time.Duration) error {
 	defer a.metrics.undelivered.DeleteLabelValues(a.target.Name)
 	ticker := time.NewTicker(every)
@@ -108,7 +104,7 @@ func (a *alertSync) tick(ctx context.Context) {
 	}
 }
 
-// post posts alerts, in several requests if they are many. One that fails stops no other.
+// post posts alerts in chunks. A failed request stops no other.
 func (a *alertSync) post(ctx context.Context, alerts []alert) error {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -130,8 +126,7 @@ func (a *alertSync) post(ctx context.Context, alerts []alert) error {
 	return group.Wait()
 }
 
-// alerts are what fires, what nobody knows, and what of both has ended lately. An alert that fires goes on while nobody
-// knows whether it still does.
+// alerts returns what fires, is unknown, or has ended lately. A firing alert continues while it is unknown.
 func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
 		concerned := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)

@@ -20,19 +20,17 @@ import (
 const (
 	// askedMost bounds the pause that a target may ask for.
 	askedMost = time.Hour
-	// atOnce is how many first attempts a target gets at once, and how many further ones: what fails holds up nothing else.
+	// atOnce bounds a target's concurrent first attempts, and also its retries: failures block nothing else.
 	atOnce = 8
-	// waitingMost is how many changes for one target a process holds, some 40 MB. It reads no more until some are settled.
+	// waitingMost bounds the changes waiting for one target, some 40 MB. Then reading waits.
 	waitingMost = 50_000
 )
 
-// notice is what a target is told.
 type notice struct {
 	id string
 	Said
 }
 
-// body is the notice as JSON.
 func (n notice) body() []byte {
 	data, err := json.Marshal(struct {
 		ID string `json:"id"`
@@ -44,16 +42,15 @@ func (n notice) body() []byte {
 	return data
 }
 
-// teller tells one target.
 type teller interface {
 	tell(ctx context.Context, n notice) error
 }
 
-// statusError is an answer of a target other than 2xx. It has nothing that the target has written: that may have the URL
-// in it, which may be a secret.
+// statusError is a target's answer other than 2xx. It quotes nothing that the target wrote, because that may
+// contain the URL, which may be a secret.
 type statusError struct {
 	code  int
-	after time.Duration // when the target wants to be tried again; 0: it does not say
+	after time.Duration // the target's Retry-After; 0: none
 }
 
 func (e *statusError) Error() string {
@@ -67,7 +64,7 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// refused reports whether the target refuses the change itself, so that it hardly takes it later.
+// refused reports whether the target refuses the change itself, so that a retry hardly helps.
 func (e *statusError) refused() bool {
 	switch e.code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
@@ -76,10 +73,10 @@ func (e *statusError) refused() bool {
 	return false
 }
 
-// delivery brings the changes of one target. Of all processes one at a time does, the one with the lease, which is the
-// target's progress: one who does not know the last one cannot store the next. A change waits only for those of its own rule
-// and key. So a process may tell nobody of a change after it has lost the lease, or of one that the next process repeats;
-// but it tells of none before those that come first.
+// delivery brings one target its changes. One process at a time does, the one with the lease, which is the
+// target's progress: a process that has not read the last one cannot store the next. A change waits only for
+// earlier ones of its own rule and key. After it has lost the lease, a process may still deliver a change, or
+// one that the next process repeats, but never one before those that come first.
 type delivery struct {
 	log     *log
 	name    string // of this process, in leases
@@ -94,7 +91,7 @@ type delivery struct {
 	out      zerolog.Logger
 }
 
-// open stores the progress of a target that is new. It hears of what is stored after this message of the stream.
+// open stores the progress of a new target, which starts after the message last of the stream.
 func (d *delivery) open(ctx context.Context, last uint64) error {
 	kind := "delivery." + d.target.Name
 	err := d.log.lookAgain(ctx, subjectFor(d.log.namespace, kind))
@@ -107,10 +104,8 @@ func (d *delivery) open(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// errYield means that the target does not answer this process.
 var errYield = errors.New("the target does not answer: another process may try")
 
-// run delivers whenever this process gets the lease, until ctx ends.
 func (d *delivery) run(ctx context.Context) error {
 	ticker := time.NewTicker(d.patience.seat / 6)
 	defer ticker.Stop()
@@ -135,7 +130,7 @@ func (d *delivery) vacant(held lease) bool {
 	return !held.Gone && (held.By == "" || held.By == d.name || time.Since(held.heard) > d.patience.seat)
 }
 
-// deliver takes the lease, and delivers until it is lost, or ctx ends.
+// deliver acquires the lease, and delivers until it is lost, or ctx ends.
 func (d *delivery) deliver(ctx context.Context, held lease) error {
 	t := &tenure{
 		delivery: d, start: held.progress, cursor: held.Cursor, seq: held.seq, queues: make(map[string][]*entry), dirty: make(chan struct{}, 1),
@@ -156,7 +151,7 @@ func (d *delivery) deliver(ctx context.Context, held lease) error {
 	return err
 }
 
-// tenure is the time for which a process has the lease of a target.
+// tenure is the time during which a process has a target's lease.
 type tenure struct {
 	*delivery
 	start          progress
@@ -177,7 +172,6 @@ type tenure struct {
 	seq     uint64 // of the lease
 }
 
-// store stores the progress, which keeps the lease.
 func (t *tenure) store(ctx context.Context, by string) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()
@@ -208,15 +202,15 @@ func (t *tenure) store(ctx context.Context, by string) error {
 	return nil
 }
 
-// sure reports whether this process surely has the lease, or had it a moment ago. If NATS was away, it may have come back
-// with an older copy.
+// sure reports whether this process certainly has the lease, or had it a moment ago. After a reconnect it is
+// not, because NATS may have come back with an older copy.
 func (t *tenure) sure() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Since(t.held) < t.patience.seat/2 && t.conn == t.log.js.Conn().Stats().Reconnects && t.log.js.Conn().IsConnected()
 }
 
-// keep stores the progress when it has changed, and often enough to keep the lease.
+// keep stores the progress when it changes, and often enough to keep the lease.
 func (t *tenure) keep(ctx context.Context) error {
 	ticker := time.NewTicker(t.patience.seat / 3)
 	defer ticker.Stop()
@@ -240,7 +234,6 @@ func (t *tenure) keep(ctx context.Context) error {
 	}
 }
 
-// measure sets the gauges.
 func (t *tenure) measure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -253,7 +246,7 @@ func (t *tenure) measure() {
 	t.metrics.waiting.WithLabelValues(t.target.Name).Set(float64(t.waiting))
 }
 
-// read reads what the target is to hear of, from the first message that waits.
+// read reads the target's changes, from the first that waits.
 func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	from := t.start.Cursor
 	if w := t.start.Waiting; len(w) > 0 {
@@ -268,7 +261,7 @@ func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	}
 	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		e := &entry{seq: meta.Sequence.Stream, stored: meta.Timestamp}
-		_ = json.Unmarshal(m.Data(), &e.Record) // what somebody else has published concerns nobody
+		_ = json.Unmarshal(m.Data(), &e.Record) // a foreign message concerns no target
 		if t.add(m.Subject(), e) {
 			group.Go(func() error { return t.serve(ctx, m.Subject()) })
 		}
@@ -282,7 +275,7 @@ func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	})
 }
 
-// add lets a change wait if the target is to hear of it. It reports whether nothing of its rule and key has waited.
+// add queues a change that concerns the target. first means that none of its rule and key was waiting.
 func (t *tenure) add(subject string, e *entry) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -306,12 +299,11 @@ func (t *tenure) full() bool {
 	return t.waiting >= waitingMost
 }
 
-// concerns reports whether the target is to hear of a change.
 func (d *delivery) concerns(r *Record) bool {
 	return !r.Quiet && r.State != "" && d.target.wants(r.State) && slices.Contains(r.To, d.target.Name)
 }
 
-// settle takes away the first change of a rule and key, and returns the next; nil if there is none.
+// settle removes the first change of a rule and key, and returns the next, or nil.
 func (t *tenure) settle(subject string) (next *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -330,7 +322,7 @@ func (t *tenure) settle(subject string) (next *entry) {
 	return next
 }
 
-// serve delivers what waits of one rule and key, one after the other.
+// serve delivers the waiting changes of one rule and key in order.
 func (t *tenure) serve(ctx context.Context, subject string) error {
 	t.mu.Lock()
 	e := t.queues[subject][0]
@@ -377,7 +369,7 @@ func (t *tenure) serve(ctx context.Context, subject string) error {
 			if err := t.abandon(ctx, e, err, reason); err != nil {
 				return err
 			}
-			// Only when this is stored may the next be told: another process would tell of this one afterwards.
+			// Store it before the next is delivered: otherwise another process could deliver it afterwards.
 			e = t.settle(subject)
 			if err := t.store(ctx, t.name); err != nil {
 				return err
@@ -398,7 +390,6 @@ func (t *tenure) serve(ctx context.Context, subject string) error {
 	return nil
 }
 
-// attempt tells the target of a change once.
 func (t *tenure) attempt(ctx context.Context, e *entry) error {
 	bounded, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -419,7 +410,7 @@ func (t *tenure) attempt(ctx context.Context, e *entry) error {
 	return err
 }
 
-// abandon says everywhere that a change is given up.
+// abandon records in the stream, log and metrics that a change is given up.
 func (t *tenure) abandon(ctx context.Context, e *entry, failure error, reason string) error {
 	data, err := json.Marshal(givenUp{e.seq, GivenUp{t.target.Name, reason, t.log.now().UTC()}})
 	if err != nil {
@@ -435,7 +426,7 @@ func (t *tenure) abandon(ctx context.Context, e *entry, failure error, reason st
 	return nil
 }
 
-// failed logs an attempt that failed: of all of a minute the first.
+// failed counts a failed attempt and logs the first of each minute as a warning.
 func (t *tenure) failed(e *entry, err error, age, pause time.Duration) {
 	t.metrics.deliveries.WithLabelValues(t.target.Name, "failed").Inc()
 	t.mu.Lock()
@@ -452,8 +443,7 @@ func (t *tenure) line(event *zerolog.Event, e *entry, err error) *zerolog.Event 
 	return event.Err(err).Str("target", t.target.Name).Str("id", identify(e.seq, e.stored)).Str("rule", e.Rule).Str("state", string(e.State))
 }
 
-// backoff is the pause before something is tried again that has been tried for so long: half as long, within bounds. Of many
-// that failed at once, not all are tried again at once.
+// backoff is the pause before a retry: half of age, within bounds. Jitter spreads simultaneous failures.
 func (p patience) backoff(age time.Duration) time.Duration {
 	pause := min(max(age/2, p.retryFirst), p.retryMost)
 	return pause*4/5 + rand.N(pause/5)

@@ -11,16 +11,16 @@ import (
 	"tallyroll/internal/human"
 )
 
-// patience is how long others are waited for. Tests have less of it.
+// patience holds the process's timeouts. Tests shorten them.
 type patience struct {
-	// seat is how long the process with the seat may be silent before another takes it.
+	// seat is how long the leader may be silent before another process takes over.
 	seat time.Duration
-	// unknown is how long nobody must have seen Redis before states are unknown.
+	// unknown is how long no process must have reached Redis before states are unknown.
 	unknown time.Duration
-	// gone is how long a process must have had the seat before it ends the states of rules that its file does not
-	// have: the process before may have had another file, which is just being rolled out.
+	// gone is how long a process must have led before it ends states of rules that its file lacks: the
+	// previous leader may have had another file, which is just being rolled out.
 	gone time.Duration
-	// retryFirst and retryMost bound the pause after an attempt that failed. It grows with the age of the change.
+	// retryFirst and retryMost bound the pause after a failed attempt. It grows with the age of the change.
 	retryFirst, retryMost time.Duration
 	// refused is how long a target may refuse a change itself before the change is given up.
 	refused time.Duration
@@ -28,7 +28,7 @@ type patience struct {
 	yield time.Duration
 }
 
-// patienceFor is that of a process that evaluates so often. unknown is as long as as_of may usually be behind.
+// patienceFor returns the timeouts for an interval. unknown is as long as as_of may usually lag.
 func patienceFor(interval time.Duration) patience {
 	return patience{
 		seat: max(3*interval, 3*time.Second), unknown: max(5*interval, 5*time.Second), gone: time.Minute,
@@ -37,13 +37,11 @@ func patienceFor(interval time.Duration) patience {
 }
 
 const (
-	// publishWithin bounds the publishing of one evaluation.
 	publishWithin = 5 * time.Second
-	// lookWithin bounds the look at Redis.
-	lookWithin = 4 * time.Second
+	lookWithin    = 4 * time.Second
 )
 
-// evaluator evaluates all rules, tick by tick, while it has the seat. It belongs to one goroutine.
+// evaluator evaluates all rules at each tick while it leads. It belongs to one goroutine.
 type evaluator struct {
 	log       *log
 	eye       eye
@@ -53,20 +51,20 @@ type evaluator struct {
 	patience  patience
 	maxStates int
 	keepAge   time.Duration   // after which the stream forgets a record; 0: never
-	life      context.Context // of the process: when it ends, another process may take the seat at once
+	life      context.Context // of the process: when it ends, another may lead at once
 	metrics   *metrics
 	out       zerolog.Logger
 	recalled  []*entry // what was known of the stream before it was rolled back
 
-	began   time.Time // when this process could first have heard a beat
-	seated  time.Time // since when it has the seat; zero: it does not
+	began   time.Time // when this process could first have received a heartbeat
+	seated  time.Time // since when it leads; zero: it does not
 	lastAt  int64     // of the last evaluation, by Redis's clock
 	lastWas time.Time // and by this machine's
 	said    saying
 	cleaned bool // no progress is left of a target that the file does not have
 }
 
-// run evaluates until ctx ends. If the process ends, too, it gives the seat up.
+// run evaluates until ctx ends. If the process ends, too, it gives up leadership.
 func (e *evaluator) run(ctx context.Context) error {
 	e.began = time.Now()
 	ticker := time.NewTicker(e.interval)
@@ -84,7 +82,7 @@ func (e *evaluator) run(ctx context.Context) error {
 	}
 }
 
-// leave lets another process take the seat at once.
+// leave lets another process lead at once.
 func (e *evaluator) leave(ctx context.Context) {
 	b, seq, _ := e.log.seat()
 	if b.By != e.name {
@@ -98,10 +96,9 @@ func (e *evaluator) leave(ctx context.Context) {
 
 // tick evaluates once if it is this process's turn.
 //
-// The order is what makes it safe. First it notes which record is the last of each subject, then it looks at Redis, then
-// it publishes what has changed, each after the record that it noted. So if another process has changed a state in
-// the meantime, the server refuses the change: no evaluation overwrites what was not known when it began. The seat only
-// saves work.
+// The order makes it safe. It notes the last record of each subject, then reads Redis, then publishes each
+// change after the record that it noted. If another process has changed a state in the meantime, the server
+// refuses the change, so no evaluation overwrites a state that it had not read.
 func (e *evaluator) tick(ctx context.Context) {
 	b, seat, heard := e.log.seat()
 	silent := time.Since(later(heard, e.began))
@@ -135,7 +132,7 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.lastAt, e.lastWas = seen.at, began
 	}
 	if time.Since(began) > e.patience.seat+lookWithin {
-		return // the process stood still: what it has seen is old
+		return // the process stalled: what it read is old
 	}
 	if err := e.log.replace(ctx, "seat", beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
 		if !errors.Is(err, errOvertaken) && ctx.Err() == nil {
@@ -167,8 +164,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 }
 
-// recall publishes again, of what was known of a stream before it was rolled back, what is later than it has now. Targets
-// may have been told, or not: they are told again, with another id.
+// recall republishes what a rolled-back stream has lost. Targets are notified (again), with another id.
 func (e *evaluator) recall(ctx context.Context, noted notes) {
 	var drafts []draft
 	for _, lost := range e.recalled {
@@ -193,7 +189,7 @@ func (e *evaluator) recall(ctx context.Context, noted notes) {
 	e.out.Warn().Int("changes", stored).Msg("the stream was rolled back: the changes that it has lost are told again")
 }
 
-// clean ends the deliveries to targets that the file does not have, or that are Alertmanagers now.
+// clean ends the deliveries to targets that the file lacks, or that are Alertmanagers now.
 func (e *evaluator) clean(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, publishWithin)
 	defer cancel()
@@ -211,7 +207,7 @@ func (e *evaluator) clean(ctx context.Context) {
 	}
 }
 
-// publish publishes changes unless the process has stood still since it looked.
+// publish publishes changes unless the process has stalled since it read Redis.
 func (e *evaluator) publish(ctx context.Context, began time.Time, drafts []draft) {
 	if len(drafts) == 0 || time.Since(began) > e.patience.seat+lookWithin {
 		return
@@ -228,7 +224,7 @@ func (e *evaluator) publish(ctx context.Context, began time.Time, drafts []draft
 	}
 }
 
-// guess is Redis's clock if Redis does not answer: what it said last, and what has passed since.
+// guess estimates Redis's clock if Redis does not answer: its last reading plus the time since.
 func (e *evaluator) guess() int64 {
 	if e.lastAt == 0 {
 		return time.Now().UnixMilli()
@@ -236,7 +232,6 @@ func (e *evaluator) guess() int64 {
 	return e.lastAt + time.Since(e.lastWas).Milliseconds()
 }
 
-// notes are the states as they were when an evaluation began.
 type notes struct {
 	states map[string]*entry
 	active map[string][]string // by rule: the keys whose state is not calm
@@ -257,7 +252,6 @@ func (e *evaluator) note() notes {
 
 func (n notes) kept(r *Rule) []string { return n.active[r.Name] }
 
-// changes are what an evaluation adds to the stream.
 func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 	sighted := make(map[string]bool, len(seen.seen))
 	many, open := 0, make(map[*Rule]int)
@@ -319,8 +313,8 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 	return out
 }
 
-// orphan reports whether a state that was not sighted is nobody's. A calm one of a key that comes and goes stays until the
-// stream forgets it.
+// orphan reports whether a state without a sighting has no rule or key any more. A calm one of a key that
+// comes and goes stays until the stream expires it.
 func (e *evaluator) orphan(s *entry) bool {
 	for _, r := range e.book.Rules {
 		if r.Name == s.Rule {
@@ -330,12 +324,12 @@ func (e *evaluator) orphan(s *entry) bool {
 	return true
 }
 
-// ages reports whether the stream forgets a record before long.
+// ages reports whether the stream will soon expire a record.
 func (e *evaluator) ages(s *entry) bool {
 	return s != nil && e.keepAge > 0 && e.log.now().Sub(s.stored) > e.keepAge/2
 }
 
-// compareFiles warns if the process that evaluates has another file.
+// compareFiles warns if the leader has another file.
 func (e *evaluator) compareFiles(b beat) {
 	differs := b.File != e.book.Print
 	e.metrics.fileDiffers.Set(0)
@@ -357,7 +351,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// saying logs a trouble when it begins, once a minute while it lasts, and its end.
+// saying is a rate-limited log of a problem: when it begins, once a minute while it lasts, and its end.
 type saying struct {
 	since    time.Time // zero: there is none
 	last     time.Time

@@ -20,28 +20,25 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// Book is what a file says: rules, and the targets that they are for.
+// Book is the content of a rules file.
 type Book struct {
 	Rules   []*Rule
 	Targets []*Target
-	Print   string // of the file's bytes: two processes with different files can tell
+	Print   string // fingerprint of the file: processes detect different files by it
 }
 
-// Target is somebody who is told.
 type Target struct {
 	Name         string
 	Webhook      string // a URL
 	WebhookFile  string // in its place: a file that has the URL
-	SecretFile   string // beside either: secrets that sign, one a line; empty: nothing is signed
+	SecretFile   string // optional with either: secrets that sign, one a line; empty: nothing is signed
 	Alertmanager string // the URL below which api/v2/alerts is
 	NATS         string // a subject
 	States       []State
 }
 
-// posts reports whether the target is a webhook.
 func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
 
-// wants reports whether a target is to hear of a state.
 func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
 
 const (
@@ -114,7 +111,6 @@ func Parse(data []byte) (*Book, error) {
 	return book, nil
 }
 
-// parseTargets reads the targets in the order of the file.
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
 		return nil, yamlfile.Errorf(document.Line, "targets: it is missing, empty or no mapping: allowed are names, each with %s", targetFields)
@@ -194,7 +190,6 @@ func given(texts ...string) (n int) {
 	return n
 }
 
-// parseRule reads one entry. The book has its targets.
 func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
 	if err != nil {
@@ -291,7 +286,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	return r, nil
 }
 
-// parseThreshold reads a number of hits, or a percentage. allowed is empty if it could.
+// parseThreshold reads a number of hits, or a percentage. After an error, allowed says what is allowed.
 func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 	if kind != ByPercent {
 		least := int64(0)
@@ -327,7 +322,6 @@ func (b *Book) targetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// target returns the target of a name; nil if there is none.
 func (b *Book) target(name string) *Target {
 	for _, t := range b.Targets {
 		if t.Name == name {

@@ -12,16 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// historyMost is how many of the newest changes a History holds: some megabytes.
+// historyMost bounds the changes of a History: some megabytes.
 const historyMost = 10_000
 
-// Standing is the state of a rule's key now.
+// Standing is the current state of a rule's key.
 type Standing struct {
 	Said
 	Since time.Time `json:"since" doc:"When the state began." example:"2026-11-21T09:58:00Z"`
 }
 
-// Change is a change of a state in the past.
+// Change is a past change of a state.
 type Change struct {
 	ID string `json:"id" doc:"The id that targets were told, too." example:"1kx0c1f2p3s40-812"`
 	Said
@@ -31,24 +31,23 @@ type Change struct {
 	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets that do not hear of it any more, because they have refused it or were away for too long."`
 }
 
-// GivenUp is a target that does not hear of a change any more.
+// GivenUp is a target to which a change is no longer delivered.
 type GivenUp struct {
 	Target string    `json:"target" doc:"The target." example:"ops"`
 	Reason string    `json:"reason" doc:"Why: the status of its last answer, or that it took the change for too long." example:"403 Forbidden"`
 	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
 }
 
-// History is the states of a namespace and their newest changes, read from its stream and held in memory. The zero value
-// is empty. It is safe for concurrent use.
+// History holds a namespace's states and newest changes. Zero is empty. It is safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
-	log     *log // of the stream as it is followed now; nil: there is none
+	log     *log // of the followed stream; nil: there is none
 	ready   bool // it has been read to its end
 	changes []Change
 	givenUp map[uint64][]GivenUp // by position
 }
 
-// Follow reads the stream of a namespace until ctx ends. If there is none, it waits for one; if it is deleted, the history begins anew.
+// Follow reads the stream until ctx ends. It waits for one that is missing, and restarts after a deletion.
 func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace string) {
 	for ctx.Err() == nil {
 		_ = h.follow(ctx, js, namespace) // whatever has failed, it is tried again
@@ -60,7 +59,6 @@ func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace 
 	}
 }
 
-// follow reads one stream until it is another one.
 func (h *History) follow(ctx context.Context, js jetstream.JetStream, namespace string) error {
 	stream, err := js.Stream(ctx, StreamName(namespace))
 	if err != nil {
@@ -107,7 +105,7 @@ func (h *History) add(e *entry) {
 	h.changes = append(h.changes, Change{ID: identify(e.seq, e.stored), Said: e.Said, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
 }
 
-// abandon keeps that a target does not hear of a change. The log may say so again.
+// abandon keeps that a change is given up for a target. The log may call it twice for the same.
 func (h *History) abandon(g givenUp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,7 +115,7 @@ func (h *History) abandon(g givenUp) {
 	}
 }
 
-// Report is what a history knows.
+// Report is a snapshot of a History.
 type Report struct {
 	Ready     bool // it has read the stream, or there is none
 	Exists    bool // there is a stream
@@ -129,10 +127,10 @@ type Report struct {
 	GivenUp   map[uint64][]GivenUp // by position
 }
 
-// severity is the order in which states call for attention.
+// severity orders states by the attention that they need.
 var severity = []State{Firing, Unknown, Pending, Resolved, OK}
 
-// Report returns what is known now. The changes must not be changed.
+// Report returns a snapshot. The caller must not modify its changes.
 func (h *History) Report() Report {
 	h.mu.Lock()
 	l, out := h.log, Report{Ready: h.ready || h.log == nil, Exists: h.log != nil}

@@ -16,7 +16,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Reader is the part of window.Reader that rules ask.
+// Reader is the part of window.Reader that rules use.
 type Reader interface {
 	Look(ctx context.Context) (window.Layout, error)
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
@@ -24,28 +24,26 @@ type Reader interface {
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
 }
 
-// eye looks at what the rules of a book count. It belongs to one goroutine.
+// eye queries what the rules of a rule set count. It belongs to one goroutine.
 type eye struct {
 	reader Reader
 	maxSum int // counters that one rule adds up
 }
 
 const (
-	// lookers is how many lists of names and of largest counters are asked for at once.
+	// lookers bounds the concurrent queries for names and largest counters.
 	lookers = 8
-	// maxQuestions is how many counters and windows are asked for in one round trip: their replies take some
-	// megabytes.
+	// maxQuestions bounds the counters and windows of one round trip: their replies take some megabytes.
 	maxQuestions = 5000
 )
 
-// view is what one look has found.
 type view struct {
 	at      int64 // by Redis's clock, Unix milliseconds
 	seen    []Sighting
 	refused map[*Rule]error // rules with windows that no tier holds
 }
 
-// part is a counter in a piece of time, as questions name it. A length of before is that of the window before.
+// part is a counter in a window that ends now, or with before, in the one before that.
 type part struct {
 	counter string
 	length  time.Duration
@@ -59,7 +57,6 @@ func (p part) question() window.Question {
 	return window.Question{Counter: p.counter, Span: window.Last(p.length)}
 }
 
-// parts are those that a rule needs of a counter.
 func (r *Rule) parts(counter string) []part {
 	out := []part{{counter, r.Window, false}}
 	if r.Condition.Kind == ByPercent {
@@ -68,7 +65,7 @@ func (r *Rule) parts(counter string) []part {
 	return out
 }
 
-// listing is the counters of a rule that names none.
+// listing holds the counters of a rule that names none.
 type listing struct {
 	counters      []string
 	asOf          int64
@@ -77,8 +74,8 @@ type listing struct {
 	why           string // the rule cannot be asked
 }
 
-// look asks about all rules. kept are the keys, beside those that are found, of which a rule with many has a state that
-// is not calm. Its error is one of Redis: nothing is known then.
+// look queries all rules. kept returns further keys of a rule, whose state is not calm. The error is Redis's:
+// then everything is unknown.
 func (e *eye) look(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
 	out, err := e.lookAt(ctx, rules, kept)
 	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted in this namespace, so nothing has Redis's clock
@@ -126,7 +123,7 @@ func (e *eye) lookAt(ctx context.Context, rules []*Rule, kept func(*Rule) []stri
 	return out, nil
 }
 
-// check returns an error if no tier of the layout holds what the rule asks about.
+// check returns an error if no tier of the layout can answer the rule.
 func (r *Rule) check(layout window.Layout) error {
 	now := time.Now().UnixMilli() // any moment does
 	for _, p := range r.parts("") {
@@ -143,7 +140,7 @@ func (r *Rule) check(layout window.Layout) error {
 
 func cannotBeAsked(err error) string { return fmt.Sprintf("it cannot be asked: %v", err) }
 
-// allUnknown is what is seen of all rules, and of the kept keys of those with many, if nothing can be seen.
+// allUnknown returns all rules, and the kept keys of those with many, as unknown.
 func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) (out []Sighting) {
 	for _, r := range rules {
 		out = append(out, Sighting{Rule: r, Key: r.key(), Reason: why, At: at})
@@ -157,7 +154,7 @@ func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) 
 	return out
 }
 
-// list lists the counters of each rule that names none, each prefix and each window once.
+// list lists the counters of each rule that names none; rules with the same prefix and window share a query.
 func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, error) {
 	type wanted struct {
 		prefix string
@@ -203,8 +200,8 @@ func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, erro
 	return out, nil
 }
 
-// refusal returns why a question cannot be answered, because of its size or of a key that somebody else has written to.
-// It is empty for other errors: Redis may answer the next time.
+// refusal returns why a query can never be answered: its size, or a foreign key. It is empty for other
+// errors, because Redis may answer the next time.
 func refusal(err error) string {
 	var much *window.TooMuchError
 	if errors.As(err, &much) || window.IsForeign(err) {
@@ -230,7 +227,7 @@ func (e *eye) listNames(ctx context.Context, prefix string) (*listing, error) {
 			return nil, err
 		}
 		out.counters = append(out.counters, page.Counters...)
-		// What the clock of NATS has dated after Now is not listed yet.
+		// Hits that the clock of NATS dated after Now are not listed yet.
 		out.asOf = min(out.asOf, page.AsOf, page.Now)
 		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
 		if len(out.counters) > e.maxSum {
@@ -257,15 +254,14 @@ func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (*li
 	return out, nil
 }
 
-// findings are the answers of one look.
 type findings struct {
 	at, asOf int64
 	answers  map[part]window.Answer
 	refused  map[part]string // why
 }
 
-// ask asks about every counter of every rule in as few round trips as it can. A question that is refused is left out. Of
-// many of these, each costs a trip, so trips become smaller.
+// ask queries every counter of every rule in few round trips. It leaves out refused queries. Each costs a
+// round trip, so after many of them trips become smaller.
 func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) (*findings, error) {
 	f := &findings{asOf: math.MaxInt64, answers: make(map[part]window.Answer), refused: make(map[part]string)}
 	wanted := make(map[part]bool)
@@ -308,7 +304,7 @@ func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) 
 	return f, nil
 }
 
-// of are the counters that a rule asks about. One that lists none asks about a name that is nobody's, for the moment.
+// of returns the counters to query for a rule: without any, an unused name, which yields the moment.
 func (l *listing) of(r *Rule) []string {
 	switch {
 	case l == nil:
@@ -321,7 +317,6 @@ func (l *listing) of(r *Rule) []string {
 	return l.counters
 }
 
-// figures returns those of a part, or why it is refused.
 func (f *findings) figures(p part) (out Figures, why string) {
 	if why = f.refused[p]; why != "" {
 		return out, why
@@ -333,7 +328,6 @@ func (f *findings) figures(p part) (out Figures, why string) {
 	}, ""
 }
 
-// sightings are what is seen of a rule.
 func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []Sighting {
 	if l == nil {
 		return []Sighting{f.sight(r, r.Key, []string{r.Key}, nil)}
@@ -363,7 +357,7 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 	for _, key := range slices.SortedFunc(maps.Keys(groups), strings.Compare) {
 		out = append(out, f.sight(r, key, groups[key], about))
 	}
-	// The largest come first, so that they have a state if not all can have one.
+	// The largest come first: they get a state if not all keys can have one.
 	slices.SortStableFunc(out, func(a, b Sighting) int {
 		most, _, _ := a.numbers()
 		other, _, _ := b.numbers()
@@ -372,7 +366,7 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 	return append([]Sighting{f.whole(r, l)}, out...)
 }
 
-// whole is what is seen of a rule with many keys itself: whether it knows of all of them.
+// whole returns the state of a rule with many keys itself: whether all of them are known.
 func (f *findings) whole(r *Rule, l *listing) Sighting {
 	out := Sighting{Rule: r, At: f.at, AsOf: min(f.asOf, l.asOf), Verdict: HoldsNot}
 	from := f.at - r.Window.Milliseconds()
@@ -387,8 +381,8 @@ func (f *findings) whole(r *Rule, l *listing) Sighting {
 	return out
 }
 
-// sight adds up the counters of a key. l, if it is not nil, is what is known about all counters: one that is not listed
-// yet may belong to the key.
+// sight adds up a key's counters. If l is not nil, it says how complete the list is: an unlisted counter may
+// belong to the key.
 func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sighting {
 	out := Sighting{Rule: r, Key: key, At: f.at, AsOf: f.asOf}
 	sums := make([]Figures, len(r.parts("")))

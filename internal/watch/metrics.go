@@ -9,7 +9,6 @@ import (
 	"tallyroll/internal/web"
 )
 
-// metrics are described in docs/operations.md.
 type metrics struct {
 	*web.Metrics
 	evaluations     *prometheus.CounterVec
@@ -37,7 +36,7 @@ func newMetrics() *metrics {
 	}
 	registry := buildinfo.NewRegistry()
 	m := &metrics{
-		Metrics:         &web.Metrics{Registry: registry}, // without those of requests: it answers nobody's questions
+		Metrics:         &web.Metrics{Registry: registry}, // without those of requests: it answers no queries
 		evaluations:     prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total", "Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")), []string{"result"}),
 		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds of an evaluation, from the look at Redis until the stream had its beat.", 14)),
 		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process evaluated last. Of several processes one evaluates: take the latest of all."))),
@@ -59,14 +58,12 @@ func newMetrics() *metrics {
 	return m
 }
 
-// evaluated counts an evaluation.
 func (m *metrics) evaluated(began time.Time) {
 	m.evaluations.WithLabelValues("done").Inc()
 	m.evaluateSeconds.Observe(time.Since(began).Seconds())
 	m.lastEvaluation.SetToCurrentTime()
 }
 
-// count counts the states.
 func (m *metrics) count(entries map[string]*entry) {
 	n := make(map[State]int)
 	for _, e := range entries {
@@ -79,20 +76,19 @@ func (m *metrics) count(entries map[string]*entry) {
 	}
 }
 
-// standBy forgets what only the process that evaluates knows.
+// standBy resets what only the leader knows.
 func (m *metrics) standBy() {
 	m.seated.Set(0)
 	m.states.Reset()
 }
 
-// prepare makes the series of a target, so that their rates begin at 0.
+// prepare creates the series of a target, so that their rates begin at 0.
 func (m *metrics) prepare(target string) {
 	for _, result := range []string{"delivered", "failed", "given_up"} {
 		m.deliveries.WithLabelValues(target, result)
 	}
 }
 
-// delivered counts a change that a target has taken so long after it was stored.
 func (m *metrics) delivered(target string, began time.Time, delay time.Duration) {
 	m.deliveries.WithLabelValues(target, "delivered").Inc()
 	m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())

@@ -8,11 +8,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rule is a threshold, as the file has it.
+// Rule is a threshold of the file.
 type Rule struct {
 	Name string
-	// Exactly one of these says what is counted: a counter; the sum of all counters that begin alike, or with Group the
-	// sums of those whose names have so many first parts in common; or each of so many counters with most hits.
+	// Exactly one of Key, Prefix and Top is set: one counter; the sum of all counters with a prefix, or with
+	// Group, one sum for each first Group parts of their names; each of the Top counters with the most hits.
 	Key    string
 	Prefix *string
 	Top    int
@@ -26,10 +26,10 @@ type Rule struct {
 	line int // of its window in the file
 }
 
-// many reports whether the rule has a state for each of many keys, which come and go.
+// many reports whether the rule has a state for each of many keys that come and go.
 func (r *Rule) many() bool { return r.Top > 0 || r.Group > 0 }
 
-// key is that of a rule's only state. A rule with many has one of its own, too: with the empty key.
+// key is that of a rule's only state. A rule with many also has one for itself, with the empty key.
 func (r *Rule) key() string {
 	switch {
 	case r.many():
@@ -48,17 +48,15 @@ func (b before) Range(now int64) window.Range {
 	return window.Range{From: now - 2*length, To: now - length}
 }
 
-// Kind is what a condition compares.
 type Kind string
 
-// The kinds of conditions.
 const (
 	Above     Kind = "above"  // more hits than a threshold
 	Below     Kind = "below"  // fewer
 	ByPercent Kind = "change" // so much more, or less, than in the window before
 )
 
-// Condition is what must hold for a rule to fire.
+// Condition must hold for a rule to fire.
 type Condition struct {
 	Kind      Kind
 	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
@@ -66,15 +64,14 @@ type Condition struct {
 	Least     int64 // of ByPercent: hits that one of the windows must have for certain
 }
 
-// Figures are the hits of a piece of time, and what is known about them.
+// Figures are the hits of a window, and how far they are known.
 type Figures struct {
 	Total, Lower, Upper int64
-	Fresh               bool // somebody counts: Upper is a bound
+	Fresh               bool // a worker counts: Upper is a bound
 	Complete            bool // none is known to be missing
 	Young               bool // not complete because counting began inside
 }
 
-// most is the upper bound, if there is one.
 func (f Figures) most() window.Bound {
 	if !f.Fresh {
 		return unread
@@ -84,7 +81,7 @@ func (f Figures) most() window.Bound {
 
 func (f Figures) known() bool { return f.Fresh && f.Complete }
 
-// add adds the figures of another counter, which must be about the same time. Sums stop at the largest number.
+// add adds another counter's figures of the same window. Sums saturate.
 func (f *Figures) add(o Figures) {
 	f.Total, f.Lower, f.Upper = addUpTo(f.Total, o.Total), addUpTo(f.Lower, o.Lower), addUpTo(f.Upper, o.Upper)
 	f.Fresh, f.Complete, f.Young = f.Fresh && o.Fresh, f.Complete && o.Complete, f.Young || o.Young
@@ -94,17 +91,17 @@ func addUpTo(a, b int64) int64 {
 	return a + min(b, math.MaxInt64-a)
 }
 
-// Verdict is what the figures say about a condition.
+// Verdict is the result of a condition.
 type Verdict int
 
-// The verdicts. Nobody knows is the zero value.
+// NobodyKnows, the zero value, means unknown.
 const (
 	NobodyKnows Verdict = iota
 	Holds
 	HoldsNot
 )
 
-// The reasons why nobody knows.
+// The reasons for NobodyKnows.
 const (
 	reasonStale  = "nobody has counted lately"
 	reasonLost   = "hits of the window are missing"
@@ -114,9 +111,9 @@ const (
 	reasonStates = "more keys than the rule's share of WATCH_MAX_STATES allows"
 )
 
-// judge compares the figures of a window and, for ByPercent, of the window before. Hits that are counted were there,
-// whatever is missing or not counted yet, so a lower bound decides even if nobody counts: what is above a threshold
-// for sure stays above it, and what is not below it for sure is not. All else needs figures that are fresh and complete.
+// judge compares the figures of a window and, for ByPercent, of the window before. A lower bound decides even
+// if no worker counts, because counted hits were there, whatever is missing or not counted yet: what is
+// certainly above a threshold, or not below it, stays so. All else needs fresh and complete figures.
 func (c Condition) judge(now, before Figures) (Verdict, string) {
 	holds, not, known := false, false, now.known()
 	switch c.Kind {
@@ -160,11 +157,11 @@ func (c Condition) judge(now, before Figures) (Verdict, string) {
 	return NobodyKnows, reasonLost
 }
 
-// less and more compare a number of hits with the changed number of the window before.
+// less and more compare hits with the changed number of the window before.
 func (c Condition) less(now, before int64) bool { return c.compare(now, before) < 0 }
 func (c Condition) more(now, before int64) bool { return c.compare(now, before) > 0 }
 
-// whole is a hundred percent, in the unit of a threshold.
+// whole is 100 %, in the unit of a threshold.
 const whole = 100 * 100
 
 func (c Condition) compare(now, before int64) int {

@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// lookAtStream is how often it is checked that the stream is the one that was read.
+	// lookAtStream is the interval at which the stream's identity is checked.
 	lookAtStream = 2 * time.Second
-	// catchUpWithin is how long a process reads the stream before it evaluates with what it has.
+	// catchUpWithin bounds the reading of the stream before the first evaluation.
 	catchUpWithin = 10 * time.Second
-	// againAfter is the pause before a session that failed begins again.
-	againAfter = time.Second
+	againAfter    = time.Second
 )
 
-// Run evaluates the rules and tells the targets until ctx ends. It waits for NATS and Redis. At each signal of reload,
-// which may be nil, it reads the file again. The settings must have been validated.
+// Run evaluates the rules and notifies the targets until ctx ends. It waits for NATS and Redis. At each
+// signal of reload, which may be nil, it reads the file again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
@@ -61,7 +60,6 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// service is what the goroutines of a process share.
 type service struct {
 	settings Settings
 	name     string // that no other process has
@@ -71,7 +69,7 @@ type service struct {
 	log      zerolog.Logger
 	book     atomic.Pointer[Book]
 	recalled []*entry               // of the goroutine in watch: what was known of the stream before it was rolled back
-	changed  chan struct{}          // has something if the book is another one than the session's
+	changed  chan struct{}          // has a value if the rule set is not the session's
 	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
 }
 
@@ -84,7 +82,7 @@ func (s *service) whyNotReady() string {
 
 func (s *service) notReady(why string) { s.why.Store(&why) }
 
-// use makes a book the one of the next session.
+// use stores a rule set for the next session.
 func (s *service) use(book *Book, line *zerolog.Event) {
 	s.book.Store(book)
 	s.warnUnsigned(book)
@@ -95,7 +93,6 @@ func (s *service) use(book *Book, line *zerolog.Event) {
 	}
 }
 
-// warnUnsigned warns of webhooks whose receivers cannot tell who sends.
 func (s *service) warnUnsigned(book *Book) {
 	for _, t := range book.Targets {
 		if t.posts() && t.SecretFile == "" {
@@ -104,7 +101,7 @@ func (s *service) warnUnsigned(book *Book) {
 	}
 }
 
-// watch holds one session after the other: with each book, and with each stream if somebody deletes it.
+// watch runs sessions: a new one for each rule set, and for each stream if someone deletes it.
 func (s *service) watch(ctx context.Context) error {
 	settings := s.settings
 	conn, err := settings.NATS.Connect(ctx, "tallyroll watch", s.log)
@@ -141,10 +138,9 @@ func (s *service) watch(ctx context.Context) error {
 	return nil
 }
 
-// errBook ends a session for another book.
 var errBook = errors.New("another book")
 
-// session watches with one book and one stream. It ends without an error when ctx ends or the book has changed.
+// session watches with one rule set and one stream. It returns nil when ctx ends or the rule set has changed.
 func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Reader, said *saying) error {
 	select {
 	case <-s.changed:
@@ -218,7 +214,6 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	return err
 }
 
-// teller returns who tells a webhook or a subject of each change.
 func (t *Target) teller(js jetstream.JetStream) teller {
 	if t.NATS != "" {
 		return &bus{js, t.NATS}

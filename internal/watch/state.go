@@ -7,25 +7,23 @@ import (
 	"tallyroll/internal/window"
 )
 
-// State is how a rule stands for a key.
 type State string
 
-// The states. See the package's documentation for how one leads to another.
+// The states. The package documentation draws the transitions.
 const (
 	OK       State = "ok"       // the condition does not hold
 	Pending  State = "pending"  // it holds, and the rule's for is not over
 	Firing   State = "firing"   // it has held that long
 	Resolved State = "resolved" // it holds no more, and had fired
-	Unknown  State = "unknown"  // nobody knows
+	Unknown  State = "unknown"  // the figures cannot decide
 )
 
-// States are all of them.
 var States = []State{OK, Pending, Firing, Resolved, Unknown}
 
-// calm reports whether there is nothing to tell somebody who has been told nothing.
+// calm reports whether a target that was never notified needs no notice.
 func (s State) calm() bool { return s == OK || s == Resolved || s == "" }
 
-// Said is what targets are told of a change.
+// Said is what targets receive of a change.
 type Said struct {
 	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
 	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
@@ -39,40 +37,38 @@ type Said struct {
 	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
 }
 
-// Record is a change of a state, as the stream keeps it. The last record of a rule's key is its state.
+// Record is a change as the stream keeps it. The last record of a rule's key is its state.
 type Record struct {
 	Said
 	Since    time.Time `json:"since"`             // the state began
-	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or nobody knows
+	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or is unknown
 	FiredAt  time.Time `json:"fired_at,omitzero"` // the rule has fired, and was not resolved if Open
 	Open     bool      `json:"open,omitempty"`
 	Previous State     `json:"previous,omitempty"` // empty: this is the first
-	Quiet    bool      `json:"quiet,omitempty"`    // nobody is told
+	Quiet    bool      `json:"quiet,omitempty"`    // no target is notified
 	To       []string  `json:"to,omitempty"`       // targets
-	Notified []string  `json:"notified,omitempty"` // targets that were told of trouble, and not yet of its end
+	Notified []string  `json:"notified,omitempty"` // targets notified of trouble, and not yet of its end
 	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
 	Gone     bool      `json:"gone,omitempty"`     // the rule, or this key of it, is not in the file any more
 	By       string    `json:"by,omitempty"`       // the process that evaluated
 }
 
-// live reports whether there is a state.
 func (r *Record) live() bool { return r.State != "" && !r.Gone }
 
-// Sighting is what one evaluation has seen of a rule's key.
+// Sighting is what one evaluation read of a rule's key.
 type Sighting struct {
 	Rule    *Rule
 	Key     string
 	Figures *Figures // nil: they could not be read, or the rule as a whole has none
 	Verdict Verdict
-	Reason  string // why nobody knows
+	Reason  string // why it is unknown
 	AsOf    int64  // Unix milliseconds, by the clock of NATS; 0: unknown
 	At      int64  // Unix milliseconds, by that of Redis
 }
 
-// unread is a number that is not known, which is null in JSON.
+// unread is an unknown number, null in JSON.
 const unread = window.Unbounded
 
-// numbers returns the total and its bounds.
 func (s Sighting) numbers() (total, lower, upper window.Bound) {
 	if s.Figures == nil {
 		return unread, unread, unread
@@ -80,10 +76,10 @@ func (s Sighting) numbers() (total, lower, upper window.Bound) {
 	return window.Bound(s.Figures.Total), window.Bound(s.Figures.Lower), s.Figures.most()
 }
 
-// clockFell is how far a clock must go back before the wait for a rule's for begins again.
+// clockFell is how far a clock must go back before a rule's for starts again.
 const clockFell = 5 * time.Second
 
-// next returns the state after a sighting, and whether it is another one. It is the whole state machine.
+// next returns the state after a sighting, and whether it changed. It is the whole state machine.
 func (r Record) next(s Sighting) (out Record, changed bool) {
 	out = Record{
 		Said:  Said{Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), At: moment(s.At), Reason: s.Reason},
@@ -134,8 +130,8 @@ func (r Record) next(s Sighting) (out Record, changed bool) {
 	return out, true
 }
 
-// say decides who is told. The end of trouble is told to exactly those who were told of it, whatever the file says now.
-// Nobody is told that counting is young when a rule is seen for the first time.
+// say decides who is notified. The end of trouble goes to exactly those who were notified of it, whatever the
+// file says now. Nobody is notified that counting is young when a rule is first evaluated.
 func (r *Record) say(before Record, reason string) {
 	if r.State.calm() {
 		r.To, r.Notified = r.Notified, nil
@@ -148,7 +144,6 @@ func (r *Record) say(before Record, reason string) {
 	}
 }
 
-// end returns the last record of a state whose rule or key is gone.
 func (r Record) end(at int64, reason string) Record {
 	out := r
 	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = moment(at), moment(at), r.State, reason, true, time.Time{}

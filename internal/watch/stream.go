@@ -24,7 +24,7 @@ import (
 //
 //	WATCH_<namespace>
 //	tallyroll_watch.<namespace>.state.<rule>.<hash of the key>   a Record
-//	tallyroll_watch.<namespace>.seat                             a beat
+//	tallyroll_watch.<namespace>.seat                             a heartbeat (beat)
 //	tallyroll_watch.<namespace>.delivery.<target>                a progress
 //	tallyroll_watch.<namespace>.given_up.<target>                a givenUp
 const (
@@ -35,32 +35,31 @@ const (
 // StreamName is the stream of a namespace.
 func StreamName(namespace string) string { return streamPrefix + hit.NamespaceToken(namespace) }
 
-// subjectFor is the subject of a kind of message: seat, or state, delivery and given_up with what it is about.
+// subjectFor returns the subject of a kind: seat, or state, delivery or given_up with what follows.
 func subjectFor(namespace, kind string) string {
 	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
 
-// subjectOf is the subject of a rule's key. A key can have any characters and 512 bytes, so it is hashed: its record has
-// the key itself.
+// subjectOf returns a rule's key's subject. It hashes the key, which can have any characters and 512 bytes.
 func subjectOf(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return subjectFor(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
-// identify returns the id of a change: where the stream has it, and since when. A stream that is restored or made anew
-// may use a number again, but not for a message of the same nanosecond.
+// identify returns a change's id, from its sequence and time in the stream. A restored or recreated stream
+// may reuse a sequence, but not for a message of the same nanosecond.
 func identify(seq uint64, stored time.Time) string {
 	return strconv.FormatInt(stored.UnixNano(), 36) + "-" + strconv.FormatUint(seq, 10)
 }
 
-// Keeping says how a stream that is made keeps changes.
+// Keeping configures retention in a stream that openStream creates.
 type Keeping struct {
 	Age      time.Duration
 	PerKey   int64 // changes of one rule's key
 	Replicas int
 }
 
-// openStream finds the stream of a namespace, or makes it. One that exists is left as it is.
+// openStream finds or creates the stream of a namespace. It leaves an existing one as it is.
 func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Keeping) (*jetstream.StreamInfo, error) {
 	name := StreamName(namespace)
 	s, err := js.Stream(ctx, name)
@@ -81,14 +80,13 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 	return s.CachedInfo(), nil
 }
 
-// entry is a record, and where the stream has it.
 type entry struct {
 	Record
 	seq    uint64
 	stored time.Time
 }
 
-// beat is the sign of the process that evaluates.
+// beat is the leader's heartbeat.
 type beat struct {
 	By    string    `json:"by"`              // a name that no two processes have; empty: it has left
 	At    time.Time `json:"at"`              // the evaluation, by Redis's clock
@@ -97,8 +95,8 @@ type beat struct {
 	Rules int       `json:"rules"`
 }
 
-// progress is how far a target has been notified. Every change up to Cursor is settled, apart from those of Waiting. The
-// last message of a target's subject counts: whoever publishes it after the one that it knows may deliver.
+// progress is how far a target was notified: of every change up to Cursor, except Waiting. The last message
+// of a target's subject counts: a process that publishes the next one after it may deliver.
 type progress struct {
 	By      string   `json:"by,omitempty"`      // the process that delivers; empty: none does
 	Cursor  uint64   `json:"cursor"`            // a sequence of the stream
@@ -124,22 +122,22 @@ func (p *progress) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// lease is a target's progress as this process knows it, which says who may deliver.
+// lease is a target's progress as this process last read it. It says who may deliver.
 type lease struct {
 	progress
 	seq   uint64    // 0: the stream has none
 	heard time.Time // by this machine's clock
 }
 
-// givenUp is a change that a target does not hear of any more.
+// givenUp is a change that is no longer delivered to a target.
 type givenUp struct {
 	Position uint64 `json:"position"`
 	GivenUp
 }
 
-// log is the stream as this process knows it: every state, the last beat, and the progress of each target. It is safe for
-// concurrent use. What it knows may be old. Whoever publishes names the message that the new one follows, and the server
-// refuses it if there is a later one.
+// log is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
+// old, so publishes name the message that they follow, and the server refuses them if there is a later one.
+// Safe for concurrent use.
 type log struct {
 	js        jetstream.JetStream
 	namespace string
@@ -148,9 +146,9 @@ type log struct {
 
 	mu       sync.Mutex
 	states   map[string]*entry // by subject; replaced, never changed
-	last     uint64            // the sequence of the last beat
+	last     uint64            // the sequence of the last heartbeat
 	beat     beat
-	heard    time.Time         // the last beat of a process that sees, by this machine's clock
+	heard    time.Time         // the last heartbeat of a process that reaches Redis, by this machine's clock
 	leases   map[string]*lease // by target; replaced, never changed
 	newest   uint64            // the highest sequence that was taken
 	forgot   bool              // the stream lacks a message that was taken
@@ -164,8 +162,8 @@ func newLog(js jetstream.JetStream, namespace string) *log {
 	return &log{js: js, namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}
 }
 
-// now is the server's clock, as its last message and the time since then say. Ages of messages are compared with it
-// alone: this machine's clock may be wrong by days. It is the zero time before the first message.
+// now returns the server's clock: the time of its last message plus the time since; zero before the first
+// message. Ages of messages are compared with it alone, because this machine's clock may be wrong by days.
 func (l *log) now() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,8 +177,8 @@ func (l *log) nowLocked() time.Time {
 	return l.clock.Add(time.Since(l.clockAt))
 }
 
-// take keeps a message unless a later one of its subject is known. stored is the server's time; zero: this process has just
-// published the message, and will read it.
+// take keeps a message unless it has a later one of its subject. stored is the server's time; zero if this
+// process has just published the message and will read it.
 func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +197,7 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	case "delivery":
 		if known := l.leases[about]; known == nil || known.seq < seq {
 			held := &lease{seq: seq, heard: time.Now()}
-			_ = json.Unmarshal(data, &held.progress) // of a message by somebody else nothing is kept
+			_ = json.Unmarshal(data, &held.progress) // a foreign message leaves it empty
 			l.leases[about] = held
 		}
 	case "given_up":
@@ -217,7 +215,7 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 			e.stored = l.nowLocked()
 		}
 		if json.Unmarshal(data, &e.Record) != nil {
-			e.Record = Record{} // somebody else has published it: the next evaluation writes the state over it
+			e.Record = Record{} // a foreign message: the next evaluation overwrites it
 		}
 		l.states[subject] = e
 		if l.told != nil {
@@ -228,13 +226,11 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 
 const (
 	// idleFor is how long a process remembers a key that has come and gone.
-	idleFor = time.Hour
-	// sweepEvery is how often it looks for those.
+	idleFor    = time.Hour
 	sweepEvery = time.Minute
 )
 
-// sweep forgets the keys that have been idle for long. The stream still has them: whoever publishes on such a subject finds
-// out.
+// sweep forgets long idle keys. The stream has them, so a publish to one is refused, and read again.
 func (l *log) sweep(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
@@ -245,15 +241,14 @@ func (l *log) sweep(now time.Time) {
 	})
 }
 
-// snapshot returns every entry by its subject.
 func (l *log) snapshot() map[string]*entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.states)
 }
 
-// foresee keeps what this process would have stored if NATS had taken it. It counts until the next beat, and only for
-// who must be told at once what is known here, and forgets what is said twice: Alertmanager.
+// foresee keeps what this process would have stored if NATS had taken it, until the next heartbeat. It is for
+// Alertmanager only, which must be notified at once and tolerates repetition.
 func (l *log) foresee(drafts []draft) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -263,7 +258,7 @@ func (l *log) foresee(drafts []draft) {
 	}
 }
 
-// expected is snapshot with what is foreseen.
+// expected returns snapshot with what is foreseen.
 func (l *log) expected() map[string]*entry {
 	out := l.snapshot()
 	l.mu.Lock()
@@ -278,7 +273,6 @@ func (l *log) seat() (b beat, seq uint64, heard time.Time) {
 	return l.beat, l.last, l.heard
 }
 
-// lease returns that of a target; with the sequence 0 if the stream has none.
 func (l *log) lease(target string) lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,14 +282,13 @@ func (l *log) lease(target string) lease {
 	return lease{}
 }
 
-// targets are the names of all targets that have a lease.
 func (l *log) targets() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.leases))
 }
 
-// forget drops a subject of which the stream has nothing. Of a target, it stays known how far it was notified.
+// forget drops a subject that the stream lacks. A target's progress is kept.
 func (l *log) forget(subject string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,7 +302,7 @@ func (l *log) forget(subject string) {
 	}
 }
 
-// follow reads the stream until ctx ends. It calls caughtUp once, when everything that was stored before has been taken.
+// follow reads the stream until ctx ends. It calls caughtUp once, after everything stored before.
 func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
 	consumer, err := l.js.OrderedConsumer(ctx, StreamName(l.namespace), jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectFor(l.namespace, ">")}, DeliverPolicy: policy, InactiveThreshold: readerGone,
@@ -335,10 +328,9 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 	})
 }
 
-// readerGone is how long the server keeps the consumer of a reader that is gone.
+// readerGone is how long the server keeps an abandoned consumer.
 const readerGone = 30 * time.Second
 
-// read calls take with each message of a consumer until ctx ends.
 func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
 	if err != nil {
@@ -360,11 +352,10 @@ func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.
 	}
 }
 
-// errRolledBack means that the stream has forgotten messages that this process knows: the server came back with an older
-// copy of it, or lost power.
+// errRolledBack means that the stream lacks messages read before: it is an older copy, or power was lost.
 var errRolledBack = errors.New("the stream is an older copy of itself")
 
-// guard watches until the stream is gone, or another one than that which was read, or an older copy of it.
+// guard returns when the stream is gone, replaced or rolled back.
 func (l *log) guard(ctx context.Context, created time.Time) error {
 	name := StreamName(l.namespace)
 	ticker := time.NewTicker(lookAtStream)
@@ -419,10 +410,9 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 	return nil
 }
 
-// errOvertaken means that somebody else has published on the subject.
 var errOvertaken = errors.New("another process was first")
 
-// message is one that must follow another on its subject: the one with this number, or none if it is 0.
+// message returns a message that must follow this sequence on its subject, or with 0 be the first.
 func (l *log) message(subject string, follows uint64, data []byte) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Data = data
@@ -439,8 +429,7 @@ func overtaken(err error) error {
 	return err
 }
 
-// replace publishes the only message of a subject that the stream keeps, if nobody else has published on it since the
-// one with this number.
+// replace publishes a subject's only stored message, if none has followed the one with this sequence.
 func (l *log) replace(ctx context.Context, kind string, content any, follows uint64) error {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -459,16 +448,14 @@ func (l *log) replace(ctx context.Context, kind string, content any, follows uin
 	return nil
 }
 
-// draft is a record to be published.
 type draft struct {
 	subject string
 	follows uint64
 	Record
 }
 
-// publish publishes records, each if nobody else has published on its subject since the one that it follows. It returns
-// how many the stream has taken. Of the others, those that were overtaken are read again; an error is about the rest: they
-// may be stored or not, and the next evaluation finds out.
+// publish publishes records, each if none has followed its predecessor, and returns how many were stored. It
+// reads overtaken ones again. An error is about the rest: stored or not, which the next evaluation finds out.
 func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, err error) {
 	futures, sent := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts))
 	for i, d := range drafts {

@@ -22,15 +22,15 @@ import (
 	"tallyroll/internal/boot"
 )
 
-// newClient makes a client that follows no redirect: a change goes where the file says, and nowhere else.
+// newClient returns a client that follows no redirect: a change goes only where the file says.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 2 * atOnce
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// send sends a request, and returns an error unless the answer is 2xx. It quotes neither the URL, which may hold a secret,
-// nor what the target has written, which may quote the URL in any encoding.
+// send sends a request, and returns an error unless the answer is 2xx. The error quotes neither the URL,
+// which may hold a secret, nor the answer, which may quote the URL in any encoding.
 func send(client *http.Client, r *http.Request, now time.Time) error {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "tallyroll-watch/"+boot.Version())
@@ -50,8 +50,7 @@ func send(client *http.Client, r *http.Request, now time.Time) error {
 	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), now)}
 }
 
-// unquoted returns an error of the network or of TLS as it is. Others of net/http may quote what was answered: a status
-// line, or where a redirect leads.
+// unquoted passes network and TLS errors. Others of net/http may quote a status line or a redirect's target.
 func unquoted(err error) error {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
@@ -61,7 +60,7 @@ func unquoted(err error) error {
 	return errors.New("no answer that is HTTP")
 }
 
-// retryAfter reads seconds or a date (RFC 9110, 10.2.3); 0 if there is neither.
+// retryAfter parses seconds or a date (RFC 9110, 10.2.3); 0 if it is neither.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return max(0, time.Duration(seconds)*time.Second)
@@ -72,7 +71,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// webhook posts changes to a URL, signed as Standard Webhooks say. The files are read for each attempt.
+// webhook posts changes to a URL, signed as in Standard Webhooks. It reads the files for each attempt.
 type webhook struct {
 	url, urlFile, secretFile string
 	client                   *http.Client
@@ -117,13 +116,11 @@ func (w *webhook) tell(ctx context.Context, n notice) error {
 	return send(w.client, r, now)
 }
 
-// secretPrefix begins a secret of Standard Webhooks.
 const secretPrefix = "whsec_"
 
-// maxSecrets is how many secrets a file may have.
 const maxSecrets = 8
 
-// sign signs with each secret of the file, so that receivers can go from one to the next. The file is read each time.
+// sign signs with each secret of the file, so that receivers can rotate them. It reads the file each time.
 func sign(file, id string, now time.Time, body []byte) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -146,8 +143,8 @@ func sign(file, id string, now time.Time, body []byte) (string, error) {
 	return strings.Join(signatures, " "), nil
 }
 
-// bus publishes changes to a subject of NATS. If a stream takes the subject, it must have stored the change; else whoever
-// listens has it.
+// bus publishes changes to a subject of NATS. If a stream has the subject, it must store the change;
+// otherwise delivery is at most once, to current subscribers.
 type bus struct {
 	js      jetstream.JetStream
 	subject string

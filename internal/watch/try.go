@@ -13,10 +13,9 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// tryWithin bounds a look that somebody waits for.
 const tryWithin = 10 * time.Second
 
-// Try prints what each rule sees now. It needs no NATS, tells nobody and changes nothing.
+// Try prints what each rule reads now. It needs no NATS, notifies no target and changes nothing.
 func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	text, err := settings.file().Read()
 	if err != nil {
@@ -58,10 +57,8 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	return tw.Flush()
 }
 
-// shown is a number for people.
 func shown(n window.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
 
-// String is the condition as the file has it.
 func (c Condition) String() string {
 	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)
 	if c.Kind == ByPercent {
