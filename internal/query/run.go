@@ -140,8 +140,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	newPage().register(mux)
 }
 
-// whyNotReady returns why nothing can be served now. If anything can, it is empty, because removal would not
-// help.
+// whyNotReady returns why nothing can be served now. If anything can, it is empty: to take it out of service
+// would help nobody.
 func (s *service) whyNotReady() string {
 	why := s.health.Why()
 	if why == "" || s.whyNoTakes() == "" {

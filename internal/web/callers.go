@@ -112,8 +112,8 @@ func (o Origins) Foreign(r *http.Request) bool {
 	return otherSites.Check(r) != nil
 }
 
-// FromBrowser reports whether a request has what browsers send and other programs rarely do, such as
-// Mozilla/.
+// FromBrowser reports whether a request has what browsers send and other programs rarely do. The User-Agent
+// of every browser begins with Mozilla.
 func FromBrowser(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Referer") != "" ||
 		strings.HasPrefix(r.UserAgent(), "Mozilla/")
@@ -223,8 +223,7 @@ func parseHop(text string) (netip.Addr, bool) {
 // PlainAddress returns an address in the form that networks are compared with.
 func PlainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// clientPrefix is how much of an IPv6 address is a key. Every client has at least a /64 of addresses, so of
-// keys.
+// clientPrefix is how much of an IPv6 address is a key: a client has all addresses of a /64, at least.
 const clientPrefix = 64
 
 // AddressKey returns the key of a client's address.
