@@ -18,6 +18,7 @@ import (
 
 const (
 	defaultChanges, maxChanges = 100, 1000
+	// maxStandings bounds the states in one answer.
 	maxStandings = 1000
 )
 

@@ -21,6 +21,7 @@ const (
 	quietFor = 3 * time.Second
 	// fleetWithin bounds NATS's answer about live workers.
 	fleetWithin = 5 * time.Second
+	// tellEvery is how often a change of tiers logs its progress.
 	tellEvery = 2 * time.Second
 )
 
