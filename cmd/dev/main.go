@@ -174,7 +174,7 @@ func address(port int) string {
 			return l.Addr().String()
 		}
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // whoever listens there says what is wrong
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // the program that listens there reports what is wrong
 }
 
 func waitReady(ctx context.Context, addr string) error {

@@ -80,7 +80,7 @@ func writeError(w http.ResponseWriter, e *apiError) {
 func write(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // the client may be gone; there is nobody else to tell
+	_, _ = w.Write(text) // the client may be gone; an error has no other recipient
 }
 
 // encodeValue encodes at most limit series. The engine's types encode themselves as Prometheus does.

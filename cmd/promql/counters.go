@@ -153,6 +153,7 @@ func (q *querier) names(ctx context.Context, prefix string, most int) (names []s
 // namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.
 const namesPage = 1000
 
+// known returns the counters that have hits, or uniques, in the longest window.
 func (q *querier) known(ctx context.Context, metric string, counters []string) ([]string, error) {
 	tiers, ask := q.layout.Tiers, q.service.counters.Answer
 	if metric == uniqueName {

@@ -70,8 +70,8 @@ func (s *service) readForm(r *http.Request) error {
 	return badData("the form cannot be read: %v", err)
 }
 
-// memory is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Near it, Go has
-// already collected all garbage, so running queries are ended.
+// memory is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects
+// garbage before that is reached. If live memory comes near it, that cannot help: running queries are ended.
 type memory int64
 
 // errMemory is why those queries end.

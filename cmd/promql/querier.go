@@ -244,6 +244,7 @@ func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit i
 	return sets, limit, err
 }
 
+// errTruncated is a warning in Prometheus's words.
 var errTruncated = errors.New("results truncated due to limit")
 
 func (f *found) limit(all []string, limit int) {

@@ -195,6 +195,7 @@ func durationParam(r *http.Request, name string, needed bool) (time.Duration, er
 	return out, nil
 }
 
+// limitParam reads the most results; 0 means all.
 func limitParam(r *http.Request) (int, error) {
 	text := r.FormValue("limit")
 	if text == "" {

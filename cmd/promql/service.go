@@ -186,6 +186,7 @@ type Settings struct {
 	Memory      string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and what PROMQL_CONCURRENCY queries may need; queries that need more are ended"`
 }
 
+// maxTimeout bounds PROMQL_TIMEOUT, because no one waits longer for a panel.
 const maxTimeout = 10 * time.Minute
 
 func (s *Settings) Validate() error {

@@ -131,6 +131,7 @@ type chunk struct {
 
 const chunkSize = 256 << 10
 
+// byteOrderMark is what some editors begin a UTF-8 file with.
 var byteOrderMark = []byte("\ufeff")
 
 // lines reads in to its end and passes each hit to take. It submits a due batch while the input pauses, so

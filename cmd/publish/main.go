@@ -92,7 +92,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	}
 	held, fedErr := feed.all(opts, in, out)
 	rep := report{bad: feed.bad, names: int64(len(feed.names.seen))}
-	_ = batch.flush() // if it fails, cause says why
+	_ = batch.flush() // if it fails, cause has the reason
 	cause := pub.Close()
 	rep.tally, rep.took = stored.tally, time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
@@ -158,7 +158,7 @@ type report struct {
 	tally tally
 	took  time.Duration
 	bad   badLines
-	names int64 // distinct; 0 if nobody counted them
+	names int64 // distinct; 0 if not counted
 	open  int64 // hits that were read and are not acknowledged
 }
 

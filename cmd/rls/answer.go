@@ -30,7 +30,7 @@ type asked struct {
 type kind struct {
 	look    bool // whether one more hit would be allowed: nothing is counted
 	partly  bool // hits are counted up to the limit; the rest have happened anyway
-	blocked bool // the request says that nothing is allowed
+	blocked bool // the request allows nothing
 }
 
 // read finds the limits of a request. Its error is for the caller.
@@ -179,7 +179,7 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	if errors.As(err, &foreign) {
 		return nil, status.Error(codes.Internal, foreign.Error())
 	}
-	return nil, status.Error(codes.Unavailable, "Redis cannot decide now") // what it said may tell about the network inside
+	return nil, status.Error(codes.Unavailable, "Redis cannot decide now") // its error may describe the internal network
 }
 
 func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }

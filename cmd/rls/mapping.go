@@ -170,6 +170,7 @@ func plain(variable, value string) string {
 	return value
 }
 
+// maxKey bounds a key in bytes, as over HTTP.
 const maxKey = 512
 
 // bounded replaces a long key by its SHA-256, because clients that send one must be limited, too.

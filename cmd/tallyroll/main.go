@@ -57,7 +57,7 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 	return boot.ExitOK
 }
 
-// become replaces this process with the program beside it. args begin with its name.
+// become replaces this process with the program in the same directory. args begin with its name.
 func become(name string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {

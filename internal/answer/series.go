@@ -123,7 +123,7 @@ type SeriesLines struct {
 	Uniques bool // they are not hits, but how many different ones
 
 	groups bool // they are groups, also if there is one; without any, Found is a line of zeros
-	listed int  // so many lines are counters or groups; the last line may be the others
+	listed int  // how many lines are counters or groups; the last line may be the others
 	others int  // how many groups that line adds up
 }
 

@@ -73,7 +73,7 @@ func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
 		return config, nil
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.SessionTicketsDisabled = true // a session of before must not outlive its authority
+	config.SessionTicketsDisabled = true // an earlier session must not outlive its authority
 	config.ClientCAs, err = f.ClientCA.poolOf(texts[2])
 	return config, err
 }

@@ -261,7 +261,7 @@ func (n NATS) connect(ctx context.Context, name string, log zerolog.Logger, sayE
 		return nil, err
 	}
 	if n.URLFile.Set() {
-		servers = servers.anonymous() // a user in an address would win over what the file says later
+		servers = servers.anonymous() // a user in an address would win over the file's later content
 	}
 	opts := append(n.options(name, log), more...)
 	err = waitFor(ctx, log, "NATS at "+n.URL.String()+missing, sayEvery, func(context.Context) error {
@@ -293,7 +293,7 @@ func (n NATS) refused(err error) error {
 	return err
 }
 
-// reachable reports whether an error is one of the network, which waiting may mend.
+// reachable reports whether an error is one of the network, which waiting may fix.
 func reachable(err error) bool {
 	var net *net.OpError
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF) ||

@@ -15,7 +15,7 @@ import (
 // Progress is how much of a job is done. If nothing is left and Open is false, the job is over or unknown.
 type Progress struct {
 	Done, Left uint64  // items, since it began
-	Open       bool    // nobody knows how much there is
+	Open       bool    // the amount is unknown
 	PerSecond  float64 // items done per second
 	Gained     float64 // by how many items Left shrinks per second; negative if more items come than are done
 }
@@ -126,7 +126,7 @@ func (s *Screen) draw(sum Progress) {
 type Bar struct {
 	Screen *Screen // where log lines go
 	start  time.Time
-	total  atomic.Int64 // 0 while nobody knows
+	total  atomic.Int64 // 0 while unknown
 	done   atomic.Int64
 }
 

@@ -86,7 +86,7 @@ func newEvents(g *gate, body []byte, events int, header nats.Header, id string) 
 type entry struct {
 	lines []byte      // the hits, one object per line; or CloudEvents as they came
 	hits  int         // or events
-	named string      // whose the id is, for people
+	named string      // whose the id is, human-readable
 	id    string      // Nats-Msg-Id; empty: any
 	alone bool        // it shares no message with others
 	more  nats.Header // on the message, if no other entry shares it: the event's of CloudEvents, and the trace
@@ -120,6 +120,7 @@ func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 	return e
 }
 
+// size is the entry's bytes in a message, without its Nats-Msg-Id.
 func (e *entry) size() int {
 	n := len(e.lines)
 	for name, values := range e.more {
@@ -137,6 +138,7 @@ func (e *entry) trace(parent string) {
 	e.more.Set(boot.TraceHeader, parent)
 }
 
+// free returns the entry's memory. The entry must not be used afterwards.
 func (e *entry) free() {
 	e.held.resize(0)
 	if cap(e.lines) > mostPooled {

@@ -93,6 +93,7 @@ func (w *workspace) free() {
 	workspaces.Put(w)
 }
 
+// body reads the body and unpacks it. It is valid as long as the workspace is.
 func (s *service) body(w http.ResponseWriter, r *http.Request, space *workspace, held *hold) ([]byte, *web.Problem) {
 	how, p := encodingOf(r)
 	if p != nil {
@@ -253,11 +254,13 @@ func checkType(r *http.Request) *web.Problem {
 var isTextual = map[string]bool{
 	"application/json": true, "application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true, "application/x-jsonlines": true,
 	"application/jsonlines": true, "application/json-lines": true, "application/json-seq": false,
-	"application/x-www-form-urlencoded": true, // what curl -d says of any body
+	"application/x-www-form-urlencoded": true, // what curl -d sends for any body
 }
 
+// keyHeader makes a client's retry safe (draft-ietf-httpapi-idempotency-key-header).
 const keyHeader = "Idempotency-Key"
 
+// maxKey is the longest key, in bytes.
 const maxKey = 255
 
 // messageID is the Nats-Msg-Id of a request with an Idempotency-Key, else "". A named token's name comes

@@ -226,6 +226,7 @@ func (p *publisher) unknown(m *message) {
 			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
 }
 
+// refuse ends a message that is certainly not stored.
 func (p *publisher) refuse(m *message, why error) {
 	p.box.Drop(m)
 	var refusal outbox.Refusal

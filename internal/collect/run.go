@@ -141,6 +141,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 }
 
+// conn is the connection to NATS, or nil before there is one.
 func (s *service) conn() *nats.Conn {
 	js := s.js.Load()
 	if js == nil {

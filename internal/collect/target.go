@@ -31,7 +31,7 @@ const (
 type target struct {
 	subject string
 	log     zerolog.Logger
-	due     wake.Signal // look before the next look is due
+	due     wake.Signal // check before the next check is due
 	last    atomic.Pointer[streamCheck]
 	refusal atomic.Pointer[refusal] // nil: the last message was stored, or there was none
 }
@@ -43,9 +43,9 @@ type refusal struct {
 
 type streamCheck struct {
 	stream string
-	err    error         // why messages are not stored, or why that is not known
-	window time.Duration // for which the stream knows an id; 0: not known
-	most   int           // max_msg_size; 0: not known, or none
+	err    error         // why messages are not stored, or why that is unknown
+	window time.Duration // for which the stream remembers an id; 0: unknown
+	most   int           // max_msg_size; 0: unknown, or none
 }
 
 func newTarget(subject string, log zerolog.Logger) *target {

@@ -23,7 +23,7 @@ type Limits struct {
 // Decoder turns messages into hits and rejects. It reuses its memory and is not safe for concurrent use.
 type Decoder struct {
 	limits   Limits
-	producer bool // the hits are not stored yet, so nobody can judge their times
+	producer bool // the hits are not stored yet, so their times cannot be judged
 	object   *object
 	splitter Splitter
 	hits     []Hit

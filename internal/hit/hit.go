@@ -127,7 +127,7 @@ const (
 	Future    Reason = "future"     // ts is later than the time stored by more than Limits.MaxAhead
 	TooLate   Reason = "too_late"   // no tier held ts any more at the time stored
 	TooLarge  Reason = "too_large"  // the message carries more than Limits.MaxHits
-	NoRule    Reason = "no_rule"    // a CloudEvent, and no rule of internal/rules says what it counts
+	NoRule    Reason = "no_rule"    // a CloudEvent for which internal/rules has no rule
 )
 
 // Reasons lists all reasons.
@@ -136,7 +136,7 @@ var Reasons = []Reason{BadJSON, BadKey, BadCount, BadTime, BadUnique, Future, To
 // Refusal is the error for a hit that is refused.
 type Refusal struct {
 	Reason Reason
-	Detail string // what is wrong and what is allowed, for people
+	Detail string // what is wrong and what is allowed, human-readable
 }
 
 func (r *Refusal) Error() string { return r.Detail }

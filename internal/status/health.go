@@ -26,10 +26,10 @@ const maxClockDifference = 2 * time.Second
 // the result.
 type Health struct {
 	reader      access.Namespace
-	Timeout     time.Duration // of one look
-	clockWarned bool          // run's own
+	Timeout     time.Duration // of one check
+	clockWarned bool          // Run's own
 	log         zerolog.Logger
-	due         wake.Signal // look before the next look is due
+	due         wake.Signal // check before the next check is due
 	last        atomic.Pointer[healthCheck]
 }
 

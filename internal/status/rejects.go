@@ -141,6 +141,7 @@ type newestRejects struct {
 	found  []Rejected
 }
 
+// pick returns the rejects with this reason and stream, newest first.
 func (n newestRejects) pick(reason, from string) []Rejected {
 	var out []Rejected
 	for _, r := range slices.Backward(n.found) {
@@ -206,7 +207,7 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		if err != nil {
 			return nil, 0, err
 		}
-		part, _ := rejects.Parse(m.Headers()) // somebody else may write to the stream, too: what cannot be read is shown as zero
+		part, _ := rejects.Parse(m.Headers()) // others may write to the stream, too: what cannot be read is shown as zero
 		if part.Namespace != namespace {
 			strange++
 			continue
@@ -301,6 +302,7 @@ func countReasons(found []Rejected) []reasonCount {
 
 const mostHours = 24
 
+// countHours counts rejects, newest first, by the hour in which they were refused.
 func countHours(picked []Rejected) []hourCount {
 	byHour := make(map[time.Time]int)
 	for _, r := range picked {

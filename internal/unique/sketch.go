@@ -9,7 +9,7 @@ import (
 // Sketch is a HyperLogLog: the largest rank of each register. The zero value is empty. It takes 4 bytes per
 // register while few are set, then 16 KiB. It is not safe for concurrent use, even by readers.
 type Sketch struct {
-	list   []Register // unless there is dense; the first of them, as many as sorted says, have rising indexes
+	list   []Register // unless there is dense; the first sorted of them have rising indexes
 	sorted int
 	dense  *[Registers]uint8 // ranks
 	set    int               // registers of dense that are not 0

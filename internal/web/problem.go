@@ -102,7 +102,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	maps.Copy(w.Header(), p.headers)
 	w.Header().Set("Content-Type", ProblemType)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client may be gone; there is nobody else to tell
+	_ = json.NewEncoder(w).Encode(p) // the client may be gone; an error has no other recipient
 }
 
 // The parts of a request that can hold parameters, as problems name them.

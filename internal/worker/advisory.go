@@ -41,7 +41,7 @@ type census struct {
 	turn    sync.Mutex // held by the round that looks
 
 	mu   sync.Mutex
-	next *round          // has not begun; nil if nobody waits for one
+	next *round          // has not begun; nil if no session waits for one
 	live map[string]bool // streams known to be listed as live
 }
 
@@ -73,7 +73,7 @@ func (c *census) take(r *round) {
 	defer c.turn.Unlock()
 	defer close(r.done)
 	c.mu.Lock()
-	c.next = nil // whoever asks from now on waits for a later look
+	c.next = nil // later callers wait for a later check
 	c.mu.Unlock()
 	if !c.js.Conn().IsConnected() {
 		return

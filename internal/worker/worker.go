@@ -45,11 +45,11 @@ type worker struct {
 	running sync.WaitGroup // the sessions, claims and the sweeper
 
 	mu     sync.Mutex
-	open   map[string]context.CancelFunc // the streams that are read, or are about to be let go
+	open   map[string]context.CancelFunc // the streams that are read, or about to be released
 	absent map[string]bool               // streams that a session has found gone, until they are listed again
 
 	// Only readShare's goroutine uses these.
-	known     []string        // all streams that exist; nil before the first look
+	known     []string        // all streams that exist; nil before the first check
 	counted   map[string]bool // streams that may have series of metrics
 	lastShare string          // what the log last reported about the share
 }
@@ -167,7 +167,7 @@ func (w *worker) hold(working context.Context, name string) {
 			return s
 		})
 		if lost {
-			w.endings.AdmitLoss(working, name) // even if the fleet has let go of the stream in the meantime
+			w.endings.AdmitLoss(working, name) // even if the fleet has released the stream in the meantime
 		}
 		w.mu.Lock()
 		delete(w.open, name)
