@@ -222,9 +222,9 @@ const (
 var senderName = regexp.MustCompile(`^[A-Za-z0-9*_.:-]{1,253}$`)
 
 // serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with this token, if one is
-// needed; it must have no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, not senders. A CORS
-// preflight gets no CORS headers, so that no page may post here. WebHook-Request-Callback is not called: the
-// answer is complete, and strangers' addresses are not contacted.
+// needed; it must have no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, not
+// senders. A CORS preflight gets no CORS headers, so that no page may post here. WebHook-Request-Callback is
+// not called: the answer is complete, and strangers' addresses are not contacted.
 func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Allow", "OPTIONS, POST")
 	names := r.Header.Values(requestOrigin)

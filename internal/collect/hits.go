@@ -229,8 +229,8 @@ func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
 	return p
 }
 
-// checkType refuses a body whose type is not text. The first byte of the text decides how it is read, because
-// curl calls everything a form, and many clients send no type.
+// checkType refuses a body whose Content-Type, if any, is not text. The first byte of the text decides how it
+// is read, because curl calls everything a form, and many clients send no type.
 func checkType(r *http.Request) *web.Problem {
 	given := r.Header.Get("Content-Type")
 	switch given {

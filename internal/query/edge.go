@@ -172,8 +172,7 @@ func answersFromRedis(path string) bool { return web.UnderV1(path) || path == pr
 // have a browser send them to another origin: that needs a preflight, to which authz does not consent.
 var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
 
-// fromProxy reports whether a proxy asks for its client, and not a browser for itself, as in a trusted
-// network.
+// fromProxy reports whether a proxy asks for its client. A browser in a trusted network may ask for itself.
 func (s *service) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
 		!direct(r) && s.gate.Proxies.HoldPeer(r)

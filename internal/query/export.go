@@ -35,7 +35,7 @@ const (
 	completeTrailer, rowsTrailer     = "Tallyroll-Complete", "Tallyroll-Rows"
 )
 
-// exports limits concurrent exports. One caller may have half of the slots, to keep none of the others out.
+// exports limits concurrent exports. One caller may have half of the slots, so that none keeps others out.
 type exports struct {
 	most int
 
@@ -44,8 +44,7 @@ type exports struct {
 	all     int
 }
 
-// begin acquires a slot, which the caller must release with end. If there is none, the error is for the
-// client.
+// begin acquires a slot, which the caller must release with end. The error is for the client.
 func (e *exports) begin(who string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

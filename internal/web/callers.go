@@ -98,8 +98,8 @@ func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.e
 // browsers, by an Origin that is not the Host.
 var otherSites = http.NewCrossOriginProtection()
 
-// Foreign reports whether a browser sends a request for a page of another origin, unless that is named here
-// (any names none).
+// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If
+// any origin is allowed, none is named.
 func (o Origins) Foreign(r *http.Request) bool {
 	if slices.Contains(o.exact, r.Header.Get("Origin")) {
 		return false
@@ -223,7 +223,8 @@ func parseHop(text string) (netip.Addr, bool) {
 // PlainAddress returns an address in the form that networks are compared with.
 func PlainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// clientPrefix is how much of an IPv6 address is a key: a client has all addresses of a /64, at least.
+// clientPrefix is how much of an IPv6 address names a client. Every client has at least a /64, and could
+// otherwise have as many keys as addresses.
 const clientPrefix = 64
 
 // AddressKey returns the key of a client's address.

@@ -207,7 +207,7 @@ func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
 	return p
 }
 
-// Type is a kind's URI reference: the list on the service's own page, because installations share no address.
+// Type is a kind's URI reference, into the list on the service's own page: installations share no address.
 func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
 
 // Excerpt quotes a value of the request, cut if it is long.
