@@ -82,7 +82,7 @@ func newEvents(g *gate, body []byte, events int, header nats.Header, id string) 
 }
 
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from
-// submit until it has put the outcome into done.
+// publisher.store until it has put the outcome into done.
 type entry struct {
 	lines []byte      // the hits, one object per line; or CloudEvents as they came
 	hits  int         // or events

@@ -17,7 +17,7 @@ import (
 const (
 	// headerRoom is kept free in the largest message for Nats-Msg-Id.
 	headerRoom = 1 << 10
-	// queue is how many entries may wait for the publisher's goroutine before submit blocks.
+	// queue is how many entries may wait for the publisher's goroutine before store blocks.
 	queue = 1024
 )
 

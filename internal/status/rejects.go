@@ -228,8 +228,8 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 }
 
 // openNewest creates a consumer of a namespace's newest rejects: at least maxSearched and fewer than twice as
-// many, or all. The sequence to begin at is unknown, because resent rejects leave gaps, and other namespaces
-// have rejects in between. So it tries, and halves the rest.
+// many, or all if there are fewer. The sequence to begin at is unknown, because resent rejects leave gaps,
+// and other namespaces have rejects in between. So it tries, and halves the rest.
 func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
 	wanted := min(stored, maxSearched)
 	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few

@@ -193,8 +193,7 @@ const (
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be coming
-// up.
+// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may still start.
 const placeWithin = time.Minute
 
 func (s *Settings) refused(err error) error {
@@ -233,8 +232,8 @@ func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err er
 
 const subjectForm = "a NATS subject such as hits.>"
 
-// transient reports whether waiting can fix an error, as of a cluster that elects leaders or has too few
-// servers.
+// transient reports whether waiting can fix an error: a cluster gives such answers, or none, while it elects
+// leaders or has too few servers.
 func transient(err error) bool {
 	var answer *jetstream.APIError
 	if errors.As(err, &answer) {

@@ -72,7 +72,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	return nil
 }
 
-// listen opens the status address. If none is set and another worker here has the default, it takes any free
+// listen opens the status address. If none is set and another worker here has the default, it takes a free
 // port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {

@@ -118,8 +118,8 @@ func (w *worker) readShare(ctx context.Context) error {
 	return nil
 }
 
-// follow starts to read the streams that are now in the share, and releases others. An unknown share changes
-// nothing.
+// follow starts to read the streams that have become this worker's, and releases those that have become
+// another's. An unknown share changes nothing.
 func (w *worker) follow(ctx context.Context, s fleet.Share) {
 	if !s.Known {
 		return
