@@ -19,7 +19,7 @@ type synthetic struct {
 	count    int64         // hits in all; 0 is without end
 }
 
-// rateStep is how often hits are released, in small groups: a timer per hit would reach some thousand per
+// rateStep is how often hits are released, in small groups: a timer per hit reaches only some thousand per
 // second.
 const rateStep = 5 * time.Millisecond
 

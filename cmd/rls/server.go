@@ -32,7 +32,7 @@ const (
 	// maxHeaderBytes bounds the header of a request.
 	maxHeaderBytes = 64 << 10
 	// pingEvery is the shortest pause between a client's pings. Envoy's, if set up, are seconds apart; by
-	// default, gRPC ends connections with less than five minutes.
+	// default, gRPC ends connections whose pings are less than five minutes apart.
 	pingEvery = time.Second
 	// idlePing is how long a connection is silent before the server pings the client.
 	idlePing = time.Minute

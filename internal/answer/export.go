@@ -309,8 +309,7 @@ func (e *Export) mark() {
 	}
 }
 
-// token is the content of a token. It grants nothing: its bearer could ask the same. Its checksum detects a
-// cut.
+// token is the content of a token. It grants nothing: its bearer could ask the same. A checksum detects cuts.
 type token struct {
 	Version   int    `json:"v"`
 	Namespace string `json:"n"`

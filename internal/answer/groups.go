@@ -24,8 +24,7 @@ func readSum(g api.Given, prefix *string, others ...api.Single) error {
 
 func (in *Input) sums() bool { return in.prefix != "" || in.group != "" }
 
-// listed lists the counters of a sum, more than MaxSum only if there are more. Those without hits add
-// nothing.
+// listed lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
 func (d *Desk) listed(ctx context.Context, in *Input) (named, error) {
 	return d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
 }

@@ -298,8 +298,7 @@ var (
 	usualSteps   = []string{"1s", "5s", "10s", "30s", "1m", "5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "1w"}
 )
 
-// windowsOf are the windows that tiers are good for: one shorter than a cell of its tier would be all
-// uncertainty.
+// windowsOf are the windows that tiers are good for: below a cell of its tier, one would be all uncertainty.
 func windowsOf(tiers window.Tiers) []string {
 	return offered(usualWindows, func(length time.Duration) bool {
 		for _, t := range tiers {

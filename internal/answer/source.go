@@ -84,8 +84,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	return out, r.unavailable(ctx, timeout, err)
 }
 
-// Mendable returns the question that the client must correct, or nil if the fault is the service's or
-// Redis's.
+// Mendable returns the question that the client must correct, or nil if the fault is not the client's.
 func Mendable(err error) *window.QuestionError {
 	var p *web.Problem
 	var bad *window.QuestionError

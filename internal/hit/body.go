@@ -142,8 +142,8 @@ func isObject(b []byte) bool {
 func IsObject(b []byte) bool { return isObject(trimSpace(b)) }
 
 // Items splits a body as Decoder does, without checks: the one object, the lines, or the elements of the
-// array. rest, if not nil, is what follows the last good element, as a body that Decoder refuses in the same
-// way.
+// array. rest, if not nil, is what is wrong after the last element, as a body that Decoder refuses in the
+// same way.
 func Items(body []byte) (items [][]byte, rest []byte) {
 	if Blank(body) {
 		return nil, nil

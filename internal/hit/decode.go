@@ -156,8 +156,8 @@ func (d *Decoder) reject(item int, body []byte, reason Reason, detail string) {
 	d.rejects = append(d.rejects, Reject{Reason: reason, Detail: detail, Item: item, Body: body})
 }
 
-// Parser reads hits that name their counters, for producers. It reuses its memory and is not safe for
-// concurrent use.
+// Parser reads producers' hits, which name their counters. It reuses memory and is not safe for concurrent
+// use.
 type Parser struct {
 	object *object
 	bodies *Decoder // for ParseBody, with the same object

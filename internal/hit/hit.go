@@ -18,8 +18,7 @@ const MaxN = 1 << 40
 // NoTime is the time of a producer's hit that counts at the time it is stored. Decoder gives each hit a time.
 const NoTime = math.MinInt64
 
-// Hit is something that happened N times. Counter and Unique may point into memory that is reused: copy to
-// keep them.
+// Hit is something that happened N times. Counter and Unique may point into reused memory: copy to keep them.
 type Hit struct {
 	Counter []byte
 	N       int64

@@ -78,8 +78,7 @@ func plainText(b []byte, i int) int {
 	return -1
 }
 
-// plainNumber returns the number at i, of at most 18 digits, no leading zero, and the position after it, or
-// -1.
+// plainNumber returns the number at i (at most 18 digits, no leading zero) and the position after it, or -1.
 func plainNumber(b []byte, i int) (n int64, end int) {
 	for end = i; end < len(b) && b[end] >= '0' && b[end] <= '9'; end++ {
 		if n = 10*n + int64(b[end]-'0'); end-i == 18 {

@@ -125,7 +125,7 @@ func (s *Sketch) Len() int {
 	return len(s.list) + s.set
 }
 
-// Held takes no time, and is at least Len: it counts registers that were added repeatedly more than once.
+// Held takes no time, and is at least Len: it may count a register that was added repeatedly more than once.
 func (s *Sketch) Held() int { return len(s.list) + s.set }
 
 // AppendAbove appends the registers that are higher than in another sketch, by rising index.
