@@ -94,7 +94,7 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 }
 
 // check refuses what is no query, and what the engine's bounds miss: it allocates a subquery's steps before
-// it counts.
+// it counts samples.
 func (s *service) check(text string, over moments) error {
 	if err := s.checkText("query", text); err != nil {
 		return err

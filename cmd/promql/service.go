@@ -67,7 +67,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// newService returns an error about the file of tokens.
+// newService's error is about the file of tokens.
 func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
 	files := buildinfo.NewFiles(metrics.Registry, log)
