@@ -87,7 +87,7 @@ func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream)
 	return jetstream.NewWithAPIPrefix(js.Conn(), prefix)
 }
 
-// checkJetStream checks a domain and a prefix, whose names are those of the settings or of a context's fields.
+// checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
 func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
 	if domain != "" && prefix != "" {
 		return &SettingError{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain without %s=%q beside it: a domain stands for the prefix $JS.<domain>.API", prefixKey, prefix)}

@@ -19,5 +19,5 @@
 //
 //	publisher.serve   owns the messages under way and the group that gathers
 //	target.watch      owns what is known of the stream
-//	a request         owns its workspace, its hold on memory, and its entry before publisher.store and after done
+//	a request         owns its workspace, its hold on memory, and its entry except within publisher.store
 package collect

@@ -20,7 +20,7 @@ var docsHTML string
 //go:embed docs
 var docsFiles embed.FS
 
-// docsPolicy allows the page Swagger UI's script, styles and pictures, which are in the program, and calls to the service.
+// docsPolicy allows the page the embedded scripts, styles and pictures of Swagger UI, and calls to the API.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
