@@ -1,4 +1,4 @@
-// Audit counts again what the streams hold, and compares it with every cell in Redis.
+// Audit recounts what the streams hold, and compares it with every cell in Redis.
 //
 //	JetStream ─┐
 //	           ├─▶ audit ─▶ differences

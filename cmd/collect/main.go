@@ -1,5 +1,4 @@
-// Collect takes hits over HTTP and publishes them to NATS JetStream, for producers that
-// do not speak NATS. Run as many as you need.
+// Collect takes hits over HTTP and publishes them to NATS JetStream. Run as many as you need.
 //
 //	HTTP ─▶ collect (check, gather, publish) ─▶ JetStream ─▶ ingest
 package main

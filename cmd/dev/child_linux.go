@@ -2,8 +2,8 @@ package main
 
 import "syscall"
 
-// childAttributes: a group of its own, so that Ctrl-C reaches the child only
-// after the last commit; and it ends with this process, however that ends.
+// childAttributes: a group of its own, so that Ctrl-C reaches the child only after the last commit. The child
+// ends with this process, however that ends.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

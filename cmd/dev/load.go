@@ -16,8 +16,7 @@ const loadPerSecond = 50
 // loadCounters are named like the pages of a small shop; the first ones are hit most.
 var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product/2", "/login", "/checkout", "/help", "/about", "/imprint"}
 
-// load publishes synthetic hits until ctx ends: one message each, an empty
-// object that names its counter, counted at the time it is stored.
+// load publishes synthetic hits until ctx ends, one per message: an object with only a key.
 func load(ctx context.Context, url string, access boot.NATSAccess) error {
 	conn, err := nats.Connect(url)
 	if err != nil {

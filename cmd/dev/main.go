@@ -1,6 +1,5 @@
-// Dev is all of Tallyroll in one process, on loopback, for a first look and for
-// work on it: an embedded NATS server with JetStream, a Redis, one worker, the
-// services collect and query, watch with two rules, and a small synthetic load.
+// Dev runs all of Tallyroll in one process on loopback, to try it or work on it: embedded NATS with
+// JetStream, a Redis, one worker, collect, query, watch with two rules, and a small synthetic load.
 //
 //	load, HTTP ─▶ collect ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
 //	                                                                                           ◀─ watch
@@ -57,8 +56,8 @@ type options struct {
 	dir    string
 }
 
-// run starts the servers, then the programs. When ctx ends, it stops them in the
-// opposite order, because the last commit needs both servers.
+// run starts the servers, then the programs. It stops them in reverse, because the last commit needs both
+// servers.
 func (o options) run(ctx context.Context) (err error) {
 	boot.QuietRedis()
 	dir, cleanUp, err := o.directory()
@@ -119,7 +118,7 @@ func (o options) run(ctx context.Context) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return worker.Run(ctx, ingest, log, screen.Progress, nil) })
 	group.Go(func() error {
-		// The worker makes the stream that collect publishes to, and writes the layout that query reads.
+		// The worker creates the stream for collect and the layout for query.
 		if err := waitReady(ctx, ingest.Addr); err != nil {
 			return ignoreCancelled(err)
 		}
@@ -147,7 +146,6 @@ func ignoreCancelled(err error) error {
 	return err
 }
 
-// directory is where the servers keep their data, and what to do with it at the end.
 func (o options) directory() (dir string, cleanUp func() error, err error) {
 	if o.dir != "" {
 		return o.dir, func() error { return nil }, os.MkdirAll(o.dir, 0o755)
@@ -159,7 +157,7 @@ func (o options) directory() (dir string, cleanUp func() error, err error) {
 //go:embed watch.yml
 var rulesOfLoad []byte
 
-// writeRules writes the rules of watch, unless somebody has kept the directory and them.
+// writeRules writes the rules of watch, unless a kept directory already has some.
 func writeRules(dir string) (path string, err error) {
 	path = filepath.Join(dir, "watch.yml")
 	if _, err = os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -168,7 +166,6 @@ func writeRules(dir string) (path string, err error) {
 	return path, err
 }
 
-// address returns the usual port on loopback, or a free one if that is taken.
 func address(port int) string {
 	for _, p := range []int{port, 0} {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
@@ -177,10 +174,9 @@ func address(port int) string {
 			return l.Addr().String()
 		}
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // whoever listens there says what is wrong
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // the program that listens there reports what is wrong
 }
 
-// waitReady waits until a program's /readyz answers that it is ready.
 func waitReady(ctx context.Context, addr string) error {
 	return boot.WaitFor(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
@@ -199,7 +195,6 @@ func waitReady(ctx context.Context, addr string) error {
 	})
 }
 
-// addresses are where the programs answer HTTP.
 type addresses struct{ ingest, query, collect, watch string }
 
 func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, rules string) {
@@ -234,5 +229,4 @@ Ctrl-C ends all of it.
 `, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect, at.watch, rules)
 }
 
-// startTimeout bounds the start of each server.
 const startTimeout = 15 * time.Second

@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startNATS runs an embedded server with JetStream.
 func startNATS(dir string) (*server.Server, error) {
 	_, port, err := splitAddress(address(4222))
 	if err != nil {
@@ -45,15 +44,13 @@ func stopNATS(nats *server.Server) {
 	nats.WaitForShutdown()
 }
 
-// redisServer is a Redis that this process has started.
 type redisServer struct {
 	url, about string
 	uniques    bool // it hashes unique values as Redis does
 	stop       func() error
 }
 
-// startRedis runs redis-server if it is installed. Otherwise it runs a stand-in inside
-// this process, which keeps nothing when it ends.
+// startRedis runs redis-server if it is installed, else a stand-in in this process that keeps nothing.
 func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -101,8 +98,8 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	return s, nil
 }
 
-// startChild starts a process that ends with this one, and closes ended when it has ended. The
-// kernel ties the child to the thread that started it, so that thread waits, too.
+// startChild starts a process that ends with this one, and closes ended at its end. The kernel ties the child
+// to the thread that started it, so that thread waits, too.
 func startChild(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	started := make(chan error, 1)
 	ended = make(chan struct{})
@@ -119,8 +116,7 @@ func startChild(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	return ended, <-started
 }
 
-// startStandIn runs a Redis look-alike. Its keys expire only when it is told
-// that time has passed.
+// startStandIn runs a Redis look-alike. Its keys expire only when its clock is advanced.
 func startStandIn() (*redisServer, error) {
 	m, err := miniredis.Run()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Ingest is the worker: it counts the hits of JetStream streams into rolling
-// windows in Redis. Run as many workers as you need.
+// Ingest is the worker: it counts the hits of JetStream streams into rolling windows in Redis. Run as many as
+// you need.
 //
 //	NATS JetStream ─▶ consume (decode, coalesce) ─▶ window (commit) ─▶ Redis
 package main

@@ -13,7 +13,6 @@ import (
 	"tallyroll/internal/worker"
 )
 
-// retierMode is --retier, which changes the tiers of a namespace.
 func retierMode(settings *worker.Settings) boot.Mode {
 	return boot.Mode{
 		Name: "retier",

@@ -14,7 +14,6 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// sample is a message of a trial.
 type sample struct {
 	line            int
 	stream, subject string
@@ -23,14 +22,14 @@ type sample struct {
 	body            []byte
 }
 
-// maxSample is the longest line, which is also the largest message that a NATS server can be set to take.
+// maxSample bounds a line in bytes: the largest message that a NATS server can be set to accept.
 const maxSample = 64 << 20
 
-// aboutNext is a line about the message on the next line that is none, such as "# subject: orders.eu.created".
+// aboutNext matches a line about the next message, such as "# subject: orders.eu.created".
 var aboutNext = regexp.MustCompile(`^#[ \t]*([A-Za-z][A-Za-z0-9_-]*):[ \t]*(.*)$`)
 
-// readSamples calls each with every message. Lines that begin with # are about the message that follows: its stream,
-// subject, stored (an RFC 3339 time) and its headers. An empty line after these is a message without a body; other
+// readSamples calls each with every message. Lines that begin with # give the stream, subject, stored (RFC
+// 3339) and headers of the message that follows. An empty line after these is a message without a body; other
 // empty lines, and # without a name and a colon, are skipped.
 func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 	lines := bufio.NewScanner(in)
@@ -72,7 +71,6 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 	return lines.Err()
 }
 
-// set takes a line about the next message.
 func (s *sample) set(name, text string) (err error) {
 	switch name {
 	case "stream":

@@ -32,7 +32,6 @@ func tryMode(settings *worker.Settings) boot.Mode {
 	}
 }
 
-// try reads messages from in and prints to out what becomes of them.
 func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time.Time) (code int, err error) {
 	file, defaults, err := tryFlags(args)
 	if err != nil {
@@ -83,7 +82,6 @@ func tryFlags(args []string) (file string, defaults sample, err error) {
 	return file, defaults, err
 }
 
-// trial prints what becomes of messages, and sums it up.
 type trial struct {
 	set      *rules.Set
 	limits   hit.Limits
@@ -132,7 +130,6 @@ func (t *trial) message(s sample) error {
 	return err
 }
 
-// end prints the sum.
 func (t *trial) end() (code int, err error) {
 	rejected := 0
 	var reasons []string

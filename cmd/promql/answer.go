@@ -17,7 +17,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// found is what a handler has found.
 type found struct {
 	data     any
 	warnings annotations.Annotations
@@ -26,7 +25,6 @@ type found struct {
 
 type finder func(r *http.Request) (found, error)
 
-// response is the envelope of all answers.
 type response struct {
 	Status    string   `json:"status"`
 	Data      any      `json:"data,omitempty"`
@@ -36,10 +34,8 @@ type response struct {
 	Infos     []string `json:"infos,omitempty"`
 }
 
-// maxNotes is how many warnings, and how many notes, an answer has.
 const maxNotes = 10
 
-// encoder encodes what a finder has found.
 type encoder func(r *http.Request) ([]byte, error)
 
 func encoded(find finder) encoder {
@@ -53,7 +49,6 @@ func encoded(find finder) encoder {
 	}
 }
 
-// answer is the handler that sends what is encoded.
 func (s *service) answer(encode encoder) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := encode(r)
@@ -85,11 +80,10 @@ func writeError(w http.ResponseWriter, e *apiError) {
 func write(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // the client may be gone; there is nobody else to tell
+	_, _ = w.Write(text) // the client may be gone; an error has no other recipient
 }
 
-// encodeValue encodes at most limit series of a result, and reports whether it has left some out. The types
-// of the engine encode themselves as Prometheus does.
+// encodeValue encodes at most limit series. The engine's types encode themselves as Prometheus does.
 func encodeValue(v parser.Value, limit int) (data json.RawMessage, cut bool, err error) {
 	switch list := v.(type) {
 	case promql.Vector:
@@ -101,7 +95,7 @@ func encodeValue(v parser.Value, limit int) (data json.RawMessage, cut bool, err
 	return data, cut, err
 }
 
-// first returns the first n elements, or all of them if n is 0.
+// first returns the first n elements, or all if n is 0.
 func first[S ~[]E, E any](list S, n int) (out S, cut bool) {
 	if n > 0 && len(list) > n {
 		return list[:n], true
@@ -109,7 +103,6 @@ func first[S ~[]E, E any](list S, n int) (out S, cut bool) {
 	return list, false
 }
 
-// readTimeout is how long one round trip to Redis may take.
 const readTimeout = 5 * time.Second
 
 // statusClientGone is nginx's status for a client that did not wait.
@@ -124,13 +117,12 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.message }
 
-// badData is a 400: the client must correct the request.
 func badData(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "bad_data", fmt.Sprintf(format, args...)}
 }
 
-// askRedis reads from Redis for at most readTimeout. Its errors are *apiError, but for those of
-// window that a caller may want to tell apart.
+// askRedis reads from Redis for at most readTimeout. Its errors are *apiError, or window's that a caller may
+// handle.
 func askRedis[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	until, own := ctx.Deadline()
 	own = own && time.Until(until) <= readTimeout // the query's time ends first
@@ -170,7 +162,7 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 	return out, &redisError{*unavailable("Redis did not answer within %s: ask again in a second", readTimeout), err}
 }
 
-// forbidden returns the error about a token that is not about what is asked; nil if err is another one.
+// forbidden returns the error of a token that does not cover the question; nil if err is another one.
 func forbidden(err error) *apiError {
 	var p *web.Problem
 	if !errors.As(err, &p) {
@@ -179,7 +171,7 @@ func forbidden(err error) *apiError {
 	return &apiError{p.Status, "forbidden", p.Detail}
 }
 
-// unavailable is a 503: the same request may be answered later.
+// unavailable is a 503: the same request may succeed later.
 func unavailable(format string, args ...any) *apiError {
 	return &apiError{http.StatusServiceUnavailable, "unavailable", fmt.Sprintf(format, args...)}
 }
@@ -188,8 +180,7 @@ func tooManySamples(n int64, most int) *apiError {
 	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", n, most)
 }
 
-// redisError is an error of Redis. The cause may tell about the network inside, so it goes to the
-// log and not to the client.
+// redisError is an error of Redis. The cause may describe the internal network, so it is only logged.
 type redisError struct {
 	apiError
 	cause error
@@ -197,7 +188,6 @@ type redisError struct {
 
 func (e *redisError) Unwrap() error { return &e.apiError }
 
-// apiErrorOf returns what to tell the client about an error of the engine or of a querier.
 func (s *service) apiErrorOf(err error) *apiError {
 	var known *apiError
 	var bad *window.QuestionError

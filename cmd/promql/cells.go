@@ -19,7 +19,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// maxLag is how far as_of may lag behind before a line ends: a worker that is well moves it every second.
+// maxLag is how far as_of may lag before a line ends. A healthy worker moves it every second.
 const maxLag = 10 * time.Second
 
 // selection is what a selector needs: samples stamped after from and up to to (Unix milliseconds).
@@ -30,8 +30,8 @@ type selection struct {
 	function string        // around the selector
 }
 
-// selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, the
-// latest cell that was complete by then is wanted, wherever the tier's cells begin.
+// selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, it
+// selects the latest cell complete by then, wherever the tier's cells begin.
 func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selection {
 	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
@@ -40,7 +40,6 @@ func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selecti
 	return s
 }
 
-// read returns the series of the counters that have hits in the selection.
 func (q *querier) read(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
 	parts, err := q.parts(ctx, counters, sel)
 	if err != nil {
@@ -60,16 +59,15 @@ func (q *querier) read(ctx context.Context, counters []string, sel selection) (*
 	return set, nil
 }
 
-// part is a stretch of time, in whole cells of one tier, for all counters.
+// part is a range of whole cells of one tier, for all counters.
 type part struct {
 	series []window.Series // in the order of the counters
 	end    int64           // of its last complete cell
 }
 
-// parts reads the cells of the finest tier that holds the beginning of the selection. Where samples are
-// added up, cells of finer tiers follow from the last complete cell on, so that the sum
-// reaches as far as as_of. The parts share no moment, so a hit is in one of them at most, whenever
-// they are read.
+// parts reads the cells of the finest tier that holds the beginning of the selection. If samples are only
+// added up, cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The
+// parts do not overlap, so a hit is in at most one of them, whenever they are read.
 func (q *querier) parts(ctx context.Context, counters []string, sel selection) ([]part, error) {
 	var out []part
 	for from := sel.from; from < min(sel.to, q.now()); {
@@ -98,13 +96,12 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 	return out, nil
 }
 
-// sums reports whether the samples are only added up. Then each hit has to be in one of
-// them, and their cells may differ in length. Uniques are not for adding up.
+// sums reports whether samples are only added up, so that each hit must be in one of them, and cells may
+// differ in length. Uniques cannot be added up.
 func (s selection) sums() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
 }
 
-// part reads the cells from a moment on.
 func (q *querier) part(ctx context.Context, counters []string, from int64, sel selection) (part, error) {
 	span := window.Between(from, sel.to)
 	if sel.to >= q.now() {
@@ -129,8 +126,8 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	return part{found, completeEnd(found, sel.to)}, nil
 }
 
-// completeEnd returns where the last cell ends that is complete on all shards and ends by the
-// given moment. It is the same for all counters, or sums over them would miss some.
+// completeEnd returns the end of the last cell that is complete on all shards and ends by the given moment.
+// It is the same for all counters, or sums over them would miss some.
 func completeEnd(found []window.Series, by int64) int64 {
 	first := found[0]
 	by = min(by, first.Range.To)
@@ -143,13 +140,13 @@ func completeEnd(found []window.Series, by int64) int64 {
 	return by - (by-first.Range.From)%first.Step.Milliseconds()
 }
 
-// now is Redis's clock, as far as it is known: keys expire by that.
+// now is an estimate of Redis's clock, by which keys expire.
 func (q *querier) now() int64 {
 	ahead, _ := q.service.reader.ClockDifference()
 	return time.Now().Add(ahead).UnixMilli()
 }
 
-// pointsOf returns the samples of a counter, and reports whether any has hits.
+// pointsOf returns the samples of a counter, and whether any has hits.
 func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) {
 	for _, p := range parts {
 		s := p.series[counter]
@@ -170,8 +167,8 @@ func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) 
 	return out, hits
 }
 
-// end marks the series as ended when the next cell is overdue. Without the mark, the last value
-// would stay for as long as the engine looks back.
+// end marks a series as ended when its next cell is overdue. Otherwise its last value would stay for the
+// lookback.
 func end(last point, t window.Tier) point {
 	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
 }
@@ -196,7 +193,6 @@ func (p point) Type() chunkenc.ValueType { return chunkenc.ValFloat }
 
 func (p point) Copy() chunks.Sample { return p }
 
-// points are samples in the order of time.
 type points []point
 
 func (p points) Get(i int) chunks.Sample { return p[i] }
@@ -210,7 +206,7 @@ func (p points) iterator(chunkenc.Iterator) chunkenc.Iterator {
 // forCounters are the functions that expect a number which only grows.
 var forCounters = []string{"rate", "irate", "increase"}
 
-// warningsOf says what a person should know about the numbers of a selection. Grafana shows it beside the panel.
+// warningsOf returns warnings about the numbers of a selection, which Grafana shows beside the panel.
 func warningsOf(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
 	switch {

@@ -11,20 +11,18 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The metrics, in the order of their names, and their label.
 const (
 	metricName = "tallyroll_hits"
 	uniqueName = "tallyroll_uniques"
 	keyLabel   = "key"
 )
 
-// seriesLabels are the labels of a counter's series.
 func seriesLabels(metric, counter string) labels.Labels {
 	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
 // counters returns the counters of a selector. Those that it spells out need not exist. The error is a
-// *apiError if the query has touched too many by now.
+// *apiError if the query has now touched too many.
 func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
 	keys, _ := keyMatchers(matchers)
 	if out, ok := spelled(ctx, keys); ok {
@@ -46,14 +44,13 @@ func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]s
 	return matching(ctx, keys, names)
 }
 
-// keyMatchers returns the matchers of a selector that are about the key, and the metrics that the others leave to
-// select. No series has a further label. A selector that says nothing of the name is about hits alone, or a sum over it
-// would add up hits and different ones.
+// keyMatchers returns a selector's matchers on the key, and the metrics that the others leave. Series have no
+// other label. A selector without a metric's name is about hits only, or its sums would mix hits and uniques.
 func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, metrics []string) {
 	return keyMatchersAmong(matchers, metricName)
 }
 
-// keyMatchersAmong is keyMatchers with other metrics for what says nothing of the name.
+// keyMatchersAmong is keyMatchers with the metrics for a selector without a name.
 func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*labels.Matcher, metrics []string) {
 	metrics, named := []string{metricName, uniqueName}, false
 	for _, m := range matchers {
@@ -75,8 +72,8 @@ func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*
 	return keys, metrics
 }
 
-// spelled returns the counters that the matchers spell out. It reports false if they spell out none.
-// What it returns after ctx has ended is not all.
+// spelled returns the counters that the matchers spell out, or false if none. After the end of ctx it is
+// incomplete.
 func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
 	for _, m := range matchers {
 		set := spelledBy(m)
@@ -94,8 +91,7 @@ func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string
 	return nil, false
 }
 
-// spelledBy returns the counters that a matcher spells out: that of key="a", or those of key=~"a|b". It returns
-// none if all names must be looked through.
+// spelledBy returns the counters of key="a" or key=~"a|b"; none if all names must be searched.
 func spelledBy(m *labels.Matcher) []string {
 	switch m.Type {
 	case labels.MatchEqual:
@@ -106,7 +102,7 @@ func spelledBy(m *labels.Matcher) []string {
 	return nil
 }
 
-// prefixOf is the longest beginning that the matchers demand of a name.
+// prefixOf is the longest prefix that the matchers require.
 func prefixOf(matchers []*labels.Matcher) (prefix string) {
 	for _, m := range matchers {
 		if p := m.Prefix(); m.Type == labels.MatchRegexp && len(p) > len(prefix) {
@@ -116,8 +112,8 @@ func prefixOf(matchers []*labels.Matcher) (prefix string) {
 	return prefix
 }
 
-// matching returns those of the names that match. A hostile regular expression takes up to a second per name, so it
-// watches ctx.
+// matching returns the names that match. A hostile regular expression takes up to 1 s per name, so it watches
+// ctx.
 func matching(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
 	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
 	return out, ctx.Err()
@@ -135,7 +131,7 @@ func tooManyNames(prefix string, most int) error {
 	return refused(`%s, and so touches more than %d, which is the most allowed (PROMQL_MAX_COUNTERS): name them with key="a" or key=~"a|b", or narrow them by a longer beginning, as in key=~"shop\\..*"; the largest counters are at /v1/top of query`, which, most)
 }
 
-// names returns at most most names with a prefix, in order, and reports whether there are more.
+// names returns at most most names with a prefix, in order, and whether there are more.
 func (q *querier) names(ctx context.Context, prefix string, most int) (names []string, more bool, err error) {
 	ask := window.NamesQuestion{Prefix: prefix, Limit: min(most+1, namesPage)}
 	for {
@@ -157,7 +153,7 @@ func (q *querier) names(ctx context.Context, prefix string, most int) (names []s
 // namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.
 const namesPage = 1000
 
-// known returns those of the counters that have hits, or uniques, in the longest window.
+// known returns the counters that have hits, or uniques, in the longest window.
 func (q *querier) known(ctx context.Context, metric string, counters []string) ([]string, error) {
 	tiers, ask := q.layout.Tiers, q.service.counters.Answer
 	if metric == uniqueName {

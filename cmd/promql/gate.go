@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// gate bounds how many requests run at a time, and how many there are: those that wait hold their forms in memory.
+// gate bounds how many requests run, and how many wait, which hold their forms in memory.
 type gate struct{ there, running chan struct{} }
 
 func newGate(s Settings) gate {
 	return gate{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
 }
 
-// admit lets a finder run when it is its turn, within the time that the request and the settings allow. It reads the
-// form, of the URL and of a POST's body, before that, and no form if there are too many requests.
+// admit runs a finder when it is its turn, within the time that the request and the settings allow. It reads
+// the form, of the URL and of a POST's body, before that, unless there are too many requests.
 func (s *service) admit(find finder) encoder {
 	encode := encoded(find)
 	return func(r *http.Request) ([]byte, error) {
@@ -70,8 +70,8 @@ func (s *service) readForm(r *http.Request) error {
 	return badData("the form cannot be read: %v", err)
 }
 
-// memory is what the process may hold, in bytes: GOMEMLIMIT, or what the settings need if that is not set. Go collects
-// garbage before it is reached. If what is in use comes near it, no garbage helps, and the queries that run are ended.
+// memory is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects
+// garbage before that is reached. If live memory comes near it, that cannot help: running queries are ended.
 type memory int64
 
 // errMemory is why those queries end.
@@ -81,11 +81,10 @@ const (
 	baseMemory     = 256 << 20
 	bytesPerSample = 256 // a query of a million took 130 MB, from the cells to the text of the answer
 	bytesPerCell   = 110 // see PROMQL_MAX_CELLS
-	// watchEvery is how often the watch looks. A query can fill 20 MB in this time.
+	// watchEvery is the pause between checks of memory. A query can fill 20 MB in this time.
 	watchEvery = 10 * time.Millisecond
 )
 
-// limitMemory sets the limit of the process.
 func limitMemory(s Settings) memory {
 	if s.Memory == "" { // if it is set, the runtime has read it
 		each := max(float64(s.MaxSamples)*bytesPerSample, float64(s.MaxCells)*bytesPerCell)
@@ -94,8 +93,8 @@ func limitMemory(s Settings) memory {
 	return memory(debug.SetMemoryLimit(-1))
 }
 
-// watch ends the context that it returns, with errMemory, if three quarters of the limit are in use. stop must be
-// called at the end of the query.
+// watch returns a context that ends with errMemory if three quarters of the limit are in use. Call stop after
+// the query.
 func (m memory) watch(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(parent)
 	over := make(chan struct{})
@@ -132,7 +131,7 @@ func (m memory) watch(parent context.Context) (ctx context.Context, stop func())
 
 func (m memory) short(inUse uint64) bool { return inUse > uint64(m)/4*3 }
 
-// inUse returns how many bytes were in use at the last collection of garbage, and which one that was.
+// inUse returns the bytes in use at the last garbage collection, and the number of that.
 func inUse() (bytes, collection uint64) {
 	samples := []gometrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	gometrics.Read(samples)

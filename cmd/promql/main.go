@@ -1,6 +1,5 @@
-// Promql lets Prometheus's own query language, and so Grafana's built-in data source, read the
-// counters of a namespace. It is a module of its own, because the engine brings many
-// others with it.
+// Promql serves Prometheus's query API, for Grafana's built-in data source, from the counters of a namespace.
+// It is a Go module of its own, because the engine brings many others along.
 //
 //	HTTP ─▶ gate ─▶ api (parameters, bounds) ─▶ promql.Engine ─▶ querier (counters, cells) ─▶ window ─▶ Redis
 package main

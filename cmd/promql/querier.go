@@ -18,8 +18,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// querier answers the selectors of one query. It is its own storage.Queryable. The engine calls
-// Select for one selector after the other.
+// querier answers the selectors of one query, as its own storage.Queryable. The engine calls Select
+// sequentially.
 type querier struct {
 	service *service
 	layout  window.Layout
@@ -27,7 +27,7 @@ type querier struct {
 	points  int // samples read, of all selectors
 }
 
-// newQuerier reads the layout, and so finds out whether Redis can answer.
+// newQuerier reads the layout, which also shows whether Redis can answer.
 func (s *service) newQuerier(ctx context.Context) (*querier, error) {
 	layout, err := askRedis(ctx, s.reader.Look)
 	if err != nil {
@@ -39,8 +39,8 @@ func (s *service) newQuerier(ctx context.Context) (*querier, error) {
 func (q *querier) Querier(int64, int64) (storage.Querier, error) { return q, nil }
 func (q *querier) Close() error                                  { return nil }
 
-// lookback is how far a selector without a range may look for a cell that was complete: the
-// longest cell and what as_of may lag behind. Marks of staleness end a series earlier (see end).
+// lookback is how far a selector without a range may look for a complete cell: the longest cell and the lag
+// allowed for as_of. Marks of staleness end a series earlier (see end).
 func (q *querier) lookback() time.Duration {
 	longest := q.layout.Tiers[len(q.layout.Tiers)-1].Cell
 	if n := len(q.layout.UniqueTiers); n > 0 {
@@ -70,7 +70,6 @@ func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.Select
 	return all
 }
 
-// selected returns the series of counters that have something in what is selected.
 func (q *querier) selected(ctx context.Context, hints *storage.SelectHints, metric string, counters []string) (*seriesSet, error) {
 	if hints.Func != seriesOnly {
 		return q.read(ctx, counters, q.selectionOf(metric, hints))
@@ -83,15 +82,15 @@ func (q *querier) selected(ctx context.Context, hints *storage.SelectHints, metr
 	return set, err
 }
 
-// there leaves out the metric that the namespace has no tiers for.
+// there drops the metric for which the namespace has no tiers.
 func (q *querier) there(metrics []string) []string {
 	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool { return metric == uniqueName && len(q.layout.UniqueTiers) == 0 })
 }
 
-// seriesOnly in place of a function says that nobody needs the samples.
+// seriesOnly, in place of a function, means that samples are not needed.
 const seriesOnly = "series"
 
-// LabelValues returns the values of a label, whatever the time: those of the longest window.
+// LabelValues returns the values of a label in the longest window, whatever the time.
 func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if name == model.MetricNameLabel {
 		_, metrics := keyMatchersAmong(matchers, metricName, uniqueName)
@@ -107,8 +106,8 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 	return nil, nil, nil
 }
 
-// keys lists names for people to choose from, so it cuts the list off where a query would be refused. Those of uniques
-// are the names of all counters: which of them have some is known only if they are spelled out.
+// keys lists names to choose from, so it truncates the list where a query would be refused. For uniques it
+// lists all counters: which of them have uniques is known only if they are spelled out.
 func (q *querier) keys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, ok := spelled(ctx, matchers); ok {
 		counters, err := q.counters(ctx, matchers)
@@ -143,7 +142,6 @@ func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers 
 	return []string{model.MetricNameLabel, keyLabel}, nil, nil
 }
 
-// seriesSet is a list of series in the order of their labels.
 type seriesSet struct {
 	series   []storage.Series
 	warnings annotations.Annotations
@@ -155,21 +153,19 @@ func (s *seriesSet) At() storage.Series                { return s.series[s.at] }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return s.warnings }
 
-// labels lists the names of labels.
 func (s *service) labels(r *http.Request) (found, error) {
 	return s.list(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 		return q.LabelNames(r.Context(), hints, matchers...)
 	})
 }
 
-// labelValues lists the values of a label.
 func (s *service) labelValues(r *http.Request) (found, error) {
 	return s.list(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 		return q.LabelValues(r.Context(), r.PathValue("name"), hints, matchers...)
 	})
 }
 
-// list merges what is found for each of the selectors, or for none.
+// list merges what is found for each selector, or without any.
 func (s *service) list(r *http.Request, find func(*querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error)) (found, error) {
 	sets, limit, err := s.listParams(r)
 	if err != nil {
@@ -197,7 +193,6 @@ func (s *service) list(r *http.Request, find func(*querier, *storage.LabelHints,
 	return out, nil
 }
 
-// series lists the counters that match.
 func (s *service) series(r *http.Request) (found, error) {
 	sets, limit, err := s.listParams(r)
 	if err != nil {
@@ -232,8 +227,8 @@ func (s *service) series(r *http.Request) (found, error) {
 	return out, nil
 }
 
-// listParams are the parameters of the lists. Whatever start and end are, the lists are
-// those of the longest window, because names are kept for no shorter time.
+// listParams reads the lists' parameters. start and end are ignored: names are kept for the longest window
+// only.
 func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
 	always := time.Time{}
 	for _, name := range []string{"start", "end"} {
@@ -249,7 +244,7 @@ func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit i
 	return sets, limit, err
 }
 
-// errTruncated is a warning, in Prometheus's words.
+// errTruncated is a warning in Prometheus's words.
 var errTruncated = errors.New("results truncated due to limit")
 
 func (f *found) limit(all []string, limit int) {
@@ -260,7 +255,7 @@ func (f *found) limit(all []string, limit int) {
 	}
 }
 
-// metadata has nothing to tell: Prometheus has no type for the hits of a cell.
+// metadata is empty: Prometheus has no type for the hits of a cell.
 func (s *service) metadata(*http.Request) (found, error) {
 	return found{data: map[string]any{}}, nil
 }
@@ -268,7 +263,6 @@ func (s *service) metadata(*http.Request) (found, error) {
 // engineVersion is the release of Prometheus that clients adapt to: that of the engine in go.mod.
 const engineVersion = "3.15.0"
 
-// buildInfo answers with the release that the API is compatible with.
 func (s *service) buildInfo(*http.Request) (found, error) {
 	return found{data: map[string]string{
 		"version": engineVersion, "revision": boot.Version(), "branch": "tallyroll",

@@ -14,22 +14,19 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// maxSteps is Prometheus's bound on the points of one series in an answer.
+// maxSteps is Prometheus's bound on the points of a series.
 const maxSteps = 11_000
 
-// queryData is what both kinds of queries answer.
 type queryData struct {
 	ResultType parser.ValueType `json:"resultType"`
 	Result     parser.Value     `json:"result"`
 }
 
-// moments are those at which a query is evaluated.
 type moments struct {
 	start, end time.Time
 	step       time.Duration // 0 if there is one moment
 }
 
-// query answers at one moment.
 func (s *service) query(r *http.Request) (found, error) {
 	now := time.Now()
 	at, err := timeParam(r, "time", &now)
@@ -39,7 +36,6 @@ func (s *service) query(r *http.Request) (found, error) {
 	return s.evaluate(r, moments{start: at, end: at})
 }
 
-// queryRange answers at each step of a range.
 func (s *service) queryRange(r *http.Request) (found, error) {
 	start, err := timeParam(r, "start", nil)
 	if err != nil {
@@ -63,7 +59,6 @@ func (s *service) queryRange(r *http.Request) (found, error) {
 	return s.evaluate(r, over)
 }
 
-// evaluate lets the engine answer.
 func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 	limit, err := limitParam(r)
 	if err != nil {
@@ -86,7 +81,7 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 	if result.Err != nil {
 		return found{}, result.Err
 	}
-	// The engine owns what the value is made of until Close, so it is encoded by then.
+	// The engine owns the value's memory until Close, so it is encoded before.
 	data, cut, err := encodeValue(result.Value, limit)
 	if err != nil {
 		return found{}, err
@@ -98,8 +93,8 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 	return out, nil
 }
 
-// check refuses what is no query, and what the engine's own bounds do not hold: it makes room for all steps of a subquery
-// before it counts samples.
+// check refuses what is no query, and what the engine's bounds miss: it allocates a subquery's steps before
+// it counts samples.
 func (s *service) check(text string, over moments) error {
 	if err := s.checkText("query", text); err != nil {
 		return err
@@ -118,10 +113,9 @@ func (s *service) check(text string, over moments) error {
 	return refusal
 }
 
-// subqueryStep is the step of a subquery that has none.
 const subqueryStep = time.Minute
 
-// checkSubquery bounds the steps of a subquery, which is evaluated over the time of those around it, too.
+// checkSubquery bounds the steps of a subquery, which also covers the time of those around it.
 func (s *service) checkSubquery(e *parser.SubqueryExpr, around []parser.Node, over moments) error {
 	step := cmp.Or(e.Step, subqueryStep)
 	if step < time.Millisecond || e.Range < time.Millisecond {
@@ -139,7 +133,6 @@ func (s *service) checkSubquery(e *parser.SubqueryExpr, around []parser.Node, ov
 	return nil
 }
 
-// checkText bounds what it costs to parse the texts of a parameter together.
 func (s *service) checkText(name string, texts ...string) error {
 	size := 0
 	for _, text := range texts {
@@ -159,13 +152,12 @@ func (s *service) prepare(ctx context.Context, q *querier, text string, over mom
 	return s.engine.NewRangeQuery(ctx, q, opts, text, over.start, over.end, over.step)
 }
 
-// The forms of Prometheus's own API: times are Unix seconds or RFC 3339, durations are seconds
-// or Prometheus's 1h30m.
+// The forms of Prometheus's API: times are Unix seconds or RFC 3339, durations are seconds or 1h30m.
 
-// maxSeconds is the end of the year 9999: further moments do not fit the milliseconds of the engine.
+// maxSeconds is the end of the year 9999: later moments do not fit the engine's milliseconds.
 const maxSeconds = 253402300799
 
-// timeParam reads a moment. byDefault is the one for an absent parameter; nil means that it must be there.
+// timeParam reads a moment. byDefault is its default; nil means that it is required.
 func timeParam(r *http.Request, name string, byDefault *time.Time) (time.Time, error) {
 	text := r.FormValue(name)
 	if text == "" && byDefault != nil {
@@ -182,7 +174,7 @@ func timeParam(r *http.Request, name string, byDefault *time.Time) (time.Time, e
 	return time.Time{}, badData("invalid parameter %q: %.64q is not a time: Unix seconds or RFC 3339 are allowed", name, text)
 }
 
-// durationParam reads a duration above 0. It returns 0 if the parameter is absent and need not be there.
+// durationParam reads a duration above 0. It returns 0 if the parameter is absent and not needed.
 func durationParam(r *http.Request, name string, needed bool) (time.Duration, error) {
 	text := r.FormValue(name)
 	if text == "" && !needed {
@@ -203,7 +195,7 @@ func durationParam(r *http.Request, name string, needed bool) (time.Duration, er
 	return out, nil
 }
 
-// limitParam reads how many results are wanted; 0 means all.
+// limitParam reads the most results; 0 means all.
 func limitParam(r *http.Request) (int, error) {
 	text := r.FormValue("limit")
 	if text == "" {
@@ -216,8 +208,7 @@ func limitParam(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// selectorsParam reads match[]. Like Prometheus, it refuses a selector that every series of
-// every metric would match.
+// selectorsParam reads match[]. Like Prometheus, it refuses a selector that every series would match.
 func (s *service) selectorsParam(r *http.Request) ([][]*labels.Matcher, error) {
 	if err := s.checkText("match[]", r.Form["match[]"]...); err != nil {
 		return nil, err

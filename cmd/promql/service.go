@@ -23,7 +23,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// service is what the handlers share.
 type service struct {
 	server   web.Server
 	settings Settings
@@ -37,9 +36,9 @@ type service struct {
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 }
 
-// run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
-// is not ready any more. It finishes the requests under way before it closes the connections to Redis. At each signal of
-// reload it reads its files again.
+// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, when it is not
+// ready any more, is over. It finishes the requests under way before it closes the connections to Redis. At
+// each signal of reload it rereads its files.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -68,7 +67,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// newService has an error about the file of tokens.
+// newService's error is about the file of tokens.
 func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
 	files := buildinfo.NewFiles(metrics.Registry, log)
@@ -92,7 +91,6 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 	}, nil
 }
 
-// handler is the whole service.
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, find := range map[string]finder{
@@ -123,7 +121,6 @@ func (s *service) handler() http.Handler {
 // maxMessage bounds an error's message in bytes: the parser's own repeat parts of a query.
 const maxMessage = 1000
 
-// bounded cuts a message off.
 func bounded(message string) string {
 	if len(message) <= maxMessage {
 		return message
@@ -131,7 +128,7 @@ func bounded(message string) string {
 	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 }
 
-// edge is what every request passes through: it checks the host and the token, and compresses.
+// edge is the middleware of every request: it checks the host and the token, and compresses.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	return s.server.Edge(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
@@ -158,7 +155,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// maxBody bounds the form of a POST: a query of which each byte is written as %XX, and other parameters.
+// maxBody bounds a POST's form in bytes: a query with each byte written as %XX, and other parameters.
 func (s *Settings) maxBody() int64 { return 3*int64(s.MaxQuery) + 64<<10 }
 
 // Settings of the program. --help prints their tags.
@@ -189,10 +186,9 @@ type Settings struct {
 	Memory      string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and what PROMQL_CONCURRENCY queries may need; queries that need more are ended"`
 }
 
-// maxTimeout bounds PROMQL_TIMEOUT: nobody waits longer for a panel.
+// maxTimeout bounds PROMQL_TIMEOUT, because no one waits longer for a panel.
 const maxTimeout = 10 * time.Minute
 
-// Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
 	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err

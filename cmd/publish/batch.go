@@ -7,10 +7,10 @@ import (
 	"tallyroll/internal/outbox"
 )
 
-// linger is the longest that a hit waits for others to share its message.
+// linger bounds a hit's wait for others to share its message.
 const linger = 100 * time.Millisecond
 
-// batcher collects hits into messages. It belongs to one goroutine.
+// batcher collects hits into messages. It is not safe for concurrent use.
 type batcher struct {
 	maxHits  int
 	maxBytes int                         // of the largest body
@@ -23,8 +23,7 @@ type batcher struct {
 	since time.Time       // when the first hit of msg came
 }
 
-// add puts the hit into the message that is being filled, and submits it when
-// it is full.
+// add adds the hit to the current message, and submits that when it is full.
 func (b *batcher) add(h hit.Hit) error {
 	b.hits++
 	if b.msg == nil {
@@ -58,7 +57,6 @@ func (b *batcher) begin() {
 	b.since = time.Now()
 }
 
-// flush submits the message that is being filled.
 func (b *batcher) flush() error {
 	if b.msg == nil || b.count == 0 {
 		return nil
@@ -69,8 +67,7 @@ func (b *batcher) flush() error {
 	return b.submit(m)
 }
 
-// due is when the message that is being filled has to go; ok is false while
-// there is none.
+// due is when the current message has to go; ok is false if there is none.
 func (b *batcher) due() (t time.Time, ok bool) {
 	return b.since.Add(linger), b.msg != nil && b.count > 0
 }

@@ -9,7 +9,6 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// Why a line of an access log is not a hit.
 var (
 	errNoHost       = errors.New("no host at the start")
 	errNoTime       = errors.New("no time such as [17/May/2015:10:05:03 +0000]")
@@ -22,17 +21,16 @@ var (
 	errUnknownField = errors.New("no such field")
 )
 
-// field is a part of an access log's line: the counter's name, or the unique value.
+// field is a part of a log line: the counter's name, or the unique value.
 type field string
 
 // combinedParser parses the common and combined log formats:
 //
 //	host ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" 200 512 "referrer" "agent"
 //
-// What follows the status does not matter: servers cut long agents off, and
-// the request was served all the same. The counter's name is taken as it
-// stands in the log, escapes included, so that it can be searched for there. unique is empty if the hits have no unique
-// value.
+// What follows the status is ignored: servers cut long agents off, and the request was still served. The
+// counter's name is as in the log, escapes included, so that it can be searched for there. An empty unique
+// means no unique values.
 func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 	return func(line []byte) (hit.Hit, error) {
 		var l logLine
@@ -70,14 +68,13 @@ func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 	}
 }
 
-// logLine is what is used of a line.
 type logLine struct{ host, request, status []byte }
 
 func (l *logLine) part(f field) (part []byte, err error) {
 	switch f {
 	case "path":
-		// A query holds what differs from request to request: searches, tokens, campaign marks.
-		// Names from it would grow without end, and each is a counter.
+		// A query holds what differs per request: searches, tokens, campaign marks. Names with it would grow
+		// without end, and each is a counter.
 		part, err = requestTarget(l.request)
 		part, _, _ = bytes.Cut(part, query)
 		if err == nil && len(part) == 0 {
@@ -106,8 +103,7 @@ var (
 	proto = []byte("HTTP/")
 )
 
-// cutTime finds the first bracketed time, because a user's name may itself
-// hold brackets, and returns it with what follows the bracket.
+// cutTime finds the first bracketed time, because a user's name may have brackets. It returns the rest, too.
 func cutTime(line []byte) (ts int64, rest []byte, err error) {
 	for {
 		i := bytes.IndexByte(line, '[')
@@ -129,8 +125,7 @@ const (
 	timeLen  = len(timeForm)
 )
 
-// cutRequest returns what stands between the quotes, in which \" and \\ are
-// part of the request.
+// cutRequest returns the text between the quotes, in which \" and \\ are part of the request.
 func cutRequest(s []byte) (request, rest []byte, err error) {
 	s = bytes.TrimLeft(s, " ")
 	if len(s) == 0 || s[0] != '"' {
@@ -159,8 +154,7 @@ func cutStatus(s []byte) ([]byte, error) {
 	return s[:3], nil
 }
 
-// requestTarget is the target between the method and the protocol. Clients
-// send targets with spaces in them; HTTP/0.9 sends no protocol.
+// requestTarget is the target between method and protocol. It may have spaces, and HTTP/0.9 has no protocol.
 func requestTarget(request []byte) ([]byte, error) {
 	_, target, ok := bytes.Cut(request, space)
 	if !ok {
@@ -178,7 +172,6 @@ func requestTarget(request []byte) ([]byte, error) {
 	return target, nil
 }
 
-// parseField reads the value of --key or --unique.
 func parseField(s string) (field, error) {
 	switch s {
 	case "path", "url", "host", "status", "method":
@@ -187,12 +180,11 @@ func parseField(s string) (field, error) {
 	return "", fmt.Errorf("allowed is path, url, host, status or method")
 }
 
-// maxLine is the longest line that is parsed; a longer one is a bad line.
+// maxLine bounds a line in bytes; a longer one is a bad line.
 const maxLine = 1 << 20
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// parser reads the lines of the input's form.
 func (o options) parser() func(line []byte) (hit.Hit, error) {
 	switch o.format {
 	case "combined":
@@ -203,13 +195,11 @@ func (o options) parser() func(line []byte) (hit.Hit, error) {
 	return parseName
 }
 
-// parseName takes the whole line for the counter's name.
 func parseName(line []byte) (hit.Hit, error) {
 	return hit.Hit{Counter: line, N: 1, At: hit.NoTime}, hit.CheckName(line)
 }
 
-// lineCutter cuts chunks of bytes, as they are read, into lines. It copies
-// only the line that two chunks share, and keeps at most maxLine bytes of it.
+// lineCutter cuts chunks of bytes into lines. It copies only a line that spans chunks, at most maxLine bytes.
 type lineCutter struct {
 	each func(number int64, line []byte, long bool) error
 
@@ -218,7 +208,7 @@ type lineCutter struct {
 	long   bool   // that line is longer than maxLine; the rest of it is dropped
 }
 
-// cut hands each line that ends in the chunk to each, without its line end.
+// cut passes each line that ends in the chunk to each, without its line end.
 func (c *lineCutter) cut(chunk []byte) error {
 	for len(chunk) > 0 {
 		i := bytes.IndexByte(chunk, '\n')
@@ -239,7 +229,6 @@ func (c *lineCutter) cut(chunk []byte) error {
 	return nil
 }
 
-// finish ends a last line that has no line end.
 func (c *lineCutter) finish() error {
 	if len(c.carry) == 0 && !c.long {
 		return nil

@@ -1,19 +1,14 @@
-// Command publish reads hits from standard input, or makes a synthetic load, and publishes
-// them to JetStream in batches: several hits in one message.
+// Command publish reads hits from standard input, or generates a synthetic load, and publishes them to
+// JetStream in batches: several hits in one message.
 //
-// It promises that every hit that was read is stored exactly once: a message
-// keeps its Nats-Msg-Id however often it is sent, it is sent until JetStream
-// acknowledges it, and JetStream drops what it has already stored. JetStream
-// remembers ids for the stream's duplicate window (two minutes unless the
-// stream says otherwise). If a message may have been stored and its
-// acknowledgement is outstanding for longer than that, it can be stored twice;
-// the log says so when it happens.
+// Every hit that was read is stored exactly once: a message is sent under the same Nats-Msg-Id until
+// JetStream acknowledges it, and JetStream drops what it has already stored. It remembers ids for the
+// stream's duplicate window, by default two minutes. If an acknowledgement is outstanding for longer, the
+// message can be stored twice, and the log says so.
 //
-// It waits, without losing anything, for NATS, for the stream and for room in
-// it. Memory stays bounded meanwhile: reading stops when the window of
-// unacknowledged messages is full. Only --rebase holds its whole input.
-//
-// The data's way through the files:
+// It waits, without losing anything, for NATS, the stream, and room in it. Memory is bounded: reading stops
+// while the window of unacknowledged messages is full. Only --rebase holds its whole input. The data's way
+// through the files:
 //
 //	feed.go       standard input in chunks, cut into lines
 //	combined.go   a line becomes a hit (hit objects are parsed by internal/hit)

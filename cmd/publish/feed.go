@@ -13,7 +13,6 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// badLines counts the lines that are not hits.
 type badLines struct {
 	count  int64
 	first  int64 // its line number; 0 if that is not known any more
@@ -27,8 +26,7 @@ func (b *badLines) add(count, number int64, reason error) {
 	b.count += count
 }
 
-// distinctNames counts the names of an input: each is a counter, which Redis holds for as long as it counts.
-// It remembers a hash of 64 bits of each.
+// distinctNames counts an input's names, each a counter in Redis. It keeps a 64-bit hash of each.
 type distinctNames struct {
 	seen  map[uint64]struct{}
 	limit int64 // 0: none
@@ -44,7 +42,6 @@ func (e errNames) Error() string {
 	return fmt.Sprintf("%q would be distinct name %s, and each is a counter in Redis", e.name, count(e.limit+1))
 }
 
-// add takes in a name, or refuses the first that is too many.
 func (d *distinctNames) add(name []byte) error {
 	hash := xxhash.Sum64(name)
 	if _, ok := d.seen[hash]; ok {
@@ -60,8 +57,8 @@ func (d *distinctNames) add(name []byte) error {
 	return nil
 }
 
-// feeder moves hits from a source into the batcher. Everything but the
-// reading itself happens on one goroutine. When ctx ends, it stops reading.
+// feeder moves hits from a source into the batcher until ctx ends, on one goroutine, except for the reading
+// itself.
 type feeder struct {
 	ctx   context.Context
 	batch *batcher
@@ -83,7 +80,6 @@ func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
 	return f
 }
 
-// take publishes a hit when it is its turn.
 func (f *feeder) take(h hit.Hit) error {
 	if f.first != nil && h.At != hit.NoTime {
 		f.first(h)
@@ -103,7 +99,6 @@ func (f *feeder) take(h hit.Hit) error {
 	return nil
 }
 
-// wait waits, and meanwhile submits the batch when it is due.
 func (f *feeder) wait(until time.Time) error {
 	for {
 		now := time.Now()
@@ -139,8 +134,8 @@ const chunkSize = 256 << 10
 // byteOrderMark is what some editors begin a UTF-8 file with.
 var byteOrderMark = []byte("\ufeff")
 
-// lines reads in to its end and hands each hit to take. A batch that is due
-// is submitted while the input pauses, so that hits from `tail -f` are timely.
+// lines reads in to its end and passes each hit to take. It submits a due batch while the input pauses, so
+// that hits from `tail -f` are timely.
 func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take func(hit.Hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
 		var h hit.Hit
@@ -170,8 +165,8 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take f
 		}
 		return take(h)
 	}}
-	// A read from a terminal or a pipe cannot be interrupted, so nobody waits
-	// for the reading goroutine: when ctx ends it leaves after its last read.
+	// A read from a terminal or a pipe cannot be interrupted, so the reading goroutine is not waited for:
+	// when ctx ends, it leaves after its last read.
 	ctx, stop := context.WithCancel(f.ctx)
 	defer stop()
 	chunks := make(chan chunk)

@@ -9,7 +9,6 @@ import (
 	"tallyroll/internal/outbox"
 )
 
-// options are the flags.
 type options struct {
 	format  string
 	key     field
@@ -24,7 +23,6 @@ type options struct {
 	load      synthetic
 }
 
-// rebaseTo is the moment that the log's latest hit is shifted to.
 type rebaseTo struct {
 	on bool
 	at int64 // Unix milliseconds; hit.NoTime: when the log has been read
@@ -83,7 +81,7 @@ func newFlags(o *options) *boot.FlagSet {
 	return fs
 }
 
-// check finds out whether the hits are made up, and refuses flags that would have no effect together.
+// check resolves whether hits are synthetic, and refuses flags that would have no effect together.
 func (o *options) check(fs *boot.FlagSet) error {
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })

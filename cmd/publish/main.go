@@ -34,8 +34,7 @@ func main() {
 //	stdin ─▶ lines ─▶ parse ─▶ [rebase] ─▶ [pace] ─▶ batcher ─▶ publisher ─▶ JetStream
 //	      synthetic ───────────────────────────────────┘            └─ acknowledgements
 //
-// When ctx ends it stops reading, submits the last batch, and waits up to
-// grace for the acknowledgements.
+// When ctx ends it stops reading, submits the last batch, and waits up to grace for the acknowledgements.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	var env settings
 	var opts options
@@ -61,20 +60,18 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return boot.PrintLast(stdout, rep, err)
 }
 
-// grace is how long the last acknowledgements may take after an interrupt.
+// grace bounds the wait for the last acknowledgements after an interrupt.
 const grace = 5 * time.Second
 
 // headerRoom is kept free in the largest message for Nats-Msg-Id.
 const headerRoom = 256
 
-// surelyOld is an age that hardly any tiers reach back to. Which they are is in
-// Redis, which this program does not know.
+// surelyOld is an age beyond nearly all tiers. This program does not read the tiers, which are in Redis.
 const surelyOld = 366 * 24 * time.Hour
 
-// leastPayload is a message that surely holds any one hit.
+// leastPayload is a message size that surely holds any one hit.
 const leastPayload = 4 << 10
 
-// publish publishes everything that in, or the synthetic load, gives.
 func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *boot.Bar) (report, error) {
 	if most := conn.MaxPayload(); most < leastPayload {
 		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload", boot.NATSServer(conn), most, leastPayload)
@@ -95,7 +92,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	}
 	held, fedErr := feed.all(opts, in, out)
 	rep := report{bad: feed.bad, names: int64(len(feed.names.seen))}
-	_ = batch.flush() // if it fails, cause says why
+	_ = batch.flush() // if it fails, cause has the reason
 	cause := pub.Close()
 	rep.tally, rep.took = stored.tally, time.Since(start)
 	rep.open = max(held, batch.hits) - rep.tally.hits
@@ -113,8 +110,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	return rep, nil
 }
 
-// all feeds every hit there is. held is how many hits of a rebased log are in
-// memory, published or not.
+// all feeds every hit. held is how many hits of a rebased log are in memory, published or not.
 func (f *feeder) all(opts options, in io.Reader, out *boot.Bar) (held int64, err error) {
 	if opts.synthetic {
 		out.Expect(opts.load.total())
@@ -142,10 +138,9 @@ func (f *feeder) all(opts options, in io.Reader, out *boot.Bar) (held int64, err
 	return held, log.replay(f.take)
 }
 
-// tally is what JetStream has acknowledged.
 type tally struct{ hits, messages int64 }
 
-// published is what a Sender has stored. The Sender's goroutine owns it until it has ended.
+// published is what a Sender has stored. The Sender's goroutine owns it until that has ended.
 type published struct {
 	tally
 	shown func(hits int)
@@ -159,12 +154,11 @@ func (p *published) add(hits int) {
 
 func count(n int64) string { return boot.Thousands(float64(n)) }
 
-// report is what a run has done.
 type report struct {
 	tally tally
 	took  time.Duration
 	bad   badLines
-	names int64 // distinct; 0 if nobody counted them
+	names int64 // distinct; 0 if not counted
 	open  int64 // hits that were read and are not acknowledged
 }
 

@@ -16,8 +16,7 @@ type pacer struct {
 	first int64     // that hit's ts
 }
 
-// pace waits until it is the hit's turn. Hits older than the first, and hits
-// without a time, have their turn at once.
+// pace waits until it is the hit's turn. Hits older than the first, and hits without a time, do not wait.
 func (p *pacer) pace(h hit.Hit) error {
 	if h.At == hit.NoTime {
 		return nil

@@ -31,7 +31,6 @@ func (l *hitLog) add(h hit.Hit) error {
 	return nil
 }
 
-// id is the place of a text in names.
 func (l *hitLog) id(text []byte) uint32 {
 	id, ok := l.ids[string(text)]
 	if !ok {
@@ -43,9 +42,8 @@ func (l *hitLog) id(text []byte) uint32 {
 	return id
 }
 
-// rebase shifts all times by the same amount, so that the latest is at the
-// given Unix millisecond. Hits without a time keep none. It drops hits that come to
-// lie before all times that a hit can have, and returns how many.
+// rebase shifts all times by the same amount, so that the latest is last (Unix milliseconds). Hits without a
+// time keep none. It drops hits that would come before all allowed times, and returns how many.
 func (l *hitLog) rebase(last int64) (dropped int) {
 	latest := int64(hit.NoTime) // the least of all
 	for _, h := range l.hits {
@@ -65,7 +63,6 @@ func (l *hitLog) rebase(last int64) (dropped int) {
 
 var errRebased = fmt.Errorf("shifted by --rebase: %w", hit.ErrTimeRange)
 
-// replay hands the hits to take, in the log's order.
 func (l *hitLog) replay(take func(hit.Hit) error) error {
 	var key, unique []byte
 	for _, h := range l.hits {

@@ -9,8 +9,8 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// synthetic makes up hits: counters api-1 … api-N, drawn evenly or by Zipf's law, at a
-// steady rate. The hits have no time of their own: they count at the time at which they are stored.
+// synthetic generates hits of the counters api-1 … api-N, drawn evenly or by Zipf's law, at a steady rate.
+// They have no time of their own, and count when they are stored.
 type synthetic struct {
 	counters int64
 	zipf     float64       // the exponent, above 1; 0 draws evenly
@@ -19,16 +19,15 @@ type synthetic struct {
 	count    int64         // hits in all; 0 is without end
 }
 
-// rateStep is how often hits are let out when there is a rate. They come in
-// small groups, because a timer for each hit ends at some thousand a second.
+// rateStep is how often hits are released, in small groups: a timer per hit reaches only some thousand per
+// second.
 const rateStep = 5 * time.Millisecond
 
-// checkEvery is how many hits are made without looking at the clock.
+// checkEvery is how many hits are generated between checks of the clock.
 const checkEvery = 64
 
-// run hands hits to take until the count or the duration is reached. Where
-// take or the stream is slower than the rate, it catches up afterwards: the
-// rate is that of the whole run.
+// run passes hits to take until the count or the duration is reached. If take or the stream is slower than
+// the rate, it catches up afterwards: the rate is that of the whole run.
 func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) error) error {
 	draw := s.drawer()
 	start := time.Now()
@@ -70,8 +69,7 @@ func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) erro
 	return nil
 }
 
-// next is when there is something to do again: a step later, or later still
-// when the rate is so low that the next hit is further away, or the end.
+// next is when there is more to do: a step later, or later still if the next hit or the end is further away.
 func (s synthetic) next(start time.Time, elapsed time.Duration, made int64) time.Time {
 	due := float64(made+1) / s.rate * float64(time.Second)
 	pause := max(elapsed+rateStep, time.Duration(min(due, float64(maxPause))))
@@ -81,7 +79,6 @@ func (s synthetic) next(start time.Time, elapsed time.Duration, made int64) time
 	return start.Add(pause)
 }
 
-// drawer draws the numbers of counters, from 1.
 func (s synthetic) drawer() func() int64 {
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	if s.zipf == 0 {
@@ -91,7 +88,7 @@ func (s synthetic) drawer() func() int64 {
 	return func() int64 { return 1 + int64(z.Uint64()) }
 }
 
-// total is how many hits there will be; 0 when that is not known.
+// total is how many hits there will be; 0 if unknown.
 func (s synthetic) total() int64 {
 	byTime := int64(s.rate * s.duration.Seconds())
 	switch {

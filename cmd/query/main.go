@@ -1,5 +1,5 @@
-// Query answers questions about counters over HTTP, from what ingest has
-// counted into Redis. Run as many as you need.
+// Query answers questions about counters over HTTP, from what ingest has counted into Redis. Run as many as
+// you need.
 //
 //	HTTP ─▶ query (check, plan, answer) ─▶ window (read) ─▶ Redis
 package main

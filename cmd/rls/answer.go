@@ -20,7 +20,6 @@ import (
 	"tallyroll/internal/limit"
 )
 
-// asked is what a request asks for.
 type asked struct {
 	takes []limit.Take // each limit and key once
 	kinds []kind       // of the takes
@@ -30,8 +29,8 @@ type asked struct {
 // kind is what is special about a take.
 type kind struct {
 	look    bool // whether one more hit would be allowed: nothing is counted
-	partly  bool // what fits is counted, and the rest has happened all the same
-	blocked bool // the request says that nothing is allowed
+	partly  bool // hits are counted up to the limit; the rest have happened anyway
+	blocked bool // the request allows nothing
 }
 
 // read finds the limits of a request. Its error is for the caller.
@@ -75,7 +74,7 @@ func badRequest(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// hitsOf is how many hits a descriptor is about: its own number, or that of the request, or 1. With its own number 0, it
+// hitsOf is how many hits a descriptor is about: its own number, or the request's, or 1. Its own number 0
 // asks whether one more would be allowed.
 func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
 	n = max(1, int64(req.GetHitsAddend()))
@@ -91,8 +90,8 @@ func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int6
 	return n, false
 }
 
-// add finds or adds a take, and returns its place. Hits of the same limit and key are added up: one decision is about all
-// of them. If only some of them ask to look, those that count decide.
+// add finds or adds a take, and returns its index. Hits of the same limit and key are added up, for one
+// decision. If only some of them look, those that count decide.
 func (a *asked) add(take limit.Take, k kind) int {
 	for i := range a.takes {
 		t := &a.takes[i]
@@ -117,13 +116,12 @@ func (a *asked) add(take limit.Take, k kind) int {
 	return len(a.takes) - 1
 }
 
-// lengths are the units of an override.
 var lengths = map[units.RateLimitUnit]time.Duration{
 	units.RateLimitUnit_SECOND: time.Second, units.RateLimitUnit_MINUTE: time.Minute, units.RateLimitUnit_HOUR: time.Hour, units.RateLimitUnit_DAY: 24 * time.Hour,
 	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
 }
 
-// override gives the rule the numbers that Envoy's own settings have for a request, if they have some.
+// override gives the rule the numbers that Envoy's settings have for a request, if any.
 func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
 	if o == nil {
 		return nil
@@ -144,8 +142,8 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *k
 	return err
 }
 
-// ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them or none. Its
-// errors have a code of gRPC and a sentence for whoever set up Envoy.
+// ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them
+// or none. Its errors have a gRPC code and a sentence for the operator of Envoy.
 func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	a, err := read(s.mapping.Load(), req)
 	if err != nil {
@@ -181,16 +179,15 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	if errors.As(err, &foreign) {
 		return nil, status.Error(codes.Internal, foreign.Error())
 	}
-	return nil, status.Error(codes.Unavailable, "Redis cannot decide now") // what it said may tell about the network inside
+	return nil, status.Error(codes.Unavailable, "Redis cannot decide now") // its error may describe the internal network
 }
 
 func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }
 
-// verdict is what has been decided about a request.
 type verdict struct {
 	allowed bool
 	closed  bool // Redis does not decide, and limits that are closed then refuse
-	// decisions are in the order of the takes, nil if nothing was decided about one, because others had refused already.
+	// decisions are in the order of the takes; nil: not decided, because others had already refused.
 	decisions []*limit.Decision
 }
 
@@ -228,7 +225,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 	return v, nil
 }
 
-// impossible says of each take whether it asks for more hits than can be allowed at once.
+// impossible reports for each take whether it asks for more hits than can be allowed at once.
 func (a *asked) impossible() []bool {
 	out := make([]bool, len(a.takes))
 	members := int64(0)
@@ -242,8 +239,8 @@ func (a *asked) impossible() []bool {
 	return out
 }
 
-// ask asks the limiter about some of the takes, and notes what it says. Takes that are impossible are looked at as one
-// hit, and are over their limit whatever it says.
+// ask asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one hit,
+// and are over their limit in any case.
 func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *asked, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
 	if len(which) == 0 {
 		return true, nil
@@ -275,7 +272,7 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 	return allowed, nil
 }
 
-// countPart counts what fits of hits that have happened although they are over their limit.
+// countPart counts hits up to the limit, of those that have happened although they exceed it.
 func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 	const tries = 3 // others may have counted meanwhile
 	for i, d := range v.decisions {
@@ -301,8 +298,7 @@ func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 	}
 }
 
-// response is what Envoy gets: a status for each descriptor in its order. That of a descriptor with several limits is of
-// the one that says most.
+// response is Envoy's answer: a status per descriptor, in order. With several limits, the decisive one's.
 func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
 	out := &rls.RateLimitResponse{OverallCode: codeOf(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.of))}
 	for i, places := range a.of {
@@ -352,7 +348,6 @@ func (a *asked) statusOf(v *verdict, places []int) *rls.RateLimitResponse_Descri
 	return out
 }
 
-// windowUnits are the units of a status, the largest first.
 var windowUnits = []struct {
 	unit   rls.RateLimitResponse_RateLimit_Unit
 	length time.Duration
@@ -366,7 +361,6 @@ var windowUnits = []struct {
 	{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
 }
 
-// currentLimit writes a limit with its window as so many of the largest unit that divides it.
 func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
 	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: uint32(l.Max)}
 	for _, u := range windowUnits {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// codec reads messages whose texts are no UTF-8, too: Envoy sends the values of its clients' headers as they are. Go's
-// library refuses such a message, and Envoy would let the request through then, so any client could choose to be under
-// no limit. Bytes that are no UTF-8 are written as %XX.
+// codec also reads messages whose texts are not UTF-8: Envoy sends the values of its clients' headers as they
+// are. Go's library refuses such a message, and Envoy would then let the request through, so clients could
+// evade all limits. Bytes that are not UTF-8 are written as %XX.
 type codec struct{}
 
 var plainCodec = encoding.GetCodecV2(proto.Name)
@@ -69,7 +69,6 @@ func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok boo
 	return out, true
 }
 
-// escape writes bytes that are no UTF-8 as %XX.
 func escape(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text

@@ -13,15 +13,14 @@ import (
 )
 
 const (
-	// lookEvery is the pause between two looks at Redis.
 	lookEvery = time.Second
-	// lookWithin is how long one may take.
+	// lookWithin bounds one check.
 	lookWithin = 2 * time.Second
-	// tellEvery is the longest that the health service tells what holds no more.
+	// tellEvery is how long the health service may report an outdated state.
 	tellEvery = 100 * time.Millisecond
 )
 
-// health knows whether Redis answers, and tells it by gRPC's health service.
+// health checks whether Redis answers, and reports it by gRPC's health service.
 type health struct {
 	server *grpchealth.Server
 	ask    func(context.Context) error
@@ -37,7 +36,6 @@ func newHealth(ask func(context.Context) error, why func() string) *health {
 	return h
 }
 
-// run looks at Redis, and tells what it knows, until ctx ends.
 func (h *health) run(ctx context.Context, leaving boot.Leaving) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -45,7 +43,6 @@ func (h *health) run(ctx context.Context, leaving boot.Leaving) {
 	every(ctx, tellEvery, func() { h.tell(leaving.Why() == "" && h.why() == "") })
 }
 
-// every calls do at once and then after each pause, until ctx ends.
 func every(ctx context.Context, pause time.Duration, do func()) {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -68,14 +65,14 @@ func (h *health) look(ctx context.Context) {
 	h.looked, h.lost = true, err != nil
 }
 
-// redis reports whether Redis has been looked at, and has not answered.
+// redis reports whether Redis has been checked, and has not answered.
 func (h *health) redis() (looked, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.looked, h.lost
 }
 
-// tell says whether the service serves, as a whole and by its name.
+// tell reports whether the service serves, as a whole and by its name.
 func (h *health) tell(serves bool) {
 	is := healthservice.HealthCheckResponse_NOT_SERVING
 	if serves {

@@ -13,11 +13,11 @@ import (
 	"tallyroll/internal/web"
 )
 
-// mapping finds the limits that a descriptor is for.
+// mapping finds the limits for a descriptor.
 //
-// A descriptor of the file is for those of requests that have the same domain and the same keys in the same order, and
-// its values where it has some. If several are, the most specific decides, from the left: an entry with a value comes
-// before one without. Limits with this descriptor all count.
+// A descriptor of the file matches those of requests with the same domain, the same keys in the same order,
+// and its values where it has some. If several match, the most specific decides, from the left: an entry with
+// a value comes before one without. All limits with this descriptor count.
 type mapping struct {
 	domains map[string]*node
 	limits  int  // that have a descriptor
@@ -25,13 +25,13 @@ type mapping struct {
 	wide    []wideDomain
 }
 
-// wideDomain is a domain of which one request can ask about more limits than one script decides about.
+// wideDomain is a domain in which one request can match more limits than one script decides about.
 type wideDomain struct {
 	name   string
 	limits []string
 }
 
-// node is what the entries of a descriptor lead to, one at a time.
+// node is a step in the tree of descriptors, one entry deep.
 type node struct {
 	exact map[pair]*node
 	any   map[string]*node // by key
@@ -40,7 +40,6 @@ type node struct {
 
 type pair struct{ key, value string }
 
-// rule is a limit with the descriptor that it is for.
 type rule struct {
 	limit      *limit.Limit
 	descriptor *limit.Descriptor
@@ -86,12 +85,12 @@ func newMapping(set limit.Set) *mapping {
 	return out
 }
 
-// matchKeys are the keys of Envoy's actions of which a route can have several with the same key: their values are in its
+// matchKeys are the keys of Envoy's actions that a route can have several times: their values are in its
 // settings, and the client's headers or parameters decide which of them it sends.
 var matchKeys = []string{"header_match", "query_match"}
 
-// widest notes of each list of keys the descriptor with the most rules. A request has one descriptor of each list: no
-// client sends two values of one header, or two addresses.
+// widest finds for each list of keys the descriptor with the most rules. A request has one descriptor of each
+// list: no client sends two values of one header, or two addresses.
 func (n *node) widest(keys string, shapes map[string][]rule) {
 	if len(n.rules) > len(shapes[keys]) {
 		shapes[keys] = n.rules
@@ -108,7 +107,6 @@ func (n *node) widest(keys string, shapes map[string][]rule) {
 	}
 }
 
-// child is the node under a key, made if there is none.
 func child[K comparable](nodes *map[K]*node, key K) *node {
 	if *nodes == nil {
 		*nodes = make(map[K]*node)
@@ -119,7 +117,6 @@ func child[K comparable](nodes *map[K]*node, key K) *node {
 	return (*nodes)[key]
 }
 
-// find returns the rules for a descriptor, none if there are none.
 func (m *mapping) find(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 	if at := m.domains[domain]; at != nil {
 		return at.find(entries)
@@ -127,7 +124,7 @@ func (m *mapping) find(domain string, entries []*ratelimit.RateLimitDescriptor_E
 	return nil
 }
 
-// find goes down as deep as the file's descriptors are, however many entries there are.
+// find descends as deep as the file's descriptors, however many entries there are.
 func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 	if len(entries) == 0 {
 		return n.rules
@@ -144,7 +141,6 @@ func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 	return nil
 }
 
-// take is a take of n hits for a descriptor with these values.
 func (r rule) take(values []string, n int64) (limit.Take, error) {
 	value := func(variable string) (string, error) {
 		v, err := r.descriptor.Value(variable, values)
@@ -158,8 +154,8 @@ func (r rule) take(values []string, n int64) (limit.Take, error) {
 	return limit.Take{Limit: r.limit, Key: bounded(caller), Under: bounded(under), N: n}, err
 }
 
-// plain reads a value as query reads it, so that both count under the same key. What is no address stays as it is, such
-// as the network of Envoy's masked_remote_address.
+// plain reads a value as query does, so that both count under the same key. What is no address stays as it
+// is, such as the network of Envoy's masked_remote_address.
 func plain(variable, value string) string {
 	switch variable {
 	case limit.VarIP:
@@ -174,11 +170,10 @@ func plain(variable, value string) string {
 	return value
 }
 
-// maxKey is how many bytes a key can have over HTTP.
+// maxKey bounds a key in bytes, as over HTTP.
 const maxKey = 512
 
-// bounded is a key that Redis can keep: a longer one is known by its SHA-256, because a client that sends a long value
-// must be limited, too.
+// bounded replaces a long key by its SHA-256, because clients that send one must be limited, too.
 func bounded(key string) string {
 	if len(key) <= maxKey {
 		return key

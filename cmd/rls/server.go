@@ -31,20 +31,20 @@ const (
 	handshakeTimeout = 5 * time.Second
 	// maxHeaderBytes bounds the header of a request.
 	maxHeaderBytes = 64 << 10
-	// pingEvery is the shortest pause between two pings with which a client keeps its connection. Envoy's are seconds
-	// apart if they are set up; gRPC would end connections with less than five minutes between them.
+	// pingEvery is the shortest pause between a client's pings. Envoy's, if set up, are seconds apart; by
+	// default, gRPC ends connections whose pings are less than five minutes apart.
 	pingEvery = time.Second
-	// idlePing is how long nothing comes before the server asks whether the client is still there.
+	// idlePing is how long a connection is silent before the server pings the client.
 	idlePing = time.Minute
-	// finishWithin is how long requests under way may take when the service stops.
+	// finishWithin bounds the requests under way when the service stops.
 	finishWithin = 5 * time.Second
 )
 
-// workers is how many goroutines take one request after the other; if all are busy, a request gets one of its own. Their
-// stacks have grown already: to grow one for each request took an eighth of the processor time.
+// workers is the number of goroutines that take request after request; if all are busy, a request gets its
+// own. Their stacks have grown: growing one per request took an eighth of the processor time.
 func workers() int { return 64 * runtime.GOMAXPROCS(0) }
 
-// serve answers gRPC until ctx ends. Requests under way then have up to five seconds.
+// serve answers gRPC until ctx ends. Requests under way then have five seconds.
 func (s *service) serve(ctx context.Context, l net.Listener, certificate *boot.Certificate) error {
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(s.measure),
@@ -98,7 +98,7 @@ func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return handler(ctx, req)
 }
 
-// quietGRPC sends what gRPC says about connections that fail to the log, in a few lines per minute.
+// quietGRPC logs gRPC's messages about failed connections, a few lines per minute.
 func quietGRPC(log zerolog.Logger) {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(io.Discard, io.Discard, grpcLines{boot.Sampled(log)}, 0))
 }

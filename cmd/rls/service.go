@@ -42,10 +42,8 @@ type Settings struct {
 	MaxMessageBytes int `env:"RLS_MAX_MESSAGE_BYTES" envDefault:"1048576" help:"most bytes of one request; a larger one gets RESOURCE_EXHAUSTED, so let all headers that Envoy may put into it have room"`
 }
 
-// The bounds of RLS_TAKE_TIMEOUT.
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
-// Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
 	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
@@ -71,13 +69,11 @@ func (s *Settings) metricsAddresses() web.Addresses {
 	return web.Addresses{Program: "RLS_METRICS", Main: s.MetricsAddr}
 }
 
-// limiter is the part of limit.Limiter that the service uses.
 type limiter interface {
 	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 }
 
-// service is what requests share.
 type service struct {
 	rls.UnimplementedRateLimitServiceServer
 
@@ -93,9 +89,9 @@ type service struct {
 	unmatched prometheus.Counter
 }
 
-// run listens at once, whether Redis answers or not, and answers until ctx ends and SHUTDOWN_DELAY is over, in which it
-// is not ready any more. It finishes the requests under way before it closes the connections to Redis. At each signal of
-// reload it reads its files again.
+// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, when it is not
+// ready any more, is over. It finishes the requests under way before it closes the connections to Redis. At
+// each signal of reload it rereads its files.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -167,7 +163,6 @@ func parseLimits(text []byte) (*mapping, error) {
 	return newMapping(set), nil
 }
 
-// use logs what is in the file.
 func (s *service) use(m *mapping, line *zerolog.Event) {
 	line.Int("limits", m.limits)
 	if m.limits == 0 {
@@ -179,7 +174,6 @@ func (s *service) use(m *mapping, line *zerolog.Event) {
 	}
 }
 
-// pages is what HTTP answers.
 func (s *service) pages() http.Handler {
 	mux := http.NewServeMux()
 	s.server.RouteStatus(mux, func(context.Context) string { return s.why() })
@@ -187,8 +181,7 @@ func (s *service) pages() http.Handler {
 	return mux
 }
 
-// why returns why no request can be decided now. It is empty if one can: without Redis, those of limits that are not
-// closed then.
+// why returns why no request can be decided now. Without Redis, those of limits that are not closed can.
 func (s *service) why() string {
 	m := s.mapping.Load()
 	looked, lost := s.health.redis()
@@ -203,7 +196,6 @@ func (s *service) why() string {
 	return ""
 }
 
-// count counts decisions.
 func (s *service) count(all []*limit.Decision) {
 	for _, d := range all {
 		if d == nil {
@@ -217,7 +209,6 @@ func (s *service) count(all []*limit.Decision) {
 	}
 }
 
-// countErrors counts takes about which nothing could be decided.
 func (s *service) countErrors(takes []limit.Take) {
 	for i := range takes {
 		s.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()

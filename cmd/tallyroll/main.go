@@ -1,5 +1,5 @@
-// Tallyroll is the entry point of the container image, which has no shell, and the command of the Debian package: it
-// becomes the program that its first argument names, or prints which programs there are.
+// Tallyroll is the entry point of the container image, which has no shell, and the command of the Debian
+// package: it becomes the program in its first argument, or lists the programs.
 package main
 
 import (
@@ -57,8 +57,7 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 	return boot.ExitOK
 }
 
-// become replaces this process with the program beside it. The first of the arguments is
-// the program's name.
+// become replaces this process with the program in the same directory. args begin with its name.
 func become(name string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,7 +1,8 @@
-// Watch compares counters with thresholds, and tells people and programs of each change, once. Run as many as you
-// need: one evaluates, all tell, and another takes over if one is lost.
+// Watch compares counters with thresholds and delivers each change once. Run as many as you need: one
+// evaluates, all deliver, and another takes over if one is lost.
 //
-//	Redis ─▶ watch (evaluate) ─▶ JetStream (states, history, outbox) ─▶ watch (tell) ─▶ webhooks, Alertmanager, NATS
+//	Redis ─▶ watch (evaluate) ─▶ JetStream (states, history, outbox)
+//	                                       └─▶ watch (deliver) ─▶ webhooks, Alertmanager, NATS
 package main
 
 import (

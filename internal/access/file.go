@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxTokens bounds the file: each request is compared with every token, in a tenth of a millisecond at most.
+	// maxTokens bounds the file: each request is compared with every token, in at most 0.1 ms.
 	maxTokens = 1000
-	// maxPrefixes bounds what one token has: a list asks Redis about each of them.
+	// maxPrefixes bounds one token's prefixes: a list asks Redis about each of them.
 	maxPrefixes = 100
 	tokenFields = "name, sha256 and may, and optionally prefixes and until"
 )
@@ -69,7 +69,6 @@ func parse(data []byte) ([]grant, error) {
 	return out, nil
 }
 
-// parseGrant reads one entry.
 func parseGrant(node *yaml.Node) (g grant, err error) {
 	fields, err := yamlfile.SecretFields(node, "a token", "name", "sha256", "may[]", "prefixes[]", "until")
 	if err != nil {
@@ -111,7 +110,6 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	return g, nil
 }
 
-// plainPrefixes are prefixes in order, without those that are within another.
 func plainPrefixes(given []string) (out []string, err error) {
 	if len(given) > maxPrefixes {
 		return nil, fmt.Errorf("there are %d: allowed are %d", len(given), maxPrefixes)

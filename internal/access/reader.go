@@ -9,7 +9,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Counters is what can be asked about the counters of a namespace. *window.Reader answers.
+// Counters are the questions about the counters of a namespace. *window.Reader implements it.
 type Counters interface {
 	Namespace
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
@@ -26,7 +26,7 @@ type Counters interface {
 	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
 }
 
-// Namespace is what can be asked about a namespace as a whole, whatever prefixes a token has.
+// Namespace are the questions about a namespace as a whole, whatever prefixes a token has.
 type Namespace interface {
 	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
 	Look(ctx context.Context) (window.Layout, error)
@@ -34,10 +34,10 @@ type Namespace interface {
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// Reader asks Counters for the bearer of the token that is in the context. A question that names what the token is not
-// about has a *web.Problem as its error, and Counters does not hear of it. A list that names no prefix has the token's
-// counters. A Reader is Counters itself, and embeds no more than a Namespace: so it does not compile without a method
-// for each question about counters.
+// Reader asks Counters for the bearer of the context's token. A question that names what the token is not
+// about gets a *web.Problem and does not reach Counters. A list without a prefix has the token's counters.
+// Reader implements Counters but embeds only a Namespace, so it does not compile without a method per
+// question about counters.
 type Reader struct {
 	Namespace
 	counters Counters
@@ -48,7 +48,7 @@ func NewReader(c Counters) Reader { return Reader{c, c} }
 
 var _ Counters = Reader{}
 
-// checked asks what names counters if the token is about each of them.
+// checked asks questions that name counters if the token is about each of them.
 func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string, ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
 		if err := From(ctx).CheckKey(counter(q)); err != nil {
@@ -86,8 +86,7 @@ func (r Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counter
 	})
 }
 
-// Top is about all counters. It is refused for a token that is about some: the largest of its own follow from Names and
-// Answer.
+// Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
 func (r Reader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
 	if err := From(ctx).CheckPrefix(""); err != nil {
 		return window.Top{}, err
@@ -134,7 +133,7 @@ func (r Reader) BeginExport(ctx context.Context, q window.ExportQuestion) (windo
 	return r.counters.BeginExport(ctx, q)
 }
 
-// ExportPage reads one prefix of the token after the other. The place may be what anybody has made up.
+// ExportPage reads one prefix of the token after the other. The place may be forged.
 func (r Reader) ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (page window.ExportPage, err error) {
 	prefixes, err := within(ctx, e.Prefix)
 	if err != nil {
@@ -178,7 +177,7 @@ func (r Reader) Fall(ctx context.Context, counter string, length time.Duration, 
 	return r.counters.Fall(ctx, counter, length, most)
 }
 
-// within returns the prefixes that a list is about: the one that is asked for, or those of the token if none is.
+// within returns the prefixes of a list: the requested one, or else the token's.
 func within(ctx context.Context, prefix string) ([]string, error) {
 	t := From(ctx)
 	if prefix == "" && t.Narrow() {

@@ -15,7 +15,6 @@ import (
 // Right is what a token may be used for.
 type Right string
 
-// The rights.
 const (
 	Read  Right = "read"  // what counters have
 	Take  Right = "take"  // decide about takes, and look at limits
@@ -26,15 +25,15 @@ const (
 
 var allRights = []Right{Read, Take, Count, Erase, Admin}
 
-// Token is what its bearer may do. A nil *Token is that of a caller who needs none, and may do everything.
+// Token is what its bearer may do. A nil *Token may do everything: no token is needed.
 type Token struct {
 	grant
-	// ended is over when the token is: its time has come, or it is not in the file any more.
+	// ended is over when the token expires or is no longer in the file.
 	ended context.Context
 	end   context.CancelFunc
 }
 
-// grant is what the file says of a token.
+// grant is a token's entry in the file.
 type grant struct {
 	name     string
 	hash     [sha256.Size]byte
@@ -43,7 +42,6 @@ type grant struct {
 	until    time.Time // zero: for ever
 }
 
-// start makes a token of what the file says.
 func (g grant) start() *Token {
 	t := &Token{grant: g}
 	if g.until.IsZero() {
@@ -58,7 +56,6 @@ func (g grant) same(other grant) bool {
 	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) && slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
 }
 
-// contextKey is under what a context has the token.
 type contextKey struct{}
 
 // With adds the caller's token to a context.
@@ -66,13 +63,13 @@ func With(ctx context.Context, t *Token) context.Context {
 	return context.WithValue(ctx, contextKey{}, t)
 }
 
-// From returns the token of whoever asks: nil if none is needed, or if nobody asks over HTTP.
+// From returns the caller's token; nil if none is needed, or if the request is not over HTTP.
 func From(ctx context.Context) *Token {
 	t, _ := ctx.Value(contextKey{}).(*Token)
 	return t
 }
 
-// Bind returns a context that ends with the token, too. It is for answers that last.
+// Bind returns a context that also ends with the token, for answers that last.
 func (t *Token) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if t == nil {
@@ -82,7 +79,7 @@ func (t *Token) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { stop(); cancel() }
 }
 
-// Name is what logs call the token; empty without one.
+// Name is the token's name in logs; "" without one.
 func (t *Token) Name() string {
 	if t == nil {
 		return ""
@@ -90,8 +87,7 @@ func (t *Token) Name() string {
 	return t.name
 }
 
-// Rights are those of the token, Prefixes what the names of its counters begin with; empty: anything. Until is when it
-// ends; zero: never.
+// Rights are the token's, Prefixes those of its counters (none: all counters), Until its end (zero: never).
 func (t *Token) Rights() []Right {
 	if t == nil {
 		return allRights
@@ -113,10 +109,10 @@ func (t *Token) Until() time.Time {
 	return t.until
 }
 
-// Narrow reports whether the token is about some counters alone.
+// Narrow reports whether the token is only about some counters.
 func (t *Token) Narrow() bool { return len(t.Prefixes()) > 0 }
 
-// Need refuses a token without a right. what needs it is for people.
+// Need refuses a token without a right. what, human-readable, needs it.
 func (t *Token) Need(right Right, what string) error {
 	if slices.Contains(t.Rights(), right) {
 		return nil
@@ -132,7 +128,7 @@ func list(rights []Right) string {
 	return strings.Join(texts, ", ")
 }
 
-// CheckKey refuses a counter that the token is not about. The empty name is that of no counter.
+// CheckKey refuses a counter that the token is not about. No counter has the empty name.
 func (t *Token) CheckKey(key string) error {
 	if key == "" {
 		return nil
@@ -140,8 +136,7 @@ func (t *Token) CheckKey(key string) error {
 	return t.check("the counter", key)
 }
 
-// CheckPrefix refuses a prefix of counters that the token is not about, even if it is about some of them: a part of a
-// list or of a sum would look like all of it.
+// CheckPrefix refuses a prefix that the token is not, or only partly, about: part of a list would look whole.
 func (t *Token) CheckPrefix(prefix string) error { return t.check("the prefix", prefix) }
 
 func (t *Token) check(what, name string) error {
@@ -152,7 +147,6 @@ func (t *Token) check(what, name string) error {
 		OfKind(web.KeyOutsidePrefix)
 }
 
-// maxTold is how many prefixes a problem lists.
 const maxTold = 5
 
 func (t *Token) told() string {

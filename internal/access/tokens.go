@@ -15,7 +15,7 @@ import (
 	"tallyroll/internal/web"
 )
 
-// Tokens are those that a service knows: of its setting …_TOKENS, which may do everything, and of its file.
+// Tokens are those of a service: of its setting …_TOKENS, with all rights, and of its file.
 type Tokens struct {
 	setting string // what the names of both settings begin with, such as QUERY_TOKENS
 	hasFile bool
@@ -23,14 +23,14 @@ type Tokens struct {
 	named   atomic.Pointer[[]*Token] // of the file
 }
 
-// Settings are those of tokens. Program is what their names begin with, such as QUERY.
+// Settings are those of tokens. Program begins their names, such as QUERY.
 type Settings struct {
 	Program string
 	Plain   boot.Tokens // of …_TOKENS
 	File    string      // …_TOKENS_FILE
 }
 
-// New reads the file, if there is one, which becomes one of files. Its error names the setting, the file and the line.
+// New reads the file, if any, and adds it to files. Its error names the setting, the file and the line.
 func New(s Settings, files *boot.Files) (*Tokens, error) {
 	t := &Tokens{setting: s.Program + "_TOKENS", hasFile: s.File != ""}
 	for _, hash := range s.Plain.Hashes() {
@@ -50,7 +50,7 @@ func (t *Tokens) Required() bool { return len(t.plain) > 0 || t.hasFile }
 // Count is how many there are.
 func (t *Tokens) Count() int { return len(t.plain) + len(*t.named.Load()) }
 
-// Settings are the names of those that tokens come from.
+// Settings are the names of the settings that tokens come from.
 func (t *Tokens) Settings() string {
 	switch {
 	case !t.hasFile:
@@ -61,8 +61,8 @@ func (t *Tokens) Settings() string {
 	return t.setting + " or " + t.setting + "_FILE"
 }
 
-// Find returns the token that a request carries, or why it is refused. It compares hashes, and always all of them, so the
-// time that it takes reveals nothing about a token. Without any tokens, everybody has the nil one.
+// Find returns the token of a request, or why it is refused. It always compares all hashes, so its time
+// reveals nothing about a token. If there are no tokens, it returns nil.
 func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	if !t.Required() {
 		return nil, nil
@@ -90,7 +90,7 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	return found, nil
 }
 
-// use takes the tokens of the file in place of those before. A token that is as it was goes on.
+// use replaces the file's tokens. An unchanged token goes on.
 func (t *Tokens) use(grants []grant, line *zerolog.Event) {
 	before := make(map[[sha256.Size]byte]*Token)
 	for _, token := range *t.named.Load() {

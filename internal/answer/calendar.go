@@ -11,7 +11,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The windows that the calendar of a time zone bounds, as requests name them.
 const (
 	today     = "today"
 	yesterday = "yesterday"
@@ -24,14 +23,13 @@ const (
 	zoneHint     = "a name of the IANA time zones, such as Europe/Berlin or UTC"
 )
 
-// calendar is such a window in a zone.
 type calendar struct {
 	name string
 	zone *time.Location
 }
 
-// Range returns the window for a moment (Unix milliseconds). It is never empty: at midnight itself nothing of
-// the new day has passed, and today is then the whole day that has just ended. So are week, month and year.
+// Range returns the window for a moment (Unix milliseconds). It is never empty: at midnight itself, today is
+// the whole day that has just ended. So are week, month and year.
 func (c calendar) Range(now int64) window.Range {
 	if c.name == yesterday {
 		end := firstMoment(dateIn(c.zone, now), c.zone)
@@ -49,14 +47,12 @@ func (c calendar) Range(now int64) window.Range {
 	return window.Range{From: firstMoment(date, c.zone), To: now}
 }
 
-// calendarSteps are the days, weeks, months or years of a zone, as series name them: 1d, 1w, 1mo, 1y. A week begins on
-// Monday.
+// calendarSteps are the days, weeks (from Monday), months or years of a zone: 1d, 1w, 1mo, 1y.
 type calendarSteps struct {
 	name string
 	zone *time.Location
 }
 
-// parseSteps returns the steps that a request names, and false if they are none of a calendar.
 func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
 	switch text {
 	case "1d", "1w", "1mo", "1y":
@@ -67,7 +63,6 @@ func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
 
 func (s calendarSteps) String() string { return s.name }
 
-// isCalendar reports whether a window is one that a calendar bounds.
 func isCalendar(text string) bool {
 	switch text {
 	case today, yesterday, thisWeek, thisMonth, thisYear:
@@ -76,11 +71,9 @@ func isCalendar(text string) bool {
 	return false
 }
 
-// zoneName is what the names of zones look like. It leaves out what else lies in a machine's folder of zones, such
-// as copies whose clocks count leap seconds (right/…).
+// zoneName excludes other files in a folder of zones, such as copies with leap seconds (right/…).
 var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,3}$`)
 
-// parseZone returns the zone that a request names, by default UTC.
 func parseZone(text string) (*time.Location, error) {
 	if text == "" {
 		return time.UTC, nil
@@ -113,8 +106,8 @@ func (s calendarSteps) At(milli int64) window.Range {
 	return s.between(milli, date, date.AddDate(0, 0, 1))
 }
 
-// between returns the time from the first moment of a date to that of another one. Where a change of the clocks
-// repeats some of the date before, that belongs to the later date, which had begun.
+// between returns the time from the first moment of one date to that of another. If a change of the clocks
+// repeats some of a date, the repeated part belongs to the next date, which had begun.
 func (s calendarSteps) between(milli int64, first, next time.Time) window.Range {
 	end := firstMoment(next, s.zone)
 	if end > milli {
@@ -136,8 +129,8 @@ func firstOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.Day())
 
 func newYearOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.YearDay()) }
 
-// firstMoment returns the first moment, in Unix milliseconds, at which the clocks of a zone show the date or
-// a later one. Where midnight does not exist, or comes twice, time.Date does not say which moment it returns.
+// firstMoment returns the first moment (Unix milliseconds) at which a zone's clocks show the date or a later
+// one. If midnight does not exist, or comes twice, time.Date does not specify which moment it returns.
 func firstMoment(date time.Time, zone *time.Location) int64 {
 	const hour = 60 * 60
 	midnight := date.Unix()

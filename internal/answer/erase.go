@@ -15,7 +15,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// eraseTimeout is how long one step of an erasure waits for Redis. A step erases up to 10,000 counters.
+// eraseTimeout bounds how long one step, of up to 10,000 counters, waits for Redis.
 const eraseTimeout = 30 * time.Second
 
 // EraseParams is what DELETE /v1/counters takes.
@@ -40,7 +40,7 @@ type EraseAnswer struct {
 	Erased int `json:"erased" doc:"How many counters had hits in Redis, and have none now." example:"12"`
 }
 
-// check returns what is to be confirmed, if a prefix is given.
+// check returns the number of counters to be confirmed, if a prefix is given.
 func (p *EraseParams) check() (confirmed int64, err error) {
 	switch {
 	case p.Key != "" && p.Prefix != "":
@@ -60,8 +60,7 @@ func (p *EraseParams) check() (confirmed int64, err error) {
 	return p.Confirm.Parse("confirm", 0, 0, math.MaxInt32)
 }
 
-// Erase checks parameters, and erases. After an error, the answer tells what has been erased before it. Its errors are
-// for the client.
+// Erase checks parameters, and erases. After an error, out still has what was erased.
 func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err error) {
 	confirmed, err := p.check()
 	if err != nil {
@@ -86,12 +85,11 @@ func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err 
 	}
 }
 
-// NotConfirmedProblem is the 409 for another number than there is.
+// NotConfirmedProblem is the 409 if the number of counters is not the confirmed one.
 func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem {
 	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
 }
 
-// eraseStep does one step, and adds what it has erased.
 func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
 	var why error // Redis is well, and refuses
 	_, err := askWithin(ctx, d.Redis, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
@@ -116,7 +114,6 @@ func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(contex
 	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl (docs/operations.md)", "10").OfKind(web.RightsMissing)
 }
 
-// countListed counts the counters that begin with a prefix.
 func (d *Desk) countListed(ctx context.Context, prefix string) (n int, err error) {
 	question := window.NamesQuestion{Prefix: prefix, Limit: maxCounters}
 	for {

@@ -29,7 +29,6 @@ type ExportParams struct {
 	Accept string
 }
 
-// ExportFormats are the formats of an export.
 const ExportFormats = "csv or ndjson"
 
 const tokenHint = "a token of an export"
@@ -47,7 +46,6 @@ func (p *ExportParams) Read(g api.Given) error {
 	)
 }
 
-// lines reports whether the format is NDJSON.
 func (p *ExportParams) lines() (bool, error) {
 	switch p.Format {
 	case "csv", "ndjson":
@@ -58,7 +56,6 @@ func (p *ExportParams) lines() (bool, error) {
 	return false, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(p.Format), ExportFormats)
 }
 
-// question checks what is asked.
 func (p *ExportParams) question() (q window.ExportQuestion, err error) {
 	q = window.ExportQuestion{Prefix: p.Prefix, From: window.Now, To: window.Now}
 	if p.Prefix != "" {
@@ -83,7 +80,7 @@ func (p *ExportParams) question() (q window.ExportQuestion, err error) {
 	return q, err
 }
 
-// Export is an export under way: pages of rows as text, the one that has been read and the rest.
+// Export is an export under way: the page of rows that has been read, and the rest.
 type Export struct {
 	desk *Desk
 	window.Export
@@ -100,8 +97,7 @@ type Export struct {
 	to   []byte // the end of the last row as text
 }
 
-// Export checks parameters and reads the first page, so that what can be refused is refused before the answer begins.
-// Its errors are for the client.
+// Export checks parameters and reads the first page, so that refusals precede the answer.
 func (d *Desk) Export(ctx context.Context, p *ExportParams) (*Export, error) {
 	q, err := p.question()
 	if err != nil {
@@ -145,7 +141,6 @@ func (d *Desk) Export(ctx context.Context, p *ExportParams) (*Export, error) {
 	return e, e.read(ctx)
 }
 
-// exportProblem is the problem of an error of Ask.
 func exportProblem(err error) error {
 	bad := Mendable(err)
 	if bad == nil {
@@ -163,7 +158,6 @@ func exportProblem(err error) error {
 	return web.BadInput(param, "%v", bad).Problem(web.InQuery)
 }
 
-// read reads the page behind the present one.
 func (e *Export) read(ctx context.Context) error {
 	reopened := false
 	page, err := Ask(ctx, e.desk.Redis, func(ctx context.Context) (window.ExportPage, error) {
@@ -198,7 +192,7 @@ func (e *Export) ContentType() string {
 
 const formatCSV = "text/csv; charset=utf-8"
 
-// StepText is how an answer writes the step.
+// StepText is the step, as answers write it.
 func (e *Export) StepText() string { return window.FormatDuration(e.Step) }
 
 // AsOf is the moment up to which the first page was counted.
@@ -210,11 +204,11 @@ func (e *Export) Lines() bool { return e.lines }
 // Rows is how many rows there have been.
 func (e *Export) Rows() int64 { return e.rows }
 
-// Complete reports whether no hit is known to be missing of the range that was asked for, as far as it has been read.
+// Complete reports whether no hit of the requested range is known to be missing, as far as it has been read.
 func (e *Export) Complete() bool { return e.complete && !e.Cut }
 
-// Write hands the export over as text, in parts of some ten kilobytes, and reads one page after the other. It ends with
-// the first error: one of write as it is, and those of reading as the problem that Export would return.
+// Write writes the export as text in parts of some ten kilobytes, and reads page after page. It ends with the
+// first error: one of write as it is, one of reading as the problem that Export would return.
 func (e *Export) Write(ctx context.Context, write func(part []byte) error) error {
 	const part = 32 << 10
 	if !e.lines {
@@ -267,7 +261,7 @@ func (e *Export) flush(write func([]byte) error) error {
 	return err
 }
 
-// add appends a row. Of most rows the one before has the same counter, and ends where this one begins.
+// add appends a row. Most rows have the counter of the previous one, and begin where that ends.
 func (e *Export) add(row window.ExportRow) {
 	if row.Counter != e.last.Counter {
 		e.key = csvField(row.Counter)
@@ -295,8 +289,8 @@ func (e *Export) add(row window.ExportRow) {
 
 func appendTime(to []byte, milli int64) []byte { return Time(milli).AppendFormat(to, time.RFC3339) }
 
-// csvField writes a name as RFC 4180 does. It is unchanged even if a spreadsheet would take it for a formula (see
-// columnName): whatever reads an export must find the counter again.
+// csvField writes a name as RFC 4180 does, even if a spreadsheet would take it for a formula (see
+// columnName), because readers of an export must find the counter again.
 func csvField(name string) string {
 	if !strings.ContainsAny(name, `",`) && name == strings.TrimSpace(name) && name != `\.` { // psql's end of data
 		return name
@@ -304,10 +298,10 @@ func csvField(name string) string {
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 }
 
-// tokenEvery is how many rows of NDJSON there are at least from one line with a token to the next.
+// tokenEvery is the least number of NDJSON rows from one line with a token to the next.
 const tokenEvery = 10_000
 
-// mark adds a line with a token, if it is time for one. It stands behind whole pages, so nothing before it comes again.
+// mark adds a line with a token, if one is due. It follows whole pages, so resuming repeats nothing.
 func (e *Export) mark() {
 	if e.lines && e.untold >= tokenEvery {
 		e.untold = 0
@@ -315,8 +309,7 @@ func (e *Export) mark() {
 	}
 }
 
-// token is what a token says. It opens nothing: whoever has one could ask the same without it. The sum in front of it
-// tells one that was cut from a whole one.
+// token is the content of a token. It grants nothing: its bearer could ask the same. A checksum detects cuts.
 type token struct {
 	Version   int    `json:"v"`
 	Namespace string `json:"n"`
@@ -333,7 +326,7 @@ const tokenVersion, tokenSum = 1, 6
 
 var tokenText = base64.RawURLEncoding.Strict()
 
-// Token begins this answer again, about the same range.
+// Token resumes this answer from its start, with the same range.
 func (e *Export) Token() string { return e.token(e.begin) }
 
 func (e *Export) token(at window.ExportPlace) string {
@@ -348,7 +341,6 @@ func (t token) String() string {
 	return tokenText.EncodeToString(append(sum[:tokenSum], body...))
 }
 
-// parseToken reads what String wrote.
 func parseToken(text string) (t token, ok bool) {
 	all, err := tokenText.DecodeString(text)
 	if err != nil || len(all) < tokenSum {
@@ -361,8 +353,7 @@ func parseToken(text string) (t token, ok bool) {
 	return t, t.Version == tokenVersion && t.Step > 0 && t.From <= t.To && t.From%t.Step == 0 && t.To%t.Step == 0
 }
 
-// readToken returns the export that a token goes on with, and where. Parameters that are given beside it must be those
-// of that export.
+// readToken returns the export that a token continues, and the place. Other parameters must be that export's.
 func (d *Desk) readToken(p *ExportParams, q window.ExportQuestion) (window.Export, window.ExportPlace, error) {
 	t, ok := parseToken(p.Resume)
 	if !ok {

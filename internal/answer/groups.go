@@ -8,14 +8,13 @@ import (
 	"tallyroll/internal/window"
 )
 
-// defaultGroups is how many groups a series lists if the request does not say.
 const defaultGroups = 20
 
-// othersKey is what a table calls the sum of the groups that they do not list.
+// othersKey is what a table calls the sum of the groups that it does not list.
 const othersKey = "others"
 
-// readSum reads the parameters of a question that may be about sums over names. Beside group the prefix may be empty:
-// then all names have it.
+// readSum reads the parameters of a question that may be about sums. With group, an empty prefix means all
+// names.
 func readSum(g api.Given, prefix *string, others ...api.Single) error {
 	if g.Query.Get("group") != "" && g.Query.Has("prefix") && g.Query.Get("prefix") == "" {
 		return g.Singles(others...)
@@ -23,17 +22,15 @@ func readSum(g api.Given, prefix *string, others ...api.Single) error {
 	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
 }
 
-// sums reports whether the question is about sums over names.
 func (in *Input) sums() bool { return in.prefix != "" || in.group != "" }
 
-// listed lists the counters that a question about sums is about, and more than MaxSum only if there are more. They may
-// have no hits any more: what has none adds nothing.
+// listed lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
 func (d *Desk) listed(ctx context.Context, in *Input) (named, error) {
 	return d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
 }
 
-// summable is the counters, or none if they are too many to be added up: the question is then asked for what else may be
-// wrong with it.
+// summable returns the counters, or none if they are too many: the question is then asked only for its other
+// errors.
 func (d *Desk) summable(n named) []string {
 	if len(n.counters) > d.MaxSum {
 		return nil
@@ -41,7 +38,6 @@ func (d *Desk) summable(n named) []string {
 	return n.counters
 }
 
-// sumSeries answers a checked input about sums of series. Its errors are for the client.
 func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines, err error) {
 	limit, err := in.limit.Parse("limit", defaultGroups, 1, maxTop)
 	if err != nil {
@@ -94,16 +90,13 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 	return out, nil
 }
 
-// about returns a sum as fresh and as complete as what is known about all counters: one that is not listed yet may belong
-// to any sum.
+// about gives a sum the as_of and completeness of all counters, because one not listed yet may belong to it.
 func (n *named) about(f window.Series) window.Series {
 	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince), n.countingSince
 	f.Complete = f.Complete && f.Range.From >= n.completeSince
 	return f
 }
 
-// topGroups answers a checked input about the largest groups, or about the largest counters with a prefix. Its errors
-// are for the client.
 func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {

@@ -12,32 +12,30 @@ import (
 )
 
 const (
-	// maxWindows is how many windows one request may ask about. With
-	// QUERY_MAX_KEYS it bounds the questions of a request.
+	// maxWindows bounds the windows of a request, and with QUERY_MAX_KEYS its questions.
 	maxWindows = 8
-	// defaultSeries is how far back a series goes if the request names no beginning.
+	// defaultSeries is the length of a series whose request has no beginning.
 	defaultSeries = time.Hour
 )
 
-// choice is whether something is wanted, as a request gives it.
 type choice string
 
 const choiceHint = "1 or 0, true or false"
 
-// Every request names these hints, and hardly one needs them: they are made once.
+// Every request names these hints, but hardly one needs them, so they are made once.
 var (
 	groupHint    = api.NumberHint(1, maxGroup)
 	topHint      = api.NumberHint(1, maxTop)
 	countersHint = api.NumberHint(1, maxCounters)
 )
 
-// UnmarshalJSON keeps the value as it is written, so that only parse refuses one.
+// UnmarshalJSON keeps the value as written, so that only parse refuses one.
 func (c *choice) UnmarshalJSON(data []byte) error {
 	*c = choice(data)
 	return nil
 }
 
-// Schema describes what the text must be. A query string may also say 1 and 0.
+// Schema describes the text. A query string may also have 1 and 0.
 func (choice) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 
 func (c choice) parse(param string) (bool, error) {
@@ -50,8 +48,7 @@ func (c choice) parse(param string) (bool, error) {
 	return false, web.BadInput(param, "%s: allowed is %s", web.Excerpt(string(c)), choiceHint)
 }
 
-// Input is what a request says about counters and time, before it is checked.
-// Each resource uses some of the fields.
+// Input is a request's counters and time, not yet checked. Each resource uses some of the fields.
 type Input struct {
 	Part                   string // InQuery or InBody
 	KeyParam, WindowsParam string // what the request calls keys and windows
@@ -64,14 +61,12 @@ type Input struct {
 	calendars              bool   // the resource knows the windows of a calendar, and tz
 }
 
-// period is a time to ask about.
 type period struct {
 	Window string // as it is written in the request; empty for a range
 	Span   window.Span
 }
 
-// totalPeriods checks an input about totals and turns it into the periods for each of
-// its counters.
+// totalPeriods checks an input about totals and returns the periods for each of its counters.
 func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	if in.prefix != "" {
 		if err := in.checkSum(); err != nil {
@@ -95,7 +90,7 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	return nil, web.BadInput(in.WindowsParam, "it is missing: ask about one or more windows, such as 24h, or about a range with from and to")
 }
 
-// seriesQuestion checks an input about series, and returns the question about one of the counters.
+// seriesQuestion checks an input about series, and returns the question for one of the counters.
 func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err error) {
 	switch {
 	case in.limit != "" && in.group == "":
@@ -116,7 +111,6 @@ func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err err
 	return out, in.readStep(&out)
 }
 
-// readStep sets the steps of a series.
 func (in *Input) readStep(q *window.SeriesQuestion) error {
 	zone, err := parseZone(in.tz)
 	if err != nil {
@@ -199,8 +193,7 @@ func (in *Input) rangePeriod() ([]period, error) {
 	return []period{{Span: span}}, err
 }
 
-// rangeSpan returns the span from–to. Without from, it begins the default length before
-// to. Without to, it ends now.
+// rangeSpan returns the span from–to. Without from, it has the default length; without to, it ends now.
 func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	to, err := parseEnd("to", in.to)
 	if err != nil || in.from == "" {
@@ -216,8 +209,7 @@ func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	return window.Between(from, to), nil
 }
 
-// unanswerable is the problem of a question that the reader has refused: it names the
-// parameter that asked it.
+// unanswerable is the problem of a question that the reader has refused. It names the parameter at fault.
 func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem {
 	var ahead *window.AheadError
 	switch {
@@ -231,7 +223,6 @@ func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem 
 	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).Problem(in.Part)
 }
 
-// parseEnd is the moment that a question ends at: now if the request names none.
 func parseEnd(param string, m api.Moment) (int64, error) {
 	if m == "" {
 		return window.Now, nil

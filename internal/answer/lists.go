@@ -35,7 +35,6 @@ func (p *topParams) Read(g api.Given) error {
 	)
 }
 
-// topAnswer lists the counters with most hits in a window.
 type topAnswer struct {
 	AsOf          time.Time    `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Window        string       `json:"window" doc:"The window as it was asked for." example:"1h"`
@@ -45,7 +44,6 @@ type topAnswer struct {
 	Top           []topTotal   `json:"top" doc:"The counters or groups by total, the largest first; those with the same total by name."`
 }
 
-// topTotal is a counter of the list.
 type topTotal struct {
 	Key      string       `json:"key" doc:"The counter or the group." example:"api-1"`
 	Counters int          `json:"counters,omitempty" doc:"Of a group: how many counters have hits in the window, or may have some." example:"12"`
@@ -54,7 +52,7 @@ type topTotal struct {
 	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if floor is." example:"1241"`
 }
 
-// Top checks parameters and answers them. Its errors are for the client.
+// Top checks parameters and answers. Its errors are for the client.
 func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
@@ -74,8 +72,8 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 	return d.top(ctx, in, periods[0], int(limit))
 }
 
-// top answers a checked input. The summaries of the streams are about all counters, so the largest of a prefix, or of a
-// token that is about some, are found among the totals of them all.
+// top answers a checked input. The streams' summaries are about all counters, so the largest of a prefix, or
+// of a token with prefixes, are found among all of its totals.
 func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
 	if in.sums() || access.From(ctx).Narrow() {
 		return d.topGroups(ctx, in, p, limit)
@@ -107,13 +105,11 @@ func TopExample() topAnswer {
 
 const defaultCounters, maxCounters = 100, 1000
 
-// countersWindow is the window of the totals beside names.
 const countersWindow = "24h"
 
 var countersSpan = window.Last(24 * time.Hour)
 
-// countersParams is what GET /v1/counters takes, and as JSON the endpoint
-// counters over NATS.
+// countersParams is what GET /v1/counters takes, and as JSON the NATS endpoint counters.
 type countersParams struct {
 	Prefix string     `query:"prefix" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
 	Limit  api.Number `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
@@ -142,7 +138,7 @@ type CountersAnswer struct {
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
 }
 
-// Counters checks parameters and answers them. Its errors are for the client.
+// Counters checks parameters and answers. Its errors are for the client.
 func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
 	if err != nil {
@@ -189,14 +185,14 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 	return out, nil
 }
 
-// containing returns a function that reports whether a name contains a text, in upper or lower case. Letters are the
-// same that Unicode's simple case folding makes the same; so is the Kelvin sign and k, but not ß and ss.
+// containing returns a function that reports whether a name contains a text, by Unicode's simple case
+// folding: the Kelvin sign equals k, but ß is not ss.
 func containing(text string) func(name string) bool {
 	text = folded(text)
 	return func(name string) bool { return strings.Contains(folded(name), text) }
 }
 
-// folded has for each letter the first of those that are the same.
+// folded replaces each letter with the first of those that fold alike.
 func folded(text string) string {
 	return strings.Map(func(r rune) rune {
 		first := r
@@ -207,7 +203,7 @@ func folded(text string) string {
 	}, text)
 }
 
-// About answers what can be asked. What the settings turn on, the caller knows.
+// About returns what can be asked. The caller supplies what the settings turn on.
 func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
 	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
 	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
@@ -236,7 +232,6 @@ func AboutExample() AboutAnswer {
 	return out
 }
 
-// offer adds what tiers can answer.
 func (a *AboutAnswer) offer(tiers window.Tiers) {
 	for _, t := range tiers {
 		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
@@ -244,7 +239,6 @@ func (a *AboutAnswer) offer(tiers window.Tiers) {
 	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
 }
 
-// offerUniques adds what tiers of uniques can answer.
 func (a *AboutAnswer) offerUniques(tiers window.Tiers) {
 	a.Features.Uniques = len(tiers) > 0
 	for _, t := range tiers {
@@ -298,14 +292,13 @@ type Features struct {
 	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch tells the states of rules." example:"true"`
 }
 
-// usualWindows and usualSteps are what people ask for. Each is written as it is most often said.
+// usualWindows and usualSteps are common choices, each as it is most often written.
 var (
 	usualWindows = []string{"1m", "5m", "15m", "1h", "6h", "24h", "7d", "30d", "90d", "365d"}
 	usualSteps   = []string{"1s", "5s", "10s", "30s", "1m", "5m", "15m", "30m", "1h", "3h", "6h", "12h", "1d", "1w"}
 )
 
-// windowsOf are the windows that tiers are good for. A window shorter than a cell of the tier that answers it would
-// be all doubt.
+// windowsOf are the windows that tiers are good for: below a cell of its tier, one would be all uncertainty.
 func windowsOf(tiers window.Tiers) []string {
 	return offered(usualWindows, func(length time.Duration) bool {
 		for _, t := range tiers {
@@ -317,14 +310,13 @@ func windowsOf(tiers window.Tiers) []string {
 	}, tiers, func(t window.Tier) time.Duration { return t.Window })
 }
 
-// stepsOf are the steps that some tier can answer as they are.
 func stepsOf(tiers window.Tiers) []string {
 	return offered(usualSteps, func(length time.Duration) bool {
 		return slices.ContainsFunc(tiers, func(t window.Tier) bool { return length%t.Cell == 0 && length <= t.Window })
 	}, tiers, func(t window.Tier) time.Duration { return t.Cell })
 }
 
-// offered are those of the usual durations that are good, and one of each tier, by length. Each length stands once.
+// offered are the good ones of the usual durations, and one of each tier, by length, without repetitions.
 func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
 	texts := make(map[time.Duration]string)
 	for _, t := range tiers {

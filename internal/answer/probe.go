@@ -30,13 +30,12 @@ func (p *ProbeParams) Read(g api.Given) error {
 	)
 }
 
-// probed is a counter and a window of a probe.
 type probed struct {
 	key    string
 	period period
 }
 
-// Probe checks parameters and answers them in Prometheus' text format. Its errors are for the client.
+// Probe checks parameters and answers in Prometheus' text format. Its errors are for the client.
 func (d *Desk) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 	in := &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: distinct(p.Keys), Windows: distinct(p.Windows)}
 	asked, err := d.probedBy(ctx, in, p)
@@ -60,7 +59,6 @@ func (d *Desk) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 	return exposition(asked, found)
 }
 
-// probedBy returns the counters and windows that the parameters ask about.
 func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probed, error) {
 	ways := 0
 	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != ""} {
@@ -102,7 +100,6 @@ func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probe
 	return out, nil
 }
 
-// probedTop returns the largest counters of each window.
 func (d *Desk) probedTop(ctx context.Context, in *Input, periods []period, text api.Number) ([]probed, error) {
 	most, err := text.Parse("top", 0, 1, maxTop)
 	if err != nil {
@@ -125,7 +122,6 @@ func (d *Desk) probedTop(ctx context.Context, in *Input, periods []period, text 
 	return out, nil
 }
 
-// probedNames returns the counters with a prefix, if there are at most so many.
 func (d *Desk) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
 	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
@@ -156,7 +152,6 @@ func tooManyProbed(asked, most int) error {
 		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked, most))
 }
 
-// exposition writes the answers in Prometheus' text format.
 func exposition(asked []probed, found window.Answers) ([]byte, error) {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
@@ -195,7 +190,7 @@ func exposition(asked []probed, found window.Answers) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// distinct returns the values without repetitions, in their order. Prometheus takes a series once.
+// distinct removes repetitions and keeps the order: Prometheus takes a series once.
 func distinct(values []string) []string {
 	out, seen := make([]string, 0, len(values)), make(map[string]bool)
 	for _, v := range values {

@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// FormatNames are the formats of a series over HTTP.
 const FormatNames = "json or csv"
 
 // SeriesParams is what GET /v1/series takes.
@@ -54,7 +53,7 @@ func (p *SeriesParams) Input() *Input {
 	}
 }
 
-// SeriesBody is what the endpoint series takes over NATS: the same names.
+// SeriesBody is what the NATS endpoint series takes: the same names.
 type SeriesBody struct {
 	Key    oneOrMany  `json:"key"`
 	Prefix string     `json:"prefix"`
@@ -73,7 +72,6 @@ func (b *SeriesBody) Input() *Input {
 	}
 }
 
-// oneOrMany is a string or a list of them.
 type oneOrMany []string
 
 // UnmarshalJSON reads either.
@@ -86,7 +84,7 @@ func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(o))
 }
 
-// Series is the hits of one counter, or of a sum, or how many different ones they were about, step by step.
+// Series is a counter's or a sum's hits, or numbers of different values, step by step.
 type Series struct {
 	Key            string     `json:"key" doc:"The counter, or the prefix or the group of a sum." example:"api-1"`
 	Of             string     `json:"of,omitempty" doc:"uniques if the points are how many different values of unique the hits had; absent if they are hits." example:"uniques"`
@@ -102,7 +100,7 @@ type Series struct {
 	Confidence     float64    `json:"confidence,omitempty" doc:"How often the truth lies within the bounds of a point, at least; absent if that is certain, as it is of hits." example:"0.95"`
 }
 
-// SeriesList has the hits of several counters or groups, with the same moments.
+// SeriesList has the hits of several counters or groups at the same moments.
 type SeriesList struct {
 	Step   string       `json:"step" doc:"The step of all of them." example:"1m"`
 	AsOf   time.Time    `json:"as_of" doc:"Every hit stored before this moment is in the points." example:"2026-11-21T10:00:00.2Z"`
@@ -117,7 +115,7 @@ type OtherGroups struct {
 	Bounds [][2]int64 `json:"bounds,omitempty" doc:"As those of the series." example:"[[11,13],[9,9]]"`
 }
 
-// SeriesLines are an answer about series: a line for each counter, for a sum, or for each group.
+// SeriesLines is an answer about series: a line for each counter, for a sum, or for each group.
 type SeriesLines struct {
 	Keys  []string        // what the lines are called
 	Found []window.Series // the lines: at least one; all have the same steps
@@ -125,7 +123,7 @@ type SeriesLines struct {
 	Uniques bool // they are not hits, but how many different ones
 
 	groups bool // they are groups, also if there is one; without any, Found is a line of zeros
-	listed int  // so many lines are counters or groups; the last line may be the others
+	listed int  // how many lines are counters or groups; the last line may be the others
 	others int  // how many groups that line adds up
 }
 
@@ -160,8 +158,8 @@ func (d *Desk) Series(ctx context.Context, in *Input) (out SeriesLines, err erro
 
 const ofHits, ofUniques, ofHint = "hits", "uniques", "hits or uniques"
 
-// ofUniques reports whether a question about series is about uniques. They have no sums over counters: somebody who came
-// to two counters is one of each of them, and one of both.
+// ofUniques reports whether a question about series is about uniques. They have no sums over counters: a
+// visitor of two counters is one of each, and one of both.
 func (in *Input) ofUniques() (bool, error) {
 	switch in.of {
 	case "", ofHits:
@@ -195,7 +193,6 @@ func (l *SeriesLines) JSON() any {
 	return out
 }
 
-// seriesOf is the public form of a series from one of its steps on.
 func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 	out := Series{
 		Key: key, Step: stepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
@@ -222,7 +219,6 @@ func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 	return out
 }
 
-// stepText is how an answer writes the step.
 func stepText(f window.Series) string {
 	if f.Steps != nil {
 		return f.Steps.String()
@@ -230,8 +226,7 @@ func stepText(f window.Series) string {
 	return window.FormatDuration(f.Step)
 }
 
-// WithoutReadTime returns the contents of the answer without the moment at which it was read. Of
-// as_of, only the number of steps that it has passed remains.
+// WithoutReadTime returns the answer without its moment. Of as_of, only the number of steps passed remains.
 func (l *SeriesLines) WithoutReadTime() []window.Series {
 	out := slices.Clone(l.Found)
 	for i := range out {
@@ -247,10 +242,10 @@ func SeriesExample() Series {
 	}
 }
 
-// CSV returns a table with a row per step and a column per line, then two columns per line for the
-// bounds if the series have some, and last whether no hit of the step is known to be missing. All series have the
-// same steps. A field is empty if the step says nothing yet or still goes on, so the sum of a
-// column has only finished steps. Rows with only empty fields are left out.
+// CSV returns a table with a row per step and a column per line, then two columns per line for the bounds if
+// any, and last whether no hit of the step is known to be missing. All series have the same steps. A field is
+// empty if its step has no value yet or still goes on, so sums have only finished steps. Empty rows are left
+// out.
 func (l *SeriesLines) CSV() []byte {
 	keys, series := l.Keys, l.Found
 	var out bytes.Buffer
@@ -292,7 +287,6 @@ func (l *SeriesLines) CSV() []byte {
 	return out.Bytes()
 }
 
-// begunOf returns the first step that says something of any of the lines. All series have the same steps.
 func begunOf(found []window.Series) int {
 	begun := len(found[0].Counts)
 	for _, f := range found {
@@ -301,7 +295,6 @@ func begunOf(found []window.Series) int {
 	return begun
 }
 
-// zoneOf is the zone in which the steps of a series lie.
 func zoneOf(f window.Series) *time.Location {
 	if steps, ok := f.Steps.(calendarSteps); ok {
 		return steps.zone
@@ -309,11 +302,9 @@ func zoneOf(f window.Series) *time.Location {
 	return time.UTC
 }
 
-// columnName changes a counter's name so that no spreadsheet takes it for a formula. Names can
-// come from strangers, such as the paths of an access log, and a formula can send the
-// cells beside it elsewhere (OWASP ASVS 5.0, 1.2.10). Nothing is lost: the client gave the
-// names, and the columns are in that order. Programs that need the unchanged names can use
-// JSON.
+// columnName changes a counter's name so that no spreadsheet takes it for a formula. Names can come from
+// strangers, such as paths of an access log, and a formula can send neighbouring cells elsewhere (OWASP ASVS
+// 5.0, 1.2.10). Nothing is lost: the client gave the names, in this order. JSON has them unchanged.
 func columnName(key string) string {
 	if strings.ContainsRune("=+-@\uff1d\uff0b\uff0d\uff20", []rune(key)[0]) { // as wide characters, too
 		return "'" + key

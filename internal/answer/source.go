@@ -22,13 +22,13 @@ type Desk struct {
 	Reader    access.Counters
 	Redis     *Source
 	Namespace string
-	// How much one answer may be about, by the settings with these names.
+	// The bounds of one answer; the settings have these names.
 	MaxKeys, MaxSum, MaxProbe int
 }
 
-// Source is what answers are read from. It bounds and measures each read, and makes of its errors what a client is told.
+// Source reads from Redis for answers. It bounds and measures each read, and turns its errors into problems.
 type Source struct {
-	// Timeout is how long a request waits for Redis (QUERY_TIMEOUT), which answers in milliseconds when it is well.
+	// Timeout is how long a request waits for Redis (QUERY_TIMEOUT), which normally answers in milliseconds.
 	Timeout  time.Duration
 	health   Health
 	seconds  prometheus.Observer
@@ -45,20 +45,19 @@ func NewSource(health Health, timeout time.Duration, failures zerolog.Logger, re
 	return &Source{Timeout: timeout, health: health, seconds: seconds, failures: failures}
 }
 
-// Health is what is known about Redis.
+// Health is the state of Redis.
 type Health interface {
 	Why() string // empty if questions can be answered
 	Doubt()      // something has just failed
 }
 
-// Ask reads from Redis for at most r.Timeout. If the client must correct its question, it
-// returns the *window.QuestionError unchanged (see mendable), and so it does a *web.Problem (see access.Reader). Every other error is, or wraps, one
-// to return to the client.
+// Ask reads from Redis for at most r.Timeout. It returns unchanged a *window.QuestionError, which the client
+// must correct (see Mendable), and a *web.Problem (see access.Reader). Every other error is, or wraps, a
+// problem.
 func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
 	return askWithin(ctx, r, r.Timeout, read)
 }
 
-// askWithin is Ask with another timeout.
 func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -70,7 +69,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	var refused *web.Problem
 	switch {
 	case IsSpoilt(err):
-		// Asking again does not help: whoever runs the service has to look at the key.
+		// Asking again does not help: an operator has to look at the key.
 		r.health.Doubt()
 		r.failures.Error().Ctx(ctx).Err(err).Msg("question not answered")
 		if errors.As(err, &bad) {
@@ -85,8 +84,7 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	return out, r.unavailable(ctx, timeout, err)
 }
 
-// Mendable returns the question that the client must correct, if the error is about one. It
-// returns nil if the fault lies with the service or with Redis.
+// Mendable returns the question that the client must correct, or nil if the fault is not the client's.
 func Mendable(err error) *window.QuestionError {
 	var p *web.Problem
 	var bad *window.QuestionError
@@ -105,7 +103,6 @@ func SpoiltProblem(err error) *web.Problem {
 	return web.NewProblem(http.StatusInternalServerError, err.Error()).OfKind(web.ForeignKey)
 }
 
-// tooMuchProblem is the 413 for a question that would cost more than the settings allow.
 func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 	if e.What == window.UniqueCells {
 		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("this question reads %d cells of uniques: at most %d are allowed (QUERY_MAX_UNIQUE_CELLS): ask about fewer counters, windows or steps at once, or about a shorter range", e.Count, e.Max))
@@ -116,8 +113,7 @@ func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed (QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
 }
 
-// unavailable is the 503 for an error of reading. The error itself may tell
-// about the network inside, so it goes to the log and not to the client.
+// unavailable is the 503 for a read error. The error may describe the internal network, so it is only logged.
 func (r *Source) unavailable(ctx context.Context, timeout time.Duration, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
@@ -145,8 +141,7 @@ func (r *Source) LogFailure(ctx context.Context, err error, message string) {
 	}
 }
 
-// IsLost distinguishes an error of Redis from the answer that there is no layout yet, and
-// from a layout that cannot be used.
+// IsLost reports whether an error is one of Redis, and not about a missing or unusable layout.
 func IsLost(err error) bool {
 	return err != nil && !errors.Is(err, window.ErrNoLayout) && !IsSpoilt(err)
 }

@@ -12,11 +12,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// maxGroup is how many parts of their names groups can have in common.
+// maxGroup bounds how many parts of their names groups have in common.
 const maxGroup = 16
 
-// SumOver is what a total over a prefix has beside its numbers. It is exported for encoding/json, and embedded as a
-// pointer so that totals can be compared.
+// SumOver is the part that only sums have: exported for encoding/json, a pointer so that totals can be
+// compared.
 type SumOver struct {
 	Counters int        `json:"counters" required:"false" doc:"Of a sum: how many counters have hits in the window, or may have some because only a part of a cell lies in it." example:"12"`
 	Groups   []SumGroup `json:"groups,omitempty" doc:"Of a sum with group: the sums of the groups, the largest first; those with the same total by name."`
@@ -31,7 +31,6 @@ type SumGroup struct {
 	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
 }
 
-// checkSum checks what an input says about a sum.
 func (in *Input) checkSum() error {
 	if len(in.Keys) > 0 {
 		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
@@ -45,7 +44,6 @@ func (in *Input) checkSum() error {
 	return err
 }
 
-// named is the counters of a sum, and what is known about all counters.
 type named struct {
 	counters      []string
 	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
@@ -53,7 +51,6 @@ type named struct {
 	countingSince int64
 }
 
-// findSums answers a checked input about a sum. Its errors are for the client.
 func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
@@ -96,7 +93,6 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 	return out, nil
 }
 
-// tooManyNames is the problem of a sum over more counters than are added up.
 func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
 	begin := "begin with " + web.Excerpt(in.prefix)
 	if in.prefix == "" {
@@ -106,7 +102,6 @@ func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
 		len(names.counters), begin, d.MaxSum).Problem(in.Part)
 }
 
-// namesOf lists the counters that a question asks for, and more than the given number only if there are more.
 func (d *Desk) namesOf(ctx context.Context, q window.NamesQuestion, most int) (named, error) {
 	out := named{asOf: math.MaxInt64}
 	for {
@@ -138,7 +133,7 @@ func questionsOf(counters []string, periods []period) []window.Question {
 	return out
 }
 
-// sumOf adds up the answers about a period. There is at least one, although there may be no counter.
+// sumOf adds up the answers about a period. There is at least one answer, even without counters.
 func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) Total {
 	out := TotalOf(prefix, windowText, answers[0], names.asOf)
 	out.CountingSince = Since(names.countingSince)
@@ -158,8 +153,8 @@ func sumOf(prefix, windowText string, names named, answers []window.Answer, dept
 	return out
 }
 
-// addUp adds the answers about counters up, all of them and by group: the largest groups first, those with the same total
-// by name. It counts the counters that have or may have hits. group may be nil: then there are no groups.
+// addUp adds up the answers, in total and by group: the largest groups first, equal ones by name. It counts
+// the counters that have or may have hits. A nil group means no groups.
 func addUp(counters []string, answers []window.Answer, group func(counter string) string) (all SumGroup, groups []SumGroup, complete bool) {
 	complete = true
 	index := make(map[string]int)
@@ -188,7 +183,7 @@ func addUp(counters []string, answers []window.Answer, group func(counter string
 	return all, groups, complete
 }
 
-// Add stops at the largest number and never wraps round.
+// Add saturates at the largest number and never wraps round.
 func (g *SumGroup) Add(e window.Estimate) {
 	g.Counters++
 	g.Total += min(e.Total, math.MaxInt64-g.Total)

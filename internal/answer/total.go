@@ -10,7 +10,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// WindowsParams is what GET /v1/uniques takes, and GET /v1/total beside more.
+// WindowsParams is what GET /v1/uniques takes, and GET /v1/total among others.
 type WindowsParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
@@ -76,7 +76,6 @@ func (b *TotalBody) Input() *Input {
 	}
 }
 
-// windowed is an answer about counters in windows, or about a sum.
 type windowed[A any] struct {
 	Answer A
 	Past   bool // all windows ended before now: only late hits can change the numbers
@@ -109,13 +108,11 @@ func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], e
 	return out, nil
 }
 
-// endedBefore reports whether all ranges ended before a moment.
 func endedBefore(answers []window.Answer, now int64) bool {
 	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
 }
 
-// TotalOf turns an answer that is whole up to asOf into its public form. windowText is the window as it was
-// asked for, empty for a range.
+// TotalOf returns the public form of an answer that is whole up to asOf. windowText is empty for a range.
 func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
 	return Total{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
@@ -155,7 +152,7 @@ func TotalExample() TotalAnswer {
 	}
 }
 
-// Since is when counting began; the zero time, which answers leave out, if that is not known.
+// Since is when counting began, or the zero time, which answers omit, if that is unknown.
 func Since(milli int64) time.Time {
 	if milli == 0 {
 		return time.Time{}
@@ -168,5 +165,5 @@ var SinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
 // Time is a moment as answers tell it.
 func Time(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
 
-// SecondsSince is never negative: clocks are estimates.
+// SecondsSince is never negative, because clocks are estimates.
 func SecondsSince(then, now int64) float64 { return float64(max(0, now-then)) / 1000 }

@@ -69,7 +69,7 @@ func (d *Desk) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer]
 	return out, nil
 }
 
-// withoutUniques is unanswerable for a question that may be about no uniques at all.
+// withoutUniques is unanswerable for a question about tiers that may have no uniques.
 func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Problem {
 	if errors.Is(err, window.ErrNoUniques) {
 		return web.NewProblem(http.StatusBadRequest, err.Error())
@@ -77,7 +77,6 @@ func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Proble
 	return in.unanswerable(p, err)
 }
 
-// uniqueOf turns an answer that is whole up to asOf into its public form.
 func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {
 	return Unique{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),

@@ -1,7 +1,4 @@
-// Package boot has what the programs share at their edges: reading
-// settings from the environment and printing their help, logging, progress on a
-// terminal, connecting to NATS and Redis, serving HTTP, and turning an error
-// into an exit code.
-//
-// Programs read their settings once, with this package. Every other package takes plain values.
+// Package boot has what all programs need at their edges: settings and their help, logs, progress on a
+// terminal, connections to NATS and Redis, an HTTP server, and exit codes. Programs read their settings once,
+// with this package. Every other package takes plain values.
 package boot

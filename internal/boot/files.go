@@ -12,31 +12,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Files are all files that a program reads again while it runs: when they change, and at SIGHUP. One that cannot be used
-// changes nothing. Each time has one line in the log, and is counted.
+// Files are the files that a program rereads when they change, and at SIGHUP. An unusable file changes
+// nothing. Each reload is logged in one line, and counted.
 type Files struct {
 	log     zerolog.Logger
 	counted func(what string) func(error)
 	all     []reloader
 }
 
-// NewFiles needs what counts the times that a file was read again: it is called once per File, and what it returns with
-// each outcome.
+// NewFiles calls counted once per File, and what it returns with the outcome of each reload.
 func NewFiles(log zerolog.Logger, counted func(what string) func(error)) *Files {
 	return &Files{log: log, counted: counted}
 }
 
-// reloader is a File of any type.
 type reloader interface {
 	check()
 	reload(from string)
 }
 
-// filesEvery is the pause between two checks of files.
 const filesEvery = time.Second
 
-// Follow checks the files until ctx ends. It reads those again that have changed and are the same at two checks, because
-// somebody may just be writing one or still have to replace another, and all of them at each signal.
+// Follow checks the files until ctx ends, and rereads all of them at each signal. It rereads a changed file
+// only after two equal checks, because its writer may still be writing it, or about to replace another file.
 func (f *Files) Follow(ctx context.Context, signals <-chan os.Signal) error {
 	ticker := time.NewTicker(filesEvery)
 	defer ticker.Stop()
@@ -54,7 +51,7 @@ func (f *Files) Follow(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// Reload reads all files again, as a signal does. It must not run beside Follow.
+// Reload rereads all files, as at a signal. It must not run concurrently with Follow.
 func (f *Files) Reload() {
 	if len(f.all) == 0 {
 		f.log.Info().Msg("nothing to reload: no setting names a file that is read again")
@@ -70,8 +67,7 @@ type SettingFile struct{ Key, Path string }
 // maxFile bounds a file in bytes.
 const maxFile = 4 << 20
 
-// Read returns what is in the file. Its error names the setting and the file, unless the content stands in place of the
-// file's name.
+// Read returns the file's content. Its error has the file's name, unless that name is itself the content.
 func (s SettingFile) Read() ([]byte, error) {
 	text, err := readBounded(s.Path)
 	if err != nil {
@@ -93,10 +89,10 @@ func readBounded(path string) ([]byte, error) {
 	return text, err
 }
 
-// Mistake is an error about what is in the file.
+// Mistake is an error about the file's content.
 func (s SettingFile) Mistake(err error) error { return fmt.Errorf("%s: %s: %w", s.Key, s.Path, err) }
 
-// File is what was read last of a file, or of several that belong together, and could be used.
+// File holds the last usable value of a file, or of several that belong together.
 type File[T any] struct {
 	what    string // names it in the log and in metrics
 	files   []SettingFile
@@ -106,13 +102,14 @@ type File[T any] struct {
 	counted func(error)
 	value   atomic.Pointer[T]
 
-	// Sums of what was in the files: when it was parsed into value, when it was read last, and at the last check. Follow's
-	// goroutine has them.
+	// Checksums of the content: that of value, that of the last reload, and that of the last check. Only
+	// Follow's goroutine uses them.
 	used, read, checked [sha256.Size]byte
 }
 
-// Open reads the file of a setting. It returns nil if the setting is empty. use, which may be nil, is called with each value
-// once Load returns it, and adds to its line in the log. The error is a UsageError and names the setting and the file.
+// Open reads the file of a setting; nil if the setting is empty. use, which may be nil, is called with each
+// value once Load returns it, and adds to its log line. The error is a UsageError that names the setting and
+// the file.
 func Open[T any](files *Files, what string, setting SettingFile, parse func(text []byte) (T, error), use func(value T, line *zerolog.Event)) (*File[T], error) {
 	if setting.Path == "" {
 		return nil, nil
@@ -127,7 +124,7 @@ func Open[T any](files *Files, what string, setting SettingFile, parse func(text
 	return openAll(files, what, []SettingFile{setting}, parseOne, use)
 }
 
-// openAll is Open for several files, in order those of their settings that are not empty.
+// openAll is Open for several files. It skips empty settings, and keeps the order.
 func openAll[T any](files *Files, what string, settings []SettingFile, parse func(texts [][]byte) (T, error), use func(value T, line *zerolog.Event)) (*File[T], error) {
 	f := &File[T]{what: what, files: settings, parse: parse, use: use, log: files.log}
 	texts, sum, err := f.readAll()
@@ -142,7 +139,7 @@ func openAll[T any](files *Files, what string, settings []SettingFile, parse fun
 	return f, nil
 }
 
-// Load returns the value in use; the zero one of a nil File.
+// Load returns the value in use; the zero value of a nil File.
 func (f *File[T]) Load() (value T) {
 	if f == nil {
 		return value
@@ -150,7 +147,7 @@ func (f *File[T]) Load() (value T) {
 	return *f.value.Load()
 }
 
-// readAll returns what is in the files, and a sum of it that differs from that of any other content or failure.
+// readAll returns the files' contents and a checksum that differs for any other content or failure.
 func (f *File[T]) readAll() (texts [][]byte, sum [sha256.Size]byte, err error) {
 	all := sha256.New()
 	for _, file := range f.files {
@@ -164,7 +161,7 @@ func (f *File[T]) readAll() (texts [][]byte, sum [sha256.Size]byte, err error) {
 	return texts, [sha256.Size]byte(all.Sum(nil)), err
 }
 
-// take makes what is in the files the value in use, if it can be parsed.
+// take parses the content and, if that succeeds, makes it the value in use.
 func (f *File[T]) take(texts [][]byte, sum [sha256.Size]byte, line *zerolog.Event, message string) error {
 	value, err := f.parse(texts)
 	if err != nil {
@@ -187,7 +184,6 @@ func (f *File[T]) check() {
 	}
 }
 
-// reload reads the files again. from is what has caused it, for the log.
 func (f *File[T]) reload(from string) {
 	before := f.read
 	texts, sum, err := f.readAll()

@@ -9,13 +9,13 @@ import (
 	"text/tabwriter"
 )
 
-// FlagSet holds the flags of a program that takes more of them than [Flags] answers.
+// FlagSet holds the flags of a program that takes more than those of [Flags].
 type FlagSet struct {
 	*flag.FlagSet
 	Version bool
 }
 
-// NewFlagSet returns the flags of a program that has none yet but --version.
+// NewFlagSet returns a set with only --version.
 func NewFlagSet(program string) *FlagSet {
 	fs := &FlagSet{FlagSet: flag.NewFlagSet(program, flag.ContinueOnError)}
 	fs.SetOutput(io.Discard)
@@ -24,7 +24,6 @@ func NewFlagSet(program string) *FlagSet {
 	return fs
 }
 
-// value is a flag whose error names what is allowed.
 type value struct {
 	text string
 	set  func(string) error
@@ -71,8 +70,8 @@ func Whole(to *int64, least, most int64) func(string) error {
 	}
 }
 
-// Begin reads the arguments as Read does, and the settings. over is true if the program has nothing to do but what Begin
-// has done: it has printed its help or its version.
+// Begin reads the arguments as Read does, and the settings. over: it has printed help or the version, and
+// that is all.
 func (fs *FlagSet) Begin(args []string, reads, about string, settings any, out io.Writer) (over bool, err error) {
 	err = fs.Read(args, reads)
 	switch {
@@ -88,7 +87,7 @@ func (fs *FlagSet) Begin(args []string, reads, about string, settings any, out i
 	return false, Parse(settings)
 }
 
-// PrintLast prints the last line of a program that ends with err. It returns err, or else why it could not print.
+// PrintLast prints the last line of a program that ends with err. It returns err, or else the print error.
 func PrintLast(out io.Writer, line any, err error) error {
 	if _, failed := fmt.Fprintln(out, line); err == nil && failed != nil {
 		return fmt.Errorf("print the last line: %w", failed)
@@ -96,8 +95,8 @@ func PrintLast(out io.Writer, line any, err error) error {
 	return err
 }
 
-// Read reads the arguments. Its errors are usage errors, and flag.ErrHelp if help is asked for. reads is what
-// the program reads instead of arguments, for people.
+// Read parses the arguments. Its errors are usage errors, or flag.ErrHelp. reads is a human-readable text of
+// what the program reads instead of arguments.
 func (fs *FlagSet) Read(args []string, reads string) error {
 	err := fs.Parse(args)
 	switch {
@@ -111,7 +110,7 @@ func (fs *FlagSet) Read(args []string, reads string) error {
 	return nil
 }
 
-// BadUsage is a UsageError of this text.
+// BadUsage returns a UsageError with this text.
 func BadUsage(format string, args ...any) error {
 	return UsageError{fmt.Errorf(format, args...)}
 }

@@ -12,13 +12,11 @@ import (
 	"time"
 )
 
-// healthTimeout bounds the request and the answer. It is shorter than the time that
-// container engines allow for a check by default.
+// healthTimeout bounds the request. It is below the default limit of container engines for a check.
 const healthTimeout = 3 * time.Second
 
-// Healthcheck asks the program that runs beside this one with the same settings for
-// /healthz. An image built from scratch has no other HTTP client. addrKey is the
-// variable with the program's address, def that variable's default.
+// Healthcheck requests /healthz of the program that runs here with the same settings, because an image built
+// from scratch has no other HTTP client. addrKey is the variable with the program's address, def its default.
 func Healthcheck(addrKey, def string) error {
 	program := strings.TrimSuffix(addrKey, "_ADDR")
 	addr, scheme := cmp.Or(os.Getenv(addrKey), def), "http"
@@ -32,13 +30,11 @@ func Healthcheck(addrKey, def string) error {
 	client := &http.Client{
 		Timeout: healthTimeout,
 		Transport: &http.Transport{
-			// Whatever the URL says, dial the address that the program listens on. For
-			// 0.0.0.0 or an empty host, this is the local machine.
+			// Dial the address that the program listens on: for 0.0.0.0 or an empty host, the local machine.
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return dialer.DialContext(ctx, network, addr)
 			},
-			// The certificate names the public host, and nobody else can answer on our
-			// own address.
+			// The certificate names the public host, and only this program can answer on its own address.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		},
 	}

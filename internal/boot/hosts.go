@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Hosts are the public names under which an HTTP API may be asked. The zero value has none, and knows the names that
-// no stranger can own.
+// Hosts are the public names of an HTTP API. The zero value has none, and accepts only names that no stranger
+// can own.
 //
-// A page of the web can give its own name the address of a service inside, once a visitor has loaded it (DNS
-// rebinding). The visitor's browser then takes the service for the page's own origin, and lets the page ask it
-// anything. But the requests still name the page's host.
+// They protect against DNS rebinding: once a visitor has loaded a web page, the page's owner can point its
+// name to the address of an internal service. The browser then takes the service for the page's own origin,
+// and lets the page send it any request. But the requests still name the page's host.
 type Hosts struct {
 	any   bool
 	names []string
@@ -43,12 +43,13 @@ func (h *Hosts) UnmarshalText(text []byte) error {
 
 func plainHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// privateSuffixes are the ends of names that nobody can register: RFC 6761 (localhost, test), RFC 6762 (local), RFC 8375
-// (home.arpa), ICANN's resolution of 29 July 2024 (internal), and two that are no top-level domains (lan, svc).
+// privateSuffixes end names that nobody can register: RFC 6761 (localhost, test), 6762 (local), 8375
+// (home.arpa), ICANN's resolution of 29 July 2024 (internal), and two that are no top-level domains (lan,
+// svc).
 var privateSuffixes = []string{".localhost", ".test", ".local", ".home.arpa", ".internal", ".lan", ".svc"}
 
-// Know reports whether no page of the web can have this host, as a request names it: an address, a name of one part, a
-// name that nobody can register, or one of h. Browsers always name a host.
+// Know reports whether no web page can have this host: it is an address, a name of one part, a name that
+// nobody can register, or one of h. Browsers always send a Host.
 func (h Hosts) Know(host string) bool {
 	name := plainHost((&url.URL{Host: host}).Hostname())
 	if h.any || name == "" || !strings.Contains(name, ".") || slices.Contains(h.names, name) {
@@ -60,10 +61,10 @@ func (h Hosts) Know(host string) bool {
 	return slices.ContainsFunc(privateSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// Refuse returns why a request is refused whose host is not known, or nothing. key is the setting that names hosts.
+// Refuse returns why a request with an unknown host is refused, or "". key is the setting that names hosts.
 //
-// It need not be asked about a request with a token: no browser sends one by itself, and a page has none that was
-// entered at another name. A request over HTTPS is never refused: the browser has found the name of its page in the
+// A request with a token passes: no browser sends one by itself, and a page has none that was entered at
+// another name. A request over HTTPS passes, because the browser has verified the page's name by the
 // certificate.
 func (h Hosts) Refuse(r *http.Request, key string) string {
 	if r.TLS != nil || h.Know(r.Host) {

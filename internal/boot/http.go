@@ -14,16 +14,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Shutdown is how long a service stays after it has been told to stop. Whoever sends it requests needs a while to
-// learn that it is leaving: Kubernetes signals a pod and takes its address from the services at the same time.
+// Shutdown is how long a service keeps serving after SIGTERM. Clients need a while to learn that it is
+// leaving: Kubernetes signals a pod and removes its address from the services at the same time.
 type Shutdown struct {
 	Delay time.Duration `env:"SHUTDOWN_DELAY" envDefault:"0s" help:"how long to go on serving after SIGTERM, 0s to 10m, while /readyz already answers 503: set it to the time for which requests still come after that, such as 5s in Kubernetes"`
 }
 
-// maxShutdownDelay bounds SHUTDOWN_DELAY.
 const maxShutdownDelay = 10 * time.Minute
 
-// Validate checks what the type of the field does not.
 func (s *Shutdown) Validate() error {
 	if s.Delay < 0 || s.Delay > maxShutdownDelay {
 		return &SettingError{Key: "SHUTDOWN_DELAY", Value: s.Delay.String(), Allowed: "a duration from 0s to 10m"}
@@ -31,12 +29,12 @@ func (s *Shutdown) Validate() error {
 	return nil
 }
 
-// Leaving is a service's way out: it is asked to go, is not ready from then on, serves until the delay is over, and
-// then finishes what is under way.
+// Leaving is the end of a service: from SIGTERM on it is not ready, serves until the delay is over, and then
+// finishes the requests under way.
 type Leaving struct{ asked context.Context }
 
-// Begin returns a context that ends a delay after ctx, for all that the service needs to serve. The caller must call
-// stop when the service has ended.
+// Begin returns a context that ends a delay after ctx, for all that the service needs to serve. The caller
+// must call stop when the service has ended.
 func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving context.Context, leaving Leaving, stop func()) {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -56,7 +54,7 @@ func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving contex
 	return serving, Leaving{ctx}, func() { forget(); cancel() }
 }
 
-// Why returns why the service is not ready, if it has been asked to stop. It is empty if not.
+// Why returns why the service is not ready if it is leaving, and otherwise "".
 func (l Leaving) Why() string {
 	if l.asked == nil || l.asked.Err() == nil {
 		return ""
@@ -64,8 +62,8 @@ func (l Leaving) Why() string {
 	return "the service is stopping"
 }
 
-// Release asks clients to close their connections once the service has been asked to stop, each with its next
-// answer. So they go elsewhere, and none sends a request on a connection that closes at that moment.
+// Release closes clients' connections with their next answers once the service is leaving. So they go
+// elsewhere, and no request meets a connection that closes at that moment.
 func (l Leaving) Release(srv *http.Server) {
 	next := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +74,7 @@ func (l Leaving) Release(srv *http.Server) {
 	})
 }
 
-// HandleReady answers at a path with 200 if why says nothing and the service stays, else with 503 and the reason.
+// HandleReady answers 200 at a path if why returns "" and the service is not leaving, else 503 and why.
 func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.Context) string) {
 	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		reason := l.Why()
@@ -91,9 +89,8 @@ func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.C
 	})
 }
 
-// Serve answers HTTP on the listener until ctx ends. Requests under way then have up to
-// five seconds to finish. With a certificate, it serves HTTPS. If a handler answers for longer than WriteTimeout, it must
-// move its own deadline.
+// Serve answers HTTP on the listener until ctx ends, or HTTPS with a certificate. Requests under way then
+// have five seconds. A handler that answers for longer than WriteTimeout must move its own deadline.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Certificate, options ...func(*http.Server)) error {
 	srv := &http.Server{
 		Handler:           h,
@@ -127,8 +124,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Cer
 	return err
 }
 
-// Sampled limits a log to five lines per minute: enough to see why something fails that clients can cause any
-// number of times.
+// Sampled limits a log to five lines per minute, for failures that clients can cause any number of times.
 func Sampled(log zerolog.Logger) zerolog.Logger {
 	return log.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
 }
@@ -159,8 +155,8 @@ func Listen(key, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// ListenNear opens the address or, if its port is taken, any free port of the same host. It
-// is for an address that nobody has chosen and that others do not need to know.
+// ListenNear opens the address or, if its port is taken, any free port of the same host. It is for an address
+// that was not configured and that others do not need to know.
 func ListenNear(key, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) {

@@ -9,8 +9,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// CheckKeyPair checks a certificate and its private key: both or neither must be
-// given, and they must belong together.
+// CheckKeyPair checks that a certificate and its private key match, or are both missing.
 func CheckKeyPair(cert, key SettingFile) error {
 	if err := bothOrNeither(cert, key); err != nil || cert.Path == "" {
 		return err
@@ -37,7 +36,6 @@ type ServerFiles struct {
 	ClientCA  SettingFile // of the authorities that sign the certificates of clients; empty: clients need none
 }
 
-// Validate reads the files.
 func (f ServerFiles) Validate() error {
 	if err := CheckKeyPair(f.Cert, f.Key); err != nil || f.ClientCA.Path == "" {
 		return err
@@ -49,7 +47,6 @@ func (f ServerFiles) Validate() error {
 	return err
 }
 
-// pool returns the certificates in the file.
 func (s SettingFile) pool() (*x509.CertPool, error) {
 	pem, err := os.ReadFile(s.Path)
 	if err != nil {
@@ -66,7 +63,6 @@ func (s SettingFile) poolOf(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// parse returns what the server's handshakes need.
 func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
@@ -77,13 +73,13 @@ func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
 		return config, nil
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.SessionTicketsDisabled = true // a session of before must not outlive its authority
+	config.SessionTicketsDisabled = true // an earlier session must not outlive its authority
 	config.ClientCAs, err = f.ClientCA.poolOf(texts[2])
 	return config, err
 }
 
-// Certificate is a server's certificate, its key, and the authorities of its clients: whoever renews certificates replaces
-// files and restarts nothing.
+// Certificate is a server's certificate, its key, and the authorities of its clients. They are reread when
+// the files change, so a renewal needs no restart.
 type Certificate struct{ file *File[*tls.Config] }
 
 // OpenCertificate reads the files, which have been validated. It returns nil if there are none.
@@ -104,7 +100,7 @@ func OpenCertificate(from ServerFiles, files *Files) (*Certificate, error) {
 	return &Certificate{file}, nil
 }
 
-// TLS is the settings of a server whose handshakes use the files as they were read last.
+// TLS returns a server's configuration whose handshakes use the files as last read.
 func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.file.Load(), nil }}
 }

@@ -9,19 +9,18 @@ import (
 	"golang.org/x/term"
 )
 
-// Log settings.
+// Log has the settings of the log.
 type Log struct {
 	Level  LogLevel  `env:"LOG_LEVEL" envDefault:"info" help:"what is logged: debug, info, warn, error"`
 	Format LogFormat `env:"LOG_FORMAT" envDefault:"auto" help:"json for machines, console for people; auto: console on a terminal, json elsewhere"`
 
-	// Unknown are variables that look like settings of the program and are none. New warns of them.
+	// Unknown are variables that look like settings of the program but are not. New warns of them.
 	Unknown []UnknownSetting `unknown:"true"`
 }
 
 // LogLevel is the lowest level that is logged.
 type LogLevel zerolog.Level
 
-// UnmarshalText reads debug, info, warn or error.
 func (l *LogLevel) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "debug", "info", "warn", "error":
@@ -35,7 +34,6 @@ func (l *LogLevel) UnmarshalText(text []byte) error {
 // LogFormat is how log lines are written.
 type LogFormat string
 
-// UnmarshalText reads auto, json or console.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "auto", "json", "console":
@@ -45,15 +43,14 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("auto, json or console")
 }
 
-// zerolog keeps the format of times in a variable of the package. Lines of different programs are put in order by
-// their times, for which whole seconds are too coarse.
+// zerolog keeps the time format in a package variable. Lines of several programs are sorted by time, and
+// whole seconds are too coarse for that.
 func init() { zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00" }
 
-// consoleTime is what a person needs of it.
 const consoleTime = "15:04:05.000"
 
-// New returns a logger that writes to w. Only a terminal gets colours and, with auto, console lines. Lines that have the
-// context of a request (zerolog.Event.Ctx) name its trace.
+// New returns a logger that writes to w. Only a terminal gets colours and, with auto, console lines. Lines
+// with the context of a request (zerolog.Event.Ctx) have its trace id.
 func (l Log) New(w io.Writer) zerolog.Logger {
 	terminal := isTerminal(w)
 	if l.Format == "console" || l.Format == "auto" && terminal {

@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// NATS settings.
+// NATS has the settings of the connection to NATS.
 type NATS struct {
 	URL      NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers, comma-separated: host:port, nats://[user:password@]host:port, tls://…, ws://…, wss://…"`
 	URLGiven bool        `given:"NATS_URL"`
@@ -78,8 +78,8 @@ func (n *NATSAccess) Validate() error {
 	})
 }
 
-// complete takes from the context what no setting says. identified: NATS_URL says who connects. Whoever
-// connects is taken as a whole from the one or the other.
+// complete fills from the context what no setting gives. identified: NATS_URL has credentials. Credentials
+// come as a whole from the settings or from the context.
 func (n NATSAccess) complete(identified bool) NATSAccess {
 	c := n.context
 	if n.identified() || identified {
@@ -98,12 +98,12 @@ func (n NATSAccess) complete(identified bool) NATSAccess {
 	return n
 }
 
-// identified reports whether a setting says who connects.
+// identified reports whether a setting has credentials.
 func (n NATSAccess) identified() bool {
 	return n.Creds != "" || n.NKey != "" || n.User != "" || n.Token != ""
 }
 
-// complete takes from the context what no setting says. The default of NATS_URL is no setting.
+// complete fills from the context what no setting gives. The default of NATS_URL is not a setting.
 func (n NATS) complete() NATS {
 	if n.URLGiven || !n.context.servers.Set() {
 		n.NATSAccess = n.NATSAccess.complete(n.URLGiven && n.URL.identified())
@@ -117,16 +117,15 @@ func (n NATS) complete() NATS {
 	return n
 }
 
-// options returns the connection's options: it reconnects for ever, and logs when the
-// servers are lost and when they are back.
+// options returns the connection's options: it reconnects for ever, and logs when it is lost and back.
 func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 	opts := []nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
-		// The client leaves a server that hangs, or that the network no longer reaches, after about 12
-		// seconds. With the library's own default it would take 6 minutes.
+		// The client leaves a server that hangs or is unreachable after some 12 seconds; by default, 6
+		// minutes.
 		nats.PingInterval(4 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end a worker
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -193,10 +192,9 @@ func (n NATS) options(name string, log zerolog.Logger) []nats.Option {
 	return append(opts, n.context.options()...)
 }
 
-// natsLogin says who connects.
 type natsLogin struct{ user, password, token string }
 
-// readLogin returns who connects as the files have it now. As in the library, what NATS_URL says wins.
+// readLogin returns the credentials that the files have now. As in the library, those in NATS_URL win.
 func (n NATS) readLogin() (natsLogin, error) {
 	login := natsLogin{n.User, n.Password, n.Token}
 	for _, f := range []struct {
@@ -231,8 +229,8 @@ func (n NATS) readLogin() (natsLogin, error) {
 	return natsLogin{}, n.URLFile.refuse("a file with the same user, or token, for each of its servers")
 }
 
-// NATSServer returns host:port of the server that a connection leads to. The library's own
-// ConnectedUrlRedacted does not remove a token: in nats://token@host, it takes it for a user name.
+// NATSServer returns host:port of the connected server. The library's ConnectedUrlRedacted does not remove a
+// token: in nats://token@host, it takes it for a user name.
 func NATSServer(c *nats.Conn) string {
 	u, err := url.Parse(c.ConnectedUrl())
 	if err != nil {
@@ -241,20 +239,19 @@ func NATSServer(c *nats.Conn) string {
 	return u.Host
 }
 
-// Connect connects to NATS. It waits for the servers for as long as ctx lives, but fails
-// at once if waiting cannot help, such as for refused credentials.
-// The settings must have been validated.
+// Connect connects to NATS. It waits for the servers for as long as ctx lives, but fails at once if waiting
+// cannot help, such as for refused credentials. The settings must have been validated.
 func (n NATS) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	return n.connect(ctx, name, log, waitSay, "", more)
 }
 
-// ConnectLater connects like Connect, for a program that works without NATS: it logs once that it waits, and what is
-// missing meanwhile.
+// ConnectLater is Connect for a program that works without NATS: it logs once that it waits, and what is
+// missing.
 func (n NATS) ConnectLater(ctx context.Context, name string, log zerolog.Logger, missing string, more ...nats.Option) (*nats.Conn, error) {
 	return n.connect(ctx, name, log, math.MaxInt64, ": "+missing, more)
 }
 
-// Chosen reports whether somebody has said where NATS is, or who connects.
+// Chosen reports whether a setting says where NATS is or has credentials.
 func (n NATS) Chosen() bool { return n.URLGiven || n.Context != "" || n.identified() }
 
 func (n NATS) connect(ctx context.Context, name string, log zerolog.Logger, sayEvery time.Duration, missing string, more []nats.Option) (conn *nats.Conn, err error) {
@@ -264,7 +261,7 @@ func (n NATS) connect(ctx context.Context, name string, log zerolog.Logger, sayE
 		return nil, err
 	}
 	if n.URLFile.Set() {
-		servers = servers.anonymous() // a user in an address would win over what the file says later
+		servers = servers.anonymous() // a user in an address would win over the file's later content
 	}
 	opts := append(n.options(name, log), more...)
 	err = waitFor(ctx, log, "NATS at "+n.URL.String()+missing, sayEvery, func(context.Context) error {
@@ -277,8 +274,7 @@ func (n NATS) connect(ctx context.Context, name string, log zerolog.Logger, sayE
 	return conn, err
 }
 
-// refused turns an error of a connection that waiting cannot mend into one that
-// says which setting to change.
+// refused turns a permanent connection error into one that names the setting to change.
 func (n NATS) refused(err error) error {
 	if refused := refusedCertificate(err, "NATS"); refused != nil {
 		return refused
@@ -297,22 +293,21 @@ func (n NATS) refused(err error) error {
 	return err
 }
 
-// reachable distinguishes an error of the network, which waiting may mend, from any other.
+// reachable reports whether an error is one of the network, which waiting may fix.
 func reachable(err error) bool {
 	var net *net.OpError
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &net)
 }
 
-// waitRetry is the pause between attempts to reach a server. waitSay is how
-// often the wait is logged.
+// waitRetry is the pause between attempts to reach a server. waitSay is how often the wait is logged.
 const (
 	waitRetry = 250 * time.Millisecond
 	waitSay   = 10 * time.Second
 )
 
-// WaitFor calls try until it succeeds, ctx ends, or it fails in a way that
-// waiting cannot mend (a SettingError or UsageError). It logs what it waits for.
+// WaitFor calls try until it succeeds, ctx ends, or it fails for good (a SettingError or UsageError). It logs
+// what for.
 func WaitFor(ctx context.Context, log zerolog.Logger, what string, try func(context.Context) error) error {
 	return waitFor(ctx, log, what, waitSay, try)
 }

@@ -16,11 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A context is a JSON file of the nats command that says where and as whom to connect. Its fields
-// are read here and not by a library: those that there are connect by themselves, ignore fields that they do not
-// know, or bring a table printer and an expression language along.
+// A context is a JSON file of the nats command with servers and credentials. The available libraries for it
+// connect by themselves, ignore unknown fields, or bring a table printer and an expression language along.
 
-// natsContext is what a context sets. The zero value sets nothing.
 type natsContext struct {
 	servers NATSServers // not set if the context names none
 
@@ -31,18 +29,16 @@ type natsContext struct {
 	inboxPrefix, jsDomain, jsAPIPrefix string
 }
 
-// contextNotes are the fields of a context that change neither where nor as whom a program connects.
-// Without jetstream_event_prefix, announcements of streams may not arrive, which costs a second.
+// contextNotes are the fields of a context that change neither servers nor credentials. Without
+// jetstream_event_prefix, announcements of streams may not arrive, which costs a second.
 var contextNotes = []string{"name", "description", "color_scheme", "jetstream_event_prefix"}
 
-// contextOthers are fields that the nats command knows and that are not supported here.
 var contextOthers = []string{"nsc", "socks_proxy", "windows_ca_certs_match", "windows_cert_match", "windows_cert_match_by", "windows_cert_store"}
 
-// contextForms holds what NATS_CONTEXT allows.
 const contextForms = "the name of a context of the nats command, or a path with a slash to its file"
 
-// readContext reads the context that NATS_CONTEXT names. Errors quote known names and paths of the file and
-// nothing else, because it may be a secret.
+// readContext reads the context that NATS_CONTEXT names, which may be a secret. Errors quote only known names
+// and paths.
 func readContext(name string) (natsContext, error) {
 	path, err := contextPath(name)
 	if err != nil {
@@ -59,7 +55,6 @@ func readContext(name string) (natsContext, error) {
 	return c, nil
 }
 
-// contextPath finds the file of a context where the nats command looks for it.
 func contextPath(name string) (string, error) {
 	switch {
 	case strings.ContainsAny(name, `/\`):
@@ -100,7 +95,6 @@ func expandPath(path string) string {
 	return home + path[1:]
 }
 
-// parseContext reads the JSON of a context.
 func parseContext(text []byte) (natsContext, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -158,7 +152,8 @@ func (c *natsContext) complete() error {
 		}
 		*path = expandPath(*path)
 	}
-	// The nats command looks for these values elsewhere if they have such a form. Sent as they are, they would be refused.
+	// The nats command looks these values up elsewhere if they have such a form. As they are, they would be
+	// refused.
 	for name, value := range map[string]string{"password": c.password, "token": c.token, "user_jwt": c.jwt, "user_seed": c.seed} {
 		if slices.Contains([]string{"op", "nsc", "env", "file", "data"}, schemeOf(value)) {
 			return fmt.Errorf("%s with %s: is not supported here, only the value itself", name, schemeOf(value))
@@ -195,7 +190,6 @@ func schemeOf(ref string) string {
 	return u.Scheme
 }
 
-// anonymous returns the context without what says who connects.
 func (c natsContext) anonymous() natsContext {
 	c.user, c.password, c.token, c.creds, c.nkey, c.jwt, c.seed = "", "", "", "", "", "", ""
 	if c.servers.Set() {
@@ -204,7 +198,7 @@ func (c natsContext) anonymous() natsContext {
 	return c
 }
 
-// options are those of the connection for which there is no setting.
+// options are the connection's options that have no setting.
 func (c natsContext) options() []nats.Option {
 	var opts []nats.Option
 	switch {
@@ -219,9 +213,8 @@ func (c natsContext) options() []nats.Option {
 	return opts
 }
 
-// checkFiles reads the files of completed settings as the library will for a connection. Every connection reads
-// them again, so if somebody renews the credentials in them, the next connection uses the new ones. An NKey is
-// the identity itself, so its file must keep the same seed.
+// checkFiles reads the files of completed settings as the library will. Every connection rereads them, so
+// renewed credentials need no restart. An NKey is the identity itself, so its file must keep the same seed.
 func (n NATSAccess) checkFiles(refuse func(field, path, allowed string) error) error {
 	for _, file := range []struct {
 		field, path, what, of string
@@ -246,13 +239,12 @@ func (n NATSAccess) checkFiles(refuse func(field, path, allowed string) error) e
 	return nil
 }
 
-// checkCreds reads the file as a connection will.
 func (n NATSAccess) checkCreds() error {
 	_, err := n.readCreds()
 	return err
 }
 
-// readCreds returns options that have the file's JWT and sign with its seed.
+// readCreds returns options with the file's JWT, which sign with its seed.
 func (n NATSAccess) readCreds() (*nats.Options, error) {
 	text, err := os.ReadFile(n.Creds)
 	if err != nil {

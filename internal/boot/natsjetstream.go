@@ -8,15 +8,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The API of JetStream is at other subjects than usual if it belongs to another domain (a leaf node with
-// a JetStream of its own), or to another account, which exports it.
+// JetStream's API has other subjects than usual if it belongs to another domain (a leaf node with its own
+// JetStream), or to another account, which exports it.
 
 const (
 	domainStart = "$JS."
 	domainEnd   = ".API"
 )
 
-// JetStream returns the JetStream that a connection of these settings leads to.
+// JetStream returns the JetStream that these settings lead to.
 func (n NATSAccess) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
 	n = n.complete(false)
 	prefix := strings.TrimSuffix(n.JSAPIPrefix, ".")
@@ -32,14 +32,13 @@ func (n NATSAccess) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (
 	return jetstream.New(conn, opts...)
 }
 
-// domainOf returns the domain that a prefix stands for.
 func domainOf(prefix string) (domain string, named bool) {
 	rest, begins := strings.CutPrefix(prefix, domainStart)
 	domain, ends := strings.CutSuffix(rest, domainEnd)
 	return domain, begins && ends && domain != "" && !strings.Contains(domain, ".")
 }
 
-// JetStreamSubject is the subject of a request to the API that the client library does not make, such as
+// JetStreamSubject returns the subject of an API request that the client library lacks, such as
 // "STREAM.INFO.HITS".
 func JetStreamSubject(js jetstream.JetStream, request string) string {
 	o := js.Options()
@@ -52,8 +51,8 @@ func JetStreamSubject(js jetstream.JetStream, request string) string {
 	return jetstream.DefaultAPIPrefix + request
 }
 
-// FarJetStream returns how a program gets to a JetStream that is not that of its own domain and account. It
-// is empty for that one. The way to a far one can be closed while the NATS server answers.
+// FarJetStream describes how a JetStream of another account or domain is reached; "" is the connection's own.
+// A far one can be unreachable while the NATS server answers.
 func FarJetStream(js jetstream.JetStream) string {
 	o := js.Options()
 	switch {
@@ -68,9 +67,9 @@ func FarJetStream(js jetstream.JetStream) string {
 // IsImported reports whether the API is another account's.
 func IsImported(js jetstream.JetStream) bool { return js.Options().APIPrefix != "" }
 
-// OriginJetStream returns the JetStream that holds the origin of one of js's mirrors. external is as the mirror has it, nil if
-// both are in one JetStream. An error says that these settings do not lead there: a prefix holds for the
-// mirror's account, and may lead somewhere else from this program's. A domain has the same
+// OriginJetStream returns the JetStream that holds the origin of one of js's mirrors. external is the
+// mirror's own field, nil if both are in one JetStream. An error means that these settings do not lead there:
+// a prefix holds for the mirror's account, and may lead elsewhere from this program's. A domain has the same
 // name everywhere.
 func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream) (jetstream.JetStream, error) {
 	if external == nil {
@@ -88,7 +87,7 @@ func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream)
 	return jetstream.NewWithAPIPrefix(js.Conn(), prefix)
 }
 
-// checkJetStream checks a domain and a prefix, whose names are those of the settings or of a context's fields.
+// checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
 func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
 	if domain != "" && prefix != "" {
 		return &SettingError{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain without %s=%q beside it: a domain stands for the prefix $JS.<domain>.API", prefixKey, prefix)}
@@ -102,7 +101,6 @@ func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
 	return nil
 }
 
-// checkInboxPrefix checks the beginning of the subjects on which answers come.
 func checkInboxPrefix(key, prefix string) error {
 	if prefix != "" && !plainTokens(prefix) {
 		return &SettingError{Key: key, Value: prefix, Allowed: "a subject without wildcards, such as _INBOX_tallyroll"}

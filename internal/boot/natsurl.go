@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// NATSServers are the servers of NATS_URL. Their credentials leave this package only
-// towards the servers: printing a NATSServers prints only the hosts.
+// NATSServers are the servers of NATS_URL. They print as hosts; only a connection gets their credentials.
 type NATSServers struct {
 	text  *string // comma-separated, as nats.Connect takes it; a pointer, because %+v of a struct around it does not follow that
 	hosts string  // host:port,host:port
@@ -21,8 +20,8 @@ var otherSchemes = []string{"http", "https", "tcp", "redis", "rediss", "mqtt", "
 
 const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for TLS, ws:// and wss:// for WebSocket"
 
-// UnmarshalText reads a comma-separated list of servers. No error quotes more than
-// a known scheme: a password with a character that should have been escaped can be in any other part.
+// UnmarshalText reads a comma-separated list of servers. Errors quote at most a known scheme, because an
+// unescaped password can be in any other part.
 func (s *NATSServers) UnmarshalText(text []byte) error {
 	var servers, hosts []string
 	sockets := 0
@@ -48,8 +47,7 @@ func (s *NATSServers) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseNATSServer is stricter than the library, which accepts any scheme and ignores
-// what follows the host.
+// parseNATSServer is stricter than the library, which accepts any scheme and ignores what follows the host.
 func parseNATSServer(text string) (*url.URL, error) {
 	escape := fmt.Errorf("a comma, / ? or # in a password is written %%2C, %%2F, %%3F or %%23")
 	scheme, _, found := strings.Cut(text, "://")
@@ -80,25 +78,23 @@ func parseNATSServer(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// isWebSocket reports whether a server uses WebSocket. Only such a server can be behind a proxy, and
-// so have a path.
+// isWebSocket reports whether a server uses WebSocket. Only such a server can be behind a proxy and have a
+// path.
 func isWebSocket(u *url.URL) bool { return u.Scheme == "ws" || u.Scheme == "wss" }
 
-// Set reports whether there is a server: the setting may have no default.
+// Set reports whether there is a server, because the setting may have no default.
 func (s NATSServers) Set() bool { return s.text != nil }
 
 // String is host:port of each server, without credentials.
 func (s NATSServers) String() string { return s.hosts }
 
-// GoString is String: %#v would print the credentials otherwise.
+// GoString is String, because %#v would print the credentials.
 func (s NATSServers) GoString() string { return s.hosts }
 
-// identified reports whether one of them comes with a user or a token.
 func (s NATSServers) identified() bool {
 	return s.Set() && *s.text != *s.anonymous().text
 }
 
-// logins are the different users and tokens that come with the servers.
 func (s NATSServers) logins() (out []natsLogin) {
 	for entry := range strings.SplitSeq(*s.text, ",") {
 		u, err := url.Parse(entry)
@@ -116,7 +112,6 @@ func (s NATSServers) logins() (out []natsLogin) {
 	return out
 }
 
-// anonymous returns the servers without users and tokens.
 func (s NATSServers) anonymous() NATSServers {
 	var servers []string
 	for entry := range strings.SplitSeq(*s.text, ",") {

@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Managed reports whether a service manager has started this program and wants to be told of its states.
+// Managed reports whether a service manager has started this program and expects notifications.
 func Managed() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
-// Notify tells the service manager that started this program in which state it is: systemd with Type=notify, by a
-// datagram of lines to the socket in NOTIFY_SOCKET. Without that variable it does nothing. A manager that does not
-// listen is no reason to fail.
+// Notify sends the program's state to systemd (Type=notify): a datagram of lines to the socket in
+// NOTIFY_SOCKET. Without that variable it does nothing. It ignores a manager that does not listen.
 func Notify(lines ...string) {
 	if !Managed() {
 		return
@@ -31,14 +30,12 @@ func Notify(lines ...string) {
 	_, _ = conn.Write([]byte(strings.Join(lines, "\n")))
 }
 
-// lookEvery is how often a program that is not ready yet looks whether it is.
 const lookEvery = 100 * time.Millisecond
 
-// announced is whether the manager has been told that the program is ready.
 var announced atomic.Bool
 
-// Announce tells the service manager why the program is not ready yet, and that it is ready, once. It returns then, or
-// when ctx ends. why returns what /readyz says.
+// Announce notifies the service manager of why the program is not ready, and once that it is. It returns
+// then, or when ctx ends. why returns what /readyz answers.
 func Announce(ctx context.Context, why func(context.Context) string) {
 	if !Managed() {
 		return
@@ -66,8 +63,8 @@ func Announce(ctx context.Context, why func(context.Context) string) {
 	}
 }
 
-// notifyReload reads files again by a call of read, and tells the service manager when that begins and ends. A program
-// that is not ready yet says nothing: the end would tell that it is.
+// notifyReload calls read, and notifies the service manager before and after. While the program is not ready
+// it sends nothing, because the second message would say that it is.
 func notifyReload(read func()) {
 	if !announced.Load() {
 		read()

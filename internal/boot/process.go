@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// Exit codes of every program.
 const (
 	ExitOK      = 0
 	ExitFailure = 1   // it could not go on
@@ -20,20 +19,18 @@ const (
 	ExitAtOnce  = 130 // a second signal did not let it finish
 )
 
-// UsageError marks an error that the person who starts the program can mend by
-// starting it differently. The program exits with ExitUsage.
+// UsageError marks an error that starting the program differently can fix. The program exits with ExitUsage.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// sameRequest is how long after the first signal further ones count as the same request to
-// stop. GNU timeout, for example, signals its child and then the child's whole group.
+// sameRequest is how long after the first signal further ones count as the same request. GNU timeout, for
+// example, signals its child and then the child's whole group.
 const sameRequest = time.Second
 
-// Main runs a program until SIGINT or SIGTERM cancels its context, prints the
-// error it ends with and exits. A second signal, later than sameRequest after the
-// first, ends the process at once.
+// Main runs a program until SIGINT or SIGTERM cancels its context, prints its error and exits. A second
+// signal, later than sameRequest after the first, ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1) // a signal for which there is no room comes within sameRequest of one that had room
@@ -53,7 +50,7 @@ func Main(program string, run func(ctx context.Context) error) {
 	os.Exit(exitCode(err))
 }
 
-// MainWithReload is Main for a program that parses its settings, and reads files again when run gets SIGHUP.
+// MainWithReload is Main for a program that parses its settings, and rereads files when run receives SIGHUP.
 func MainWithReload(program string, settings any, run func(ctx context.Context, reload <-chan os.Signal) error) {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -66,8 +63,7 @@ func MainWithReload(program string, settings any, run func(ctx context.Context, 
 	})
 }
 
-// obey stops the program at the first signal, and returns when another one says
-// that this takes too long.
+// obey stops the program at the first signal, and returns at a second one.
 func obey(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()
@@ -79,7 +75,7 @@ func obey(signals <-chan os.Signal, stop func()) {
 	}
 }
 
-// Outlive returns a context that ends so long after ctx does. Call end when it is no longer needed.
+// Outlive returns a context that ends by after ctx does. Call end when it is no longer needed.
 func Outlive(ctx context.Context, by time.Duration) (after context.Context, end func()) {
 	after, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -110,7 +106,7 @@ func exitCode(err error) int {
 // version is set by the linker for releases: -X tallyroll/internal/boot.version=v1.2.3
 var version string
 
-// Version is the release, or the revision that the binary was built from.
+// Version is the release, or else the revision.
 func Version() string {
 	if version != "" {
 		return version
@@ -124,8 +120,8 @@ func Version() string {
 // revision is set by the linker for builds outside of a repository: -X tallyroll/internal/boot.revision=…
 var revision string
 
-// Revision is the commit that the binary was built from, with +dirty if there were changes beside it. It is empty if
-// the binary was not built from a repository.
+// Revision is the commit that the binary was built from, with +dirty if there were other changes; "" if it
+// was not built from a repository.
 func Revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if revision != "" || !ok {

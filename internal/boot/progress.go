@@ -12,18 +12,17 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Progress holds how much of a job is done. If nothing is left and Open is false, the job is over or
-// not known.
+// Progress is how much of a job is done. If nothing is left and Open is false, the job is over or unknown.
 type Progress struct {
 	Done, Left uint64  // items, since it began
-	Open       bool    // nobody knows how much there is
+	Open       bool    // the amount is unknown
 	PerSecond  float64 // items done per second
 	Gained     float64 // by how many items Left shrinks per second; negative if more items come than are done
 }
 
 func (p Progress) underWay() bool { return p.Left > 0 || p.Open }
 
-// Seconds is how long the rest takes at this rate. It is +Inf if more comes than is done.
+// Seconds estimates how long the rest takes at this rate. It is +Inf if more arrives than is done.
 func (p Progress) Seconds() float64 {
 	if p.Gained <= 0 {
 		return math.Inf(1)
@@ -31,7 +30,7 @@ func (p Progress) Seconds() float64 {
 	return float64(p.Left) / p.Gained
 }
 
-// Thousands rounds a number to a whole one and writes it with commas: 1,234,567.
+// Thousands rounds to a whole number and writes it with commas: 1,234,567.
 func Thousands(n float64) string {
 	s := strconv.FormatFloat(n, 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -40,8 +39,7 @@ func Thousands(n float64) string {
 	return s
 }
 
-// Screen is where a program's log lines go. On a terminal, it also shows one line below them with a progress bar. Both
-// go through the Screen, so neither breaks the other. Anywhere else, it only writes the log lines.
+// Screen writes a program's log lines and, on a terminal, a progress bar in the line below them.
 type Screen struct {
 	out   io.Writer
 	items string // what the bar counts; empty if out is not a terminal
@@ -76,8 +74,7 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// Progress shows how much of one part of the work is done. All parts share one bar, which vanishes when the last of
-// them is over.
+// Progress shows how much of one part is done. All parts share one bar, which vanishes with the last of them.
 func (s *Screen) Progress(part string, p Progress) {
 	if s.items == "" {
 		return
@@ -104,7 +101,6 @@ func (s *Screen) Progress(part string, p Progress) {
 	s.draw(sum)
 }
 
-// draw shows how much of all parts is done, or clears the bar if they are over.
 func (s *Screen) draw(sum Progress) {
 	if !sum.underWay() {
 		clear(s.parts)
@@ -126,11 +122,11 @@ func (s *Screen) draw(sum Progress) {
 	_ = s.bar.Set64(int64(sum.Done))
 }
 
-// Bar shows on a Screen how many items of one job are done. Its methods may be called from any goroutine.
+// Bar shows the progress of one job on a Screen. It is safe for concurrent use.
 type Bar struct {
 	Screen *Screen // where log lines go
 	start  time.Time
-	total  atomic.Int64 // 0 while nobody knows
+	total  atomic.Int64 // 0 while unknown
 	done   atomic.Int64
 }
 
@@ -142,7 +138,6 @@ func NewBar(out io.Writer, items string) *Bar {
 // Expect sets how many items there will be.
 func (b *Bar) Expect(items int64) { b.total.Store(items) }
 
-// Add notes that more items are done.
 func (b *Bar) Add(items int) {
 	done, total := b.done.Add(int64(items)), b.total.Load()
 	rate := float64(done) / time.Since(b.start).Seconds()
@@ -151,5 +146,5 @@ func (b *Bar) Add(items int) {
 	})
 }
 
-// End takes the bar away, so that what comes next stands alone.
+// End removes the bar.
 func (b *Bar) End() { b.Screen.Progress("", Progress{}) }

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Redis settings.
+// Redis has the settings of the connection to Redis.
 type Redis struct {
 	URL       RedisURL `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port/db?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
 	Namespace string   `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"first part of every Redis key: letters, digits, and _ - . (1 to 64)"`
@@ -26,13 +26,12 @@ type Redis struct {
 	files *redisFiles
 }
 
-// redisFiles are read again for each connection.
 type redisFiles struct {
 	login *kept[redisLogin]
 	pair  *kept[tls.Certificate]
 }
 
-// Logging returns settings whose clients log if their files cannot be read again.
+// Logging returns settings whose clients log if their files cannot be reread.
 func (r Redis) Logging(log zerolog.Logger) Redis {
 	r.files = &redisFiles{
 		keep("file of a secret of Redis", log, r.readLogin),
@@ -41,10 +40,8 @@ func (r Redis) Logging(log zerolog.Logger) Redis {
 	return r
 }
 
-// redisLogin says who connects.
 type redisLogin struct{ user, password string }
 
-// readLogin returns who connects as the files have it now.
 func (r Redis) readLogin() (login redisLogin, err error) {
 	url, password := r.URL, r.Password
 	if r.URLFile.Set() {
@@ -64,23 +61,21 @@ func (r Redis) readLogin() (login redisLogin, err error) {
 	return redisLogin{url.options.Username, cmp.Or(password, url.options.Password)}, nil
 }
 
-// ioTimeout bounds one exchange with Redis. Only the caller tries again, because it
-// knows whether that is safe.
+// ioTimeout bounds one exchange with Redis. Only the caller retries, because it knows whether that is safe.
 const ioTimeout = 5 * time.Second
 
-// Client returns a client with these Options for one server, a cluster, or the
-// master that Sentinels name.
+// Client returns a client with these Options for one server, a cluster, or the master that Sentinels name.
 func (r Redis) Client() redis.UniversalClient { return r.ClientOnConnect(nil) }
 
-// ClientOnConnect returns a client that calls connected with each new connection before it uses it.
+// ClientOnConnect returns a client that calls connected with each new connection before use.
 func (r Redis) ClientOnConnect(connected func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	o := r.Options()
 	o.OnConnect = connected
 	if !o.IsClusterMode {
 		return redis.NewUniversalClient(o)
 	}
-	// By itself, the client asks who is master only when a node redirects it. A dead
-	// node does not, so for a minute nobody would ask for its successor.
+	// By itself, the client looks for the master only when a node redirects it. A dead node does not, so for
+	// a minute the client would not find its successor.
 	c := o.Cluster()
 	c.ClusterStateReloadInterval = time.Second
 	if o.DB != 0 { // the clusters of Valkey 9 have several, of which the library does not know
@@ -92,10 +87,9 @@ func (r Redis) ClientOnConnect(connected func(context.Context, *redis.Conn) erro
 	return redis.NewClusterClient(c)
 }
 
-// Options are the options of a client that never repeats a command by itself. By default,
-// go-redis resends after a lost reply, and a resent HINCRBY counts twice. A cluster's
-// client does follow redirects and repeats what failed on the way, so give it only
-// reads, and writes that can be repeated. The clients of its nodes do not repeat.
+// Options returns options with retries off. By default, go-redis resends after a lost reply, and a resent
+// HINCRBY counts twice. A cluster's client does follow redirects and repeats what failed on the way, so give
+// it only reads, and writes that can be repeated. The clients of its nodes do not repeat.
 func (r Redis) Options() *redis.UniversalOptions {
 	o := *r.URL.options
 	files := r.files
@@ -120,8 +114,8 @@ func (r Redis) Options() *redis.UniversalOptions {
 	return &o
 }
 
-// WaitForRedis waits until Redis answers; on a cluster, until every master does. If the server is
-// of another kind than REDIS_URL says, it fails at once.
+// WaitForRedis waits until Redis answers; on a cluster, until every master does. If the server is of another
+// kind than in REDIS_URL, it fails at once.
 func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
 	return AskRedis(ctx, log, func(ctx context.Context) error {
 		err := answers(ctx, client)
@@ -132,9 +126,8 @@ func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog
 	})
 }
 
-// AskRedis calls ask until it succeeds, like WaitFor, because a fail-over can happen between
-// any two questions. ask must be safe to repeat. Refused credentials,
-// certificates and rights are errors at once.
+// AskRedis calls ask until it succeeds, like WaitFor, because a fail-over can happen between any two calls.
+// ask must be safe to repeat. Refused credentials, certificates and rights are errors at once.
 func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context) error) error {
 	return WaitFor(ctx, log, "Redis", func(ctx context.Context) error {
 		err := ask(ctx)
@@ -169,7 +162,7 @@ func answers(ctx context.Context, client redis.UniversalClient) error {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return err
 	}
-	// Both would answer PING and refuse most other commands. If a server does not say what it is, REDIS_URL
+	// Both kinds answer PING and refuse most other commands. If a server does not report its kind, REDIS_URL
 	// decides.
 	info := client.Info(ctx, "server").Val()
 	switch {
@@ -181,6 +174,5 @@ func answers(ctx context.Context, client redis.UniversalClient) error {
 	return nil
 }
 
-// QuietRedis stops go-redis from writing lines of its own to standard error:
-// what matters comes back as errors and is logged once.
+// QuietRedis stops go-redis's own lines on standard error: errors are returned, and logged once.
 func QuietRedis() { logging.Disable() }

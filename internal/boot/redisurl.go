@@ -16,8 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisURL holds where Redis is and of which kind it is: one server, a cluster, or
-// servers that Sentinels watch.
+// RedisURL holds the address and the kind of Redis: one server, a cluster, or servers that Sentinels watch.
 type RedisURL struct{ options *redis.UniversalOptions }
 
 const redisForms = "redis://[user:password@]host:port/db, " +
@@ -25,8 +24,8 @@ const redisForms = "redis://[user:password@]host:port/db, " +
 	"redis+sentinel://[user:password@]host:port/db?master_name=NAME&addr=host:port" +
 	"&sentinel_username=…&sentinel_password=…; rediss… in place of redis… for TLS"
 
-// UnmarshalText reads a URL in one of redisForms. No error quotes more than the
-// scheme: a password with a character that should have been escaped can be in any other part.
+// UnmarshalText reads a URL in one of redisForms. Errors quote only the scheme: an unescaped password can be
+// anywhere else.
 func (u *RedisURL) UnmarshalText(text []byte) error {
 	options, err := parseRedisURL(string(text))
 	if err != nil {
@@ -39,7 +38,6 @@ func (u *RedisURL) UnmarshalText(text []byte) error {
 // Addr is the address, or addresses, without credentials.
 func (u RedisURL) Addr() string { return strings.Join(u.options.Addrs, ",") }
 
-// redisKind is what differs between the kinds of URL.
 type redisKind struct {
 	port   string   // if the URL names none
 	params []string // that it takes
@@ -51,9 +49,8 @@ var redisKinds = map[string]redisKind{
 	"sentinel": {port: "26379", params: []string{"addr", "master_name", "sentinel_username", "sentinel_password"}},
 }
 
-// parseRedisURL reads all forms in the same way. The library has a parser for each form. These
-// disagree about whose password the URL holds, and they accept options that would
-// break what this program promises, such as reading from replicas.
+// parseRedisURL reads all forms in the same way. The library's parsers disagree about whose password a URL
+// holds, and accept options that would break what this program promises, such as reads from replicas.
 func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -118,14 +115,14 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 		}
 	}
 	if base == "rediss" {
-		// A cluster or a Sentinel names its servers by address, so every certificate
-		// is checked against the name in the URL.
+		// A cluster or a Sentinel names its servers by address, so every certificate is checked against the
+		// name in the URL.
 		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
 	return o, nil
 }
 
-// isHost reports whether a text can be a name in the DNS or an address, with a zone if it is of IPv6.
+// isHost reports whether a text can be a DNS name, or an address, with a zone if it is IPv6.
 func isHost(text string) bool {
 	return text != "" && strings.IndexFunc(text, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:%", r)
@@ -137,7 +134,7 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// RedisTLS holds how the client checks the servers of a rediss URL, and which certificate it shows them.
+// RedisTLS holds how the client checks the servers of a rediss URL, and its own certificate.
 type RedisTLS struct {
 	CA   string `env:"REDIS_CA" help:"with rediss: a PEM file of the authorities that sign the servers' certificates (default: the system's)"`
 	Cert string `env:"REDIS_CERT" help:"this client's certificate (PEM), with REDIS_KEY: redis-server asks for one unless it has tls-auth-clients no"`
@@ -146,7 +143,6 @@ type RedisTLS struct {
 	roots *x509.CertPool // of CA; nil for the system's
 }
 
-// Validate reads the files.
 func (r *Redis) Validate() error {
 	if r.Password != "" && r.URL.options.Password != "" {
 		return &SettingError{Key: "REDIS_PASSWORD", Allowed: "a password if there is none in REDIS_URL: leave out one of them"}
@@ -182,8 +178,8 @@ func (t RedisTLS) apply(config *tls.Config, pair *kept[tls.Certificate]) *tls.Co
 	return config
 }
 
-// refusedCertificate returns an error that says whose certificate was refused, by this program or by
-// the other end (Redis or NATS). It returns nil if err is about something else.
+// refusedCertificate returns an error that says whose certificate was refused, by this program or by Redis or
+// NATS. It returns nil if err is about something else.
 func refusedCertificate(err error, server string) error {
 	prefix := strings.ToUpper(server)
 	var theirs *tls.CertificateVerificationError

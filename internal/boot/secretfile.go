@@ -13,17 +13,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// SecretFile is the file from which a secret setting was read, by the name of the setting with _FILE. The zero value
-// means that the setting was not read from a file.
+// SecretFile is the file of a secret setting (its name with _FILE). The zero value means no file.
 type SecretFile struct{ key, path string }
 
-// Set reports whether there is a file.
 func (f SecretFile) Set() bool { return f.path != "" }
 
-// maxSecret bounds the bytes of such a file: a URL of many servers is far below it.
+// maxSecret bounds such a file in bytes. A URL of many servers is far below it.
 const maxSecret = 64 << 10
 
-// read returns what is in the file, without line ends behind it. No error quotes that.
+// read returns the file's content without trailing line ends. Errors do not quote it.
 func (f SecretFile) read() (string, error) {
 	info, err := os.Stat(f.path)
 	var text []byte
@@ -49,7 +47,7 @@ func (f SecretFile) read() (string, error) {
 	return secret, nil
 }
 
-// refuse names the file, unless that may be a secret in the place of its file's name.
+// refuse names the file, unless the name may be the secret itself.
 func (f SecretFile) refuse(allowed string) error {
 	if _, err := os.Lstat(f.path); err != nil && (!filepath.IsAbs(f.path) || strings.Contains(f.path, "://")) {
 		return &SettingError{Key: f.key, Allowed: allowed + "; its name is not shown, because it may be the secret itself: write the whole path, from / on"}
@@ -57,8 +55,8 @@ func (f SecretFile) refuse(allowed string) error {
 	return &SettingError{Key: f.key, Value: f.path, Allowed: allowed}
 }
 
-// readSecrets reads the files of the secret settings into the environment, in which nothing else is changed. Of two
-// that are both set neither wins; overrides are no part of the environment and do.
+// readSecrets reads the files of the secret settings into the environment, and changes nothing else there. A
+// setting given both ways is an error. overrides are not part of the environment, and win.
 func readSecrets(settings any, environment map[string]string, override []string) (map[string]SecretFile, error) {
 	files := make(map[string]SecretFile)
 	for _, key := range secretKeys(settings) {
@@ -90,7 +88,7 @@ func overridden(override []string, key string) bool {
 	return false
 }
 
-// secretKeys are the settings that can be given as files. A program's own setting of that name has precedence.
+// secretKeys are the settings that can be given as files, unless the program has a setting of that name.
 func secretKeys(settings any) (keys []string) {
 	all := fields(reflect.TypeOf(settings).Elem())
 	own := make(map[string]bool)
@@ -105,8 +103,8 @@ func secretKeys(settings any) (keys []string) {
 	return keys
 }
 
-// kept is a value that is loaded again for each use, because somebody may replace its files while the program runs. If
-// they cannot be used, the value before stays in use.
+// kept is a value that is reloaded for each use, because its files may be replaced while the program runs. If
+// they cannot be used, the previous value stays in use.
 type kept[T any] struct {
 	what string // names the files, for the log
 	load func() (T, error)
@@ -118,14 +116,13 @@ type kept[T any] struct {
 	failure string // of the last load, so that it is logged once
 }
 
-// keep loads a value and keeps it.
 func keep[T any](what string, log zerolog.Logger, load func() (T, error)) *kept[T] {
 	k := &kept[T]{what: what, load: load, log: log}
 	_, _ = k.get() // the next one returns the error
 	return k
 }
 
-// get loads the value. It fails only if it has never succeeded.
+// get reloads the value. It fails only if no load has ever succeeded.
 func (k *kept[T]) get() (T, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

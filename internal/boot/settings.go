@@ -21,15 +21,15 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// SettingError means that a setting cannot be used. Its text is one line that
-// names the variable, its value and what is allowed.
+// SettingError means that a setting cannot be used. Its text is one line: variable, value, and what is
+// allowed.
 type SettingError struct {
 	Key     string // the environment variable
 	Value   string // as it was given; empty for secrets
 	Allowed string // a phrase: "a duration from 1ms to 1m, such as 250ms"
 }
 
-// CheckSetting is the *SettingError of a setting whose value a check has refused with err, and nil without one.
+// CheckSetting returns the *SettingError of a setting that a check has refused with err; nil for nil.
 func CheckSetting(key, value string, err error) error {
 	if err == nil {
 		return nil
@@ -44,13 +44,13 @@ func (e *SettingError) Error() string {
 	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
 }
 
-// contents are what files of secrets hold: the seed of an NKey, a JWT, PEM, several lines, or tokens in YAML.
+// contents matches what files of secrets hold: an NKey seed, a JWT, PEM, several lines, or tokens in YAML.
 var contents = regexp.MustCompile(`^S[A-Z2-7]{40,}$|^eyJ|-----BEGIN|\n|tokens?:|sha256:`)
 
-// isContent reports whether somebody has put what a file should hold where the file should be named.
+// isContent reports whether a file's content was given where its name belongs.
 func isContent(value string) bool { return contents.MatchString(value) }
 
-// Conceal returns a text about a file without its name if that name is a secret by mistake.
+// Conceal returns a text about a file, without the name if that is a secret by mistake.
 func Conceal(name, text string) string {
 	if !isContent(name) {
 		return text
@@ -58,16 +58,14 @@ func Conceal(name, text string) string {
 	return strings.ReplaceAll(text, name, "…, which is the content of such a file")
 }
 
-// validator is implemented by settings that check more than their types.
 type validator interface{ Validate() error }
 
-// Parse fills the struct that settings points to from the environment, by its
-// `env`, `envDefault` and `help` tags, then calls the Validate method of every struct
-// in it that has one, inner ones first. A setting tagged `secret:"true"` can also be given as a file, by its name with
-// _FILE. Parse sets a bool tagged `given:"KEY"` if KEY
-// is in the environment, one tagged `emptied:"KEY"` if it is there and empty, and a SecretFile tagged `file:"KEY"` if KEY
-// was read from a file. A field tagged `unknown` gets the variables that look like settings and are none. It returns the first unusable setting as a *SettingError.
-// Variables given as KEY=value override the environment.
+// Parse fills the struct that settings points to from the environment, by its `env`, `envDefault` and `help`
+// tags, then validates its structs, inner ones first. It returns the first unusable setting as a
+// *SettingError. Variables given as KEY=value override the environment. A setting tagged `secret:"true"` can
+// also be given as a file, by its name with _FILE. A bool tagged `given:"KEY"` is set if KEY is in the
+// environment, one tagged `emptied:"KEY"` if it is there and empty; a SecretFile tagged `file:"KEY"` if KEY
+// was read from a file. `unknown` gets variables that look like settings but are not.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
 	options := env.Options{
@@ -86,7 +84,7 @@ func Parse(settings any, override ...string) error {
 	return finish(reflect.ValueOf(settings).Elem(), environment, files, unknownSettings(settings, environment))
 }
 
-// finish does what the library cannot: it fills the fields tagged `given`, `emptied` and `file`, and validates.
+// finish fills the fields tagged `given`, `emptied`, `file` and `unknown`, and validates.
 func finish(s reflect.Value, environment map[string]string, files map[string]SecretFile, unknown []UnknownSetting) error {
 	for f, v := range s.Fields() {
 		switch {
@@ -160,7 +158,6 @@ type field struct {
 	secret               bool
 }
 
-// fields lists the tagged fields of a settings struct, embedded structs included.
 func fields(t reflect.Type) []field {
 	var out []field
 	for f := range t.Fields() {
@@ -178,16 +175,16 @@ func fields(t reflect.Type) []field {
 	return out
 }
 
-// UnknownSetting is a variable with the program's own prefix that is none of its settings.
+// UnknownSetting is a variable with the program's prefix that is not one of its settings.
 type UnknownSetting struct {
 	Key     string
 	Nearest string // the setting with the most similar name
 }
 
-// fromKubernetes is how Kubernetes names the variables that it sets for a Service, which can have the program's name.
+// fromKubernetes matches the variables that Kubernetes sets for a Service, which can have the program's name.
 var fromKubernetes = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_|$)|_PORT_[0-9]+_[A-Z]+(_|$)|_PORT$`)
 
-// unknownSettings finds the variables that begin like the address of the program, such as QUERY_, and are none of its
+// unknownSettings finds variables that begin like the program's address setting, such as QUERY_, and are not
 // settings. Other prefixes, such as REDIS_, belong to several programs, or to others than ours.
 func unknownSettings(settings any, environment map[string]string) (out []UnknownSetting) {
 	addr, ok := addrField(settings)
@@ -212,7 +209,7 @@ func unknownSettings(settings any, environment map[string]string) (out []Unknown
 	return out
 }
 
-// distance is how many letters have to be put in, taken out or replaced to make one text of the other (Levenshtein).
+// distance is the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -233,16 +230,15 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Mode is something else that a program can do, if its first argument is --Name or --Name=value.
+// Mode is another job of a program, chosen by its first argument: --Name or --Name=value.
 type Mode struct {
 	Name string
 	Help string // follows the name in --help: arguments, and what it does
-	// Run gets all arguments. It returns the exit code, and an error for people if that does not say enough.
+	// Run gets all arguments. It returns the exit code, and a human-readable error if that is not enough.
 	Run func(args []string) (code int, err error)
 }
 
-// Usage prints every setting of the struct that settings points to: its
-// variable, its default and what it does.
+// Usage prints every setting of the struct that settings points to: variable, default and effect.
 func Usage(w io.Writer, program, about string, settings any, modes ...Mode) {
 	fmt.Fprintf(w, "%s %s\n\nSettings are environment variables:\n\n", program, about)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -266,7 +262,6 @@ func Usage(w io.Writer, program, about string, settings any, modes ...Mode) {
 	}
 }
 
-// addrField finds the setting for the address on which the program answers HTTP.
 func addrField(settings any) (field, bool) {
 	for _, f := range fields(reflect.TypeOf(settings).Elem()) {
 		if strings.HasSuffix(f.key, "_ADDR") {
@@ -276,9 +271,8 @@ func addrField(settings any) (field, bool) {
 	return field{}, false
 }
 
-// Flags answers --help, --version and, for a program that serves HTTP,
-// --healthcheck, does what the modes say, and refuses anything else. It reports whether the program
-// should go on.
+// Flags answers --help, --version and, for a program that serves HTTP, --healthcheck, runs the modes, and
+// refuses other arguments. It reports whether the program should go on.
 func Flags(program, about string, settings any, modes ...Mode) (proceed bool) {
 	args := os.Args[1:]
 	addr, serves := addrField(settings)
@@ -308,7 +302,6 @@ func Flags(program, about string, settings any, modes ...Mode) (proceed bool) {
 	return false
 }
 
-// runMode ends the program.
 func runMode(program string, m Mode, args []string) {
 	code, err := m.Run(args)
 	if err != nil {
@@ -318,7 +311,7 @@ func runMode(program string, m Mode, args []string) {
 	os.Exit(code)
 }
 
-// CheckAddress refuses a setting that is no address to listen at.
+// CheckAddress refuses a setting that is not an address to listen on.
 func CheckAddress(key, value string) error {
 	if _, _, err := net.SplitHostPort(value); err != nil {
 		return &SettingError{Key: key, Value: value, Allowed: "host:port"}
@@ -326,13 +319,13 @@ func CheckAddress(key, value string) error {
 	return nil
 }
 
-// Most is a setting that bounds something.
+// Most is a setting that is an upper bound.
 type Most struct {
 	Key string
 	N   int64
 }
 
-// CheckMost refuses the first of the bounds that allows nothing.
+// CheckMost refuses the first bound that allows nothing.
 func CheckMost(all ...Most) error {
 	for _, m := range all {
 		if m.N < 1 {
@@ -346,8 +339,7 @@ const durationForms = "a duration: numbers with units (ms, s, m, h, d of 24 hour
 
 var errDuration = errors.New(durationForms)
 
-// ParseDuration reads what time.ParseDuration reads, with days and weeks in front of it:
-// 250ms, 48h, 2d, 1w, 1d12h, 1.5d.
+// ParseDuration is time.ParseDuration with days and weeks in front: 250ms, 48h, 2d, 1w, 1d12h, 1.5d.
 func ParseDuration(text string) (time.Duration, error) {
 	rest, negative := strings.CutPrefix(text, "-")
 	var days time.Duration

@@ -7,11 +7,9 @@ import (
 	"strings"
 )
 
-// Tokens are the bearer tokens that open an HTTP API; the zero value asks for none.
-// Only their hashes are kept.
+// Tokens are the bearer tokens of an HTTP API, kept as hashes only. The zero value requires none.
 type Tokens struct{ hashes [][sha256.Size]byte }
 
-// UnmarshalText reads comma-separated tokens.
 func (t *Tokens) UnmarshalText(text []byte) error {
 	t.hashes = nil
 	for token := range strings.SplitSeq(string(text), ",") {
@@ -34,10 +32,9 @@ func plainToken(token string) bool {
 	return token != ""
 }
 
-// Hashes are the SHA-256 of each.
 func (t Tokens) Hashes() [][sha256.Size]byte { return t.hashes }
 
-// BearerHash returns the SHA-256 of the bearer token that a request carries; ok is false if it carries none.
+// BearerHash returns the SHA-256 of a request's bearer token; ok is false if it has none.
 func BearerHash(r *http.Request) (hash [sha256.Size]byte, ok bool) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

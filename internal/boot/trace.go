@@ -7,15 +7,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The trace context of a request (W3C Trace Context, level 2): who asks has measured under this id what this request is
-// a part of. The programs write its trace id into the log, and pass it on in messages. They measure nothing themselves.
+// The trace context of a request (W3C Trace Context, level 2) is the id under which the caller traces it. The
+// programs log the trace id, and pass it on in messages. They measure nothing themselves.
 
-// TraceHeader is the header of requests and messages that holds it.
 const TraceHeader = "traceparent"
 
 type traceKey struct{}
 
-// WithTrace returns a context that holds what the headers of a request or a message say.
+// WithTrace returns a context with the traceparent among the headers of a request or a message.
 func WithTrace(ctx context.Context, header map[string][]string) context.Context {
 	parent := TraceParent(header)
 	if parent == "" {
@@ -24,7 +23,7 @@ func WithTrace(ctx context.Context, header map[string][]string) context.Context 
 	return context.WithValue(ctx, traceKey{}, parent)
 }
 
-// TraceOf returns the traceparent that a context holds; empty: none.
+// TraceOf returns the traceparent of a context, or "".
 func TraceOf(ctx context.Context) string {
 	parent, _ := ctx.Value(traceKey{}).(string)
 	return parent
@@ -36,8 +35,8 @@ const traceForm = "xx-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx"
 // TraceSize is how many bytes of a message's headers it takes.
 const TraceSize = len(TraceHeader) + len(": ") + len(traceForm) + len("\r\n")
 
-// TraceParent returns the traceparent among headers, as version 00 writes it. It is empty if there is none, if there
-// are several, or if it is malformed.
+// TraceParent returns the traceparent among headers, as version 00 writes it, or "" if it is missing, given
+// several times, or malformed.
 func TraceParent(header map[string][]string) string {
 	values := header["Traceparent"] // as net/http writes it
 	if len(values) == 0 {
@@ -65,7 +64,7 @@ func TraceParent(header map[string][]string) string {
 	return "00" + parent[2:] // of a later version, all that this one knows
 }
 
-// TraceID returns the trace id of a traceparent; empty if that is.
+// TraceID returns the trace id of a traceparent, or "".
 func TraceID(parent string) string {
 	if parent == "" {
 		return ""
@@ -73,7 +72,7 @@ func TraceID(parent string) string {
 	return parent[3:35]
 }
 
-// traceHook adds to each line of the log that has the context of a request (zerolog.Event.Ctx) its trace id.
+// traceHook adds the trace id to log lines with the context of a request (zerolog.Event.Ctx).
 type traceHook struct{}
 
 func (traceHook) Run(e *zerolog.Event, _ zerolog.Level, _ string) {

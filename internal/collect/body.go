@@ -15,8 +15,8 @@ import (
 	"tallyroll/internal/web"
 )
 
-// readBody reads the body of a request into memory that grows with what arrives: a client that announces
-// much and sends little costs little. It puts what it has read into buf.
+// readBody reads a request's body into buf, which grows only with what arrives, whatever the client
+// announces.
 func (s *service) readBody(r *http.Request, buf []byte, held *hold) ([]byte, *web.Problem) {
 	if r.ContentLength > s.settings.MaxBody {
 		return buf, s.tooLarge()
@@ -45,17 +45,14 @@ func (s *service) tooLarge() *web.Problem {
 		fmt.Sprintf("body: it has more than %d bytes, the most allowed (COLLECT_MAX_BODY): send the hits in several requests", s.settings.MaxBody))
 }
 
-// noRoom is the answer if a bound of this service is reached: nothing of the request is stored.
 func noRoom(setting string) *web.Problem {
 	return notStored(fmt.Sprintf("too much is waiting to be stored (%s): nothing of this request is stored; send it again in a second", setting))
 }
 
-// notStored is the answer if a request's hits are surely not stored.
 func notStored(detail string) *web.Problem {
 	return web.NewProblem(http.StatusServiceUnavailable, detail).OfKind(web.NotStored).WithHeader("Retry-After", "1")
 }
 
-// encoding is how a body is packed.
 type encoding string
 
 const (
@@ -64,7 +61,6 @@ const (
 	zstdized encoding = "zstd"
 )
 
-// encodingOf reads Content-Encoding.
 func encodingOf(r *http.Request) (encoding, *web.Problem) {
 	values := r.Header["Content-Encoding"]
 	if len(values) == 0 {
@@ -83,7 +79,7 @@ func encodingOf(r *http.Request) (encoding, *web.Problem) {
 	}
 }
 
-// unpacker unpacks whole bodies. They are in memory by then, so no client can hold an unpacker up.
+// unpacker unpacks whole bodies in memory, so no slow client can hold it up.
 type unpacker struct{ zstd *zstd.Decoder }
 
 func newUnpacker(maxBody int64) (*unpacker, error) {
@@ -91,7 +87,7 @@ func newUnpacker(maxBody int64) (*unpacker, error) {
 	return &unpacker{d}, err
 }
 
-// unpack unpacks a body. held holds the packed bytes, and then the unpacked ones too.
+// unpack unpacks a body. held is resized from the packed bytes to both.
 func (u *unpacker) unpack(how encoding, packed []byte, most int64, held *hold) ([]byte, error) {
 	if how == gzipped {
 		r, err := gzip.NewReader(bytes.NewReader(packed))
@@ -120,13 +116,11 @@ func (u *unpacker) unpack(how encoding, packed []byte, most int64, held *hold) (
 	return out, nil
 }
 
-// Why fill stops before the end.
 var (
 	errLarge  = errors.New("larger than allowed")
 	errNoRoom = errors.New("no room for it in memory")
 )
 
-// fill appends to buf what r has, at most most bytes.
 func fill(r io.Reader, buf []byte, most int64, held *hold) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
@@ -149,7 +143,6 @@ func fill(r io.Reader, buf []byte, most int64, held *hold) ([]byte, error) {
 	}
 }
 
-// errPacked says that a body is not what Content-Encoding says.
 type errPacked struct {
 	how encoding
 	err error

@@ -9,8 +9,7 @@ import (
 	"tallyroll/internal/web"
 )
 
-// edge is what every request passes through. It bounds how many requests of the API there are at a time. Requests that no
-// route takes end here.
+// edge is the middleware of every request. It bounds concurrent API requests, and answers unknown routes.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	return s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		if pattern == "" {
@@ -31,9 +30,9 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 
 var noStore = []string{"no-store"}
 
-// caller returns the token of whoever asks, nil if none is needed, or why the request is refused. Without the first check,
-// any page of the web could count on the service of its visitor's own machine or network; without the second, a page that
-// gives its own name our address.
+// caller returns the request's token, nil if none is needed, or why the request is refused. Without the first
+// check, any web page could count on a service in its visitor's network; without the second, a page could do
+// so by pointing its own name at our address.
 func (s *service) caller(r *http.Request) (*access.Token, *web.Problem) {
 	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {
 		return nil, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
@@ -54,17 +53,17 @@ func (s *service) caller(r *http.Request) (*access.Token, *web.Problem) {
 	return token, nil
 }
 
-// freeBytes of each request's memory are covered by the bound on requests, so that a few large
-// bodies do not keep small ones out.
+// freeBytes of each request are covered by the bound on requests, so that large bodies do not keep small ones
+// out.
 const freeBytes = 4 << 10
 
-// gate bounds what requests hold in memory, however many clients there are and whatever they send.
+// gate bounds what requests hold in memory, whatever clients send.
 type gate struct {
 	maxRequests, maxBytes int64
 	requests, bytes       atomic.Int64
 }
 
-// enter lets a request in, or not. One that was let in must leave.
+// enter admits a request, which must then leave, or returns false.
 func (g *gate) enter() bool {
 	if g.requests.Add(1) > g.maxRequests {
 		g.requests.Add(-1)
@@ -75,14 +74,13 @@ func (g *gate) enter() bool {
 
 func (g *gate) leave() { g.requests.Add(-1) }
 
-// hold is what one request has of the gate's bytes.
+// hold is one request's share of the gate's bytes.
 type hold struct {
 	gate *gate
 	n    int64
 }
 
-// resize makes the hold as large as a request's memory of so many bytes needs. If there is no room for
-// more, it changes nothing.
+// resize makes the hold fit this many bytes of a request. It changes nothing if that exceeds the bound.
 func (h *hold) resize(bytes int) bool {
 	n := max(0, int64(bytes)-freeBytes)
 	more := n - h.n

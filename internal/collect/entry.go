@@ -30,9 +30,9 @@ type receipt struct {
 	Duplicate bool   `json:"duplicate,omitempty" doc:"True if an earlier request with the same Idempotency-Key had stored them." example:"true"`
 }
 
-// accept stores hits and returns when JetStream has stored them. With an id, they are a message
-// of their own with that Nats-Msg-Id; without, they share one with those of other requests.
-// The error is a *web.Problem: 503 if the hits are surely not stored, 504 if that is unknown.
+// accept stores hits and returns when JetStream has stored them: with an id as a message of their own with
+// that Nats-Msg-Id, without in a shared one. The error is a *web.Problem: 503 if certainly not stored, 504 if
+// unknown.
 func (s *service) accept(ctx context.Context, hits []hit.Hit, id string) (receipt, error) {
 	e := newEntry(&s.gate, hits, id)
 	if e == nil {
@@ -41,7 +41,7 @@ func (s *service) accept(ctx context.Context, hits []hit.Hit, id string) (receip
 	return s.store(ctx, e)
 }
 
-// store is accept for hits that are written down already. The entry is the store's from then on.
+// store is accept for an encoded entry, of which it takes ownership.
 func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
 	defer e.free()
 	p := s.publisher.Load()
@@ -67,7 +67,7 @@ func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
 	return receipt{Stored: e.hits, Stream: o.stream, Sequence: o.sequence, Duplicate: o.duplicate && e.id != ""}, nil
 }
 
-// newEvents takes CloudEvents as they came. It returns nil if there is no room for them.
+// newEvents takes CloudEvents unchanged. It returns nil if there is no room for them.
 func newEvents(g *gate, body []byte, events int, header nats.Header, id string) *entry {
 	e := newEntry(g, nil, id)
 	if e == nil {
@@ -81,12 +81,12 @@ func newEvents(g *gate, body []byte, events int, header nats.Header, id string) 
 	return e
 }
 
-// entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from submit until it
-// has put the outcome into done.
+// entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from
+// publisher.store until it has put the outcome into done.
 type entry struct {
 	lines []byte      // the hits, one object per line; or CloudEvents as they came
 	hits  int         // or events
-	named string      // whose the id is, for people
+	named string      // whose the id is, human-readable
 	id    string      // Nats-Msg-Id; empty: any
 	alone bool        // it shares no message with others
 	more  nats.Header // on the message, if no other entry shares it: the event's of CloudEvents, and the trace
@@ -95,7 +95,6 @@ type entry struct {
 	done  chan outcome
 }
 
-// outcome is what became of an entry.
 type outcome struct {
 	stream    string
 	sequence  uint64
@@ -105,10 +104,9 @@ type outcome struct {
 
 var entries = sync.Pool{New: func() any { return &entry{done: make(chan outcome, 1)} }}
 
-// mostPooled is the largest buffer that is kept for the next request.
 const mostPooled = 64 << 10
 
-// newEntry writes hits as the workers read them. It returns nil if there is no room for them.
+// newEntry encodes hits as the workers read them. It returns nil if there is no room for them.
 func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 	e := entries.Get().(*entry)
 	e.lines, e.hits, e.id, e.alone, e.more, e.named, e.since, e.held = e.lines[:0], len(hits), id, id != "", nil, keyHeader, time.Now(), hold{gate: g}
@@ -122,7 +120,7 @@ func newEntry(g *gate, hits []hit.Hit, id string) *entry {
 	return e
 }
 
-// size is how many bytes of a message the entry takes, beside its Nats-Msg-Id.
+// size is the entry's bytes in a message, without its Nats-Msg-Id.
 func (e *entry) size() int {
 	n := len(e.lines)
 	for name, values := range e.more {
@@ -133,7 +131,6 @@ func (e *entry) size() int {
 	return n
 }
 
-// trace adds the traceparent of its request.
 func (e *entry) trace(parent string) {
 	if e.more == nil {
 		e.more = make(nats.Header, 1)
@@ -141,7 +138,7 @@ func (e *entry) trace(parent string) {
 	e.more.Set(boot.TraceHeader, parent)
 }
 
-// free gives the entry's memory back. Nobody else may use it.
+// free returns the entry's memory. The entry must not be used afterwards.
 func (e *entry) free() {
 	e.held.resize(0)
 	if cap(e.lines) > mostPooled {
@@ -166,7 +163,6 @@ func newMessage(subject string) *message {
 	return m
 }
 
-// add puts an entry's hits into the message.
 func (m *message) add(e *entry, timeout time.Duration) {
 	m.More = nil // of several requests, none's trace is the message's; an event is alone
 	if len(m.entries) == 0 {
@@ -178,7 +174,6 @@ func (m *message) add(e *entry, timeout time.Duration) {
 	m.entries = append(m.entries, e)
 }
 
-// settle tells every entry what became of it, and gives the message's memory back.
 func (m *message) settle(o outcome) {
 	for i, e := range m.entries {
 		m.entries[i] = nil
@@ -195,14 +190,14 @@ func (m *message) free() {
 	messages.Put(m)
 }
 
-// codeNoMessage is JetStream's code for a sequence that holds no message any more.
+// codeNoMessage is JetStream's code for a sequence that no longer holds a message.
 const codeNoMessage = 10037
 
 var errGone = errors.New("the stream no longer has the message")
 
-// sameAsFirst compares a request with the message that an earlier request with its Idempotency-Key, or with a
-// CloudEvent of its source and id, has stored. If that message is gone, nothing contradicts, and what the key stands for
-// is stored.
+// sameAsFirst compares a request with the message that an earlier one, with its Idempotency-Key or its
+// event's source and id, has stored. If that message is gone, nothing contradicts, and the key's request is
+// stored.
 func (s *service) sameAsFirst(ctx context.Context, e *entry, o outcome) *web.Problem {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Timeout)
 	defer cancel()
@@ -221,15 +216,15 @@ func (s *service) sameAsFirst(ctx context.Context, e *entry, o outcome) *web.Pro
 	return nil
 }
 
-// keyReused is the answer that draft-ietf-httpapi-idempotency-key-header asks for. Its 409, for a request that is still
-// under way, is never needed: a repeat waits for the first and gets its answer.
+// keyReused is the answer that draft-ietf-httpapi-idempotency-key-header asks for. Its 409, for a request
+// still under way, is never needed: a repeat waits for the first and gets its answer.
 func keyReused(named string, first outcome) *web.Problem {
 	return web.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf(
 		"%s: used for other hits (%s, sequence %d): nothing of this request is stored; new hits need a new one", named, first.stream, first.sequence)).OfKind(web.IdempotencyKeyReused)
 }
 
-// sameEvent reports whether the headers of two messages say the same of their events. What a tracer has noted of the
-// request is not a part of it (the extension for distributed tracing): that differs if the request is sent again.
+// sameEvent reports whether the headers of two messages describe the same event. It ignores a tracer's
+// attributes (the distributed tracing extension), which differ if the request is sent again.
 func sameEvent(a, b nats.Header) bool {
 	attributesOf := func(h nats.Header) map[string]string {
 		out := make(map[string]string)
@@ -243,7 +238,7 @@ func sameEvent(a, b nats.Header) bool {
 	return maps.Equal(attributesOf(a), attributesOf(b))
 }
 
-// message reads a message of a stream from the stream's leader: a replica may not have it yet.
+// message reads a message from the stream's leader, because a replica may not have it yet.
 func (s *service) message(ctx context.Context, stream string, sequence uint64) (nats.Header, []byte, error) {
 	js := *s.js.Load()
 	reply, err := js.Conn().RequestWithContext(ctx, apiPrefix(js.Options())+"STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq":%d}`, sequence))
@@ -275,7 +270,6 @@ func (s *service) message(ctx context.Context, stream string, sequence uint64) (
 	return header, answer.Message.Data, err
 }
 
-// apiPrefix is where the API of this JetStream is, as the library makes it of its options.
 func apiPrefix(o jetstream.JetStreamOptions) string {
 	switch {
 	case o.Domain != "":

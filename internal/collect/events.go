@@ -19,14 +19,13 @@ import (
 	"tallyroll/internal/web"
 )
 
-// The content types of CloudEvents in JSON.
 const (
 	structuredType = "application/cloudevents+json"
 	batchType      = "application/cloudevents-batch+json"
 )
 
-// eventMode returns how a request carries CloudEvents. A header of an attribute is enough for the binary mode, so that
-// an event without its specversion is not taken for a hit.
+// eventMode returns how a request carries CloudEvents. A header of one attribute is enough for the binary
+// mode, so that an event without its specversion is not taken for a hit.
 func eventMode(r *http.Request) rules.Mode {
 	mode := rules.CloudEvent(r.Header.Get("Content-Type"), r.Header.Get)
 	if mode != rules.NoCloudEvent {
@@ -40,8 +39,8 @@ func eventMode(r *http.Request) rules.Mode {
 	return rules.NoCloudEvent
 }
 
-// readEvents reads and checks a request with CloudEvents. They become one message as they are, because the workers'
-// rules read them. Without an Idempotency-Key, the source and the id of a single event make the message's id.
+// readEvents reads and checks a request with CloudEvents. They become one unchanged message, for the workers'
+// rules. Without an Idempotency-Key, the source and the id of a single event make the message's id.
 func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, token *access.Token, id string) (*entry, *web.Problem) {
 	if p := mayDeliver(token); p != nil {
 		return nil, p
@@ -83,7 +82,6 @@ func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.
 	return e, nil
 }
 
-// eventHeader makes the headers of the message.
 func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
 	if mode == rules.Binary {
 		return attributes(r.Header)
@@ -102,10 +100,9 @@ func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
 	return nats.Header{"Content-Type": {name}}, nil
 }
 
-// attributePrefix begins the headers of a CloudEvent's attributes, as net/http writes them.
+// attributePrefix begins the headers of attributes, as net/http writes them.
 const attributePrefix = "Ce-"
 
-// attributes makes the headers of a message from those of an event in binary mode.
 func attributes(request http.Header) (nats.Header, *web.Problem) {
 	for name, values := range request {
 		short := strings.ToLower(strings.TrimPrefix(name, attributePrefix))
@@ -158,7 +155,6 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 	return identity, nil
 }
 
-// notEvent is the problem of one event.
 func notEvent(i int, format string, a ...any) *web.Problem {
 	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
 }
@@ -203,8 +199,8 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	return events, nil
 }
 
-// eventID is the Nats-Msg-Id of an event that is alone in its request. Source and id tell an event from all others. No
-// Idempotency-Key has a space, so none is ever the same.
+// eventID is the Nats-Msg-Id of a request's only event. It has a space, so it never equals an
+// Idempotency-Key.
 func eventID(identity rules.Identity, sender string) string {
 	sum := sha256.Sum256([]byte(strconv.Quote(identity.Source) + strconv.Quote(identity.ID)))
 	id := "cloudevent " + base64.RawURLEncoding.EncodeToString(sum[:])
@@ -214,21 +210,21 @@ func eventID(identity rules.Identity, sender string) string {
 	return id
 }
 
-// Senders of CloudEvents ask in this way whether they may deliver here (HTTP 1.1 Web Hooks for Event Delivery, section
-// 4), so that nobody can have them flood a service that expects no events.
+// Senders of CloudEvents ask in this way whether they may deliver here (HTTP 1.1 Web Hooks for Event
+// Delivery, section 4), so that they cannot be made to flood a service that expects no events.
 const (
 	requestOrigin = "WebHook-Request-Origin"
 	allowedOrigin = "WebHook-Allowed-Origin"
 	allowedRate   = "WebHook-Allowed-Rate"
 )
 
-// senderName is a name that can be a DNS expression: nothing else is repeated in an answer.
+// senderName matches names that can be a DNS expression: no other text is repeated in an answer.
 var senderName = regexp.MustCompile(`^[A-Za-z0-9*_.:-]{1,253}$`)
 
-// serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with the same token: if tokens are
-// needed, with one, and with one that has no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, and
-// says nothing about senders. A browser's question about CORS gets none of its headers, so that its page may not post here.
-// WebHook-Request-Callback is not called: the answer says it all, and an address from a stranger is not asked.
+// serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with this token, if one is
+// needed; it must have no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, not
+// senders. A CORS preflight gets no CORS headers, so that no page may post here. WebHook-Request-Callback is
+// not called: the answer is complete, and strangers' addresses are not contacted.
 func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Allow", "OPTIONS, POST")
 	names := r.Header.Values(requestOrigin)
@@ -253,7 +249,6 @@ func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// mayDeliver refuses events of a caller who may count some keys only.
 func mayDeliver(token *access.Token) *web.Problem {
 	if !token.Narrow() {
 		return nil

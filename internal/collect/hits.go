@@ -18,10 +18,9 @@ import (
 
 const hitsPath = "/v1/hits"
 
-// bodyWithin is how long the body of a request may take to arrive.
+// bodyWithin bounds how long a request's body may take to arrive.
 const bodyWithin = 10 * time.Second
 
-// workspace is what reading one request needs. It is used again for others.
 type workspace struct {
 	body   []byte
 	parser *hit.Parser
@@ -32,7 +31,6 @@ var workspaces = sync.Pool{New: func() any {
 	return &workspace{body: make([]byte, 0, freeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
 }}
 
-// serveHits is POST /v1/hits.
 func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 	e, p := s.read(w, r, eventMode(r))
 	if p != nil {
@@ -47,7 +45,6 @@ func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
 	got.write(w)
 }
 
-// read reads and checks a request.
 func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) (*entry, *web.Problem) {
 	token, p := s.caller(r)
 	if p != nil {
@@ -88,7 +85,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) 
 	return e, nil
 }
 
-// free gives the memory to the next request, unless it is much.
+// free returns the memory for the next request, unless it is large.
 func (w *workspace) free() {
 	if cap(w.body) > mostPooled {
 		return // the parser has grown, too
@@ -125,7 +122,7 @@ func (s *service) body(w http.ResponseWriter, r *http.Request, space *workspace,
 	return body, nil
 }
 
-// write sends 202. Written by hand, it costs a tenth of what encoding/json takes.
+// write sends 202. Without encoding/json, it costs a tenth.
 func (r *receipt) write(w http.ResponseWriter) {
 	var buf [192]byte
 	b := append(buf[:0], `{"stored":`...)
@@ -145,7 +142,6 @@ func (r *receipt) write(w http.ResponseWriter) {
 
 var JSONType = []string{"application/json"}
 
-// problemOf is the problem that an error is.
 func problemOf(err error) *web.Problem {
 	var p *web.Problem
 	if errors.As(err, &p) {
@@ -154,16 +150,15 @@ func problemOf(err error) *web.Problem {
 	return web.NewProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
 }
 
-// maxErrors is how many bad items an answer names.
+// maxErrors bounds the bad items that an answer names.
 const maxErrors = 100
 
-// parse reads the hits of a body by the rules of the workers, so that they count what is taken here. One bad
-// item refuses the whole body.
+// parse reads a body's hits by the workers' rules, so that they count what is accepted. One bad item refuses
+// all.
 func parse(p *hit.Parser, body []byte, maxHits int) ([]hit.Hit, *web.Problem) {
 	return parseUpTo(p, body, maxHits, "COLLECT_MAX_HITS")
 }
 
-// parseUpTo is parse for another bound than usual.
 func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit, *web.Problem) {
 	if hit.Blank(body) {
 		return nil, web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed are a hit such as {\"key\":\"/cart\"}, an array of hits, or one hit per line")
@@ -186,7 +181,6 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 	return nil, itemsProblem(http.StatusBadRequest, bad, len(rejects))
 }
 
-// outside is the problem of hits that the caller's token is not about.
 func outside(hits []hit.Hit, token *access.Token) *web.Problem {
 	if !token.Narrow() {
 		return nil
@@ -211,10 +205,9 @@ func outside(hits []hit.Hit, token *access.Token) *web.Problem {
 
 func item(i int) string { return fmt.Sprintf("body[%d]", i) }
 
-// maxDetail bounds in bytes what is said about an item: it repeats names that are as long as the client likes.
+// maxDetail bounds an item's detail in bytes, because it repeats names of any length.
 const maxDetail = 500
 
-// sentence is a detail as an answer can have it.
 func sentence(detail string) string {
 	if len(detail) > maxDetail {
 		detail = detail[:maxDetail] + "…"
@@ -222,7 +215,6 @@ func sentence(detail string) string {
 	return strings.ToValidUTF8(detail, "\ufffd")
 }
 
-// itemsProblem names the bad items; total is how many there are.
 func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
 	p := web.NewProblem(status, fmt.Sprintf("%s: %s", bad[0].Location, bad[0].Message))
 	p.Errors = bad
@@ -237,8 +229,8 @@ func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
 	return p
 }
 
-// checkType refuses a body that is said to be something else than text. Whatever text it is, its first byte
-// decides how it is read: curl calls everything a form, and many clients say nothing.
+// checkType refuses a body whose Content-Type, if any, is not text. The first byte of the text decides how it
+// is read, because curl calls everything a form, and many clients send no type.
 func checkType(r *http.Request) *web.Problem {
 	given := r.Header.Get("Content-Type")
 	switch given {
@@ -262,7 +254,7 @@ func checkType(r *http.Request) *web.Problem {
 var isTextual = map[string]bool{
 	"application/json": true, "application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true, "application/x-jsonlines": true,
 	"application/jsonlines": true, "application/json-lines": true, "application/json-seq": false,
-	"application/x-www-form-urlencoded": true, // what curl -d says of any body
+	"application/x-www-form-urlencoded": true, // what curl -d sends for any body
 }
 
 // keyHeader makes a client's retry safe (draft-ietf-httpapi-idempotency-key-header).
@@ -271,8 +263,8 @@ const keyHeader = "Idempotency-Key"
 // maxKey is the longest key, in bytes.
 const maxKey = 255
 
-// messageID is the Nats-Msg-Id of a request with an Idempotency-Key, or "" without one. With named
-// tokens, the name comes first, quoted, so that the keys of two callers never meet.
+// messageID is the Nats-Msg-Id of a request with an Idempotency-Key, else "". A named token's name comes
+// first, quoted, so that the keys of two callers never collide.
 func messageID(r *http.Request, sender string) (string, *web.Problem) {
 	values := r.Header[keyHeader]
 	if len(values) == 0 {
@@ -308,7 +300,7 @@ func idempotencyKey(text string) (key string, ok bool) {
 	return text, text != "" && len(text) <= maxKey
 }
 
-// unquote reads a string of RFC 9651: only a quote and a backslash can be, and must be, escaped.
+// unquote reads a string of RFC 9651: quotes and backslashes, and nothing else, are escaped.
 func unquote(text string) (string, bool) {
 	var out strings.Builder
 	for i := 1; i < len(text); i++ {

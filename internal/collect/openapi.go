@@ -10,7 +10,7 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// object is a hit as the document describes it. internal/hit reads it.
+// object is a hit, as the document describes it. internal/hit reads it.
 type object struct {
 	Key string `json:"key" doc:"The counter: 1 to 512 bytes of UTF-8 without control characters." example:"/cart" minLength:"1" maxLength:"512"`
 	N   int64  `json:"n,omitempty" doc:"How many happened. 1 if it is missing." example:"3" minimum:"1" maximum:"1099511627776"`
@@ -27,8 +27,7 @@ type cloudEvent struct {
 	Data        any    `json:"data,omitempty" doc:"What rules look into."`
 }
 
-// describe makes the OpenAPI document. The handlers do not pass through huma: reading a hit takes a
-// microsecond without it.
+// describe makes the OpenAPI document. The handlers do without huma: reading a hit takes them a microsecond.
 func (s *service) describe(mux *http.ServeMux) *api.API {
 	title := api.Title{Name: "Tallyroll collect", About: "Takes hits over HTTP and stores them in NATS JetStream, where ingest counts them. " +
 		"202 means stored. Errors are RFC 9457 problems whose detail says what was wrong and what is allowed."}
@@ -52,7 +51,6 @@ func (s *service) describe(mux *http.ServeMux) *api.API {
 	return a
 }
 
-// described is an answer that is a problem.
 type described struct {
 	status  int
 	about   string
@@ -126,7 +124,6 @@ func (s *service) describeHits(a *api.API) *huma.Operation {
 	return op
 }
 
-// describeHandshake is serveHandshake in the document.
 func describeHandshake() *huma.Operation {
 	header := func(about, example string) *huma.Header {
 		return &huma.Header{Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
@@ -145,13 +142,11 @@ func describeHandshake() *huma.Operation {
 	}
 }
 
-// pageObject is a hit as pages send it.
 type pageObject struct {
 	Key string `json:"key" doc:"The counter. COLLECT_BEACON_PREFIX is put before it." example:"/cart"`
 	N   int64  `json:"n,omitempty" doc:"How many, 1 to COLLECT_BEACON_MAX_N." example:"1"`
 }
 
-// describePages adds what web pages call. Their tokens are none.
 func describePages(a *api.API) {
 	one := api.SchemaOf[pageObject](a)
 	a.OpenAPI().AddOperation(&huma.Operation{
@@ -191,7 +186,6 @@ func describePages(a *api.API) {
 	})
 }
 
-// pageProblems adds the problems that both have, and further ones, to what an operation answers.
 func pageProblems(a *api.API, responses map[string]*huma.Response, more ...described) map[string]*huma.Response {
 	all := append([]described{
 		{http.StatusBadRequest, "A hit is wrong. Nothing is stored.", web.NewProblem(http.StatusBadRequest, "key: the counter's name has 0 bytes; 1 to 512 are allowed")},

@@ -19,7 +19,6 @@ import (
 
 const beaconPath, gifPath = "/v1/beacon", "/v1/hit.gif"
 
-// routePages adds what pages call from their visitors' browsers.
 func (s *service) routePages(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+beaconPath, s.forPages(s.serveBeacon))
 	mux.HandleFunc("OPTIONS "+beaconPath, s.forPages(servePreflight))
@@ -27,8 +26,8 @@ func (s *service) routePages(mux *http.ServeMux) {
 	mux.HandleFunc("OPTIONS "+gifPath, s.forPages(servePreflight))
 }
 
-// forPages lets requests through that come from a page of the allowed origins. They need no token: a page
-// could not keep one secret.
+// forPages admits requests from pages of the allowed origins, without a token: a page could not keep one
+// secret.
 func (s *service) forPages(next http.HandlerFunc) http.HandlerFunc {
 	cors := web.CORS{
 		Origins: s.settings.Pages.Origins.Origins, Methods: "GET, POST", Headers: "Content-Type", Expose: "Retry-After",
@@ -55,8 +54,7 @@ func pagesOff(path string) string {
 	return path + " is off: set COLLECT_ORIGINS and COLLECT_BEACON_PREFIX to let web pages count"
 }
 
-// checkPage refuses a request that names no page, or a page of another origin. A browser tells the truth about
-// that; other programs need not.
+// checkPage refuses a request that names no page of an allowed origin. Only browsers are truthful about that.
 func (s *service) checkPage(r *http.Request) *web.Problem {
 	origin, named := pageOrigin(r)
 	switch {
@@ -68,7 +66,7 @@ func (s *service) checkPage(r *http.Request) *web.Problem {
 	return nil
 }
 
-// pageOrigin is the origin of the page that a browser sends a request from. An image's request has no Origin.
+// pageOrigin is the origin of the page that causes a browser's request. An image's request has no Origin.
 func pageOrigin(r *http.Request) (origin string, named bool) {
 	if given := r.Header.Values("Origin"); len(given) > 0 {
 		return given[0], true
@@ -80,14 +78,14 @@ func pageOrigin(r *http.Request) (origin string, named bool) {
 	return web.OriginOf(referer), true
 }
 
-// servePreflight answers OPTIONS that is no question about CORS.
+// servePreflight answers an OPTIONS request that is no CORS preflight.
 func servePreflight(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
-// maxBeacon bounds a beacon's body. Browsers send no larger one.
+// maxBeacon bounds a beacon's body in bytes. Browsers send no larger one.
 const maxBeacon = 64 << 10
 
-// serveBeacon counts what a page sends with navigator.sendBeacon or fetch. The answer says nothing but that all of it
-// is stored: what else is in the stream is none of a visitor's business.
+// serveBeacon counts what a page sends with navigator.sendBeacon or fetch. The answer says only that all of
+// it is stored: the rest of the stream is none of a visitor's business.
 func (s *service) serveBeacon(w http.ResponseWriter, r *http.Request) {
 	p := checkBeacon(r)
 	if p != nil {
@@ -114,7 +112,7 @@ func (s *service) serveBeacon(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// beaconTypes are the content types of beacons. Browsers send the first one without asking before.
+// beaconTypes are the content types of beacons. Browsers send the first without a preflight.
 var beaconTypes = map[string]bool{"text/plain": true, "application/json": true}
 
 func checkBeacon(r *http.Request) *web.Problem {
@@ -130,7 +128,6 @@ func checkBeacon(r *http.Request) *web.Problem {
 	return nil
 }
 
-// readBeacon reads the body into the workspace.
 func (s *service) readBeacon(w http.ResponseWriter, r *http.Request, space *workspace) *web.Problem {
 	held := hold{gate: &s.gate}
 	defer held.resize(0)
@@ -147,7 +144,6 @@ func (s *service) readBeacon(w http.ResponseWriter, r *http.Request, space *work
 	return s.bodyProblem(err)
 }
 
-// beaconHits reads all hits of a beacon, or says what is wrong with each that cannot count.
 func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *web.Problem) {
 	hits, p := parseUpTo(parser, body, s.MaxHits, "COLLECT_BEACON_MAX_HITS")
 	if p != nil {
@@ -175,12 +171,12 @@ func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *w
 	return hits, nil
 }
 
-// pixel is a transparent GIF of one pixel: header, two colours, "colour 0 is transparent", the image, the end.
+// pixel is a transparent GIF of one pixel: header, two colours, "colour 0 is transparent", image, end.
 const pixel = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff" +
 	"!\xf9\x04\x01\x00\x00\x00\x00" + ",\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 
-// serveGIF counts a hit for a page that can only load an image. The image means that the hit is stored. Anything
-// else is a problem with its status: the image fails to load, and the page can see that.
+// serveGIF counts a hit for a page that can only load an image. The image means that the hit is stored.
+// Otherwise it is a problem with its status: the image fails to load, and the page can see that.
 func (s *service) serveGIF(w http.ResponseWriter, r *http.Request) {
 	h, param, err := gifHit(r.URL.RawQuery)
 	if err != nil {
@@ -203,11 +199,9 @@ func (s *service) serveGIF(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(pixel))                                  // the client may be gone; the hit is stored
 }
 
-// gifParams are the parameters of /v1/hit.gif. What r holds is ignored: it only makes an address that no browser
-// has loaded before.
+// gifParams are the parameters of /v1/hit.gif. r is ignored: it only makes an address that no browser has.
 var gifParams = []string{"key", "n", "r"}
 
-// gifHit reads a query string. The error is about a parameter.
 func gifHit(query string) (h hit.Hit, param string, err error) {
 	params, err := url.ParseQuery(query)
 	if err != nil {
@@ -235,7 +229,6 @@ func gifHit(query string) (h hit.Hit, param string, err error) {
 	return h, "", nil
 }
 
-// gifProblem is about a parameter of the query string, or about all of it.
 func gifProblem(param string, err error) *web.Problem {
 	if param == "" {
 		return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query", Message: err.Error()})
@@ -243,8 +236,7 @@ func gifProblem(param string, err error) *web.Problem {
 	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query." + param, Message: err.Error()})
 }
 
-// pageHit makes a page's hit one of ours: the prefix comes before its key, so that a page cannot count outside
-// of it.
+// pageHit puts the prefix before a page's key, so that the page cannot count outside of it.
 func (s PageSettings) pageHit(h hit.Hit) (hit.Hit, error) {
 	if h.At != hit.NoTime {
 		return hit.Hit{}, errors.New("ts: the clocks of visitors are not believed: leave ts out, and the hit counts when it is stored")
@@ -268,13 +260,11 @@ type PageSettings struct {
 	MaxN    int64       `env:"COLLECT_BEACON_MAX_N" envDefault:"100" help:"largest n of one hit of a page"`
 }
 
-// maxPrefix leaves room for the keys of pages: a counter's name has hit.MaxName bytes.
+// maxPrefix leaves room for the pages' keys within hit.MaxName bytes.
 const maxPrefix = 128
 
-// on reports whether pages may count.
 func (s PageSettings) on() bool { return !s.Origins.None() && s.Prefix != "" }
 
-// Validate checks what the types of the fields do not.
 func (s *PageSettings) Validate() error {
 	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
 		return &boot.SettingError{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, Allowed: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
@@ -285,7 +275,6 @@ func (s *PageSettings) Validate() error {
 	return boot.CheckMost(boot.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
 }
 
-// warn logs a setting that has no effect without the other one.
 func (s PageSettings) warn(log zerolog.Logger) {
 	switch {
 	case !s.Origins.None() && s.Prefix == "":
@@ -295,7 +284,7 @@ func (s PageSettings) warn(log zerolog.Logger) {
 	}
 }
 
-// PageOrigins are origins that are named: never all.
+// PageOrigins are named origins: never all.
 type PageOrigins struct{ web.Origins }
 
 // UnmarshalText reads comma-separated origins.

@@ -17,12 +17,11 @@ import (
 const (
 	// headerRoom is kept free in the largest message for Nats-Msg-Id.
 	headerRoom = 1 << 10
-	// queue is how many entries may wait for the publisher's goroutine before others wait for it.
+	// queue is how many entries may wait for the publisher's goroutine before store blocks.
 	queue = 1024
 )
 
-// publisher gathers entries into messages and sends these until it is known what became of them.
-// The goroutine in run owns all of its state; others reach it through submit.
+// publisher gathers entries into messages and sends these until their outcome is known. serve owns its state.
 type publisher struct {
 	conn    *nats.Conn
 	target  *target
@@ -50,7 +49,7 @@ func newPublisher(conn *nats.Conn, target *target, metrics *metrics, settings Se
 	}
 }
 
-// store hands an entry over and waits until it is known what became of it, or the timeout has passed.
+// store submits an entry and waits for its outcome, or until the timeout.
 func (p *publisher) store(e *entry) outcome {
 	select {
 	case p.in <- e:
@@ -70,7 +69,7 @@ func (p *publisher) store(e *entry) outcome {
 	}
 }
 
-// serve publishes until ctx ends. When stopping is closed, it lets no entry wait longer than grace.
+// serve publishes until ctx ends. Once stopping is closed, no entry waits longer than grace.
 func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	defer close(p.ended)
 	var err error
@@ -100,7 +99,7 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 			p.overdue(now)
 			p.box.Tick(now)
 		}
-		// While a message is under way, entries gather for the next one. With nothing under way, nobody waits.
+		// While a message is under way, entries gather for the next one. If none is, nothing waits.
 		if p.group != nil && p.box.Len() == 0 {
 			p.flush()
 		}
@@ -110,7 +109,6 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	}
 }
 
-// take gathers an entry, and all others that wait.
 func (p *publisher) take(e *entry) {
 	most, _ := p.most()
 	for range queue {
@@ -124,7 +122,7 @@ func (p *publisher) take(e *entry) {
 	p.gather(e, most)
 }
 
-// most is how many bytes of hits a message can carry, and the name of what bounds it.
+// most returns how many bytes of hits a message can carry, and the name of that bound.
 func (p *publisher) most() (bytes int, bound string) {
 	bytes, bound = int(p.conn.MaxPayload()), "max_payload of the NATS server"
 	if size := p.target.maxMsgSize(); size > 0 && size < bytes {
@@ -133,7 +131,7 @@ func (p *publisher) most() (bytes int, bound string) {
 	return bytes - headerRoom, bound
 }
 
-// gather puts an entry into the group, or sends it as a message of its own if it shares none.
+// gather adds an entry to the group, or sends it alone if it shares no message.
 func (p *publisher) gather(e *entry, most int) {
 	if e.alone {
 		m := newMessage(p.subject)
@@ -151,7 +149,6 @@ func (p *publisher) gather(e *entry, most int) {
 	p.group.add(e, p.timeout)
 }
 
-// flush sends the group.
 func (p *publisher) flush() {
 	m := p.group
 	if m == nil {
@@ -161,8 +158,8 @@ func (p *publisher) flush() {
 	p.box.Send(m)
 }
 
-// again reports whether a message may go out again. JetStream recognises the id of one that it has stored, but only
-// for a while: after half of that, a message only waits for an answer.
+// again reports whether a message may be resent. JetStream recognises a stored id only for a while: after
+// half of that, a message only waits for an answer.
 func (p *publisher) again(_ *message, age time.Duration) bool {
 	if age > p.target.duplicateWindow()/2 {
 		return false
@@ -171,14 +168,12 @@ func (p *publisher) again(_ *message, age time.Duration) bool {
 	return true
 }
 
-// unsent refuses a message that never left.
 func (p *publisher) unsent(m *message, why error) {
 	if !m.Open() {
 		p.refuse(m, why)
 	}
 }
 
-// settle takes an answer in.
 func (p *publisher) settle(a outbox.Answer) {
 	m, ok := p.box.Settle(a)
 	switch {
@@ -192,8 +187,7 @@ func (p *publisher) settle(a outbox.Answer) {
 	}
 }
 
-// overdue ends the messages that have waited for as long as a request may. They were sent, so nobody knows
-// whether they are stored.
+// overdue ends messages that have waited as long as a request may. They were sent: their outcome is unknown.
 func (p *publisher) overdue(now time.Time) {
 	for m := range p.box.All() {
 		limit := m.deadline
@@ -206,7 +200,6 @@ func (p *publisher) overdue(now time.Time) {
 	}
 }
 
-// giveUp ends everything that is left when the service has stopped.
 func (p *publisher) giveUp() {
 	for {
 		select {
@@ -233,7 +226,7 @@ func (p *publisher) unknown(m *message) {
 			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
 }
 
-// refuse ends a message that is surely not stored.
+// refuse ends a message that is certainly not stored.
 func (p *publisher) refuse(m *message, why error) {
 	p.box.Drop(m)
 	var refusal outbox.Refusal

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// grace is how long requests may still wait for JetStream when the service stops. It is shorter than
-	// the five seconds that boot.Serve gives them, so that every one of them is answered.
+	// grace is how long requests may still wait for JetStream at shutdown. It is shorter than boot.Serve's
+	// five seconds, so that every one of them is answered.
 	grace = 4 * time.Second
-	// flushWithin bounds a write to a NATS server that does not read. Meanwhile the publisher stands still.
+	// flushWithin bounds a write to a NATS server that does not read, which blocks the publisher.
 	flushWithin = 3 * time.Second
-	// answerRoom is for reading the body before the wait for JetStream, and for writing the answer after it.
+	// answerRoom is for reading the body before the wait for JetStream, and writing the answer after it.
 	answerRoom = 2 * bodyWithin
 )
 
-// Run runs the service. It listens at once, whether NATS answers or not, until ctx ends and SHUTDOWN_DELAY is over, in
-// which it is not ready any more. Then, in this order: it stops listening; requests under way get an answer, for which they wait at most
-// grace; the publisher stops; the connection to NATS closes. All of it takes less than 6 seconds. At each
-// signal of reload, which may be nil, it reads its files again. The settings must have been validated.
+// Run listens at once, even without NATS, until ctx ends and SHUTDOWN_DELAY, when it is not ready any more,
+// is over. Then, in this order, within 6 seconds: it stops listening; requests under way wait at most grace
+// for their answer; the publisher stops; the connection to NATS closes. At each signal of reload, which may
+// be nil, it rereads its files. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -70,7 +70,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// publish connects to NATS and publishes what the requests bring, until served ends. When ctx ends, the service stops.
+// publish connects to NATS and publishes what requests bring, until served ends. At the end of ctx, the
+// service stops.
 func (s *service) publish(ctx, served context.Context) error {
 	conn, err := s.settings.NATS.Connect(ctx, "tallyroll collect", s.log, append(outbox.ConnOptions(), nats.FlusherTimeout(flushWithin))...)
 	if ctx.Err() != nil {
@@ -96,7 +97,6 @@ func (s *service) publish(ctx, served context.Context) error {
 	return group.Wait()
 }
 
-// service is what the handlers share.
 type service struct {
 	server    web.Server
 	settings  Settings
@@ -126,7 +126,6 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	return s, err
 }
 
-// handler is the whole service.
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.routes(mux)
@@ -142,7 +141,7 @@ func (s *service) routes(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", http.RedirectHandler("/docs", http.StatusFound))
 }
 
-// conn is the connection to NATS; nil while there is none yet.
+// conn is the connection to NATS, or nil before there is one.
 func (s *service) conn() *nats.Conn {
 	js := s.js.Load()
 	if js == nil {
@@ -187,7 +186,7 @@ func newMetrics(g *gate) *metrics {
 	return m
 }
 
-// stored counts a message that is stored, and was first sent then.
+// stored measures a stored message; sent is when it was first sent.
 func (m *metrics) stored(hits int, sent time.Time, duplicate bool) {
 	m.storeSeconds.Observe(time.Since(sent).Seconds())
 	if duplicate {

@@ -36,14 +36,12 @@ type Settings struct {
 	Pages      PageSettings
 }
 
-// The bounds of COLLECT_MAX_WAIT and COLLECT_TIMEOUT. The timeout stays below the two minutes for which
-// JetStream knows an id by default, so that sending again is safe.
+// The timeout is below the two minutes for which JetStream by default remembers an id, so resending is safe.
 const (
 	maxMaxWait             = time.Second
 	minTimeout, maxTimeout = time.Second, 90 * time.Second
 )
 
-// Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
 	if err := s.addresses().Validate(); err != nil {
 		return err
@@ -65,7 +63,7 @@ func (s *Settings) addresses() web.Addresses {
 	return web.Addresses{Program: "COLLECT", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
 }
 
-// literalSubject reports whether messages can be published to a subject.
+// literalSubject reports whether a subject has no wildcards, so that messages can be published to it.
 func literalSubject(subject string) bool {
 	for token := range strings.SplitSeq(subject, ".") {
 		if token == "" || strings.ContainsAny(token, "*> \t\r\n") {

@@ -16,46 +16,42 @@ import (
 )
 
 const (
-	// checkEvery is the pause between looks at where the subject leads, and so how old the answer of
-	// /readyz can be.
+	// checkEvery is the pause between checks of the subject's stream, and so how old /readyz's answer can be.
 	checkEvery = time.Second
-	// checkWithin bounds one look at a stream's settings.
+	// checkWithin bounds one check of a stream's settings.
 	checkWithin = 2 * time.Second
-	// refusedFor is how long after a refusal no hit is expected to be stored, unless one is.
+	// refusedFor is how long after a refusal the service is not ready, unless a hit is stored.
 	refusedFor = 5 * time.Second
-	// defaultWindow is for how long a stream knows a Nats-Msg-Id, unless it says otherwise.
+	// defaultWindow is the default for how long a stream remembers a Nats-Msg-Id.
 	defaultWindow = 2 * time.Minute
 )
 
-// target finds where the subject leads. One goroutine, run, looks and logs what changes; another one, the publisher's,
-// tells it what the stream says to messages; everyone else reads what they have found.
+// target finds the stream of the subject. The goroutine in watch checks it and logs changes; the publisher's
+// goroutine reports the stream's answers to messages; all others only read the result.
 type target struct {
 	subject string
 	log     zerolog.Logger
-	due     wake.Signal // look before the next look is due
+	due     wake.Signal // check before the next check is due
 	last    atomic.Pointer[streamCheck]
 	refusal atomic.Pointer[refusal] // nil: the last message was stored, or there was none
 }
 
-// refusal is what JetStream said to a message that it did not store, such as that the stream is full.
 type refusal struct {
 	why error
 	at  time.Time
 }
 
-// streamCheck is what a look has found.
 type streamCheck struct {
 	stream string
-	err    error         // why messages are not stored, or why that is not known
-	window time.Duration // for which the stream knows an id; 0: not known
-	most   int           // max_msg_size; 0: not known, or none
+	err    error         // why messages are not stored, or why that is unknown
+	window time.Duration // for which the stream remembers an id; 0: unknown
+	most   int           // max_msg_size; 0: unknown, or none
 }
 
 func newTarget(subject string, log zerolog.Logger) *target {
 	return &target{subject: subject, log: log, due: wake.New()}
 }
 
-// watch looks until ctx ends.
 func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
@@ -76,7 +72,7 @@ func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
 	}
 }
 
-// check finds out which stream takes the subject, and that stream's settings, which this user may not be allowed to see.
+// check finds the subject's stream, and its settings, which this user may have no right to see.
 func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck {
 	stream, err := outbox.Taker(ctx, js.Conn(), t.subject)
 	found := streamCheck{stream: stream, err: err}
@@ -95,7 +91,6 @@ func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck 
 	return found
 }
 
-// report keeps what was found and logs what it changes.
 func (t *target) report(found streamCheck) {
 	before := t.last.Swap(&found)
 	if before != nil && before.stream == found.stream && errorText(before.err) == errorText(found.err) {
@@ -118,7 +113,6 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// refused is told why a message is not stored.
 func (t *target) refused(why error) {
 	if errors.Is(why, outbox.ErrNoStream) {
 		t.due.Give()
@@ -132,14 +126,13 @@ func (t *target) refused(why error) {
 	}
 }
 
-// stored is told that a message is stored.
 func (t *target) stored() {
 	if t.refusal.Load() != nil && t.refusal.Swap(nil) != nil {
 		t.log.Info().Str("subject", t.subject).Msg("hits are stored again")
 	}
 }
 
-// duplicateWindow is for how long the stream knows a Nats-Msg-Id.
+// duplicateWindow is for how long the stream remembers a Nats-Msg-Id.
 func (t *target) duplicateWindow() time.Duration {
 	if found := t.last.Load(); found != nil && found.window > 0 {
 		return found.window
@@ -147,7 +140,7 @@ func (t *target) duplicateWindow() time.Duration {
 	return defaultWindow
 }
 
-// maxMsgSize is the stream's bound on a message, or 0.
+// maxMsgSize is the stream's bound on a message in bytes, or 0.
 func (t *target) maxMsgSize() int {
 	if found := t.last.Load(); found != nil {
 		return found.most
@@ -155,7 +148,7 @@ func (t *target) maxMsgSize() int {
 	return 0
 }
 
-// whyNotReady returns why no hit can be stored now. It is empty if hits can be, or if that is not known.
+// whyNotReady returns why no hit can be stored now. It is empty if hits can be, or if that is unknown.
 func (t *target) whyNotReady(conn *nats.Conn) string {
 	if conn == nil {
 		return "NATS has not answered yet"

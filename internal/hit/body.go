@@ -7,19 +7,17 @@ import (
 	"github.com/go-faster/jx"
 )
 
-// Splitter takes the bodies of messages apart into their objects.
+// Splitter splits the bodies of messages into their objects.
 type Splitter struct {
 	Most int // objects in one body
-	// Item is called with each object, which is not checked, and its index. If it returns false, nothing
-	// more is read.
+	// Item is called with each object, unchecked, and its index. If it returns false, nothing more is read.
 	Item func(item int, raw []byte) (more bool)
 	// Wrong is called with what cannot be an object.
 	Wrong func(item int, raw []byte, detail string)
-	// TooMany is called when there are more than Most, and nothing more is read.
+	// TooMany is called if there are more than Most. Nothing more is read.
 	TooMany func(body []byte)
 }
 
-// What is wrong with the end of an array.
 const (
 	notClosed   = "the array is not closed"
 	moreFollows = "more follows the end of the array"
@@ -38,7 +36,7 @@ func (s *Splitter) Split(body []byte) {
 	}
 }
 
-// lines reads one JSON object, which may stretch over lines, or one per line.
+// lines reads one JSON object, which may span lines, or one per line.
 func (s *Splitter) lines(body, trimmed []byte) {
 	first, _, several := bytes.Cut(trimmed, newline)
 	if several && !isObject(first) && isObject(trimmed) {
@@ -91,7 +89,6 @@ func (s *Splitter) array(body, trimmed []byte) {
 	}
 }
 
-// endArray refuses what follows the end of an array.
 func (s *Splitter) endArray(item int, rest []byte) {
 	rest = trimSpace(rest)
 	if len(rest) > 0 {
@@ -99,8 +96,8 @@ func (s *Splitter) endArray(item int, rest []byte) {
 	}
 }
 
-// elementEnd returns the index of the comma or bracket that ends the first element,
-// or len(b). It looks only at the structure; the element is checked afterwards.
+// elementEnd returns the index of the comma or bracket after the first element, or len(b). It looks only at
+// the structure; the element is checked afterwards.
 func elementEnd(b []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
@@ -126,10 +123,9 @@ func elementEnd(b []byte) int {
 
 var newline = []byte{'\n'}
 
-// Blank reports whether a line holds only what JSON calls white space.
+// Blank reports whether a line has only JSON white space.
 func Blank(line []byte) bool { return len(trimSpace(line)) == 0 }
 
-// trimSpace removes what JSON calls white space.
 func trimSpace(b []byte) []byte {
 	if len(b) > 0 && b[0] > ' ' && b[len(b)-1] > ' ' { // nearly always
 		return b
@@ -137,18 +133,17 @@ func trimSpace(b []byte) []byte {
 	return bytes.Trim(b, " \t\r\n")
 }
 
-// isObject reports whether b is one JSON object.
 func isObject(b []byte) bool {
 	d := jx.DecodeBytes(b)
 	return d.Next() == jx.Object && d.Validate() == nil
 }
 
-// IsObject reports whether b is one JSON object, with white space around it or not.
+// IsObject reports whether b is one JSON object, possibly with white space around it.
 func IsObject(b []byte) bool { return isObject(trimSpace(b)) }
 
-// Items takes a body apart where Decoder does, and judges nothing: the one object, the
-// lines, or the elements of the array. rest is a body by itself, which Decoder refuses as it refuses
-// what is wrong after the last element; nil if nothing is.
+// Items splits a body as Decoder does, without checks: the one object, the lines, or the elements of the
+// array. rest, if not nil, is what is wrong after the last element, as a body that Decoder refuses in the
+// same way.
 func Items(body []byte) (items [][]byte, rest []byte) {
 	if Blank(body) {
 		return nil, nil

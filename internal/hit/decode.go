@@ -7,25 +7,23 @@ import (
 	"tallyroll/internal/human"
 )
 
-// Limits are the bounds that a worker sets for hits, in addition to the rules for each hit.
+// Limits are a worker's bounds for hits, in addition to the rules for each hit.
 type Limits struct {
 	MaxAhead time.Duration // how much later than the time stored a hit's time may be
 	MaxHits  int           // of one message
 
-	// Place returns the hash under which a counter is kept. late is empty, or tells people why
-	// no tier held the moment at any more when the message was stored. Both times are
-	// Unix milliseconds. Place must always return the same for the same hit.
+	// Place returns a counter's hash. late is empty, or why (human-readable) no tier held the moment any more
+	// when the message was stored. Times are Unix milliseconds. Place must be deterministic.
 	Place func(counter []byte, at, stored int64) (hash uint64, late string)
 
-	// Veto, if there is one, refuses an object before it is read.
+	// Veto, if not nil, may refuse an object before it is read.
 	Veto func(object []byte) *Refusal
 }
 
-// Decoder turns messages into hits and rejects. It reuses its memory, so a Decoder
-// belongs to one goroutine.
+// Decoder turns messages into hits and rejects. It reuses its memory and is not safe for concurrent use.
 type Decoder struct {
 	limits   Limits
-	producer bool // the hits are not stored yet, so nobody can judge their times
+	producer bool // the hits are not stored yet, so their times cannot be judged
 	object   *object
 	splitter Splitter
 	hits     []Hit
@@ -48,9 +46,8 @@ func newDecoder(limits Limits, o *object) *Decoder {
 	return d
 }
 
-// Decode reads a message that a stream stored at the Unix millisecond stored. subject
-// is the counter of hits that name none. The result is valid until the next call, as long
-// as nobody changes the body.
+// Decode reads a message that a stream stored at the Unix millisecond stored. subject is the counter of hits
+// that name none. The result is valid until the next call, as long as body is not changed.
 func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Reject) {
 	d.Begin(subject, stored)
 	if Blank(body) {
@@ -96,19 +93,18 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 	return refused
 }
 
-// item reads one object.
 func (d *Decoder) item(item int, raw []byte) (more bool) {
 	d.settle(item, raw, d.read(d.room(), raw))
 	return true
 }
 
-// room makes room for a hit: a copy of one costs as much as a field of its object.
+// room appends an empty hit and returns it: a copy of one costs as much as a field of its object.
 func (d *Decoder) room() *Hit {
 	d.hits = append(d.hits, Hit{})
 	return &d.hits[len(d.hits)-1]
 }
 
-// settle keeps the hit for which there was room, or puts a reject in its place, with the reason why it cannot be counted.
+// settle keeps the hit of room, or replaces it by a reject with the reason.
 func (d *Decoder) settle(item int, raw []byte, refused *Refusal) {
 	if refused != nil {
 		d.hits = d.hits[:len(d.hits)-1]
@@ -116,14 +112,14 @@ func (d *Decoder) settle(item int, raw []byte, refused *Refusal) {
 	}
 }
 
-// Judge completes a hit of a message that was stored at that Unix millisecond, or refuses it because of its time.
+// Judge completes a hit of a message stored at that Unix millisecond, or refuses it because of its time.
 func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 	if ahead := h.At - stored; ahead > l.MaxAhead.Milliseconds() {
 		return &Refusal{Future, fmt.Sprintf("ts %d (%s) is %s later than the hit was stored (%s); at most %s are allowed (INGEST_MAX_AHEAD)",
 			h.At, Moment(h.At), human.Millis(ahead), Moment(stored), human.Duration(l.MaxAhead))}
 	}
-	// A hit counts no later than it was stored. Otherwise a cell would hold hits that have
-	// not happened yet, and lower would be more than the truth.
+	// A hit counts no later than it was stored. Otherwise a cell would hold future hits, and lower would be
+	// too high.
 	h.At = min(h.At, stored)
 	hash, late := l.Place(h.Counter, h.At, stored)
 	if late != "" {
@@ -133,11 +129,11 @@ func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 	return nil
 }
 
-// earliest is the year 2000: no tier reaches back for more than ten years, so that a producer need not know the tiers, nor
-// the time, to refuse hits of before. Unix seconds, taken for milliseconds, are all before it.
+// earliest is the year 2000. No tier reaches back more than ten years, so producers can refuse earlier hits
+// without knowing tiers or time. Unix seconds, taken for milliseconds, are all before it.
 const earliest = 946_684_800_000
 
-// inMillis is what to say of a time that is too early, if it is a likely one in Unix seconds.
+// inMillis returns a hint for a time that is too early, if it looks like Unix seconds.
 func inMillis(at int64) string {
 	const from, to = earliest / 1000, 4_102_444_800 // the years 2000 to 2099
 	if at < from || at >= to {
@@ -146,7 +142,6 @@ func inMillis(at int64) string {
 	return fmt.Sprintf("; ts is Unix milliseconds: %s is %d", Moment(at*1000), at*1000)
 }
 
-// tooMany rejects the whole message.
 func (d *Decoder) tooMany(body []byte) {
 	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
 	d.reject(0, body, TooLarge, d.limits.TooMany())
@@ -161,8 +156,8 @@ func (d *Decoder) reject(item int, body []byte, reason Reason, detail string) {
 	d.rejects = append(d.rejects, Reject{Reason: reason, Detail: detail, Item: item, Body: body})
 }
 
-// Parser reads hits for producers, who name their counters in the hits. It reuses its
-// memory, so a Parser belongs to one goroutine.
+// Parser reads producers' hits, which name their counters. It reuses memory and is not safe for concurrent
+// use.
 type Parser struct {
 	object *object
 	bodies *Decoder // for ParseBody, with the same object
@@ -176,18 +171,16 @@ func NewParser() *Parser {
 	return &Parser{object: o, bodies: bodies}
 }
 
-// ParseBody reads a whole message's body, in each of its forms. Every object must have a key, so an
-// empty body is refused. If the body has more than maxHits hits, all of it is refused. The
-// hits have NoTime if they have no ts. The result is valid until the next call, as long as
-// nobody changes the body.
+// ParseBody reads a whole message's body, in each of its forms. Every object must have a key, so an empty
+// body is refused. A body with more than maxHits hits is refused as a whole. Hits without ts have NoTime. The
+// result is valid until the next call, as long as body is not changed.
 func (p *Parser) ParseBody(body []byte, maxHits int) ([]Hit, []Reject) {
 	p.bodies.limits.MaxHits, p.bodies.splitter.Most = maxHits, maxHits
 	return p.bodies.Decode("", NoTime, body)
 }
 
-// Parse reads a JSON object that has a key; white space may be around it. The hit has
-// NoTime if the object has no ts. Its counter is valid until the next call. The error
-// is a *Refusal.
+// Parse reads a JSON object with a key, possibly with white space around it. A hit without ts has NoTime. Its
+// counter is valid until the next call. The error is a *Refusal.
 func (p *Parser) Parse(line []byte) (Hit, error) {
 	p.object.forget()
 	var h Hit

@@ -1,61 +1,41 @@
-// Package hit defines what a hit is: which message bodies carry hits, what a counter
-// may be called, how many a hit may count, which times it may have, and why a hit
-// is refused. Workers use it to decode messages, publish to read and write hits, and query to
-// check the names of counters.
+// Package hit defines hits: which message bodies carry them, and which names, numbers and times they may
+// have. It is pure: what Decoder makes of a message depends only on the message, its time stored, and the
+// limits. A replay decides the same.
 //
-// # What it promises
-//
-// It is pure: no clock, no server. What Decoder makes of a message depends on the
-// message, the time at which a stream stored it, and the limits. A replay decides
-// the same.
-//
-// If Parser accepts a hit (Parse one object, ParseBody all objects of a body) and Hit.AppendJSON writes it, Decoder reads the same counter,
-// number and time. Decoder refuses such a hit only for reasons that the producer
-// cannot know: its time is too far from the time at which it was stored, or the message
-// carries too many hits.
+// If Parser accepts a hit and Hit.AppendJSON writes it, Decoder reads the same counter, number and time. It
+// refuses such a hit only for reasons unknown to the producer: its time is too far from the time stored, or
+// the message has too many.
 //
 // # A message
 //
-// White space is what JSON calls white space: space, tab, carriage return and line feed.
-// The first byte that is not white space decides the form:
+// The first byte that is not JSON white space (space, tab, carriage return, line feed) decides the form:
 //
 //   - nothing: one hit;
-//   - '{': one object, which may stretch over several lines, or an object per line;
-//     blank lines count for nothing;
+//   - '{': one object, which may span lines, or an object per line; blank lines count for nothing;
 //   - '[': an array of objects, which may be empty;
 //   - anything else, including a byte-order mark, is refused.
 //
-// Each object, line or element stands for itself: a bad one does not spoil the others. Anything
-// after an array is refused as one more item. If a message has more hits than
-// Limits.MaxHits, the whole message is refused.
+// A bad object, line or element does not spoil the others. Anything after an array is refused as one more
+// item. A message with more than Limits.MaxHits hits is refused as a whole.
 //
 // # An object
 //
-// All fields may be missing. If a field occurs more than once, the last one counts, but the
-// others must not have the wrong type or, for n, be out of range.
+// All fields may be missing. If a field is repeated, the last one counts, but the others must not have the
+// wrong type or, for n, be out of range.
 //
-//   - key, a string: the counter. If it is missing, the message's subject names the
-//     counter. CheckName says which names are allowed. Half of a surrogate pair, written
-//     as an escape such as \ud83d, is refused: two names would become one.
-//   - n, an integer from 1 to MaxN, without fraction or exponent. If it is missing, 1.
-//   - ts, the time: an integer of Unix milliseconds, without fraction or exponent, or
-//     a string that ParseTime reads. It must lie in the years 1 to 9999. If it is
-//     missing, the time at which the message was stored.
-//   - unique, a string that CheckUnique takes: whom or what the hit is of, such as a visitor.
-//     Different ones are counted per counter, beside the hits. If it is missing, the hit
-//     counts among the hits alone. What is wrong with it is told without its value.
-//   - Key, N, count, value, time, timestamp, Unique, uniques and uniq are refused: somebody
-//     meant one of the fields above, and the hit would count wrongly.
-//   - Other fields are skipped, whatever they hold. They must be JSON, but their names and
-//     strings may hold bytes that are not UTF-8.
+//   - key, a string: the counter, by default the message's subject. CheckName says which names are allowed.
+//     Half of a surrogate pair, escaped as in \ud83d, is refused: two names would become one.
+//   - n, an integer from 1 to MaxN, without fraction or exponent; by default 1.
+//   - ts, the time: an integer of Unix milliseconds, without fraction or exponent, or a string that ParseTime
+//     reads, in the years 1 to 9999; by default the time stored. A later time, by at most Limits.MaxAhead,
+//     counts as the time stored.
+//   - unique, a string that CheckUnique accepts, such as a visitor: different ones are counted per counter,
+//     in addition to the hits. Errors do not contain the value.
+//   - Key, N, count, value, time, timestamp, Unique, uniques and uniq are refused, as slips for the fields
+//     above: the hit would count wrongly.
+//   - Other fields are skipped. They must be JSON, but their names and strings need not be UTF-8.
 //
-// If a hit's time is later than the time at which the message was stored, by at most
-// Limits.MaxAhead, the hit counts at the time at which it was stored.
-//
-// # What can go wrong
-//
-// Nothing fails. What cannot be counted becomes a Reject with a Reason (Reasons lists them
-// all), a sentence for people, and its bytes unchanged. If several things are wrong with
-// an object, the Reject names the first of these: it is not JSON; a field (the first bad
-// one) is of the wrong type, out of range or a slip; the counter's name; the time.
+// What cannot be counted becomes a Reject with a Reason, a human-readable sentence, and its bytes unchanged.
+// Of several errors it names the first of: not JSON; a field (the first bad one); the counter's name; the
+// time.
 package hit

@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the hit's object, without n if it is 1, without ts for NoTime, and without unique if it has none.
-// It does not check the hit.
+// AppendJSON appends the hit's object, unchecked, without an n of 1, a ts of NoTime, and a nil unique.
 func (h Hit) AppendJSON(b []byte) []byte {
 	b = append(b, `{"key":`...)
 	b = appendString(b, h.Counter)
@@ -27,9 +26,8 @@ func (h Hit) AppendJSON(b []byte) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends s as a JSON string. Bytes that are not UTF-8 become
-// U+FFFD, as in encoding/json. With that package, a whole hit took four times as long
-// (181 ns instead of 42 ns).
+// appendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as in encoding/json, with
+// which a hit took four times as long (181 ns, not 42 ns).
 func appendString(b, s []byte) []byte {
 	b = append(b, '"')
 	start := 0

@@ -6,11 +6,11 @@ import (
 	"regexp"
 )
 
-// uniqueName is what the name of the field unique begins with, and what its likely slips do, in JSON.
+// uniqueName matches the beginning, in JSON, of the field name unique and its likely slips.
 var uniqueName = regexp.MustCompile(`(?i)(u|\\u00[57]5)(n|\\u00[46]e)(i|\\u00[46]9)(q|\\u00[57]1)`)
 
-// HideUnique returns a hit's body with an ellipsis in place of its unique value. What is not one JSON object ends before
-// the first thing that looks like the field's name. It is for people to look at; the body stays as it is.
+// HideUnique returns a hit's body for display, with an ellipsis in place of its unique value. What is not one
+// JSON object is cut before the first text that looks like the field's name.
 func HideUnique(body []byte) []byte {
 	at := uniqueName.FindIndex(body)
 	switch {
@@ -22,7 +22,6 @@ func HideUnique(body []byte) []byte {
 	return append(body[:at[0]:at[0]], "…"...)
 }
 
-// hideFields is HideUnique for valid JSON of an object.
 func hideFields(object []byte) (out []byte) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	_, _ = d.Token() // the brace; nothing here fails, because the JSON is valid

@@ -15,12 +15,10 @@ import (
 // MaxN is the largest n of one hit. An int64 holds the sum of 8 million of these.
 const MaxN = 1 << 40
 
-// NoTime is the time of a hit that should count at the time at which it is stored.
-// Only producers have such hits: Decoder gives each hit a time.
+// NoTime is the time of a producer's hit that counts at the time it is stored. Decoder gives each hit a time.
 const NoTime = math.MinInt64
 
-// Hit is something that happened N times. Its counter and unique value may point into memory that will be
-// reused: if you keep a hit, copy them.
+// Hit is something that happened N times. Counter and Unique may point into reused memory: copy to keep them.
 type Hit struct {
 	Counter []byte
 	N       int64
@@ -32,8 +30,7 @@ type Hit struct {
 // MaxUnique is the longest unique value, in bytes.
 const MaxUnique = 512
 
-// CheckUnique returns an error if no hit can have this unique value: it has 1 to MaxUnique bytes of valid UTF-8. The error
-// does not contain the value.
+// CheckUnique returns an error, without the value, unless that has 1 to MaxUnique bytes of valid UTF-8.
 func CheckUnique(value []byte) error {
 	switch {
 	case len(value) == 0 || len(value) > MaxUnique:
@@ -47,16 +44,14 @@ func CheckUnique(value []byte) error {
 // MaxName is the longest name of a counter, in bytes.
 const MaxName = 512
 
-// Why CheckName refuses a name.
 var (
 	ErrNameLength  = errors.New("the counter's name")
 	ErrNameUTF8    = errors.New("the counter's name is not valid UTF-8")
 	ErrNameControl = errors.New("the counter's name has a control character")
 )
 
-// CheckName returns an error if a counter cannot have this name. A name has 1 to MaxName bytes
-// of valid UTF-8 without control characters (C0, delete and C1). The error wraps
-// ErrNameLength, ErrNameUTF8 or ErrNameControl; use errors.Is to find out which.
+// CheckName returns an error unless a name has 1 to MaxName bytes of valid UTF-8 without control characters
+// (C0, delete and C1). The error wraps ErrNameLength, ErrNameUTF8 or ErrNameControl.
 func CheckName(name []byte) error {
 	if len(name) == 0 || len(name) > MaxName {
 		return fmt.Errorf("%w has %d bytes; 1 to %d are allowed", ErrNameLength, len(name), MaxName)
@@ -76,9 +71,8 @@ func CheckName(name []byte) error {
 	return nil
 }
 
-// Shorten makes a name that is too long for a counter fit: its beginning, an
-// ellipsis and the xxhash64 of the whole, so that two long names stay two
-// counters. A name that fits is returned as it is.
+// Shorten returns a name that fits unchanged, and of a longer one the beginning, an ellipsis and the xxhash64
+// of the whole, so that two long names stay two counters.
 func Shorten(name []byte) []byte {
 	const ellipsis = "…"
 	if len(name) <= MaxName {
@@ -105,11 +99,10 @@ func CheckTime(at int64) error {
 	return nil
 }
 
-// ParseTime reads an RFC 3339 time as Unix milliseconds, rounded down. It accepts what
-// time.Parse accepts for time.RFC3339. Unlike the RFC, that excludes a small t or z and leap
-// seconds, and includes an hour of one digit, a comma before the fraction, and offsets up
-// to 24:60. The time may lie in the year 0 or, because of its offset, in the year
-// 10000: CheckTime refuses that.
+// ParseTime reads an RFC 3339 time as Unix milliseconds, rounded down. It accepts what time.Parse does for
+// time.RFC3339. Unlike the RFC, that excludes a small t or z and leap seconds, and includes an hour of one
+// digit, a comma before the fraction, and offsets up to 24:60. CheckTime refuses its years 0 and, due to the
+// offset, 10000.
 func ParseTime(text string) (at int64, err error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -118,7 +111,7 @@ func ParseTime(text string) (at int64, err error) {
 	return t.UnixMilli(), nil
 }
 
-// Moment writes Unix milliseconds as an RFC 3339 time, for people.
+// Moment formats Unix milliseconds as an RFC 3339 time.
 func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05.999Z07:00") }
 
 // Reason is why a hit is refused, in one word: the header Tallyroll-Reason.
@@ -133,7 +126,7 @@ const (
 	Future    Reason = "future"     // ts is later than the time stored by more than Limits.MaxAhead
 	TooLate   Reason = "too_late"   // no tier held ts any more at the time stored
 	TooLarge  Reason = "too_large"  // the message carries more than Limits.MaxHits
-	NoRule    Reason = "no_rule"    // a CloudEvent, and no rule of internal/rules says what it counts
+	NoRule    Reason = "no_rule"    // a CloudEvent for which internal/rules has no rule
 )
 
 // Reasons lists all reasons.
@@ -142,7 +135,7 @@ var Reasons = []Reason{BadJSON, BadKey, BadCount, BadTime, BadUnique, Future, To
 // Refusal is the error for a hit that is refused.
 type Refusal struct {
 	Reason Reason
-	Detail string // what is wrong and what is allowed, for people
+	Detail string // what is wrong and what is allowed, human-readable
 }
 
 func (r *Refusal) Error() string { return r.Detail }
@@ -156,7 +149,7 @@ type Reject struct {
 	Kind   Kind
 }
 
-// Kind is what a reject is of: the header Tallyroll-Kind.
+// Kind is what was rejected: the header Tallyroll-Kind.
 type Kind string
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/go-faster/jx"
 )
 
-// object reads the JSON objects of hits, one after the other, into memory that it reuses.
+// object reads the JSON objects of hits in turn, into memory that it reuses.
 type object struct {
 	json  jx.Decoder
 	field func(j *jx.Decoder, name []byte) error // readField, as a method value that is made only once
@@ -32,15 +32,14 @@ func newObject() *object {
 	return o
 }
 
-// forget makes room. Counters and unique values that were read before are no longer valid.
+// forget invalidates the counters and unique values read so far.
 func (o *object) forget() { o.names = o.names[:0] }
 
-// begin clears what the previous object has left. at is the time of an object without ts.
+// begin clears the previous object. at is the time of an object without ts.
 func (o *object) begin(at int64) {
 	o.key, o.hasKey, o.n, o.at, o.unique, o.wrong = nil, false, 1, at, nil, nil
 }
 
-// read reads one object into h. subject is the counter if it has no key.
 func (o *object) read(h *Hit, raw []byte, subject string, at int64) *Refusal {
 	o.begin(at)
 	if o.readPlain(raw) {
@@ -49,7 +48,6 @@ func (o *object) read(h *Hit, raw []byte, subject string, at int64) *Refusal {
 	return o.readAny(h, raw, subject, at)
 }
 
-// readAny reads an object in any form that JSON allows.
 func (o *object) readAny(h *Hit, raw []byte, subject string, at int64) *Refusal {
 	o.begin(at)
 	o.json.ResetBytes(raw)
@@ -70,7 +68,6 @@ func (o *object) readAny(h *Hit, raw []byte, subject string, at int64) *Refusal 
 	return o.hit(h, subject)
 }
 
-// hit checks what the fields mean, and makes a hit of them.
 func (o *object) hit(h *Hit, subject string) *Refusal {
 	counter := o.key
 	if !o.hasKey {
@@ -91,7 +88,6 @@ func (o *object) hit(h *Hit, subject string) *Refusal {
 	return nil
 }
 
-// readField takes one field of the object.
 func (o *object) readField(j *jx.Decoder, name []byte) error {
 	switch string(name) {
 	case "key":
@@ -185,7 +181,7 @@ func integer(j *jx.Decoder) (n int64, ok bool, err error) {
 	return n, parseErr == nil, nil
 }
 
-// slip refuses a field with which somebody meant another one. Otherwise the hit would count wrongly.
+// slip refuses a field that is probably meant as another one: the hit would count wrongly.
 func (o *object) slip(j *jx.Decoder, name []byte, right string) error {
 	o.refuse(BadJSON, fmt.Sprintf("a hit has no field %q: use %q", name, right))
 	return j.Skip()
@@ -197,7 +193,6 @@ func (o *object) refuse(reason Reason, detail string) {
 	}
 }
 
-// quote quotes a text, but cuts it if it is longer than a line.
 func quote(text []byte) string {
 	const most = 64
 	if len(text) > most {
@@ -206,12 +201,10 @@ func quote(text []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// replacement is what half of a surrogate pair decodes to.
 var replacement = []byte("\ufffd")
 
-// halfSurrogate reports whether a string field of an object that has been read has an
-// escape such as \ud83d without its other half, which decodes to U+FFFD: two
-// different texts would become the same. A U+FFFD that was written as itself is a character like any other.
+// halfSurrogate reports whether a string field has an escape such as \ud83d without its other half. That
+// decodes to U+FFFD, so two texts would become the same. A literal U+FFFD is a character like any other.
 func halfSurrogate(object []byte, field string) (half bool) {
 	err := jx.DecodeBytes(object).ObjBytes(func(j *jx.Decoder, name []byte) error {
 		isField := string(name) == field
@@ -224,7 +217,7 @@ func halfSurrogate(object []byte, field string) (half bool) {
 	return half || err != nil
 }
 
-// HalfSurrogate reports whether a JSON string, in its quotes, has an escape such as \ud83d without its other half.
+// HalfSurrogate reports whether a quoted JSON string has an escape such as \ud83d without its other half.
 func HalfSurrogate(quoted []byte) bool {
 	for i := 0; i < len(quoted); i++ {
 		if quoted[i] != '\\' {

@@ -1,8 +1,9 @@
 package hit
 
-// readPlain reads an object as nearly all producers write it, many times faster than a JSON decoder: the fields key, n,
-// ts and unique, each at most once, with texts of printable ASCII without escapes and numbers without sign, and no white
-// space but a space after a colon or a comma. It returns false for any other object, and reads then mean nothing.
+// readPlain reads an object in nearly all producers' form, many times faster than a JSON decoder: the fields
+// key, n, ts and unique, at most once, texts of printable ASCII without escapes, numbers without sign, and no
+// white space but a space after a colon or comma. Otherwise it returns false, and what it has read is
+// meaningless.
 func (o *object) readPlain(raw []byte) bool {
 	var hasN, hasTS bool
 	for i := 1; len(raw) > 1 && raw[0] == '{'; i++ {
@@ -51,10 +52,9 @@ func (o *object) readPlain(raw []byte) bool {
 	return false
 }
 
-// after reports whether b goes on with a text.
 func after(b []byte, text string) bool { return len(b) >= len(text) && string(b[:len(text)]) == text }
 
-// pastSpace returns the place after the space at i, if there is one.
+// pastSpace returns the position after the optional space at i.
 func pastSpace(b []byte, i int) int {
 	if i < len(b) && b[i] == ' ' {
 		i++
@@ -62,7 +62,7 @@ func pastSpace(b []byte, i int) int {
 	return i
 }
 
-// plainText returns the place of the quote that ends the text whose first quote is at i, or -1.
+// plainText returns the position of the closing quote of the text that opens at i, or -1.
 func plainText(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -78,8 +78,7 @@ func plainText(b []byte, i int) int {
 	return -1
 }
 
-// plainNumber returns the number at i, which has no leading zero and at most 18 digits, and the place after it. It returns
-// -1 for anything else.
+// plainNumber returns the number at i (at most 18 digits, no leading zero) and the position after it, or -1.
 func plainNumber(b []byte, i int) (n int64, end int) {
 	for end = i; end < len(b) && b[end] >= '0' && b[end] <= '9'; end++ {
 		if n = 10*n + int64(b[end]-'0'); end-i == 18 {

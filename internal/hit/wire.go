@@ -2,10 +2,10 @@ package hit
 
 import "strings"
 
-// DefaultNamespace is the namespace of a fleet that has been given none. Names in NATS leave it out.
+// DefaultNamespace is the namespace by default. Names in NATS omit it.
 const DefaultNamespace = "tallyroll"
 
-// NamespaceToken makes a namespace a part of a name in NATS, which has no dots. Different namespaces have different ones.
+// NamespaceToken turns a namespace into a part of a NATS name, without dots and still unique.
 func NamespaceToken(namespace string) string {
 	return strings.NewReplacer("_", "__", ".", "_-").Replace(namespace)
 }
@@ -18,7 +18,7 @@ func WorkerDescription(namespace string) string {
 	return "tallyroll ingest of " + namespace
 }
 
-// ValidSubject reports whether a server takes it for a stream's subject. It may have wildcards.
+// ValidSubject reports whether a server accepts a text as a stream's subject, possibly with wildcards.
 func ValidSubject(subject string) bool {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {

@@ -19,9 +19,8 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// edge is what every request passes through. It checks the host, answers
-// browsers' questions about origins, checks the token, refuses what other sites have browsers send, and
-// compresses. Requests that no route takes end here.
+// edge is the middleware of every request: it checks the host, answers CORS preflights, checks the token,
+// refuses what other sites have browsers send, and compresses. It answers requests without a route.
 func (s *service) edge(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	edge := s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
@@ -81,7 +80,6 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, gate.WithoutOriginal(r)) })
 }
 
-// cors is what browsers are told about calls from the pages of these origins.
 func cors(origins web.Origins) web.CORS {
 	return web.CORS{
 		Origins: origins,
@@ -91,8 +89,8 @@ func cors(origins web.Origins) web.CORS {
 	}
 }
 
-// refuseBrowser refuses what a page of the web should not have a browser send. With tokens, no browser sends anything
-// that is answered, unless a page gives it a token.
+// refuseBrowser refuses what no web page should have a browser send. If tokens are required, nothing is
+// refused here, because browsers send none by themselves.
 func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 	if s.tokens.Required() || !changes(r.Method, r.URL.Path) {
 		return nil
@@ -111,12 +109,12 @@ func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 
 const totalPath, uniquesPath = "/v1/total", "/v1/uniques"
 
-// Any page of the web can make the browsers of its visitors send requests to addresses that only they reach: forms,
-// images and simple calls of fetch, whose answers it cannot read. So what changes something is refused if a browser sends
-// it for a page of another origin.
+// Any web page can make its visitors' browsers send requests to addresses that only they reach: forms, images
+// and simple fetch calls, whose answers it cannot read. So changes are refused if a page of another origin
+// causes them.
 
-// changes reports whether a request may change what is counted. POST /v1/total and /v1/uniques only ask. A question of a proxy counts,
-// whatever its method.
+// changes reports whether a request may change counts, as a proxy's does with any method. POST /v1/total and
+// /v1/uniques only ask.
 func changes(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -132,14 +130,14 @@ func foreignDetail(authz bool) string {
 	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in QUERY_CORS_ORIGINS (* names none), or send it from a server"
 }
 
-// nameless reports whether a browser sends a request and does not say for which page. It need not say that of a GET, such
-// as for an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
+// nameless reports whether a browser's request does not say for which page it is. Browsers may omit that for
+// a GET, such as an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
 func nameless(r *http.Request) bool {
 	return web.FromBrowser(r) && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == ""
 }
 
-// checkType refuses a body of a type that a form could have, or that has none. Browsers of before 2020 send a form of
-// another origin without Origin. What curl -d sends has such a type, too, but nothing else that browsers send.
+// checkType refuses a body with no type, or one that a form can have: browsers of before 2020 send forms of
+// other origins without Origin. curl -d uses such a type, too, but sends nothing else that browsers do.
 func checkType(r *http.Request) *web.Problem {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
@@ -150,8 +148,9 @@ func checkType(r *http.Request) *web.Problem {
 		WithHeader("Accept-Post", api.JSONType)
 }
 
-// checkHost refuses a request that names a host which is not known, as those of a rebound page do (boot.Hosts). A proxy
-// may ask with its client's Host. A rebound page can send what proxies send, but no Host of another port than ours.
+// checkHost refuses a request with an unknown host, such as a rebound page's (boot.Hosts). A proxy may
+// forward its client's Host. A rebound page can send what proxies send, but no Host with another port than
+// ours.
 func (s *service) checkHost(r *http.Request) *web.Problem {
 	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
 		return nil
@@ -166,22 +165,21 @@ func (s *service) checkHost(r *http.Request) *web.Problem {
 	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 }
 
-// answersFromRedis reports whether a path is about counters, so that it needs a token and is never kept.
+// answersFromRedis reports whether a path is about counters, so that it needs a token and is never cached.
 func answersFromRedis(path string) bool { return web.UnderV1(path) || path == probePath }
 
-// proxyHeaders tell of the client's request. Every example in deploy/examples sends the first one. A page can have no
-// browser send them to another origin: the browser would ask before, and authz gives no such consent.
+// proxyHeaders describe a proxy's client. Every example in deploy/examples sends the first one. No page can
+// have a browser send them to another origin: that needs a preflight, to which authz does not consent.
 var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
 
-// fromProxy reports whether a proxy asks about a request of its own client, and no browser for itself. There may be
-// browsers in the networks of trusted proxies, too.
+// fromProxy reports whether a proxy asks for its client. A browser in a trusted network may ask for itself.
 func (s *service) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
 		!direct(r) && s.gate.Proxies.HoldPeer(r)
 }
 
-// direct reports whether the Host of a request has the port that it has come to: a browser writes where it connects
-// to. Some proxies pass on what their own client has written.
+// direct reports whether a request's Host has the port that it has reached: browsers write where they connect
+// to. Some proxies pass on what their client has written.
 func direct(r *http.Request) bool {
 	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok {

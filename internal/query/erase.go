@@ -65,8 +65,7 @@ func (s *service) deleteCounters(w http.ResponseWriter, r *http.Request, p *answ
 	return nil
 }
 
-// audit begins a line of the log about what a request has changed. A token of QUERY_TOKENS is known by the beginning of
-// its SHA-256.
+// audit begins a log line about a change. A token of QUERY_TOKENS is named by the beginning of its SHA-256.
 func (s *service) audit(r *http.Request) *zerolog.Event {
 	from := r.RemoteAddr
 	if client, err := s.gate.Proxies.Client(r); err == nil {

@@ -21,21 +21,21 @@ import (
 const exportPath = "/v1/export"
 
 const (
-	// exportPatience is how long a client may leave unread what is sent before its export is broken off. A client that
-	// reads slowly holds up its own export and nothing else.
+	// exportPatience is how long a client may leave sent data unread. Then its export, which holds up no
+	// other, is broken off.
 	exportPatience = time.Minute
-	// exportRetry is after how many seconds a client should ask again that found no room.
+	// exportRetry is after how many seconds a client should retry that found no slot.
 	exportRetry = "10"
 )
 
-// The headers of an export, and its trailers.
+// Headers and trailers of an export.
 const (
 	asOfHeader, fromHeader, toHeader = "Tallyroll-As-Of", "Tallyroll-From", "Tallyroll-To"
 	stepHeader, resumeHeader         = "Tallyroll-Step", "Tallyroll-Resume"
 	completeTrailer, rowsTrailer     = "Tallyroll-Complete", "Tallyroll-Rows"
 )
 
-// exports are the exports under way. One caller may have half of them, so that none keeps all others out.
+// exports limits concurrent exports. One caller may have half of the slots, so that none keeps others out.
 type exports struct {
 	most int
 
@@ -44,7 +44,7 @@ type exports struct {
 	all     int
 }
 
-// begin takes a place, which the caller must give back with end. The error is for a caller for whom there is none.
+// begin acquires a slot, which the caller must release with end. The error is for the client.
 func (e *exports) begin(who string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,7 +62,6 @@ func (e *exports) begin(who string) error {
 	return nil
 }
 
-// own is how many exports one caller may have.
 func (e *exports) own() int { return (e.most + 1) / 2 }
 
 func (e *exports) end(who string) {
@@ -78,7 +77,7 @@ func fullOf(detail string) *web.Problem {
 	return web.NewProblem(http.StatusTooManyRequests, detail).WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
 }
 
-// callerOf names who asks: the token, or without tokens the address, which behind trusted proxies is that of their client.
+// callerOf names the caller: its token or, without tokens, its address, also behind trusted proxies.
 func (s *service) callerOf(r *http.Request) string {
 	if token := access.From(r.Context()); token != nil {
 		return token.Name()
@@ -140,7 +139,7 @@ func (s *service) getExport(w http.ResponseWriter, r *http.Request, p *answer.Ex
 	}
 	defer s.exports.end(who)
 	control := http.NewResponseController(w)
-	// The request has been read. If its read deadline stayed, the server would later take that for the client's end.
+	// The request has been read. Its read deadline would later be taken for the client's end.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
 	e, err := s.answers.Export(r.Context(), p)
 	if err != nil {
@@ -172,7 +171,7 @@ func (s *service) getExport(w http.ResponseWriter, r *http.Request, p *answer.Ex
 	return nil
 }
 
-// sendExport writes an export. Nothing more is read from Redis while the client does not take what is written.
+// sendExport writes an export. It reads no more from Redis while the client does not read.
 func sendExport(ctx context.Context, w http.ResponseWriter, control *http.ResponseController, e *answer.Export) error {
 	return e.Write(ctx, func(part []byte) error {
 		if ctx.Err() != nil {
@@ -183,13 +182,13 @@ func sendExport(ctx context.Context, w http.ResponseWriter, control *http.Respon
 		if err == nil {
 			err = control.Flush()
 		}
-		// HTTP/2 resets the stream when the deadline is over, whether anything is being written or not.
+		// HTTP/2 resets the stream at the deadline, whether anything is being written or not.
 		_ = control.SetWriteDeadline(time.Time{})
 		return err
 	})
 }
 
-// breakOff cuts the connection: an answer that ended would look whole.
+// breakOff cuts the connection, because an answer that ended normally would look whole.
 func (s *service) breakOff(r *http.Request, e *answer.Export, why error) {
 	var p *web.Problem
 	if r.Context().Err() == nil && errors.As(why, &p) { // a client that is gone knows it

@@ -26,26 +26,23 @@ import (
 const (
 	// serviceName is what `nats micro ls` shows.
 	serviceName = "tallyroll"
-	// maxConcurrent is how many requests are answered at the same time. Others wait in
-	// the NATS client's buffer.
+	// maxConcurrent bounds the requests that are answered at a time. Others wait in the NATS client's buffer.
 	maxConcurrent = 64
 	// maxPending bounds that buffer. Requests that do not fit get no answer.
 	maxPending = 10_000
-	// flushTimeout bounds the wait for the server at the beginning and at the end.
+	// flushTimeout bounds the wait for the server at the start and at the end.
 	flushTimeout = 2 * time.Second
 )
 
-// endpoint answers the body of a request with something to encode as JSON.
+// endpoint returns the answer to a request's body, to be encoded as JSON.
 type endpoint func(ctx context.Context, body []byte) (any, error)
 
-// plainSubject reports whether a namespace can begin a subject.
 func plainSubject(ns string) bool {
 	return !strings.HasPrefix(ns, ".") && !strings.HasSuffix(ns, ".") && !strings.Contains(ns, "..")
 }
 
-// serveNATS answers requests at <namespace>.<endpoint> until ctx ends. All
-// query processes of a namespace share them (a queue group). The service does not wait for NATS, and does
-// without one that refuses it if nobody has chosen that one.
+// serveNATS answers requests at <namespace>.<endpoint> until ctx ends. All query processes of a namespace
+// share them (a queue group). It works without NATS, unless the settings chose a NATS that refuses it.
 func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace string) error {
 	closed := make(chan struct{})
 	conn, err := settings.ConnectLater(ctx, "tallyroll query", s.log,
@@ -92,9 +89,8 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 	return nil
 }
 
-// offer adds the endpoints as a NATS service (micro). Its statistics count requests alone: the library looks at errors and
-// times when a handler returns, and ours hands each request to a goroutine, so that requests do not wait for each other.
-// The metrics have both.
+// offer adds the endpoints as a NATS service (micro). Its statistics only count requests: the library takes
+// errors and times when a handler returns, but ours starts a goroutine per request. The metrics have both.
 func (r *responder) offer(ctx context.Context, namespace string) (micro.Service, error) {
 	offered, err := micro.AddService(r.conn, micro.Config{
 		Name: serviceName, Version: semanticVersion(boot.Version()), Description: "Rolling totals of counters",
@@ -115,7 +111,6 @@ func (r *responder) offer(ctx context.Context, namespace string) (micro.Service,
 	return offered, nil
 }
 
-// endpoints are the questions that are answered over NATS, by name.
 func (s *service) endpoints() map[string]endpoint {
 	return map[string]endpoint{
 		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
@@ -170,7 +165,6 @@ func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 	}
 }
 
-// bodyOf is a find function for the body of an answer over HTTP.
 func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.TakeOutput, error)) func(context.Context, string, *P) (gate.TakeAnswer, error) {
 	return func(ctx context.Context, part string, p *P) (gate.TakeAnswer, error) {
 		out, err := find(ctx, part, p)
@@ -183,7 +177,7 @@ func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.Take
 
 var semantic = regexp.MustCompile(`^v?(\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)$`)
 
-// semanticVersion is a version as micro wants it; a revision follows 0.0.0.
+// semanticVersion is a version as micro requires it; a revision follows 0.0.0.
 func semanticVersion(version string) string {
 	if m := semantic.FindStringSubmatch(version); m != nil {
 		return m[1]
@@ -191,8 +185,8 @@ func semanticVersion(version string) string {
 	return "0.0.0-r" + regexp.MustCompile(`[^0-9A-Za-z-]`).ReplaceAllString(version, "-")
 }
 
-// responder answers requests over NATS. NATS calls the handler of a subscription for one message after
-// the other, so the responder gives each request a goroutine of its own.
+// responder answers requests over NATS, each in a goroutine, because NATS calls a handler for one message at
+// a time.
 type responder struct {
 	service *service
 	conn    *nats.Conn
@@ -203,8 +197,7 @@ func newResponder(s *service, conn *nats.Conn) *responder {
 	return &responder{service: s, conn: conn, slots: make(chan struct{}, maxConcurrent)}
 }
 
-// dispatch waits for a slot and then answers the request concurrently with others. Requests under way when the service
-// stops are answered.
+// dispatch waits for a slot and answers the request in a goroutine, even if the service stops meanwhile.
 func (r *responder) dispatch(ctx context.Context, name string, find endpoint, req micro.Request) {
 	start := time.Now()
 	traced := boot.WithTrace(context.WithoutCancel(ctx), nats.Header(req.Headers()))
@@ -222,15 +215,13 @@ func (r *responder) dispatch(ctx context.Context, name string, find endpoint, re
 	}()
 }
 
-// wait returns when all requests under way are answered. Timeout bounds that. No request
-// may be dispatched after it has been called.
+// wait returns when all requests under way are answered, which Timeout bounds. No dispatch may follow.
 func (r *responder) wait() {
 	for range cap(r.slots) {
 		r.slots <- struct{}{}
 	}
 }
 
-// answer sends the answer or the error, which it returns too.
 func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -249,7 +240,7 @@ func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request
 	return r.conn.PublishMsg(&nats.Msg{Subject: req.Reply(), Data: data})
 }
 
-// refuse sends a problem the way micro's clients expect errors, and returns it.
+// refuse sends a problem as micro's clients expect errors, and returns it.
 func (r *responder) refuse(req micro.Request, p *web.Problem) error {
 	m := nats.NewMsg(req.Reply())
 	m.Header.Set(micro.ErrorHeader, p.Detail)
@@ -259,7 +250,7 @@ func (r *responder) refuse(req micro.Request, p *web.Problem) error {
 	return p
 }
 
-// record logs and measures a request. A take that is refused is no error.
+// record logs and measures a request. A refused take is no error.
 func (r *responder) record(ctx context.Context, name string, err error, took time.Duration) {
 	code := http.StatusOK
 	if err != nil {

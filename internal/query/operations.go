@@ -20,7 +20,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// registerAnswers adds the operations about counters.
 func (s *service) registerAnswers(a *api.API) {
 	s.registerTotal(a)
 	s.registerUniques(a)
@@ -33,7 +32,6 @@ func (s *service) registerAnswers(a *api.API) {
 	s.registerExport(a)
 }
 
-// windowsOutput is an answer about counters in windows, over HTTP.
 type windowsOutput[A any] struct {
 	CacheControl string `header:"Cache-Control"`
 	ETag         string `header:"ETag"`
@@ -176,14 +174,12 @@ func (s *service) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.R
 	return out, nil
 }
 
-// formatTypes are the content types of the formats of a series.
 var formatTypes = map[string]string{
 	"json": "application/json",
 	"csv":  "text/csv; charset=utf-8",
 }
 
-// wantedFormat is the format that an Accept header wants most, the first of equals;
-// JSON if it wants none of ours.
+// wantedFormat is the format that an Accept header prefers, the first of equals; else JSON.
 func wantedFormat(header string) string {
 	best, bestQ := "json", 0.0
 	for part := range strings.SplitSeq(header, ",") {
@@ -246,7 +242,7 @@ func (s *service) registerAbout(a *api.API) {
 	}))
 }
 
-// probePath answers a scrape about counters that its parameters name, as a multi-target exporter does.
+// probePath answers a scrape about the counters in its parameters, as a multi-target exporter does.
 const probePath = "/probe"
 
 func (s *service) findAbout(ctx context.Context) (answer.AboutAnswer, error) {
@@ -274,19 +270,17 @@ func (s *service) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.Raw
 	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
 }
 
-// The groups of operations.
 const (
 	groupAsk, groupLimit, groupOperate = "Ask", "Limit", "Operate"
 )
 
-// groups are in the order in which one needs them.
+// groups are in the order in which a user needs them.
 var groups = []api.Group{
 	{Name: groupAsk, About: "How many there were, of one counter or of many: totals, steps, lists, and all of them as rows."},
 	{Name: groupLimit, About: "Whether a key may have more, decided and counted in one step, and what was decided."},
 	{Name: groupOperate, About: "Whether the streams are counted, what was refused, what rules say, and how the process is."},
 }
 
-// newAPI describes the API.
 func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, hour, day or month, with bounds. " +
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
@@ -298,7 +292,6 @@ func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	return api.New(mux, title)
 }
 
-// problemExamples are the problems that every operation can answer with.
 var problemExamples = []struct {
 	status  int
 	about   string
@@ -324,7 +317,6 @@ func unknownHostExample() *web.Problem {
 	return web.NewProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).OfKind(web.UnknownHost)
 }
 
-// describeProblems adds the problems, and the token if one is needed.
 func describeProblems(a *api.API, op *huma.Operation) {
 	for _, p := range problemExamples {
 		switch {
@@ -349,7 +341,6 @@ func describeProblems(a *api.API, op *huma.Operation) {
 	a.NeedToken(op)
 }
 
-// statusPages are answered in plain text.
 func statusPages(withMetrics bool) []api.StatusPage {
 	out := []api.StatusPage{
 		{ID: "get-health", Path: "/healthz", Summary: "Whether the process is alive", About: "It answers as long as the process runs, whatever the state of Redis.",

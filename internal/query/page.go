@@ -22,9 +22,8 @@ const (
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	pageIndex = "index.html"
-	// pageVersion stands in the index for the hash of all files. It is part of their paths, so that
-	// browsers may keep the files for ever, and the modules, which import each other by relative
-	// paths, are always those of one build.
+	// pageVersion stands in the index for the hash of all files. It is part of their paths, so browsers may
+	// keep them for ever, and modules, which import each other by relative paths, are always of one build.
 	pageVersion = "VERSION"
 )
 
@@ -35,7 +34,6 @@ var pageTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// page is the files of the page by name, and the hash of them all.
 type page struct {
 	files   map[string][]byte
 	version string
@@ -61,10 +59,9 @@ func newPage() *page {
 	return p
 }
 
-// isPage reports whether a path is that of the page or of one of its files.
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/page/") }
 
-// register adds the page. It needs no token: it holds no counts, and asks for a token itself.
+// register adds the page, which needs no token: it holds no counts, and asks for a token itself.
 func (p *page) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		p.serve(w, pageIndex, "no-cache")

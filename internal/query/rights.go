@@ -9,11 +9,11 @@ import (
 	"tallyroll/internal/web"
 )
 
-// rights are what a token needs for each route that needs a token. No token opens a route that is not here.
+// rights are what a token needs for each route. A route that is not here opens to no token.
 //
-// Routes with read and erase are about counters, so a token's prefixes bound them. So does the look at a counter of the
-// streams, which is at GET /v1/limit. The keys of limits are no counters. Routes with admin are about all counters and all
-// limits: no prefix bounds them.
+// Routes with read and erase are about counters, so a token's prefixes bound them, as they do the check of a
+// counter of the streams at GET /v1/limit. The keys of limits are no counters. Routes with admin are about
+// all counters and all limits: no prefix bounds them.
 var rights = map[string]access.Right{
 	"GET /v1/about":       access.Read,
 	"GET " + totalPath:    access.Read,
@@ -41,8 +41,7 @@ var rights = map[string]access.Right{
 	"GET /v1/rejects":           access.Admin,
 }
 
-// refuseRight refuses a token at a route that it does not open. Without tokens, every route is open; what no route takes
-// is refused as such.
+// refuseRight refuses a token without the route's right. Unknown routes are refused elsewhere.
 func refuseRight(token *access.Token, pattern string) *web.Problem {
 	right, known := rights[pattern]
 	switch {

@@ -20,15 +20,14 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Run runs the service. It listens at once, whether Redis and NATS answer or not, and
-// answers until ctx ends and SHUTDOWN_DELAY is over, in which it is not ready any more. It finishes the requests
-// under way before it closes the connections to Redis. At each signal of reload, which may be nil, it reads its files again.
-// The settings must have been validated.
+// Run listens at once, even without Redis and NATS, and answers until ctx ends and SHUTDOWN_DELAY, when it is
+// not ready any more, is over. It finishes the requests under way before it closes the connections to Redis.
+// At each signal of reload, which may be nil, it rereads its files. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
 	settings.Redis = settings.Redis.Logging(log)
-	// Takes have connections of their own: questions that read much do not hold them up.
+	// Takes have connections of their own, so that questions that read much do not delay them.
 	takeClient := settings.Redis.Client()
 	defer takeClient.Close()
 	takes := limit.New(takeClient, settings.Redis.Namespace, settings.TakeTimeout)
@@ -67,7 +66,6 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// service is the rooms and what joins them: the edge and the page.
 type service struct {
 	server  web.Server
 	tokens  *access.Tokens
@@ -83,9 +81,9 @@ type service struct {
 	log     zerolog.Logger
 }
 
-// newService makes a service that answers requests from one reader, and the listeners at /v1/live
-// from another. The number of their questions bounds the listeners, not what one request
-// may cost. Its error is about the file of limits or of tokens. The caller must run health, gate and hub.
+// newService returns a service that answers requests from one reader, and the listeners at /v1/live from
+// another, because the number of their questions bounds them, not the cost of one request. Its error is about
+// the file of limits or of tokens. The caller must run health, gate and hub.
 func newService(requests, listeners access.Counters, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, boot.Sampled(log)
@@ -118,7 +116,6 @@ func newService(requests, listeners access.Counters, takes gate.Limiter, setting
 	return s, nil
 }
 
-// handler is the whole service.
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.routes(mux)
@@ -143,8 +140,8 @@ func (s *service) routes(mux *http.ServeMux) {
 	newPage().register(mux)
 }
 
-// whyNotReady returns why nothing of what this service is for can be served now. It is empty if anything can: then a
-// process that is taken out of service helps nobody.
+// whyNotReady returns why nothing can be served now. If anything can, it is empty: to take it out of service
+// would help nobody.
 func (s *service) whyNotReady() string {
 	why := s.health.Why()
 	if why == "" || s.whyNoTakes() == "" {
@@ -153,5 +150,4 @@ func (s *service) whyNotReady() string {
 	return why
 }
 
-// whyNoTakes returns why no take can be decided now. It is empty if one of them can.
 func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }

@@ -56,22 +56,18 @@ type Settings struct {
 	TrustedProxies web.Networks  `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is believed, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }
 
-// maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads of a request one
-// after the other, and query holds the whole answer in memory.
+// maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads in sequence, and query holds the whole answer.
 const maxMaxKeys = 100_000
 
-// The bounds of QUERY_TIMEOUT and QUERY_TAKE_TIMEOUT.
 const (
 	minTimeout, maxTimeout         = 100 * time.Millisecond, time.Minute
 	minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 )
 
-// natsAt is where it is.
 func (s *Settings) natsAt() boot.NATS {
 	return boot.NATS{URL: s.NATSURL, URLGiven: s.NATSGiven, URLFile: s.NATSFile, NATSAccess: s.NATS}
 }
 
-// Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
 	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
@@ -100,7 +96,6 @@ func (s *Settings) Validate() error {
 	return nil
 }
 
-// asksNATS reports whether there is a NATS to ask.
 func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
 
 func (s *Settings) addresses() web.Addresses {

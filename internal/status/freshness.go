@@ -13,11 +13,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// scrapeTimeout bounds the wait of one scrape for Redis and NATS. Prometheus itself waits for 10 s by default.
+// scrapeTimeout bounds a scrape's wait for Redis and NATS. Prometheus waits for 10 s by default.
 const scrapeTimeout = 3 * time.Second
 
-// freshness exports how far the streams are counted. It reads that when it is scraped, at most once
-// per second, from Redis: the gauges go on when every worker is dead.
+// freshness exports how far the streams are counted, read at a scrape, at most once per second. It reads
+// Redis, so the gauges continue when every worker is dead.
 type freshness struct {
 	status  *Status
 	counted recent[[]window.Progress]
@@ -27,7 +27,6 @@ type freshness struct {
 	ever  bool              // there is a layout, as far as is known
 }
 
-// What freshness exports, described in docs/operations.md.
 var (
 	asOfAge       = gaugeDesc("as_of_age_seconds", "Seconds from as_of to now, by the clock of Redis: how old answers are. It goes on growing while Redis is away.")
 	streamAge     = gaugeDesc("stream_as_of_age_seconds", "Seconds from the as_of of the stream to now, by the clock of Redis.", "stream")
@@ -96,8 +95,8 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 	}
 }
 
-// remember keeps what Redis has said, and returns the last of it while Redis is away. Nothing newer can be
-// answered then, so the ages must go on growing.
+// remember keeps Redis's answer, and returns the last one while Redis is away. Nothing newer can be answered
+// then, so the ages must go on growing.
 func (f *freshness) remember(streams []window.Progress, err error) ([]window.Progress, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,8 +127,8 @@ func (f *freshness) collectStored(ctx context.Context, gauge func(*prometheus.De
 	}
 }
 
-// oldest returns the as_of of answers, as the cursors have it: that of the live stream that is furthest behind. If
-// all streams have ended, it is when the last one did.
+// oldest returns the as_of of answers: the live stream's that is furthest behind, or the end of the last
+// ended one.
 func oldest(streams []window.Progress) int64 {
 	out, live := int64(0), false
 	for _, p := range streams {
@@ -143,7 +142,7 @@ func oldest(streams []window.Progress) int64 {
 	return out
 }
 
-// redisNow is the moment by the clock of Redis, in Unix milliseconds.
+// redisNow is the time by Redis's clock, in Unix milliseconds.
 func (s *Status) redisNow() int64 {
 	ahead, _ := s.Reader.ClockDifference()
 	return s.Now().Add(ahead).UnixMilli()

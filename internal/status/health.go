@@ -15,26 +15,24 @@ import (
 	"tallyroll/internal/window"
 )
 
-// checkEvery is the pause between looks at Redis, and so how old the answer of /readyz can be.
+// checkEvery is the pause between checks of Redis, and so the largest age of the answer of /readyz.
 const checkEvery = 500 * time.Millisecond
 
-// maxClockDifference is how far the clock of this machine may be from Redis's
-// before it is worth a warning. No answer depends on it, but it reveals machines whose
-// clocks nobody synchronises.
+// maxClockDifference is how far this machine's clock may be from Redis's without a warning. No answer depends
+// on it, but it reveals machines whose clocks are not synchronised.
 const maxClockDifference = 2 * time.Second
 
-// Health finds whether Redis answers and has a layout. One goroutine, run,
-// looks and logs what changes; everyone else reads what it has found.
+// Health finds whether Redis answers and has a layout. Run's goroutine checks and logs changes; others read
+// the result.
 type Health struct {
 	reader      access.Namespace
-	Timeout     time.Duration // of one look
-	clockWarned bool          // run's own
+	Timeout     time.Duration // of one check
+	clockWarned bool          // Run's own
 	log         zerolog.Logger
-	due         wake.Signal // look before the next look is due
+	due         wake.Signal // check before the next check is due
 	last        atomic.Pointer[healthCheck]
 }
 
-// healthCheck is the outcome of a look at Redis.
 type healthCheck struct{ err error }
 
 func NewHealth(r access.Namespace, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
@@ -48,7 +46,7 @@ func NewHealth(r access.Namespace, timeout time.Duration, log zerolog.Logger, re
 	return &Health{reader: r, Timeout: timeout, log: log, due: wake.New()}
 }
 
-// Run looks until ctx ends.
+// Run checks until ctx ends.
 func (h *Health) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
@@ -70,7 +68,6 @@ func (h *Health) Run(ctx context.Context) error {
 	}
 }
 
-// report keeps what was found and logs what it changes.
 func (h *Health) report(layout window.Layout, err error) {
 	before := h.last.Swap(&healthCheck{err})
 	first := before == nil
@@ -92,7 +89,7 @@ func (h *Health) report(layout window.Layout, err error) {
 	}
 }
 
-// reportClock logs once when the clocks part, and once when they agree again.
+// reportClock logs once when the clocks diverge, and once when they agree again.
 func (h *Health) reportClock() {
 	ahead, known := h.reader.ClockDifference()
 	apart := known && ahead.Abs() > maxClockDifference
@@ -108,10 +105,10 @@ func (h *Health) reportClock() {
 	h.log.Info().Msg("the clocks of Redis and of this machine agree again")
 }
 
-// Doubt has Redis looked at at once.
+// Doubt triggers a check at once.
 func (h *Health) Doubt() { h.due.Give() }
 
-// Why returns why no question about counters can be answered now. It is empty if they can.
+// Why returns why no question about counters can be answered now; "" if they can.
 func (h *Health) Why() string {
 	last := h.last.Load()
 	switch {
@@ -132,7 +129,7 @@ const (
 	redisLost    = "Redis does not answer"
 )
 
-// Look reports whether Redis has been looked at, and whether it did not answer.
+// Look reports whether Redis has been checked, and whether it did not answer.
 func (h *Health) Look() (known, lost bool) {
 	last := h.last.Load()
 	return last != nil, last != nil && answer.IsLost(last.err)

@@ -40,7 +40,6 @@ func (p *rejectsParams) Read(g api.Given) error {
 	)
 }
 
-// reasonHint lists the reasons.
 var reasonHint = func() string {
 	names := make([]string, len(hit.Reasons))
 	for i, r := range hit.Reasons {
@@ -98,7 +97,6 @@ func (s *Status) registerRejects(a *api.API) {
 	}), api.OverHTTP(s.findRejects))
 }
 
-// findRejects checks parameters and answers them. Its errors are for the client.
 func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
 	if err != nil {
@@ -132,20 +130,18 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 }
 
 const (
-	// maxSearched is how many of the newest rejects one request looks at.
 	maxSearched = 1000
-	// maxRejectBody is how much of a reject's body is shown.
+	// maxRejectBody is how many bytes of a reject's body are shown.
 	maxRejectBody = 512
 )
 
-// newestRejects are the newest messages of HITS_REJECTED that one namespace has refused, oldest first, without their
-// bodies, which can be large.
+// newestRejects are a namespace's newest rejects, oldest first, without their bodies, which can be large.
 type newestRejects struct {
 	stored uint64 // how many messages of the namespace the stream has
 	found  []Rejected
 }
 
-// pick returns those that are asked for, newest first.
+// pick returns the rejects with this reason and stream, newest first.
 func (n newestRejects) pick(reason, from string) []Rejected {
 	var out []Rejected
 	for _, r := range slices.Backward(n.found) {
@@ -156,7 +152,6 @@ func (n newestRejects) pick(reason, from string) []Rejected {
 	return out
 }
 
-// page is at most so many of them before a position.
 func page(picked []Rejected, limit int, before uint64) []Rejected {
 	picked = slices.DeleteFunc(picked, func(r Rejected) bool { return r.Position >= before })
 	return picked[:min(limit, len(picked))]
@@ -190,8 +185,8 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 	return out, nil
 }
 
-// readHeaders reads at most maxSearched of the newest rejects, oldest first. strange is how many messages among them
-// no worker of the namespace has written.
+// readHeaders reads at most maxSearched of the newest rejects, oldest first. strange counts messages among
+// them that no worker of the namespace has written.
 func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, strange int, err error) {
 	consumer, err := openNewest(ctx, stream, namespace, state, stored)
 	if err != nil {
@@ -212,7 +207,7 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		if err != nil {
 			return nil, 0, err
 		}
-		part, _ := rejects.Parse(m.Headers()) // somebody else may write to the stream, too: what cannot be read is shown as zero
+		part, _ := rejects.Parse(m.Headers()) // others may write to the stream, too: what cannot be read is shown as zero
 		if part.Namespace != namespace {
 			strange++
 			continue
@@ -232,15 +227,15 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
 }
 
-// openNewest makes a consumer of the newest rejects of a namespace: of at least maxSearched and of fewer than twice as
-// many, or of all if there are fewer. Their number does not tell at which sequence that is. Between the newest there are
-// gaps, of rejects that were sent again, and rejects of other namespaces. So it tries, and halves what is left.
+// openNewest creates a consumer of a namespace's newest rejects: at least maxSearched and fewer than twice as
+// many, or all if there are fewer. The sequence to begin at is unknown, because resent rejects leave gaps,
+// and other namespaces have rejects in between. So it tries, and halves the rest.
 func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
 	wanted := min(stored, maxSearched)
 	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
 	from := max(low, high-min(high, wanted))
 	for {
-		// The library's ordered consumer would try again without end if the stream went away meanwhile.
+		// The library's ordered consumer would retry without end if the stream went away meanwhile.
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
 			FilterSubject: rejects.Subject(namespace, "*"),
@@ -262,7 +257,6 @@ func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, 
 	}
 }
 
-// withBodies reads the bodies of rejects.
 func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) ([]Rejected, error) {
 	out := []Rejected{}
 	if len(picked) == 0 {
@@ -306,7 +300,6 @@ func countReasons(found []Rejected) []reasonCount {
 	return out
 }
 
-// mostHours is how many hours are told of.
 const mostHours = 24
 
 // countHours counts rejects, newest first, by the hour in which they were refused.
@@ -323,7 +316,7 @@ func countHours(picked []Rejected) []hourCount {
 	return out[:min(mostHours, len(out))]
 }
 
-// clipBody returns the beginning of a body as valid text. It does not cut a character in two.
+// clipBody returns the beginning of a body as valid text, without half characters.
 func clipBody(body []byte) string {
 	clipped := body
 	if len(body) > maxRejectBody {

@@ -34,7 +34,7 @@ type Status struct {
 	watch     watch.History
 }
 
-// New makes a status, and adds its gauges to the registry. asksNATS says that there is a NATS, which may come later.
+// New adds the status's gauges to the registry. asksNATS: there is a NATS, which may connect later.
 func New(reader access.Namespace, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
 	s := &Status{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
 	registry.MustRegister(&freshness{status: s})
@@ -48,7 +48,7 @@ func (s *Status) Register(a *api.API) {
 	s.registerWatch(a)
 }
 
-// Connected keeps the connection to NATS, which is there from now on.
+// Connected sets the connection to NATS.
 func (s *Status) Connected(js jetstream.JetStream) { s.js.Store(&js) }
 
 // jetStream returns the connection to NATS for a request, or the problem that there is none.
@@ -63,17 +63,14 @@ func (s *Status) jetStream() (jetstream.JetStream, error) {
 	return *js, nil
 }
 
-// noNATS is the 501 of a service that is told to do without NATS.
 const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
 
-// needsNATS adds to the answers of an operation that there may be no NATS to ask.
 func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
 	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.", web.NewProblem(http.StatusNotImplemented, noNATS), nil)
 	return responses
 }
 
-// natsUnavailable is the 503 for an error of NATS. The error itself goes to the log. ctx is that of the
-// request.
+// natsUnavailable is the 503 for an error of NATS, which is only logged. ctx is that of the request.
 func (s *Status) natsUnavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
@@ -82,17 +79,14 @@ func (s *Status) natsUnavailable(ctx context.Context, err error) error {
 	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
 }
 
-// recentFor is how long an answer is good.
 const recentFor = time.Second
 
-// recent is an answer that is looked for at most once per second, however many ask, and whether
-// it is found or not.
+// recent is an answer that is read at most once per second, however many ask, and even if reading fails.
 type recent[A any] struct {
 	mu   sync.Mutex
 	last *attempt[A] // nil before the first one
 }
 
-// attempt is one look for an answer.
 type attempt[A any] struct {
 	done  chan struct{} // closed at its end; the rest is set before
 	at    time.Time
@@ -100,11 +94,11 @@ type attempt[A any] struct {
 	err   error
 }
 
-// errNotFound is the error of an attempt that has panicked, for those who wait for it.
+// errNotFound is the error for those who wait for an attempt that has panicked.
 var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
 
-// get returns the answer of the last attempt, or of a new one if that is over and not recent. An
-// attempt has a timeout, whether or not those who wait for it stay.
+// get returns the answer of the last attempt, or of a new one if that is over and not recent. An attempt has
+// a timeout, whether or not its callers still wait.
 func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) (A, error) {
 	r.mu.Lock()
 	a := r.last

@@ -40,7 +40,6 @@ type StreamState struct {
 	Rejects     uint64    `json:"rejects" doc:"How many messages of HITS_REJECTED come from this stream, in this namespace; see /v1/rejects." example:"0"`
 }
 
-// workerState is one worker of the fleet.
 type workerState struct {
 	Worker  string    `json:"worker" doc:"The worker's name." example:"pod-0-x7k2"`
 	Started time.Time `json:"started" doc:"When it started, by its own clock." example:"2026-11-20T08:00:00Z"`
@@ -59,7 +58,6 @@ func (s *Status) registerStreams(a *api.API) {
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.findStreams(ctx) }))
 }
 
-// findStreams answers from what was found less than a second ago, or looks anew.
 func (s *Status) findStreams(ctx context.Context) (StreamsAnswer, error) {
 	js, err := s.jetStream()
 	if err != nil {
@@ -134,7 +132,6 @@ func stateOf(p window.Progress, stored *jetstream.StreamInfo, workers []fleet.Wo
 	return out
 }
 
-// streamInfos returns all streams of the account, by name.
 func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetstream.StreamInfo, error) {
 	out := make(map[string]*jetstream.StreamInfo)
 	all := js.ListStreams(ctx)
@@ -148,7 +145,7 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 	return out, nil
 }
 
-// rejectsByStream counts the messages of HITS_REJECTED of a namespace by the stream that they come from.
+// rejectsByStream counts the rejects of a namespace in HITS_REJECTED by the stream that they come from.
 func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
 	stream, err := js.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

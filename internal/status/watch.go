@@ -18,7 +18,7 @@ import (
 
 const (
 	defaultChanges, maxChanges = 100, 1000
-	// maxStandings is how many states one answer lists.
+	// maxStandings bounds the states in one answer.
 	maxStandings = 1000
 )
 
@@ -68,7 +68,6 @@ func (s *Status) FollowWatch(ctx context.Context, js jetstream.JetStream) {
 	s.watch.Follow(ctx, js, s.Namespace)
 }
 
-// findWatch checks parameters and answers them. Its errors are for the client.
 func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (WatchAnswer, error) {
 	out := WatchAnswer{Counts: make(map[watch.State]int), States: []watch.Standing{}, Changes: []watch.Change{}}
 	limit, err := p.Limit.Parse("limit", defaultChanges, 1, maxChanges)

@@ -8,8 +8,8 @@ import (
 // HeaderSize is how many bytes come before the registers.
 const HeaderSize = 16
 
-// A HyperLogLog as Redis keeps it in a STRING begins with "HYLL", a byte for the encoding, three that are not used, and
-// eight in which PFCOUNT remembers its last result.
+// Redis's HyperLogLog is a STRING: "HYLL", a byte for the encoding, three unused ones, and eight in which
+// PFCOUNT caches its last result.
 const (
 	magic     = "HYLL"
 	dense     = 0 // six bits per register, the lowest of a byte first
@@ -20,8 +20,7 @@ const (
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
 var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
 
-// CheckHeader takes the first HeaderSize bytes of a text, and returns ErrNotHYLL if PFADD would not take the text for a
-// HyperLogLog.
+// CheckHeader returns ErrNotHYLL if the first HeaderSize bytes of a text are not what PFADD accepts.
 func CheckHeader(text string) error {
 	if len(text) < HeaderSize || text[:len(magic)] != magic || text[len(magic)] > sparse {
 		return ErrNotHYLL

@@ -17,7 +17,7 @@ const (
 	hashBits  = 64 - indexBits // of which the rank is made
 )
 
-// Register is a register of a HyperLogLog with a rank that it has reached. Registers are ordered by index, then by rank.
+// Register is a register's index and a rank that it has reached. The order is by index, then by rank.
 type Register uint32
 
 const rankBits = 6
@@ -36,10 +36,10 @@ func (r Register) Index() int { return int(r >> rankBits) }
 // Rank is from 1 to MaxRank.
 func (r Register) Rank() int { return int(r & (1<<rankBits - 1)) }
 
-// ArgumentSize is the length of an Argument.
+// ArgumentSize is the length of an Argument in bytes.
 const ArgumentSize = 8
 
-// Argument is what PFADD has to be given to raise the register to its rank: 8 bytes.
+// Argument is the argument of PFADD that updates the register to its rank: 8 bytes.
 func (r Register) Argument() string { return string(r.AppendArgument(nil)) }
 
 // AppendArgument appends the Argument.
@@ -51,8 +51,8 @@ func (r Register) AppendArgument(to []byte) []byte {
 	return binary.LittleEndian.AppendUint64(to, unmurmur(hash))
 }
 
-// MurmurHash64A of 8 bytes multiplies by an odd number, and folds the upper bits of a number into the lower ones. Each
-// of these steps can be undone.
+// MurmurHash64A of 8 bytes multiplies by an odd number, and folds the upper bits of a number into the lower
+// ones. Each of these steps can be undone.
 const (
 	murmurSeed    = 0xadc83b19 // Redis's
 	murmurFactor  = 0xc6a4a7935bd1e995
@@ -61,13 +61,12 @@ const (
 	murmurInverse = 0x5f7a0ea7e59b19bd                    // murmurFactor times this is 1, modulo 2⁶⁴
 )
 
-// murmur is the hash that Redis takes of a text of 8 bytes.
+// murmur is Redis's hash of a text of 8 bytes.
 func murmur(text uint64) uint64 {
 	hash := uint64(murmurStart) ^ fold(text*murmurFactor)*murmurFactor
 	return fold(fold(hash*murmurFactor) * murmurFactor)
 }
 
-// unmurmur returns the text of 8 bytes that has a hash.
 func unmurmur(hash uint64) (text uint64) {
 	hash = fold(fold(hash)*murmurInverse) * murmurInverse
 	return fold((hash^murmurStart)*murmurInverse) * murmurInverse

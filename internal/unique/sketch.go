@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// Sketch is a HyperLogLog: the largest rank of each register. The zero value is empty. It takes 4 bytes per register
-// while few are set, and 16 KiB from then on. It is not safe for concurrent use, even by readers.
+// Sketch is a HyperLogLog: the largest rank of each register. The zero value is empty. It takes 4 bytes per
+// register while few are set, then 16 KiB. It is not safe for concurrent use, even by readers.
 type Sketch struct {
-	list   []Register // unless there is dense; the first of them, as many as sorted says, have rising indexes
+	list   []Register // unless there is dense; the first sorted of them have rising indexes
 	sorted int
 	dense  *[Registers]uint8 // ranks
 	set    int               // registers of dense that are not 0
 }
 
 const (
-	// denseFrom is how many registers are kept in a list, at most: a longer one would take more than half of the memory.
+	// denseFrom bounds the registers in a list: a longer one would take more than half of the memory.
 	denseFrom = Registers / 8
 	leastList = 4
 )
 
-// Add raises a register to a rank, if it is lower.
+// Add updates a register to a rank, if it is lower.
 func (s *Sketch) Add(r Register) {
 	if s.dense != nil {
 		s.raise(r)
@@ -71,7 +71,6 @@ func (s *Sketch) compact() {
 	}
 }
 
-// spread makes the sketch dense.
 func (s *Sketch) spread() {
 	list := s.list
 	s.list, s.sorted, s.dense = nil, 0, new([Registers]uint8)
@@ -126,7 +125,7 @@ func (s *Sketch) Len() int {
 	return len(s.list) + s.set
 }
 
-// Held is at least Len, and takes no time: registers that were added more than once may count so.
+// Held takes no time, and is at least Len: it may count a register that was added repeatedly more than once.
 func (s *Sketch) Held() int { return len(s.list) + s.set }
 
 // AppendAbove appends the registers that are higher than in another sketch, by rising index.
@@ -172,9 +171,8 @@ func (s *Sketch) Bytes() int {
 	return cap(s.list) * 4
 }
 
-// Estimate is about how many different values the sketch was made of, as Redis estimates it: with a relative standard
-// error of 0.81 %. It is the estimator of O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches",
-// 2017, algorithm 6.
+// Estimate is the number of different values, as Redis estimates it: with a relative standard error of 0.81 %
+// (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
 func (s *Sketch) Estimate() float64 {
 	var with [MaxRank + 1]float64 // how many registers have a rank
 	for r := range s.All() {

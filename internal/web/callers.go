@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// Origins are the origins whose pages may call from a browser; the zero
-// value allows none.
+// Origins are the origins whose pages may call from a browser; the zero value allows none.
 type Origins struct {
 	any   bool
 	exact []string
@@ -32,7 +31,7 @@ func (o *Origins) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Name allows comma-separated origins, and no others.
+// Name reads comma-separated origins; * is not allowed.
 func (o *Origins) Name(text string) error {
 	*o = Origins{}
 	for text := range strings.SplitSeq(text, ",") {
@@ -45,19 +44,19 @@ func (o *Origins) Name(text string) error {
 	return nil
 }
 
-// CORS is what a service tells browsers about calls from other origins' pages.
+// CORS is what browsers learn about calls from other origins' pages.
 type CORS struct {
 	Origins Origins
 	Methods string // that pages may use, comma-separated
 	Headers string // that pages may send
 	Expose  string // headers of answers that pages may read
-	// Credentials lets browsers send requests that may carry cookies, as sendBeacon's do. It needs named origins.
+	// Credentials lets browsers send requests that may carry cookies, as sendBeacon's. It needs named
+	// origins.
 	Credentials bool
 }
 
-// Apply adds the headers of CORS if the request comes from an allowed
-// origin. It answers a preflight, which carries no token. It reports whether
-// it has answered the request.
+// Apply adds the CORS headers if the request comes from an allowed origin, and answers a preflight, which
+// carries no token. It reports whether it has answered the request.
 func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
 	if c.Origins.None() {
 		return false
@@ -95,12 +94,12 @@ func (o Origins) Any() bool { return o.any }
 // Allow reports whether an origin, as browsers write it, is allowed.
 func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.exact, origin) }
 
-// otherSites recognises requests that a browser sends for a page of another origin: Sec-Fetch-Site says so, or, of older
-// browsers, an Origin that is not the Host.
+// otherSites recognises what a browser sends for a page of another origin: by Sec-Fetch-Site or, from older
+// browsers, by an Origin that is not the Host.
 var otherSites = http.NewCrossOriginProtection()
 
-// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If any origin
-// is allowed, none is named.
+// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If
+// any origin is allowed, none is named.
 func (o Origins) Foreign(r *http.Request) bool {
 	if slices.Contains(o.exact, r.Header.Get("Origin")) {
 		return false
@@ -113,14 +112,14 @@ func (o Origins) Foreign(r *http.Request) bool {
 	return otherSites.Check(r) != nil
 }
 
-// FromBrowser reports whether a request has what browsers send and other programs rarely do. The name of every browser
-// begins with Mozilla.
+// FromBrowser reports whether a request has what browsers send and other programs rarely do. The User-Agent
+// of every browser begins with Mozilla.
 func FromBrowser(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Referer") != "" ||
 		strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
-// OriginOf returns the origin of a page's address, such as a Referer; empty if it has none.
+// OriginOf returns the origin of a page's address, such as a Referer, or "".
 func OriginOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" {
@@ -136,7 +135,6 @@ func OriginOf(address string) string {
 // usualPorts are those that browsers leave out.
 var usualPorts = map[string]string{"http": ":80", "https": ":443"}
 
-// parseOrigin returns an origin as browsers write it.
 func parseOrigin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {
@@ -177,9 +175,9 @@ func (n *Networks) UnmarshalText(text []byte) error {
 
 func (n Networks) Any() bool { return len(n.prefixes) > 0 }
 
-// Client returns the address of a request's client, with these networks being those of trusted proxies. It is
-// the peer's. If that is a proxy, it is the rightmost address of X-Forwarded-For that is not one: each
-// proxy adds the address that it saw on the right, and what is left of that can be made up by the client.
+// Client returns the address of a request's client; n are the networks of trusted proxies. It is the peer's
+// or, if that is a proxy, the rightmost address of X-Forwarded-For that is none: each proxy appends the
+// address that it saw, and the client can make up what is left of that.
 func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -225,8 +223,8 @@ func parseHop(text string) (netip.Addr, bool) {
 // PlainAddress returns an address in the form that networks are compared with.
 func PlainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// clientPrefix is how much of an IPv6 address names a client: everybody has at least a /64, and could
-// have as many keys as addresses otherwise.
+// clientPrefix is how much of an IPv6 address names a client. Every client has at least a /64, and could
+// otherwise have as many keys as addresses.
 const clientPrefix = 64
 
 // AddressKey returns the key of a client's address.
@@ -237,8 +235,7 @@ func AddressKey(address netip.Addr) string {
 	return netip.PrefixFrom(address, clientPrefix).Masked().String()
 }
 
-// PlainPath is the path of a request's target, without escapes, double slashes and dots, so that another spelling of a
-// path has no count of its own.
+// PlainPath is a target's path without escapes, double slashes and dots, so that its spellings share a count.
 func PlainPath(target string) string {
 	told, _, _ := strings.Cut(target, "?")
 	plain, err := url.PathUnescape(told)
@@ -251,7 +248,7 @@ func PlainPath(target string) string {
 // CleanPath is a path without double slashes and dots.
 func CleanPath(p string) string { return path.Clean("/" + p) }
 
-// PlainHost is a host without its port, in small letters.
+// PlainHost is a host without its port, in lower case.
 func PlainHost(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// Kind is a kind of problem, by which clients tell apart what needs different handling. Its type is stable: the
-// wording of a detail is not.
+// Kind is a kind of problem that clients handle differently. Its type is stable; a detail's wording is not.
 type Kind struct {
 	Name   string // the fragment of the type is problem-Name
 	Status int
@@ -20,7 +19,7 @@ type Kind struct {
 	Do     string // what a client does about it
 }
 
-// Kinds that need to be told from others with the same status.
+// Kinds that must be distinguished from others with the same status.
 var (
 	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
 	KeyOutsidePrefix     = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix", "correct the keys, or use another token"}
@@ -39,7 +38,6 @@ var (
 	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask whoever runs the service to look at the key that detail names"}
 )
 
-// byStatus are the kinds of all other problems.
 var byStatus = []*Kind{
 	{Name: "bad-request", Status: http.StatusBadRequest, Do: "correct what detail and errors name"},
 	{Name: "unauthorized", Status: http.StatusUnauthorized, Do: "send Authorization: Bearer with a token that is known"},
@@ -54,14 +52,14 @@ var byStatus = []*Kind{
 	{Name: "unavailable", Status: http.StatusServiceUnavailable, Do: "ask the same again after Retry-After"},
 }
 
-// Kinds lists all kinds, in the order of their statuses.
+// Kinds lists all kinds by status.
 func Kinds() []*Kind {
 	all := append([]*Kind{IdempotencyKeyReused, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
 	return all
 }
 
-// QuotaExceeded is the type of a take that is refused, as draft-ietf-httpapi-ratelimit-headers registers it.
+// QuotaExceeded is the type of a refused take, registered by draft-ietf-httpapi-ratelimit-headers.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 // Problem is an error in the form of RFC 9457.
@@ -104,7 +102,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	maps.Copy(w.Header(), p.headers)
 	w.Header().Set("Content-Type", ProblemType)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client may be gone; there is nobody else to tell
+	_ = json.NewEncoder(w).Encode(p) // the client may be gone; an error has no other recipient
 }
 
 // The parts of a request that can hold parameters, as problems name them.
@@ -132,7 +130,7 @@ func TooMuchInput(param, format string, args ...any) *InputError {
 	return &InputError{http.StatusRequestEntityTooLarge, param, fmt.Sprintf(format, args...)}
 }
 
-// AddHint adds what else is allowed, if the error is about a parameter.
+// AddHint adds a hint of what else is allowed to an error about a parameter.
 func AddHint(err error, hint string) {
 	var bad *InputError
 	if errors.As(err, &bad) {
@@ -140,7 +138,7 @@ func AddHint(err error, hint string) {
 	}
 }
 
-// InputProblem returns the problem of an *InputError, and any other error as it is.
+// InputProblem returns the problem of an *InputError, and any other error unchanged.
 func InputProblem(err error, part string) error {
 	var bad *InputError
 	if errors.As(err, &bad) {
@@ -149,7 +147,7 @@ func InputProblem(err error, part string) error {
 	return err
 }
 
-// Problem is the error about a parameter in that part of the request, InQuery or InBody.
+// Problem returns the problem for a parameter in InQuery or InBody.
 func (e *InputError) Problem(part string) *Problem {
 	return NewProblem(e.Status, "", ProblemDetail{Location: part + "." + e.Param, Message: e.message})
 }
@@ -163,11 +161,11 @@ func ProblemOf(err error) *Problem {
 	return NewProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
 }
 
-// statusClientGone is nginx's status for a client that did not wait. Nobody reads
-// it; in the metrics it keeps impatience apart from trouble with Redis.
+// statusClientGone is nginx's status for a client that did not wait. It is never read; in the metrics it
+// keeps impatience apart from trouble with Redis.
 const statusClientGone = 499
 
-// ClientGone answers a client that did not wait.
+// ClientGone is the problem for a client that did not wait.
 func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is gone") }
 
 // RetryLater is a 503 that says after how many seconds to ask again.
@@ -184,11 +182,10 @@ func (p *Problem) WithHeader(name, value string) *Problem {
 	return p
 }
 
-// blank is the type of a problem of which the status says all (RFC 9457, 4.2.1).
+// blank is the type of a problem whose status is sufficient (RFC 9457, 4.2.1).
 const blank = "about:blank"
 
-// NewProblem makes a problem from a message, or from what was wrong with parts of the request, if there is any. Its kind
-// is that of the status.
+// NewProblem returns a problem of the status's kind, from a message or from details, if there are any.
 func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
 	p := &Problem{Type: blank, Title: http.StatusText(status), Status: status, Detail: message, Errors: details}
 	for _, k := range byStatus {
@@ -210,8 +207,7 @@ func NewProblem(status int, message string, details ...ProblemDetail) *Problem {
 	return p
 }
 
-// Type is the URI reference of a kind. It leads to the list on the service's own page: there is no address that all
-// installations share.
+// Type is a kind's URI reference, into the list on the service's own page: installations share no address.
 func (k *Kind) Type() string { return "/docs#problem-" + k.Name }
 
 // Excerpt quotes a value of the request, cut if it is long.

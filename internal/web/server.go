@@ -31,8 +31,8 @@ type Server struct {
 	why func(context.Context) string // why the service is not ready; set by RouteStatus
 }
 
-// Serve answers on the listeners until ctx ends. Requests under way then have up to five seconds. Once the service has
-// been asked to stop, clients are asked to close their connections.
+// Serve answers on the listeners until ctx ends. Requests under way then have five seconds. While the service
+// is leaving, clients are asked to close their connections.
 func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler, options ...func(*http.Server)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if at.metrics != nil {
@@ -53,8 +53,8 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 	return group.Wait()
 }
 
-// RouteStatus adds what is answered in plain text: /healthz, /metrics unless it has an address of its own, and /readyz.
-// why returns why the service is not ready, and nothing if it is; Serve tells the service manager, too.
+// RouteStatus adds the plain-text pages: /healthz, /metrics unless it has its own address, and /readyz. why
+// returns why the service is not ready, or ""; Serve notifies the service manager of it, too.
 func (s *Server) RouteStatus(mux *http.ServeMux, why func(context.Context) string) {
 	s.why = why
 	s.routeHealth(mux)
@@ -72,9 +72,8 @@ func (s *Server) whyNotReady(ctx context.Context) string {
 	return cmp.Or(s.Leaving.Why(), s.why(ctx))
 }
 
-// Edge is what every request passes first. It is measured, and a handler that panics ends its request and not the
-// process. next gets the handler that the mux has for the request, and the handler's pattern; if there is none, the
-// pattern is empty, and the handler is the mux's own answer.
+// Edge is the first middleware of every request. It measures it, and recovers from a panic. next gets the
+// mux's handler and its pattern; without a route, "" and the mux's own answer.
 func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -93,7 +92,6 @@ func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request
 	})
 }
 
-// end answers a request whose handler panicked.
 func (s *Server) end(w *Response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
 		panic(v) // a handler breaks off the connection in this way; the server knows it
@@ -104,8 +102,7 @@ func (s *Server) end(w *Response, r *http.Request, v any) {
 	}
 }
 
-// otherRoute is the metrics' label for requests that no route takes: clients choose their paths, so there can be any
-// number of them.
+// otherRoute is the metrics' label for requests without a route, because clients choose any number of paths.
 const otherRoute = "other"
 
 func (s *Server) measure(w *Response, r *http.Request, pattern string, took time.Duration) {
@@ -117,7 +114,7 @@ func (s *Server) measure(w *Response, r *http.Request, pattern string, took time
 	s.Log.Debug().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.err).Msg("request")
 }
 
-// Addresses say where a service listens.
+// Addresses are where a service listens.
 type Addresses struct {
 	Program     string // what the names of its settings begin with, such as QUERY
 	Main        string
@@ -146,7 +143,7 @@ type Listeners struct {
 	certificate   *boot.Certificate
 }
 
-// Listen opens the addresses. The certificate is one of the files that are read again.
+// Listen opens the addresses. The certificate becomes one of files, which are reread.
 func (a Addresses) Listen(files *boot.Files) (*Listeners, error) {
 	var out Listeners
 	var err error
@@ -187,8 +184,8 @@ type Metrics struct {
 	requestSeconds *prometheus.HistogramVec // by route and code
 }
 
-// NewMetrics makes the metrics of a program. Requests are measured in so many buckets, from half a millisecond on, each
-// twice as long as the one before.
+// NewMetrics returns the metrics of a program. Requests are measured in this many buckets, from half a
+// millisecond on, each twice as long as the previous one.
 func NewMetrics(program string, buckets int) *Metrics {
 	m := &Metrics{Registry: buildinfo.NewRegistry(), requestSeconds: prometheus.NewHistogramVec(buildinfo.Native(prometheus.HistogramOpts{
 		Namespace: "tallyroll", Subsystem: program, Name: "request_seconds",
@@ -207,8 +204,8 @@ func (m *Metrics) Observe(route string, code int, took time.Duration) {
 // UnderV1 reports whether a path is part of the API, and not about the process.
 func UnderV1(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
-// NoRoute answers 405 if the mux has the path for other methods, else 404. plain is the mux's own answer in plain text,
-// of which the status and headers are used.
+// NoRoute answers 405 if the mux has the path for other methods, else 404. plain is the mux's own answer, of
+// which only the status and headers are used.
 func NoRoute(w http.ResponseWriter, r *http.Request, plain http.Handler) {
 	answer := &discard{header: make(http.Header)}
 	plain.ServeHTTP(answer, r)
@@ -220,7 +217,6 @@ func NoRoute(w http.ResponseWriter, r *http.Request, plain http.Handler) {
 	NewProblem(http.StatusNotFound, fmt.Sprintf("there is nothing at %s: /docs lists what there is", Excerpt(r.URL.Path))).Write(w)
 }
 
-// discard keeps the status and the headers of an answer.
 type discard struct {
 	header http.Header
 	status int
@@ -232,8 +228,7 @@ func (d *discard) WriteHeader(status int) { d.status = status }
 
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// Response remembers what has been sent, and sends 304 in place of an
-// answer that the client already has.
+// Response remembers what has been sent, and sends 304 in place of an answer that the client already has.
 type Response struct {
 	http.ResponseWriter
 	request *http.Request
@@ -241,7 +236,7 @@ type Response struct {
 	err     error // of the last write that failed: mostly the client is gone
 }
 
-// Status is what has been sent, or what will be if nobody sets another.
+// Status is what has been sent, or will be if no other is set.
 func (w *Response) Status() int {
 	if w.status == 0 {
 		return http.StatusOK
@@ -283,7 +278,7 @@ func (w *Response) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// unchanged reports whether the client has the answer already (RFC 9110, 13.1.2).
+// unchanged reports whether the client already has the answer (RFC 9110, 13.1.2).
 func unchanged(r *http.Request, etag string) bool {
 	if etag == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false

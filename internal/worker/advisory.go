@@ -18,19 +18,18 @@ import (
 	"tallyroll/internal/window"
 )
 
-// A stream that is not listed in Redis cannot hold as_of back: the as_of of the others would
-// claim its hits. So a worker moves as_of only after it has looked at all streams once more and
-// listed the new ones, and that look must begin after the moment that as_of claims. The
-// server's advisories only let the worker read new streams sooner.
+// A stream that is not listed in Redis cannot hold as_of back: other streams' as_of would claim its hits. So
+// a worker moves as_of only after a check of all streams that began after the moment that as_of claims, and
+// that has listed the new ones. The server's advisories only let the worker read new streams sooner.
 
 const (
 	streamCreated = "$JS.EVENT.ADVISORY.STREAM.CREATED.*"
 	streamDeleted = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"
-	// censusWithin bounds a look at all streams. If no answer comes, as_of stands still.
+	// censusWithin bounds a check of all streams. Without an answer, as_of stands still.
 	censusWithin = time.Second
 )
 
-// census lets all sessions that wait for a look at all streams share one look.
+// census lets all sessions that wait for a check of all streams share one.
 type census struct {
 	js    jetstream.JetStream
 	store *window.Store
@@ -42,7 +41,7 @@ type census struct {
 	turn    sync.Mutex // held by the round that looks
 
 	mu   sync.Mutex
-	next *round          // has not begun; nil if nobody waits for one
+	next *round          // has not begun; nil if no session waits for one
 	live map[string]bool // streams known to be listed as live
 }
 
@@ -51,7 +50,7 @@ type round struct {
 	ok   bool
 }
 
-// upToDate reports whether every stream made before this call is listed in Redis.
+// upToDate reports whether every stream created before this call is listed in Redis.
 func (c *census) upToDate(ctx context.Context) bool {
 	c.mu.Lock()
 	r := c.next
@@ -69,13 +68,12 @@ func (c *census) upToDate(ctx context.Context) bool {
 	}
 }
 
-// take looks at all streams on behalf of the sessions that wait for the round.
 func (c *census) take(r *round) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	defer close(r.done)
 	c.mu.Lock()
-	c.next = nil // whoever asks from now on waits for a later look
+	c.next = nil // later callers wait for a later check
 	c.mu.Unlock()
 	if !c.js.Conn().IsConnected() {
 		return
@@ -92,7 +90,6 @@ func (c *census) take(r *round) {
 	}
 }
 
-// enlist lists in Redis the streams that are not known to be listed there.
 func (c *census) enlist(ctx context.Context, all []string) error {
 	for _, name := range all {
 		c.mu.Lock()
@@ -114,8 +111,8 @@ func (c *census) enlist(ctx context.Context, all []string) error {
 	return nil
 }
 
-// recall forgets the streams that Redis does not list as live and those that no longer exist, so
-// that enlist lists them anew if they come back.
+// recall forgets streams that Redis does not list as live, or that are gone, so that enlist lists them if
+// they return.
 func (c *census) recall(all []string, listed map[string]window.Listed) {
 	live := make(map[string]bool)
 	for _, name := range all {
@@ -127,7 +124,7 @@ func (c *census) recall(all []string, listed map[string]window.Listed) {
 	c.mu.Unlock()
 }
 
-// enter lists a stream as live, together with the moment before which it stored nothing.
+// enter lists a stream as live, with the moment before which it stored nothing.
 func (c *census) enter(ctx context.Context, name string) error {
 	asking, cancel := context.WithTimeout(ctx, source.LookWithin)
 	defer cancel()
@@ -143,8 +140,7 @@ func (c *census) enter(ctx context.Context, name string) error {
 	return fmt.Errorf("look at the new stream %s: %w", name, err)
 }
 
-// hear signals look whenever the server announces that a stream was made or
-// deleted. If the user has no right to these announcements, the worker does without them.
+// hear signals look at each advisory of a created or deleted stream. It needs a right that the user may lack.
 func (c *census) hear(look wake.Signal) (stop func(), err error) {
 	conn := c.js.Conn()
 	var subs []*nats.Subscription
@@ -172,7 +168,7 @@ func (c *census) hear(look wake.Signal) (stop func(), err error) {
 	return stop, nil
 }
 
-// listStreams names all streams that exist: other workers may read other streams than this one.
+// listStreams names all streams that exist, because other workers may read other streams.
 func listStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	all := []string{}
 	list := js.StreamNames(ctx)

@@ -1,15 +1,10 @@
-// Package worker is the process that counts: it connects, finds its share of the streams, and lets package
-// consume keep each of them flowing.
+// Package worker is the process that counts: it connects, finds its share of the streams, and runs the
+// sessions of package consume on them. shutdown.go has the steps of its end.
 //
-// # What it promises
-//
-// Run waits for Redis and NATS at start, and goes on when they come back later. What only a person can mend
-// ends the start with an error that names what to do. A worker that is told to stop ends within ten seconds.
-//
-// A worker reads the streams of its share and no others. It lists new streams in Redis before any as_of passes
+// Run waits for Redis and NATS at start, and continues when they come back later. A problem that only an
+// operator can fix ends the start with an error that says what to do. A stopped worker ends within ten
+// seconds. It reads only the streams of its share, and lists new streams in Redis before any as_of passes
 // them.
-//
-// # Goroutines
 //
 //	goroutine                  owns                              ended by                waited for by
 //	readShare                  the list of streams, its share    the end of Run's ctx    Run
@@ -19,12 +14,8 @@
 //	Keep, one per stream       the sessions (consume)            the share, or ctx       readShare
 //	KeepClaiming               when claims are written           ctx                     readShare
 //	KeepSweeping               rules that no cursor named        ctx                     readShare
-//	census, one round          the look at all streams           its second              readShare
+//	census, one round          the check of all streams          its second              readShare
 //	probe                      nothing                           its two seconds         readShare
 //
-// State that several of them use has a lock beside it: status, census and the worker's own mu.
-//
-// # Shutdown
-//
-// shutdown.go lists the steps in order, and how long each may take.
+// Locks guard what several of them use: in status, in census, and the worker's own mu.
 package worker

@@ -10,16 +10,14 @@ import (
 	"tallyroll/internal/window"
 )
 
-// namespace is what a worker counts into.
 type namespace struct {
 	settings Settings
 	store    *window.Store
 	log      zerolog.Logger
 }
 
-// open makes sure that Redis and the namespace in it are fit for counting, and returns the layout. It waits
-// while Redis is away, because a fail-over can begin even after Redis has answered. If only a
-// person can mend a problem, it returns an error at once.
+// open checks that Redis and the namespace are fit for counting, and returns the layout. It waits while Redis
+// is away: a fail-over can begin at any time. A problem that only an operator can fix is an error at once.
 func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) {
 	if err := boot.AskRedis(ctx, n.log, n.checkRedis); err != nil {
 		return layout, err
@@ -36,10 +34,10 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 	return layout, err
 }
 
-// openLayout makes the namespace with the settings, or goes on with it as it is. Tiers and shards that are
-// not set are the namespace's, so that it outlives a change of the defaults. Only a start takes them. A
-// running worker changes to no others: if Redis has lost the record alone, the counts are still in the
-// hashes of the old tiers, and no answer would read or miss them.
+// openLayout creates the namespace with the settings, or continues it. Tiers and shards that are not set are
+// the namespace's, so that it outlives a change of the defaults. Only a start takes them. A running worker
+// keeps its tiers: if Redis has lost only the record, the counts are in the old tiers' hashes, and answers
+// would neither read nor miss them.
 func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 	want := n.settings.layout
 	if !n.settings.TiersGiven || !n.settings.UniqueTiersGiven || !n.settings.ShardsGiven { // a default may not be what the namespace was made with
@@ -63,8 +61,8 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 	return layout, n.settings.checkCommands(layout)
 }
 
-// checkRedis refuses a Redis whose settings break the promise. It logs what else people
-// should know about the settings, once it has checked all servers.
+// checkRedis refuses a Redis whose settings break the promise. It logs what else is notable about the
+// settings, once it has checked all servers.
 func (n *namespace) checkRedis(ctx context.Context) error {
 	warnings, err := n.store.CheckServer(ctx)
 	var eviction *window.EvictionError

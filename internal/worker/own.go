@@ -22,7 +22,7 @@ import (
 	"tallyroll/internal/source"
 )
 
-// ownStreams makes the streams that this worker's settings ask for. The worker's goroutine uses it.
+// ownStreams creates the streams of this worker's settings. Only the worker's goroutine uses it.
 type ownStreams struct {
 	settings  Settings
 	js        jetstream.JetStream
@@ -31,7 +31,7 @@ type ownStreams struct {
 	bareSince time.Time // since when they have been missing after a reconnection
 }
 
-// begin makes the streams that are missing at start, and returns those that exist then.
+// begin creates the missing streams at start, and returns those that then exist.
 func (o *ownStreams) begin(ctx context.Context, all []string) ([]string, error) {
 	if err := o.refuseStreams(ctx, all); err != nil {
 		return nil, err
@@ -45,17 +45,16 @@ func (o *ownStreams) begin(ctx context.Context, all []string) ([]string, error) 
 	return append(all, made...), nil
 }
 
-// createRejects makes the stream of rejects if it is missing.
 func (o *ownStreams) createRejects(ctx context.Context) error {
 	return rejects.Create(ctx, o.js, o.settings.Replicas, o.settings.MaxAge)
 }
 
-// bareFor is how long the own streams must be missing after NATS has come back, before they are made again: a cluster
-// lists its streams one after the other.
+// bareFor is how long the own streams must be missing after NATS has come back, before they are recreated: a
+// cluster lists its streams one after the other.
 const bareFor = 5 * time.Second
 
-// remake makes the worker's own streams again if NATS has come back without them: it has lost its store. A stream
-// that somebody deletes while NATS is there stays deleted until a worker starts.
+// remake recreates the worker's own streams if NATS has come back without them, because it has lost its
+// store. A stream that is deleted while NATS is there stays deleted until a worker starts.
 func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error) {
 	missing, connects := o.wanting(all), o.js.Conn().Stats().Reconnects
 	switch {
@@ -75,7 +74,7 @@ func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error)
 	return append(all, made...), err
 }
 
-// refuseStreams refuses to start beside a stream that cannot be counted. If one becomes so later, it stands still.
+// refuseStreams refuses to start if a stream cannot be counted. One that becomes so later stands still.
 func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 	for _, name := range all {
 		if !o.settings.Streams.Match(name) {
@@ -96,10 +95,9 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 	return nil
 }
 
-// wanting returns the subjects of the streams to make, by stream name. If no stream matches,
-// these are HITS, or HITS_0… if INGEST_PARTITIONS asks for several. If some of HITS_0… exist, these
-// are the missing ones: the worker that was making them died before the last one, or somebody has
-// raised INGEST_PARTITIONS.
+// wanting returns the subjects of the streams to create, by stream name. If no stream matches, these are
+// HITS, or HITS_0… if INGEST_PARTITIONS asks for several. If some of HITS_0… exist, these are the missing
+// ones: a worker died while it created them, or INGEST_PARTITIONS was raised.
 func (o *ownStreams) wanting(all []string) map[string]string {
 	own := o.subjects()
 	if !slices.ContainsFunc(all, o.settings.Streams.Match) {
@@ -112,7 +110,6 @@ func (o *ownStreams) wanting(all []string) map[string]string {
 	return own
 }
 
-// subjects returns those of the streams that a worker makes, by stream name.
 func (o *ownStreams) subjects() map[string]string {
 	n := o.settings.Partitions
 	if n == 1 {
@@ -125,7 +122,7 @@ func (o *ownStreams) subjects() map[string]string {
 	return subjects
 }
 
-// create makes streams. Another worker may have made them first.
+// create creates streams. Another worker may have created them first.
 func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]string, error) {
 	for name := range subjects {
 		if !o.settings.Streams.Match(name) {
@@ -148,7 +145,6 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 	return names, nil
 }
 
-// warnIdle logs at start which settings have no effect because the streams already exist.
 func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
 	own, s := o.subjects(), o.settings
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.Match(name) })
@@ -185,24 +181,21 @@ func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
 	}
 }
 
-// What the server answers if it cannot make a stream as requested.
+// JetStream's error codes for a stream that cannot be created as requested.
 const (
 	// noPeers is "no suitable peers for placement": suitable servers may still come up.
 	noPeers jetstream.ErrorCode = 10005
-	// noReplicas is the answer of a server without a cluster that was asked for more than one replica.
+	// noReplicas is for more than one replica without a cluster.
 	noReplicas jetstream.ErrorCode = 10074
 	// subjectsOverlap means that another stream has some of the subjects.
 	subjectsOverlap jetstream.ErrorCode = 10065
-	// invalidConfig is about the subjects of the streams made here: everything else has been validated.
+	// invalidConfig is about the subjects: everything else has been validated.
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// placeWithin is how long a worker waits at start until there are enough servers for the
-// replicas of a stream that it makes: a cluster may still be coming up.
+// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may still start.
 const placeWithin = time.Minute
 
-// refused turns an answer of the server that only other settings can mend into
-// an error that names the setting.
 func (s *Settings) refused(err error) error {
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) {
@@ -218,7 +211,6 @@ func (s *Settings) refused(err error) error {
 	return err
 }
 
-// uncreated returns why one of the worker's own streams could not be made.
 func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err error) error {
 	failed := fmt.Errorf("create stream %s on %s: %w", name, subject, err)
 	var answer *jetstream.APIError
@@ -240,8 +232,8 @@ func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err er
 
 const subjectForm = "a NATS subject such as hits.>"
 
-// transient reports whether waiting can mend an error: a cluster gives such answers, or
-// none, while it elects leaders or has too few servers.
+// transient reports whether waiting can fix an error: a cluster gives such answers, or none, while it elects
+// leaders or has too few servers.
 func transient(err error) bool {
 	var answer *jetstream.APIError
 	if errors.As(err, &answer) {
@@ -250,8 +242,8 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it succeeds or fails for a reason that does not pass. It logs
-// what it waits for. A lack of servers passes within placeWithin, or not at all.
+// awaitLeader calls try until it succeeds or fails for good. It logs the wait, which placeWithin bounds for a
+// lack of servers.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
 	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)

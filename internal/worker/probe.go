@@ -17,13 +17,13 @@ import (
 	"tallyroll/internal/outbox"
 )
 
-// If a producer publishes with core NATS to a subject that no stream takes, the message is lost
-// without a word. So a worker probes where the subject of hits leads.
+// Core NATS loses a message silently if no stream takes its subject. So a worker probes where the subject of
+// hits leads.
 
-// probeAgain is how often the worker probes again while hits do not reach a stream that is counted.
+// probeAgain is the pause between probes while hits reach no stream that is counted.
 const probeAgain = 30 * time.Second
 
-// probe finds out where the subject of hits leads, and logs it. The worker's goroutine uses it.
+// probe finds the stream of the hits' subject, and logs it. Only the worker's goroutine uses it.
 type probe struct {
 	js       jetstream.JetStream
 	settings Settings
@@ -36,7 +36,7 @@ type probe struct {
 	bad     atomic.Bool // any goroutine uses it
 }
 
-// look probes when the streams that are read have changed, and for as long as the subject leads to none of them.
+// look probes when the streams that are read have changed, and while the subject leads to none of them.
 func (p *probe) look(ctx context.Context, all []string) {
 	reads := p.reads()
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })
@@ -60,7 +60,7 @@ func (p *probe) look(ctx context.Context, all []string) {
 	})
 }
 
-// copied reports whether a stream that is read copies the stream origin, which may be in another domain.
+// copied reports whether a stream that is read copies origin, which may be in another domain.
 func (p *probe) copied(ctx context.Context, read []string, origin string) bool {
 	return slices.ContainsFunc(read, func(name string) bool {
 		handle, err := p.js.Stream(ctx, name)
@@ -73,7 +73,6 @@ func (p *probe) copied(ctx context.Context, read []string, origin string) bool {
 	})
 }
 
-// logTaker logs where hits go, and what to do if they are not counted.
 func (p *probe) logTaker(bad bool, read []string, stream string, err error) {
 	subject := p.settings.Subject
 	line := p.log.Warn().Str("subject", subject).Strs("streams", read)

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// quietFor is how long nobody may count before tiers are changed. A worker counts, or says that there is nothing to
-	// count, every second.
+	// quietFor is how long no worker may count before tiers are changed. Workers write every second, even if
+	// idle.
 	quietFor = 3 * time.Second
-	// fleetWithin is how long NATS gets to say who lives.
+	// fleetWithin bounds NATS's answer about live workers.
 	fleetWithin = 5 * time.Second
-	// tellEvery is how often a change of tiers logs how far it is.
+	// tellEvery is how often a change of tiers logs its progress.
 	tellEvery = 2 * time.Second
 )
 
-// Retier changes the tiers of the settings' namespace. order is tiers, or confirm. It writes to out what the
-// namespace has then.
+// Retier changes the tiers of the settings' namespace. order is tiers, or confirm. It writes the result to
+// out.
 func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
 	client := settings.Redis.Logging(log).ClientOnConnect(window.RewriteTorn(func(error) {}))
 	defer client.Close()
@@ -92,7 +92,6 @@ func (r *retiering) do(ctx context.Context, order string) error {
 
 func (r *retiering) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-// teller logs how far a change is, but not each step.
 func (r *retiering) teller() window.RetierProgress {
 	var told time.Time
 	return func(what string, done int) {
@@ -103,8 +102,8 @@ func (r *retiering) teller() window.RetierProgress {
 	}
 }
 
-// refuseWorkers returns an error if a worker lives. It is for people: that nobody counts while tiers are changed, the
-// layout record and the cursors make sure.
+// refuseWorkers returns an error if a worker lives, for the operator's sake: the layout record and the
+// cursors ensure that nothing is counted while tiers are changed.
 func (r *retiering) refuseWorkers(ctx context.Context) error {
 	_, id, err := r.store.Identify(ctx)
 	if err != nil {
@@ -127,7 +126,6 @@ func (r *retiering) refuseWorkers(ctx context.Context) error {
 	return nil
 }
 
-// living asks NATS for the fleet.
 func (r *retiering) living(ctx context.Context, id string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fleetWithin)
 	defer cancel()

@@ -21,9 +21,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Run runs a worker: it connects, counts until ctx ends, commits what it has read and
-// closes. The settings must have been validated. progress may be nil. At each signal of reload, which
-// may be nil, it reads its files again.
+// Run connects, counts until ctx ends, commits what it has read and closes. The settings must have been
+// validated. progress may be nil. At each signal of reload, which may be nil, it rereads its files.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
 	registry := buildinfo.NewRegistry()
@@ -73,8 +72,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	return nil
 }
 
-// listen opens the status address. If nobody has set an address and another worker
-// of this machine has taken the default one, it takes any free port.
+// listen opens the status address. If none is set and another worker here has the default, it takes a free
+// port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
 		return boot.Listen("INGEST_ADDR", settings.Addr)
@@ -135,7 +134,6 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	return w.readShare(ctx)
 }
 
-// logRewritten logs what came of asking Redis to rewrite its append-only file.
 func (w *worker) logRewritten(err error) {
 	if err != nil {
 		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will say complete: false")

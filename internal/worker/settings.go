@@ -49,7 +49,6 @@ type Settings struct {
 	layout window.Layout
 }
 
-// Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
 	tiers, err := window.ParseTiers(s.Tiers)
 	if err != nil {
@@ -108,7 +107,6 @@ func (s *Settings) Validate() error {
 	return nil
 }
 
-// checkCommands makes sure that the commands of one hit fit into a transaction.
 func (s *Settings) checkCommands(layout window.Layout) error {
 	return checkWhole("INGEST_MAX_COMMANDS", s.MaxCommands, layout.CommandsPerHit(true), 100_000)
 }
@@ -120,7 +118,6 @@ func checkWhole(key string, value, least, most int) error {
 	return nil
 }
 
-// adopt returns the layout of a namespace, but with the tiers and shards that are set.
 func (s *Settings) adopt(have window.Layout) window.Layout {
 	if s.TiersGiven {
 		have.Tiers = s.layout.Tiers
@@ -138,5 +135,5 @@ func (s *Settings) limits() consume.Limits {
 	return consume.Limits{FlushInterval: s.FlushInterval, MaxCommands: s.MaxCommands, MaxLoad: s.MaxLoad, MaxAhead: s.MaxAhead, MaxHits: s.MaxHits}
 }
 
-// HitLimits are the bounds that a worker with these settings, which are validated, sets for hits.
+// HitLimits are the bounds for hits under these settings, which must have been validated.
 func (s *Settings) HitLimits() hit.Limits { return s.limits().HitLimits(s.layout) }

@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// status is what the status server shows. Any goroutine may use it.
+// status is what the status server shows. It is safe for concurrent use.
 type status struct {
 	waits *consume.Waits
 
@@ -50,8 +50,8 @@ func newStatus() *status {
 	return &status{waits: consume.NewWaits(), reading: make(map[string]bool)}
 }
 
-// serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and
-// no commit has waited for long; it names rules that count nothing), /metrics and /debug/pprof/.
+// serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and no
+// commit has waited for long; with the rules that count nothing), /metrics and /debug/pprof/.
 func (s *status) serve(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
@@ -68,8 +68,7 @@ func (s *status) serve(registry *prometheus.Registry) http.Handler {
 	return mux
 }
 
-// unready returns why this worker does not do its share of the work. The reason is empty if the worker does, or
-// if it stands by.
+// unready returns why this worker does not do its share of the work; "" if it does, or stands by.
 func (s *status) unready() (why string, idleRules []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,35 +90,30 @@ func (s *status) unready() (why string, idleRules []string) {
 	return s.waits.Lasting(), s.idleRules
 }
 
-// settle notes that the worker knows its share.
 func (s *status) settle(conn *nats.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = conn
 }
 
-// enter notes whether a session reads a stream.
 func (s *status) enter(stream string, reading bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reading[stream] = reading
 }
 
-// leave notes that the worker has let a stream go.
 func (s *status) leave(stream string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reading, stream)
 }
 
-// streams returns those that the worker has not let go.
 func (s *status) streams() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.reading))
 }
 
-// setIdleRules replaces the rules that count nothing, and returns the previous ones.
 func (s *status) setIdleRules(now []string) (before []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// worker reads its share of the streams that match, each in sessions of its own.
+// worker reads its share of the matching streams, each in sessions of its own.
 type worker struct {
 	settings Settings
 	log      zerolog.Logger
@@ -45,16 +45,15 @@ type worker struct {
 	running sync.WaitGroup // the sessions, claims and the sweeper
 
 	mu     sync.Mutex
-	open   map[string]context.CancelFunc // the streams that are read, or are about to be let go
+	open   map[string]context.CancelFunc // the streams that are read, or about to be released
 	absent map[string]bool               // streams that a session has found gone, until they are listed again
 
 	// Only readShare's goroutine uses these.
-	known     []string        // all streams that exist; nil before the first look
+	known     []string        // all streams that exist; nil before the first check
 	counted   map[string]bool // streams that may have series of metrics
 	lastShare string          // what the log last reported about the share
 }
 
-// connect gives the parts of the worker their connections.
 func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
 	w.js, w.fleet = js, f
 	w.own.js = js
@@ -67,8 +66,7 @@ func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
 	})
 }
 
-// readShare finds streams and reads its share of them until ctx ends and every session
-// has committed what it had.
+// readShare finds streams and reads its share until ctx ends and every session has committed what it had.
 func (w *worker) readShare(ctx context.Context) error {
 	stopHearing, err := w.census.hear(w.look)
 	if err != nil {
@@ -120,8 +118,8 @@ func (w *worker) readShare(ctx context.Context) error {
 	return nil
 }
 
-// follow begins to read the streams that have become this worker's, and lets go of those that
-// have become another's. If the share is not known, it changes nothing.
+// follow starts to read the streams that have become this worker's, and releases those that have become
+// another's. An unknown share changes nothing.
 func (w *worker) follow(ctx context.Context, s fleet.Share) {
 	if !s.Known {
 		return
@@ -152,7 +150,7 @@ func (w *worker) follow(ctx context.Context, s fleet.Share) {
 	}
 }
 
-// hold starts the sessions of a stream. The caller holds mu.
+// hold starts a stream's sessions. The caller holds mu.
 func (w *worker) hold(working context.Context, name string) {
 	ctx, stop := context.WithCancel(working)
 	w.open[name] = stop
@@ -169,7 +167,7 @@ func (w *worker) hold(working context.Context, name string) {
 			return s
 		})
 		if lost {
-			w.endings.AdmitLoss(working, name) // even if the fleet has let go of the stream in the meantime
+			w.endings.AdmitLoss(working, name) // even if the fleet has released the stream in the meantime
 		}
 		w.mu.Lock()
 		delete(w.open, name)
@@ -183,11 +181,10 @@ func (w *worker) hold(working context.Context, name string) {
 	})
 }
 
-// discoverEvery is how often the worker looks for streams, whatever the advisories say.
+// discoverEvery is how often the worker checks for streams, whatever the advisories say.
 const discoverEvery = time.Second
 
-// discover finds out which streams exist, and tells the fleet. At the first look
-// it makes the streams that are missing.
+// discover finds which streams exist, and notifies the fleet. At the first check it creates the missing ones.
 func (w *worker) discover(ctx context.Context) error {
 	all, err := listStreams(ctx, w.js)
 	switch {
@@ -222,7 +219,7 @@ func (w *worker) discover(ctx context.Context) error {
 	return nil
 }
 
-// reads returns the streams that this worker may read: those of INGEST_STREAMS, and those that the rules in force name.
+// reads returns the streams that this worker may read: those of INGEST_STREAMS and of the rules in force.
 func (w *worker) reads() fleet.Globs {
 	if set := w.rules.Current(); set != nil {
 		return append(slices.Clone(w.settings.Streams), set.Streams()...)
@@ -230,7 +227,6 @@ func (w *worker) reads() fleet.Globs {
 	return w.settings.Streams
 }
 
-// forgetMetrics removes the series of streams that are gone.
 func (w *worker) forgetMetrics() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,8 +238,8 @@ func (w *worker) forgetMetrics() {
 	}
 }
 
-// judgeRules finds the rules that count nothing, because no stream that this worker reads matches them. It logs
-// them when they change. /readyz shows them, too.
+// judgeRules finds the rules that count nothing, because they match no stream that is read. It logs new ones;
+// /readyz shows all.
 func (w *worker) judgeRules(all []string) {
 	set, reads := w.rules.Current(), w.reads()
 	if set == nil {
@@ -261,7 +257,6 @@ func (w *worker) judgeRules(all []string) {
 	}
 }
 
-// whyUnused returns why a rule's stream, which may be a glob, matches no stream that is read, and what to do.
 func (w *worker) whyUnused(stream string, all []string) string {
 	if !rules.IsGlob(stream) {
 		if slices.Contains(all, stream) {

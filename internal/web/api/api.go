@@ -10,9 +10,8 @@ import (
 	"tallyroll/internal/web"
 )
 
-// API has two sides. huma describes operations, whose schemas it makes from Go types. The mux sends requests straight
-// to their handlers: huma would read parameters and write answers by reflection, which costs more than the rest of
-// such a handler.
+// API describes operations with huma, which makes schemas from Go types, but routes requests from the mux
+// straight to their handlers: huma's reflection would cost more than the rest of such a handler.
 type API struct {
 	huma.API
 	mux        *http.ServeMux
@@ -23,17 +22,17 @@ type API struct {
 	within     string // the group of what is described next
 }
 
-// Title is what a document says of the whole API.
+// Title describes the whole API in the document.
 type Title struct {
 	Name, About string
 	Tokens      string // which tokens open it; empty if it needs none
-	// Every describes what all operations have in common; nil if that is nothing.
+	// Every describes what all operations have in common; it may be nil.
 	Every  func(*API, *huma.Operation)
 	Home   string  // the address of the service's own page; empty if it has none
 	Groups []Group // of operations, in the order in which one needs them; they are tags of the document
 }
 
-// Group is operations that one needs for the same.
+// Group is a set of operations with one purpose.
 type Group struct{ Name, About string }
 
 // New returns an API whose operations go to the mux.
@@ -49,30 +48,29 @@ func New(mux *http.ServeMux, title Title) *API {
 	}
 }
 
-// Within puts what is described next into a group.
+// Within puts the operations that are described next into a group.
 func (a *API) Within(group string) { a.within = group }
 
-// place puts an operation into the present group.
 func (a *API) place(op *huma.Operation) {
 	if a.within != "" {
 		op.Tags = []string{a.within}
 	}
 }
 
-// Operation adds to an operation what all of them have in common.
+// Operation adds what all operations have in common.
 func (a *API) Operation(op huma.Operation) huma.Operation {
 	a.every(a, &op)
 	a.place(&op)
 	return op
 }
 
-// RoutePages adds the document, for machines and for people. All operations must have been described.
+// RoutePages adds the document, for programs and for people. All operations must have been described.
 func (a *API) RoutePages() {
 	a.mux.Handle("GET /openapi.json", serveOpenAPI(a.OpenAPI()))
 	a.routeDocs()
 }
 
-// Params are the parameters of an operation. read takes them from a request.
+// Params are the parameters of an operation. Read takes them from a request.
 type Params[P any] interface {
 	*P
 	Read(Given) error
@@ -108,7 +106,7 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 	}))
 }
 
-// AnswerBody routes an operation whose parameters are JSON in a body, which edge has read.
+// AnswerBody routes an operation whose parameters are JSON in a body, which the edge has read.
 func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(context.Context, *B) (*O, error)) {
 	huma.Register[struct{ Body B }, O](a, op, nil)
 	known := KnownParamsOf(a.operations[patternOf(&op)])
@@ -131,13 +129,13 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 	}))
 }
 
-// operations are what huma has described, by the mux's patterns. They stand where huma wants a router.
+// operations are what huma has described, by the mux's patterns. They take the place of huma's router.
 type operations map[string]*huma.Operation
 
-// Handle keeps the operation. Nobody calls the handler that huma has made for it.
+// Handle keeps the operation. The handler that huma has made for it is never called.
 func (o operations) Handle(op *huma.Operation, _ func(huma.Context)) { o[patternOf(op)] = op }
 
-// ServeHTTP is part of a router, and has nothing to serve.
+// ServeHTTP does nothing: huma requires it of a router.
 func (operations) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 func patternOf(op *huma.Operation) string { return op.Method + " " + op.Path }
@@ -152,7 +150,7 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Output is the answer of an operation, with its headers. huma describes them, and write sends them.
+// Output is the answer of an operation, with its headers. huma describes them, and Write sends them.
 type Output[O any] interface {
 	*O
 	Write(w http.ResponseWriter)
@@ -161,21 +159,21 @@ type Output[O any] interface {
 // JSONType is the content type of most answers.
 const JSONType = "application/json"
 
-// JSONOutput is an answer that is a JSON body and nothing else.
+// JSONOutput is an answer that is only a JSON body.
 type JSONOutput[A any] struct{ Body A }
 
 func (o *JSONOutput[A]) Write(w http.ResponseWriter) {
 	WriteJSON(w, http.StatusOK, JSONType, &o.Body)
 }
 
-// NoOutput is the answer of an operation that only says that it is done.
+// NoOutput is the answer of an operation without a body.
 type NoOutput struct{}
 
 func (*NoOutput) Write(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// OverHTTP is find for a query string, if the answer is only a body.
+// OverHTTP turns find into one for a query string whose answer is only a body.
 func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
 	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
 		out, err := find(ctx, web.InQuery, p)
@@ -203,14 +201,13 @@ func (o *RawOutput) Write(w http.ResponseWriter) {
 	_, _ = w.Write(o.Body) // the client may be gone; the edge logs it
 }
 
-// SetHeader sets a header that an answer may do without.
+// SetHeader sets a header unless value is empty.
 func SetHeader(w http.ResponseWriter, name, value string) {
 	if value != "" {
 		w.Header().Set(name, value)
 	}
 }
 
-// writeError sends the problem that an error is or stands for.
 func writeError(w http.ResponseWriter, err error) {
 	p := web.ProblemOf(err)
 	maps.Copy(w.Header(), p.Headers())

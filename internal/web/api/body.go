@@ -21,19 +21,16 @@ import (
 	"tallyroll/internal/web"
 )
 
-// MaxBody is the largest body of a request: 1000 counters with names of the
-// greatest length take half of it.
+// MaxBody bounds a request's body: 1000 counters with the longest names take half of it.
 const MaxBody = 1 << 20
 
-// wholeBody is a body that has been read.
 type wholeBody struct{ bytes.Buffer }
 
-// Close has nothing to close: the server closes the body that was read.
+// Close does nothing: the server closes the body that was read.
 func (*wholeBody) Close() error { return nil }
 
-// BufferBody reads the whole body and puts it in the request as a *wholeBody, or says why it cannot be read.
-// The type of the body is not asked for: all of them are JSON, and `curl -d`
-// calls everything a form.
+// BufferBody reads the whole body and puts it in the request as a *wholeBody, or returns why it cannot. It
+// ignores the content type: all bodies are JSON, and `curl -d` calls everything a form.
 func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	body := &wholeBody{}
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody))
@@ -50,29 +47,29 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	if p := CheckBody(body.Bytes()); p != nil {
 		return p
 	}
-	// While the answer is sought, the server would take the read deadline for the client's end.
+	// While the answer is prepared, the server would take the read deadline for the client's end.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
 	r.Body = body
 	return nil
 }
 
-// CheckBody refuses a body that cannot be a JSON object, or that would be read as another object.
+// CheckBody refuses a body that cannot be a JSON object, or that would be read as another one.
 func CheckBody(data []byte) *web.Problem {
 	switch {
 	case len(data) == 0:
 		return web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
 	case !utf8.Valid(data):
-		// The decoder would put U+FFFD in place of bad bytes and so ask about another counter.
+		// The decoder would replace bad bytes by U+FFFD and so ask about another counter.
 		return web.NewProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
 	case bytes.IndexByte(data, '\\') >= 0 && hit.HalfSurrogate(data):
-		// So it would in place of half a pair.
+		// The same holds for half a pair.
 		return web.NewProblem(http.StatusBadRequest, `body: it has half of a surrogate pair, such as \ud83d alone: allowed are both halves, or the character itself`)
 	}
 	return nil
 }
 
-// DecodeBody reads one JSON object without unknown fields. Each is there once at most, and its name is as documented:
-// the decoder would take KEY for key, and the last of two. Its errors are sentences for the client.
+// DecodeBody reads one JSON object without unknown or repeated fields, with names exactly as documented: the
+// decoder would take KEY for key, and the last of two. Its errors are for the client.
 func DecodeBody(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -85,8 +82,7 @@ func DecodeBody(data []byte, into any) error {
 	return checkNames(jx.DecodeBytes(data), reflect.TypeOf(into).Elem())
 }
 
-// checkNames refuses names in JSON, which the decoder has taken for a value of type t, that are not exactly those of its
-// fields, and such as are there twice.
+// checkNames refuses repeated names in JSON, and those that are not exactly names of t's fields.
 func checkNames(j *jx.Decoder, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -116,7 +112,6 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// fieldType returns the type of what has that name in JSON.
 func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), true
@@ -151,7 +146,6 @@ func bodyError(err error, t reflect.Type) error {
 	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
 }
 
-// fieldNames lists the JSON names of a struct's fields.
 func fieldNames(t reflect.Type) string {
 	if t.NumField() == 0 {
 		return "none"

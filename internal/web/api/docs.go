@@ -20,12 +20,10 @@ var docsHTML string
 //go:embed docs
 var docsFiles embed.FS
 
-// docsPolicy allows the page Swagger UI's script, styles and pictures, which are in the program, and calls to the service.
+// docsPolicy allows the page the embedded scripts, styles and pictures of Swagger UI, and calls to the API.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// routeDocs adds the page /docs, which lists the kinds of problems where their types lead, and shows the document. It
-// loads nothing from elsewhere.
 func (a *API) routeDocs() {
 	home := ""
 	if a.title.Home != "" {
@@ -39,7 +37,7 @@ func (a *API) routeDocs() {
 	a.mux.HandleFunc("GET /docs/{file}", serveDocsFile)
 }
 
-// serveDocsFile answers with a file that the page loads: one of ours, or of Swagger UI, which the module has packed.
+// serveDocsFile serves a file of the page: ours, or one of Swagger UI, packed in its module.
 func serveDocsFile(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	data, err := docsFiles.ReadFile("docs/" + name)
@@ -54,7 +52,6 @@ func serveDocsFile(w http.ResponseWriter, r *http.Request) {
 	sendDocs(w, name, data)
 }
 
-// kindRows lists the kinds of problems as rows of a table.
 func kindRows() string {
 	var out strings.Builder
 	for _, k := range web.Kinds() {

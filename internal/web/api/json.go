@@ -19,16 +19,16 @@ func Encode(v any) []byte {
 	return out
 }
 
-// largestKept is how large a buffer may be that waits for the next answer.
+// largestKept bounds the buffers, in bytes, that are kept for the next answer.
 const largestKept = 1 << 20
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// WriteJSON sends a value, with a newline behind it and without escapes for HTML.
+// WriteJSON sends a value, followed by a newline and without escapes for HTML.
 //
-// Totals that append their own JSON, as they once did, save 1.2 µs each (CPU time, medians of alternating runs of
-// BenchmarkWithoutRedis). In query, that was 2 % of a request for 100 totals (BenchmarkTotal); of what query, Redis and
-// their client take together (docs/benchmarks.md), it is 0.8 % of one total and 2.4 % of 100 counters × 4 windows.
+// Totals that append their own JSON would save 1.2 µs each (CPU time, medians of alternating runs of
+// BenchmarkWithoutRedis): 2 % of query's work for 100 totals (BenchmarkTotal); of the work of query, Redis
+// and client together (docs/benchmarks.md), 0.8 % for one total and 2.4 % for 100 counters × 4 windows.
 func WriteJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	text := buffers.Get().(*bytes.Buffer)
 	text.Reset()
@@ -45,10 +45,9 @@ func WriteJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	}
 }
 
-// CacheHeaders returns the headers of an answer about a range that ended before now. A client may
-// keep such an answer, but must revalidate it, because a hit that comes late still counts at its
-// own time. The tag is made from the counts and not from the moment at which they were
-// read: an older as_of stays true. So the tag is a weak one.
+// CacheHeaders returns the headers of an answer about a range that ended before now. A client may keep such
+// an answer, but must revalidate it, because a late hit still counts at its own time. The tag is weak: it is
+// made from the counts and not from the moment of reading, because an older as_of stays true.
 func CacheHeaders(content ...any) (cacheControl, etag string) {
 	return "no-cache", fmt.Sprintf(`W/"%016x"`, xxhash.Sum64(Encode(content)))
 }

@@ -14,12 +14,11 @@ import (
 	"tallyroll/internal/web"
 )
 
-// Answers have empty lists and never null, so no schema says that a list may be null: clients
-// generated from such schemas would have to check for it. huma keeps this choice in a
-// variable of the package.
+// Answers have empty lists and never null, so schemas must not allow null: generated clients would have to
+// check for it. huma keeps this choice in a package variable.
 func init() { huma.DefaultArrayNullable = false }
 
-// huma describes errors by what this variable of the package makes. It is set here once for every service of the process.
+// huma describes errors by this package variable. It is set once for every service of the process.
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		var details []web.ProblemDetail
@@ -32,8 +31,8 @@ func init() {
 
 const bearerScheme = "bearer"
 
-// configOf is huma's configuration without its own pages: they load scripts
-// from elsewhere, and its schema links would add a field to every answer.
+// configOf is huma's configuration without its own pages, which load scripts from elsewhere, and without
+// schema links, which would add a field to every answer.
 func configOf(title Title) huma.Config {
 	config := huma.DefaultConfig(title.Name, boot.Version())
 	config.Info.Description = title.About
@@ -57,12 +56,12 @@ func (a *API) NeedToken(op *huma.Operation) {
 // Tokens reports whether the API needs a token.
 func (a *API) Tokens() bool { return a.tokens }
 
-// ProblemResponse describes an answer that is a problem. With some problems there are headers.
+// ProblemResponse describes an answer that is a problem, with headers if there are any.
 func (a *API) ProblemResponse(about string, example any, headers map[string]*huma.Header) *huma.Response {
 	return &huma.Response{Description: about, Headers: headers, Content: map[string]*huma.MediaType{web.ProblemType: {Schema: SchemaOf[web.Problem](a), Example: example}}}
 }
 
-// SchemaOf is the schema of a type that no operation has as its parameters or its answer.
+// SchemaOf is the schema of a type that is no operation's parameters or answer.
 func SchemaOf[T any](a huma.API) *huma.Schema {
 	return a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
@@ -76,7 +75,7 @@ func HeaderOf(name, about string, example any) map[string]*huma.Header {
 	return map[string]*huma.Header{name: {Description: about, Schema: schema}}
 }
 
-// StatusPage is something about the process that is answered in plain text and needs no token.
+// StatusPage is a plain-text page about the process, which needs no token.
 type StatusPage struct {
 	ID, Path, Summary, About string
 	Answer, Example          string // with 200
@@ -116,8 +115,8 @@ func SuccessOnly(about string, example any) map[string]*huma.Response {
 	}}
 }
 
-// serveOpenAPI serves the document. It is written when somebody asks for the first time: few do, and it takes longer than
-// all else at the start.
+// serveOpenAPI serves the document, encoded at the first request: few are made, and it takes longer than the
+// rest of the start.
 func serveOpenAPI(api *huma.OpenAPI) http.Handler {
 	document := sync.OnceValue(func() []byte {
 		var out bytes.Buffer

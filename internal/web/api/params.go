@@ -19,8 +19,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// knownParams are the parameters that an operation takes in the query string. What it does not know, it refuses:
-// a mistyped question must not be answered as if it were another one.
+// knownParams are the query parameters of an operation. Others are refused, because they may be mistyped.
 type knownParams struct {
 	operation string          // as errors name it
 	repeats   map[string]bool // by name: whether it may be given several times
@@ -50,7 +49,7 @@ func (k *knownParams) Parse(rawQuery string) (url.Values, error) {
 	return values, nil
 }
 
-// refuse is the problem of values of which at least one is wrong: the first one by name.
+// refuse is the problem of the first bad value by name.
 func (k *knownParams) refuse(values url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		repeats, ok := k.knows(name)
@@ -66,10 +65,9 @@ func (k *knownParams) refuse(values url.Values) error {
 	return nil
 }
 
-// HeaderParam begins the names of parameters that are the headers of a request, and AnyHeader stands for all of them.
+// HeaderParam begins the names of parameters that are request headers; AnyHeader stands for all of them.
 const HeaderParam, AnyHeader = "header.", "header.NAME"
 
-// knows reports whether the operation takes a parameter, and whether it may be given several times.
 func (k *knownParams) knows(name string) (repeats, ok bool) {
 	if strings.HasPrefix(name, HeaderParam) && len(name) > len(HeaderParam) {
 		name = AnyHeader
@@ -78,7 +76,6 @@ func (k *knownParams) knows(name string) (repeats, ok bool) {
 	return repeats, ok
 }
 
-// What parameters take, for the errors about them.
 const (
 	DurationHint = "a duration, such as 1m"
 	MomentHint   = "an RFC 3339 time or Unix milliseconds"
@@ -86,8 +83,8 @@ const (
 	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
 
-// Given is what a request gives as parameters. The read methods take it apart and check nothing else:
-// the find functions check what values say, whether they come from a query string or from a body.
+// Given is a request's parameters. The Read methods only take it apart; the find functions check the values,
+// whether they come from a query string or from a body.
 type Given struct {
 	Query  url.Values
 	Header http.Header
@@ -99,11 +96,10 @@ type Single struct {
 	into          *string
 }
 
-// Text is a parameter that is given at most once, and not empty. into gets it.
+// Text returns a Single whose value goes to into.
 func Text(name, allowed string, into *string) Single { return Single{name, allowed, into} }
 
-// Singles sets parameters. Its error is about the first one that is given empty, which is a slip
-// and does not mean that it is missing.
+// Singles sets parameters. An empty one is an error, because it is a slip and does not mean a missing one.
 func (g Given) Singles(params ...Single) error {
 	for _, p := range params {
 		values, ok := g.Query[p.name]
@@ -118,7 +114,7 @@ func (g Given) Singles(params ...Single) error {
 	return nil
 }
 
-// Headers are the headers that are given as parameters, by their names.
+// Headers are the headers given as parameters, by name.
 func (g Given) Headers() (map[string]string, error) {
 	var out map[string]string
 	for name, values := range g.Query {
@@ -136,7 +132,6 @@ func (g Given) Headers() (map[string]string, error) {
 	return out, nil
 }
 
-// queryProblem is a 400 about a parameter, or about the query string as a whole.
 func queryProblem(param, message string) *web.Problem {
 	location := web.InQuery
 	if param != "" {
@@ -150,13 +145,12 @@ type NoParams struct{}
 
 func (*NoParams) Read(Given) error { return nil }
 
-// CheckKey refuses a name that no hit can have for its counter.
+// CheckKey refuses a name that no counter can have.
 func CheckKey(param, key string) error {
 	return CheckName(param, key, "a counter without a name", "a counter's name")
 }
 
-// CheckName refuses what hit.CheckName refuses. empty is what is wrong with an empty name, and what is
-// how a name is called.
+// CheckName refuses what hit.CheckName does. empty is the error for an empty name, what the word for a name.
 func CheckName(param, name, empty, what string) error {
 	var wrong string
 	switch err := hit.CheckName([]byte(name)); {
@@ -189,12 +183,10 @@ func ParseDuration(param, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Number is a whole number as a request gives it, not yet parsed. It is empty if the
-// request gives none.
+// Number is a whole number as a request gives it, not yet parsed; "" if absent.
 type Number string
 
-// UnmarshalJSON keeps the value as it is written, so that only one place refuses what is not a
-// number, with the field's name.
+// UnmarshalJSON keeps the value as written, so that only Parse refuses it, with the field's name.
 func (t *Number) UnmarshalJSON(data []byte) error {
 	*t = Number(data)
 	if string(data) == "null" {
@@ -206,7 +198,7 @@ func (t *Number) UnmarshalJSON(data []byte) error {
 // Schema describes the number that the text must be.
 func (Number) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
 
-// Parse is the number, or the default one. param is what the request calls it.
+// Parse returns the number, or the default. param is its name in the request.
 func (t Number) Parse(param string, byDefault, least, most int64) (int64, error) {
 	if t == "" {
 		return byDefault, nil
@@ -222,12 +214,10 @@ func NumberHint(least, most int64) string {
 	return fmt.Sprintf("a whole number from %d to %d", least, most)
 }
 
-// Moment is a time as a request gives it, not yet read: RFC 3339 text or Unix
-// milliseconds. It is empty if the request gives none.
+// Moment is a time as a request gives it, not yet parsed: RFC 3339 text or Unix milliseconds; "" if absent.
 type Moment string
 
-// UnmarshalJSON keeps a string's text and anything else as it is written, so
-// that what cannot be read is refused in one place, with the field's name.
+// UnmarshalJSON keeps a string's text, and anything else as written, so that only Milli refuses it.
 func (m *Moment) UnmarshalJSON(data []byte) error {
 	var text string
 	switch {
@@ -263,8 +253,7 @@ func (m Moment) Milli(param string) (int64, error) {
 	return n, nil
 }
 
-// unspaced puts back the + of an offset such as +01:00, which a query string
-// turns into a space if it was not written as %2B.
+// unspaced restores the + of an offset such as +01:00, a space in a query string unless written as %2B.
 func unspaced(s string) string {
 	if i := len(s) - len("+01:00"); i > 0 && s[i] == ' ' {
 		return s[:i] + "+" + s[i+1:]
