@@ -12,8 +12,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// load is what one flush commits: coalesced hits, the rejects that must be
-// published first, and the place in the stream that it reaches.
+// load is what one flush commits: coalesced hits, the rejects to store before them, and the position that it
+// reaches.
 type load struct {
 	batch    *window.Batch
 	messages int
@@ -37,8 +37,8 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
-// maxRejectBytes bounds the rejects that wait in memory for their flush: bodies,
-// details, and rejectCost for the rest of each, so that a million tiny rejects are bounded too.
+// maxRejectBytes bounds the rejects that wait in memory for their flush: bodies and details, and rejectCost
+// for the rest of each, so that a million tiny rejects are bounded too.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
@@ -48,8 +48,7 @@ const (
 // million hits of 2⁴⁰), so the sum of a load always fits into an int64.
 const maxSum = 1 << 62
 
-// buffer is the two halves of a session's memory: one fills while the other is
-// committed. maxBytes per half bounds its size.
+// buffer holds the two halves of a session's memory: one fills while the other is committed.
 type buffer struct {
 	layout      window.Layout
 	maxCommands int             // of one transaction
@@ -88,7 +87,7 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 	return b
 }
 
-// message is what the reader found in one message.
+// message is one decoded message.
 type message struct {
 	seq     uint64
 	stored  int64 // Unix nanoseconds
@@ -100,12 +99,11 @@ type message struct {
 	unmet   int            // events that the rules left uncounted
 }
 
-// errClosed means that a buffer takes nothing more.
 var errClosed = errors.New("the buffer is closed")
 
-// add puts a message into the filling half, and waits for room while that is full. The messages
-// between it and the previous place were discarded unread. add fails with errClosed, and
-// with errGap if the message does not lie after the previous place.
+// add puts a message into the filling half, and waits while that is full. The messages between it and the
+// previous position were discarded unread. The error is errClosed, or errGap if the message is not after the
+// previous position.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,12 +153,11 @@ func (b *buffer) add(stream string, m message) error {
 	return nil
 }
 
-// reach moves the place to a message.
 func (l *load) reach(seq uint64, stored int64) {
 	l.seq, l.stored, l.latest = seq, stored, max(l.latest, stored)
 }
 
-// begin sets the place after which reading begins.
+// begin sets the position after which reading begins.
 func (b *buffer) begin(seq uint64, stored int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,9 +175,9 @@ func (b *buffer) latest() (at int64) {
 	return at
 }
 
-// pass moves the place from one message to another, over messages that the stream no longer
-// holds and that were all stored before a moment (Unix milliseconds). It does nothing
-// if another message has come in the meantime: that one shows the gap itself.
+// pass moves the position from one message to another, over messages that the stream no longer holds and that
+// were all stored before a moment (Unix milliseconds). If another message has been read in the meantime, pass
+// does nothing: that message shows the gap.
 func (b *buffer) pass(from, to uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,8 +188,8 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	}
 }
 
-// admit lets the filling half say that hits from before a moment (Unix milliseconds) may be missing. It reports whether
-// that is new.
+// admit marks in the filling half that hits from before a moment (Unix milliseconds) may be missing. It
+// reports whether that is new.
 func (b *buffer) admit(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,12 +200,12 @@ func (b *buffer) admit(before int64) bool {
 	return true
 }
 
-// setWhole decides whether the filling half has to fit into one transaction per shard. A load that begins in a replay
-// has to, because a cursor can hold only one place that some counters have reached.
+// setWhole decides whether the filling half must fit into one transaction per shard. A load that begins in a
+// replay must, because a cursor can hold only one position that some counters have reached (Ahead).
 func (b *buffer) setWhole() { b.whole = b.filling.seq < b.replayed }
 
-// fits reports whether a message can join the filling half. A message is never divided, so it always fits into an
-// empty half.
+// fits reports whether a message can join the filling half. A message is never divided, so it always fits
+// into an empty half.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	switch {
@@ -235,7 +232,6 @@ func (b *buffer) fits(m message) bool {
 	return true
 }
 
-// commandsOf returns the most commands that a hit can add to a transaction.
 func (b *buffer) commandsOf(h *hit.Hit) int {
 	if h.Unique != nil {
 		return b.perUnique
@@ -255,7 +251,6 @@ func (b *buffer) take() *load {
 	return taken
 }
 
-// give returns a committed half.
 func (b *buffer) give(l *load) {
 	l.reset()
 	b.mu.Lock()
@@ -263,7 +258,6 @@ func (b *buffer) give(l *load) {
 	b.mu.Unlock()
 }
 
-// close wakes the reader. The buffer takes nothing more.
 func (b *buffer) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -271,8 +265,8 @@ func (b *buffer) close() {
 	b.mu.Unlock()
 }
 
-// place returns the sequence of the last message in memory, when that was stored (Unix
-// nanoseconds), and whether the reader waits for room.
+// place returns the position: the sequence of the last message in memory and when it was stored (Unix
+// nanoseconds). waiting is whether the reader waits for space.
 func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
