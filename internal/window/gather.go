@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// maxTrips is how many shared trips may be under way. With one, every question would wait for the slowest.
+	// maxTrips bounds the shared trips under way. With one, every question would wait for the slowest.
 	maxTrips = 2
-	// maxShared is how many hashes and unique cells a shared trip may read. They take Redis some milliseconds at most.
+	// maxShared bounds the hashes and unique cells of a shared trip. They take Redis some milliseconds at
+	// most.
 	maxShared = 256
-	// gatherAtMost is how long questions gather if no trip comes back. They would fail with the trips that hang.
+	// gatherAtMost bounds how long questions gather if no trip returns. They would fail with the trips that
+	// hang.
 	gatherAtMost = 100 * time.Millisecond
 )
 
-// gatherer lets questions that come together share a round trip to Redis.
+// gatherer lets simultaneous questions share a round trip to Redis.
 //
-// A question travels at once, by itself, if fewer than maxTrips trips are under way. Otherwise it joins the trip
-// that is gathering, which departs when one of those under way is back. So a lone question waits for nothing,
-// there is no timer, and the more questions come, the more of them share a trip. If none has departed for longer
-// than gatherAtMost, the next question that comes makes the gathering trip depart. A question that would make a trip
-// too large travels at once, by itself.
+// If fewer than maxTrips trips are under way, a question travels at once, alone. Otherwise it joins the
+// gathering trip, which departs when one of those under way returns. So a lone question does not wait, there
+// is no timer, and the more questions come, the more of them share a trip. If no trip has departed for longer
+// than gatherAtMost, the next question makes the gathering trip depart. A question that would make a trip too
+// large travels at once, alone.
 //
-// What several questions need is read once. A question whose context ends leaves, and the trip goes on for the
-// others. If a trip fails, all of its questions have the error. Errors of single keys are in the replies, and
-// concern whoever reads them.
+// What several questions need is read once. A question whose context ends leaves, and the trip goes on for
+// the others. If a trip fails, all of its questions get the error. Errors of single keys are in the replies,
+// and concern only the questions that read them.
 type gatherer struct {
-	// read makes a trip.
 	read func(ctx context.Context, t *trip) error
 	// apart is set if questions must not share trips.
 	apart bool
@@ -42,7 +43,6 @@ type gatherer struct {
 	gathering *trip     // nil if nobody waits
 }
 
-// sharedTrip is what the questions of a gathered trip know of it.
 type sharedTrip struct {
 	deadline time.Time     // of the question that can wait longest; zero if one can wait for ever
 	done     chan struct{} // closed when the trip is back
@@ -53,7 +53,6 @@ type sharedTrip struct {
 // errTripEnded is the error of a trip that ended without one.
 var errTripEnded = errors.New("the round trip to Redis has ended early")
 
-// ask returns a trip that has read what is wanted.
 func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
 	if g.apart || want.size() > maxShared {
 		t := &trip{wanted: want}
@@ -88,7 +87,7 @@ func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
 	return t, t.err
 }
 
-// join adds what a question wants to the trip that is gathering. It reports false if that would be too much.
+// join adds what a question wants to the gathering trip; ok is false if that would be too much.
 func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	deadline, _ := ctx.Deadline()
 	if g.gathering == nil {
@@ -111,7 +110,7 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	return t, true
 }
 
-// back lets the gathered trip depart when another one is back.
+// back makes the gathered trip depart when another one returns.
 func (g *gatherer) back() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +126,6 @@ func (g *gatherer) depart() {
 	g.gathering, g.departed = nil, time.Now()
 }
 
-// travel makes a gathered trip.
 func (g *gatherer) travel(t *trip) {
 	defer g.back()
 	defer close(t.done)
