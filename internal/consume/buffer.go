@@ -12,7 +12,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// load is what one flush commits: coalesced hits, the rejects to store before them, and the position that it
+// load is what one flush commits: coalesced hits, the rejects to store first, and the position that it
 // reaches.
 type load struct {
 	batch    *window.Batch
@@ -37,15 +37,15 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
-// maxRejectBytes bounds the rejects that wait in memory for their flush: bodies and details, and rejectCost
-// for the rest of each, so that a million tiny rejects are bounded too.
+// maxRejectBytes bounds the bodies and details of rejects in memory. Each also counts rejectCost, to bound
+// tiny ones.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
 
-// maxSum is the sum of n at which a load is full. One message can add at most 2⁶⁰ (a
-// million hits of 2⁴⁰), so the sum of a load always fits into an int64.
+// maxSum is the sum of n at which a load is full. A message can add at most 2⁶⁰ (a million hits of 2⁴⁰), so
+// sums fit int64.
 const maxSum = 1 << 62
 
 // buffer holds the two halves of a session's memory: one fills while the other is committed.
@@ -87,7 +87,6 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 	return b
 }
 
-// message is one decoded message.
 type message struct {
 	seq     uint64
 	stored  int64 // Unix nanoseconds
@@ -101,7 +100,7 @@ type message struct {
 
 var errClosed = errors.New("the buffer is closed")
 
-// add puts a message into the filling half, and waits while that is full. The messages between it and the
+// add puts a message into the filling half, and waits while that is full. Messages between it and the
 // previous position were discarded unread. The error is errClosed, or errGap if the message is not after the
 // previous position.
 func (b *buffer) add(stream string, m message) error {
@@ -175,9 +174,9 @@ func (b *buffer) latest() (at int64) {
 	return at
 }
 
-// pass moves the position from one message to another, over messages that the stream no longer holds and that
-// were all stored before a moment (Unix milliseconds). If another message has been read in the meantime, pass
-// does nothing: that message shows the gap.
+// pass moves the position over messages that the stream no longer holds, all stored before a moment (Unix
+// milliseconds). If another message has been read in the meantime, pass does nothing: that message shows the
+// gap.
 func (b *buffer) pass(from, to uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,8 +187,8 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	}
 }
 
-// admit marks in the filling half that hits from before a moment (Unix milliseconds) may be missing. It
-// reports whether that is new.
+// admit marks that hits from before a moment (Unix milliseconds) may be missing. It reports whether that is
+// new.
 func (b *buffer) admit(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,8 +203,8 @@ func (b *buffer) admit(before int64) bool {
 // replay must, because a cursor can hold only one position that some counters have reached (Ahead).
 func (b *buffer) setWhole() { b.whole = b.filling.seq < b.replayed }
 
-// fits reports whether a message can join the filling half. A message is never divided, so it always fits
-// into an empty half.
+// fits reports whether a message can join the filling half. It is never divided, so it always fits into an
+// empty half.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	switch {
@@ -265,8 +264,8 @@ func (b *buffer) close() {
 	b.mu.Unlock()
 }
 
-// place returns the position: the sequence of the last message in memory and when it was stored (Unix
-// nanoseconds). waiting is whether the reader waits for space.
+// place returns the sequence and stored time (Unix nanoseconds) of the last message in memory. waiting: the
+// reader waits.
 func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

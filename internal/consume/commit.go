@@ -16,8 +16,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// cursorEvery is how often every shard's cursor moves, even without hits. This keeps as_of fresh and replays
-// short. If only as_of would move, see due.
+// cursorEvery is how often every cursor moves, even without hits: as_of stays fresh and replays short. See
+// also due.
 const cursorEvery = time.Second
 
 // commitConcurrency is how many shards are committed at the same time per Redis server. Redis executes
@@ -31,8 +31,8 @@ const registerEvery = 10 * time.Second
 
 const lastCommitFailed = "the last commit failed; the next worker reads these hits again, if the stream still holds them"
 
-// committer commits what the reader has put into the buffer. The session's goroutine owns it, except for
-// committed, which the watcher reads.
+// committer commits the buffer. The session's goroutine owns it, except for committed, which the watcher
+// reads.
 type committer struct {
 	*setup
 	*standing
@@ -82,8 +82,8 @@ func (c *committer) flushUntil(life, last context.Context) error {
 	}
 }
 
-// flush commits the filling half: first the rejects, until their stream has acknowledged all of them, then
-// each shard.
+// flush commits the filling half: first the rejects, until their stream has acknowledged them all, then each
+// shard.
 func (c *committer) flush(ctx context.Context, all bool) error {
 	l := c.buffer.take()
 	defer c.buffer.give(l)
@@ -300,7 +300,6 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 	return nil
 }
 
-// settle copies the cursor that the writer has written into position.
 func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
 
 // write writes the cursor's fields other than the position.
@@ -315,8 +314,8 @@ func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 // admitLost writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing. It
 // does so at once, because after a crash the loss would stay unreported until the next hit of the same key.
 // If another program has written to the cursor, admitLost waits until an operator has repaired it. If another
-// worker has moved the cursor on, that worker does not know of the loss, so admitLost writes it into that
-// worker's cursor.
+// worker has moved the cursor on, admitLost writes into that worker's cursor, because that worker does not
+// know of the loss.
 func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position
@@ -352,7 +351,7 @@ func (c *committer) leftBehind(err error) {
 }
 
 // committed is the position up to which counts and rejects are committed on every shard. The reader may be
-// further on.
+// further.
 type committed struct {
 	mu     sync.Mutex
 	seq    uint64
@@ -373,8 +372,8 @@ func (c *committed) place() (seq uint64, stored int64) {
 
 const reportRejectsEvery = time.Minute
 
-// rejectLog logs a stream's rejects: the first of each reason with its details, then their number once per
-// minute. It outlives sessions, whose flushes use it one after the other.
+// rejectLog logs a stream's rejects: the first of each reason, then their number once per minute. It outlives
+// sessions, whose flushes use it one after the other.
 type rejectLog struct {
 	log    zerolog.Logger
 	counts map[hit.Reason]*rejectCount
@@ -389,7 +388,6 @@ func newRejectLog(log zerolog.Logger) *rejectLog {
 	return &rejectLog{log, make(map[hit.Reason]*rejectCount)}
 }
 
-// add logs or counts rejects that have been stored.
 func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 	for _, r := range stored {
 		if count := l.counts[r.Reason]; count != nil {
@@ -405,8 +403,7 @@ func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 	}
 }
 
-// report logs the number of rejects since its last line, for each reason that is due, or for all reasons if
-// all is set.
+// report logs the number of rejects since its last line, for each reason that is due, or for all.
 func (l *rejectLog) report(now time.Time, all bool) {
 	for _, reason := range hit.Reasons {
 		count := l.counts[reason]

@@ -1,14 +1,12 @@
 // Package consume brings hits from JetStream to Redis: stream → decode → coalesce → commit.
 //
-// A Keeper (keep.go) adds every hit of a stored message to its counter's cells exactly once, or stores it in
+// A Keeper adds every hit of a stored message to its counter's cells exactly once, or stores it in
 // HITS_REJECTED with the reason. If the stream discards messages before they are read, answers about their
 // time are incomplete. docs/design.md follows a hit through the code.
 //
-// For each stream that package worker assigns to it, a Keeper runs one session (session.go) after another, in
-// four phases: resuming (resume.go), opening, counting (reader.go, commit.go, watch.go) and ending. Anything
-// unexpected ends a session: a gap in the delivery, a moved cursor, a recreated stream, a reconnect. The next
-// one starts from what Redis and the stream then hold. It inherits only how long to wait, so it cannot
-// inherit a mistake.
+// For each stream a Keeper runs one session after another. Anything unexpected ends a session: a gap in the
+// delivery, a moved cursor, a recreated stream, a reconnect. The next one starts from what Redis and the
+// stream then hold. It inherits only how long to wait, so it cannot inherit a mistake.
 //
 // The callers of Keep, KeepClaiming and KeepSweeping give each a goroutine. A session has:
 //
@@ -20,6 +18,5 @@
 //	watcher                    what it has seen                  the session's context   its session
 //	one per shard of a flush   that shard's writer               its commit              the flush
 //
-// State that several of them use has a lock: buffer, tail, committed, Waits, outage, clocks, claims and
-// Rulebook.
+// Shared state has a lock: buffer, tail, committed, Waits, outage, clocks, claims and Rulebook.
 package consume

@@ -39,10 +39,10 @@ type Endings struct {
 	missing map[string]absence // streams that are no longer listed, with the first look that missed them
 }
 
-// Unlisted checks for streams that the list all does not name: those that the previous list (known) named,
-// and those that are live in Redis (listed; nil if Redis does not answer). It ends the deleted ones and
-// returns the others. A list may be incomplete, so a stream counts as deleted only after the server has
-// answered twice that it does not exist.
+// Unlisted ends deleted streams and returns the other missing ones: those that the previous list (known)
+// named, or that are live in Redis (listed; nil if Redis does not answer), and all does not name. A list may
+// be incomplete, so a stream counts as deleted only after the server has answered twice that it does not
+// exist.
 func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
 	reads := e.Reads()
 	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
@@ -91,7 +91,6 @@ func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[
 	return still
 }
 
-// isGone reports whether the server answers that a stream does not exist.
 func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
 	_, err := e.JS.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -123,8 +122,8 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 	if err != nil {
 		return err
 	}
-	// The worker that read the stream has marked the cursors as ended if it lost nothing. Redis may have lost
-	// that mark.
+	// The worker that read the stream has marked the cursors if it lost nothing. Redis may have lost that
+	// mark.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
 		if err := e.admit(ctx, name, created, at); err != nil {
@@ -149,8 +148,8 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 	})
 }
 
-// removeOld takes streams off the list when no window reaches back to their end. It also removes cursors that
-// a late commit has made permanent.
+// removeOld unlists streams to whose end no window reaches back. It also removes cursors that a late commit
+// made permanent.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
 	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
 	for name, l := range listed {
@@ -172,8 +171,8 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	if err != nil {
 		return err
 	}
-	// The cursors first: a listed stream without cursors is tried again, but cursors of an unlisted stream
-	// are never found.
+	// The cursors first: a listed stream without cursors is tried again, but cursors of an unlisted one are
+	// never found.
 	gone, err := e.isGone(ctx, name)
 	if err != nil || !gone {
 		return err
@@ -189,8 +188,7 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 }
 
 // admit marks in all cursors of a stream that hits from before a moment may be missing. It creates cursors
-// that are missing, because no worker has read the stream or Redis has lost them. It changes nothing else,
-// and is fenced like any commit.
+// that no worker has written or Redis has lost. It changes nothing else, and is fenced like any commit.
 func (e *Endings) admit(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before

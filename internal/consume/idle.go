@@ -11,9 +11,9 @@ import (
 	"tallyroll/internal/window"
 )
 
-// An idle stream has nothing to commit, but its as_of has to move. Moving its cursors on 16 shards once per
+// An idle stream has nothing to commit, but its as_of has to move. Moving its cursors on 16 shards every
 // second takes 75 commands. So the idle streams of a worker share one command, a claim about each
-// (window.Claim). Their cursors follow every renewEvery.
+// (window.Claim).
 
 const (
 	claimEvery = time.Second
@@ -33,7 +33,6 @@ type claims struct {
 	failing bool                    // the last write failed
 }
 
-// put sets the claim that the next write stores for a stream.
 func (c *claims) put(stream string, claim window.Claim) {
 	if c == nil {
 		return
@@ -57,7 +56,6 @@ func (c *claims) doubted(stream string) int {
 	return c.doubts[stream]
 }
 
-// forget drops the claims about a stream that this worker releases.
 func (c *claims) forget(stream string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

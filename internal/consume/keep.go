@@ -15,8 +15,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Progress is called once per second for every stream that is far behind, and with an empty boot.Progress
-// when that ends. Streams call it concurrently. It must not block.
+// Progress is called every second for each stream that is far behind, and with an empty boot.Progress when
+// that ends. Calls are concurrent. It must not block.
 type Progress func(stream string, p boot.Progress)
 
 // Config configures a Keeper.
@@ -29,8 +29,8 @@ type Config struct {
 	Rules    *Rulebook // nil: messages carry hits
 	Log      zerolog.Logger
 	Progress Progress // may be nil
-	// Listed reports whether every stream created before the call is listed in Redis; nil means always. While
-	// it is false, no as_of moves.
+	// Listed reports whether every stream created before the call is listed in Redis; nil: always. Until then
+	// as_of stays.
 	Listed func(context.Context) bool
 }
 
@@ -48,8 +48,8 @@ func (l Limits) HitLimits(layout window.Layout) hit.Limits {
 	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeIn(layout)}
 }
 
-// Keeper runs one session after another for each stream. All sessions share what it holds. It is safe for
-// concurrent use, but only one goroutine at a time may keep a stream.
+// Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
+// goroutine at a time may keep a stream.
 type Keeper struct {
 	config Config
 	outage *outage
@@ -116,8 +116,8 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 	return false, false
 }
 
-// maxPullBytes bounds the messages that the client holds in memory for all streams together. The share of a
-// session, of this and of Limits.MaxLoad, depends on the number of streams when it begins.
+// maxPullBytes bounds the messages that the client holds for all streams together. A session's share of it,
+// and of Limits.MaxLoad, depends on the number of streams when it begins.
 const maxPullBytes = 64 << 20
 
 func (k *Keeper) limits() Limits {
@@ -148,9 +148,8 @@ const (
 	// foreignRetry is the pause if only an operator can repair the stream: another program has written to its
 	// cursor, rules are lost, or the stream is not the one that was counted.
 	foreignRetry = 10 * time.Second
-	// stalledAfter is how many checks in a row may find the reader idle although the stream holds messages
-	// that were not delivered. If a session stalls without a message, the next one may be idle for twice as
-	// many, up to maxStalledAfter.
+	// stalledAfter is how many checks in a row may find the reader idle although messages are undelivered. If
+	// a session stalls without a message, the next one may be idle for twice as many, up to maxStalledAfter.
 	stalledAfter, maxStalledAfter = 3, 48
 )
 

@@ -11,20 +11,15 @@ import (
 	"tallyroll/internal/window"
 )
 
-// If a hit names no counter, its counter follows from the message's subject and the stream's subjects. An
-// event's counters follow from the rules. An operator can edit either at any time, and some shards may read
-// the message again afterwards. The counters must then be the same, because a different counter may be on a
-// shard that has, or has not, passed the message: the hit would count twice or not at all.
+// The message's subject and the stream's subjects name a hit without a counter; rules name events. An
+// operator can edit either while some shards have passed a message and others have not. Other names can
+// belong to other shards, and the hit would count twice or not at all. So subjects and rules have versions:
+// see docs/design.md.
 //
-// So the stream's subjects and the rules together have versions, which every cursor lists. A new version
-// begins at the first sequence that no shard has passed. A session reads by it only after all cursors list it
-// and Redis has the text of its rules. It reads earlier messages by the version by which they were first
-// read.
-//
-// No message may be both counted by one version and refused by another. So before rejects are stored, the
-// first cursor says up to which message that may happen (Refused), and a new version begins after it. Two
-// sessions with different versions cannot both write that cursor: the later one has read what the earlier one
-// wrote, or one of them is fenced and has stored nothing.
+// Rejects are stored before any shard passes their messages. No message may be counted by one version and
+// refused by another, so the first cursor says beforehand up to where rejects may be stored (Refused), and a
+// new version begins after it. Two sessions with different versions cannot both write that cursor: the later
+// one has read what the earlier one wrote, or one of them is fenced and has stored nothing.
 
 // naming is a version: what names the counters of a stream's messages from a sequence on.
 type naming struct {
@@ -40,8 +35,8 @@ func (n naming) same(o naming) bool {
 
 type namings []naming
 
-// maxNamings bounds how many versions a cursor lists. The oldest listed version also names earlier messages,
-// unless a version has rules: see unknown.
+// maxNamings bounds the versions that a cursor lists. The oldest also names earlier messages, unless there
+// are rules: see unknown.
 const maxNamings = 32
 
 func parseNamings(text string) (n namings, err error) {
@@ -76,8 +71,8 @@ func (n namings) after(seq uint64) namings {
 	return n
 }
 
-// unknown returns the last message after a sequence whose version is no longer listed, or 0 if all are known.
-// If no version has rules, the oldest one also names what came before it.
+// unknown returns the last message after a sequence whose version is no longer listed, or 0. Without any
+// rules, the oldest version also names what came before it.
 func (n namings) unknown(seq uint64) uint64 {
 	if first := n[0].From; n.ruled() && first > seq+1 {
 		return first - 1
@@ -151,8 +146,7 @@ func (n *namer) counter(seq uint64, subject string) string {
 	return n.subjects.counter(subject)
 }
 
-// name decides by which versions messages from these positions on are read, and reads the rules that are
-// needed.
+// name decides by which versions messages from these positions on are read, and reads the rules needed.
 func (s *setup) name(ctx context.Context, begin *standing) error {
 	begin.rules = s.rules.Current()
 	if !s.rules.reads(begin.rules, s.stream) {
@@ -185,7 +179,6 @@ func (s *setup) logBegins(next, before naming) {
 	line.Str("rules", next.Rules).Str("before", before.Rules).Msg("the rules were changed: messages are read by them from here on")
 }
 
-// findRules reads the rules of all versions by which the session will read.
 func (s *setup) findRules(ctx context.Context, begin *standing) error {
 	from := begin.positions()[0].Seq
 	for _, c := range begin.positions() {
@@ -230,7 +223,6 @@ func (s *setup) keepRules(ctx context.Context, standing *standing) error {
 	return s.store.KeepRules(ctx, texts)
 }
 
-// namedRules adds the fingerprints of all rules that cursors name to into.
 func namedRules(cursors []window.Cursor, into map[string]bool) error {
 	for _, c := range cursors {
 		versions, err := parseNamings(c.Naming)

@@ -121,8 +121,8 @@ func (r *ruledDecoder) decode(fingerprint string, d source.Delivery, counter str
 	return r.decoder.Decode(m)
 }
 
-// subjects finds the counter in a message's subject: the part that the wildcards of the stream's subject
-// match.
+// subjects finds the counter in a message's subject: the part that matches the wildcards of the stream's
+// subject.
 type subjects struct{ filters [][]string }
 
 func newSubjects(filters []string) subjects {
@@ -133,8 +133,8 @@ func newSubjects(filters []string) subjects {
 	return s
 }
 
-// counter joins the tokens that the first matching filter's wildcards match. It returns the whole subject if
-// the filter has no wildcards, or if there is no filter (a mirror).
+// counter joins the tokens that match the first matching filter's wildcards. Without wildcards, or without a
+// filter (a mirror), it returns the whole subject.
 func (s subjects) counter(subject string) string {
 	for _, filter := range s.filters {
 		if c, ok := matched(filter, subject); ok {

@@ -10,8 +10,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Recount reads the messages of a stream again, exactly as the workers that counted them. One goroutine may
-// use it.
+// Recount reads messages again exactly as the workers that counted them. It is not safe for concurrent use.
 type Recount struct {
 	decoder
 	unknown uint64 // the versions of messages up to this one are not listed any more

@@ -39,7 +39,6 @@ func (w *Waits) begin(stream string) {
 	w.by[stream] = wait{since: time.Now()}
 }
 
-// blame records the last failure.
 func (w *Waits) blame(stream string, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,8 +110,7 @@ func (o *outage) over() {
 	}
 }
 
-// clocksApart is the difference between clocks from which the log warns; docs/delivery.md describes the
-// effects.
+// clocksApart is the difference between clocks from which the log warns; see docs/delivery.md.
 const clocksApart = 2 * time.Second
 
 const (

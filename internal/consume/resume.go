@@ -45,8 +45,8 @@ func (s *standing) positions() []window.Cursor {
 	return out
 }
 
-// resume reads all cursors, decides where each shard continues, and takes the cursors, before any message is
-// read.
+// resume reads all cursors, decides where each shard continues, and takes the cursors, before it reads a
+// message.
 func (s *session) resume(ctx context.Context) error {
 	begin, err := s.judge(ctx)
 	if err != nil {
@@ -59,16 +59,15 @@ func (s *session) resume(ctx context.Context) error {
 	if err := s.take(ctx, begin); err != nil {
 		return err
 	}
-	// Once more: if Redis lost the entries after the first time and before the cursors were read, no cursor
-	// shows that.
+	// Once more: if Redis lost the entries before the cursors were read, no cursor shows that.
 	begin.registered, err = s.register(ctx, begin)
 	return err
 }
 
 // judge compares the cursors with the stream. It writes only the entries by which readers find the cursors.
 func (s *setup) judge(ctx context.Context) (*standing, error) {
-	// The namespace may have been recreated since the last session, with hashes of other spans. If that
-	// happens later, register finds it.
+	// The namespace may have been recreated since the last session, with hashes of other spans. Later,
+	// register finds it.
 	layout, err := s.store.OpenLayout(ctx, s.layout)
 	if err != nil {
 		return nil, err
@@ -78,8 +77,8 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Ask for the state after reading the cursors. An earlier state could be that of an earlier incarnation
-	// than the cursor's, and would set the cursor back.
+	// Ask after reading the cursors: an older state could be that of an earlier incarnation, and would set
+	// the cursor back.
 	state, err := source.Confirmed(ctx, s.source)
 	if err != nil {
 		return nil, err
@@ -120,8 +119,8 @@ func (s *setup) openWriters(ctx context.Context) ([]*shardWriter, error) {
 	return writers, err
 }
 
-// redisLost logs once that Redis does not answer. A commit that is cancelled because another shard's commit
-// failed proves nothing about Redis.
+// redisLost logs once that Redis does not answer. A commit cancelled because another shard failed does not
+// prove that.
 func (s *setup) redisLost(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -146,8 +145,8 @@ func (s *setup) admitted(err error) {
 	s.admit(why).Err(err).Msg("answers about this time say complete: false")
 }
 
-// register writes the entries by which readers find the cursors, and the rules that the cursors name. It
-// returns the time of the attempt.
+// register writes the entries by which readers find the cursors, and the named rules. It returns the time of
+// the attempt.
 func (s *setup) register(ctx context.Context, standing *standing) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
@@ -193,8 +192,8 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 	return nil
 }
 
-// confirmSame returns the stream's current state. The error is errIncarnated if the stream was recreated
-// since it was judged.
+// confirmSame returns the stream's current state, or errIncarnated if the stream was recreated since it was
+// judged.
 func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State, error) {
 	state, err := source.Confirmed(ctx, s.source)
 	if err == nil && state.Created != judged.state.Created {
@@ -204,9 +203,9 @@ func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State
 }
 
 // take writes all cursors, also unchanged ones, so that other workers and readers see at once where counting
-// continues. All cursors have been read before the first is written. So of two sessions that both succeed,
-// one has read every cursor after the other had taken it, and knows all that the other can do. If each wrote
-// only what it changes, two sessions with different versions could each take some cursors.
+// continues. All cursors are read before the first is written. So of two sessions that both succeed, one has
+// read every cursor after the other had taken it. If each wrote only what it changes, two sessions with
+// different versions could each take some.
 func (s *session) take(ctx context.Context, begin *standing) error {
 	return eachShard(ctx, len(begin.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := begin.writers[shard]
@@ -218,8 +217,8 @@ func (s *session) take(ctx context.Context, begin *standing) error {
 	})
 }
 
-// verify checks, before anything is committed, that the stream being read is still the one that was judged.
-// The watcher sees later changes, but not one between judging and reading: cursors would point to another
+// verify checks, before anything is committed, that the stream being read is still the judged one. The
+// watcher sees later changes, but not one between judging and reading: cursors would point to another
 // stream's messages.
 func (s *session) verify(ctx context.Context) error {
 	state, err := s.confirmSame(ctx, s.standing)
@@ -249,12 +248,11 @@ func (s *session) verify(ctx context.Context) error {
 // A session continues from a cursor in three steps (docs/design.md).
 //
 //  1. Identity. The stream is the cursor's if it has the same creation, or holds the cursor's message: the same
-//     sequence, stored at the same nanosecond. A backup restored in a NATS cluster, and a mirror that is
-//     promoted or recreated, have another creation and the same messages. A stream that was created after the
-//     cursor's message and holds nothing older than itself is new. Any other is unidentified: see
-//     errUnidentified. If nothing of a copy was applied, it counts from its first message either way. But if
-//     rejects of it may be stored, it is taken for the same, so that the versions stay by which they were
-//     refused.
+//     sequence, stored at the same nanosecond. A restored backup, and a mirror that is promoted or recreated,
+//     have another creation and the same messages. A stream that was created after the cursor's message and holds
+//     nothing older than itself is new. Any other is unidentified: see errUnidentified. If nothing of a copy was
+//     applied, it counts from its first message. But if rejects of it may be stored, it is taken for the same, so
+//     that the versions stay by which they were refused.
 //  2. Place. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before it,
 //     it was rolled back, and reading continues after the messages that were applied.
 //  3. Discard check. Messages between the place and the first message held will never be read.
@@ -318,8 +316,8 @@ func Refused(state source.State) error {
 	return nil
 }
 
-// history compares cursors with the messages that the stream holds. The shards' cursors are mostly the same,
-// so it asks about each sequence only once.
+// history compares cursors with the stream's messages. The cursors are mostly equal, so it asks about each
+// sequence once.
 type history struct {
 	source  source.Stream
 	state   source.State
@@ -423,9 +421,8 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	return r, nil
 }
 
-// sure reports whether the stream still proves that a message is the one that was applied: it holds the
-// message, or has it as its last one. If not, all messages up to this sequence were stored no later than
-// before (Unix nanoseconds).
+// sure reports whether the stream still proves that a message is the one that was applied: it holds it, or
+// had it last. If not, all messages up to this sequence were stored no later than before (Unix nanoseconds).
 func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool, err error) {
 	if at.seq == 0 || at.seq == h.state.Last && at.stored == h.state.LastStored {
 		return 0, true, nil
@@ -437,8 +434,8 @@ func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool,
 	}
 	found, stored, err := h.source.Next(ctx, at.seq+1)
 	if found == 0 {
-		// An emptied stream has the time at which it was emptied. If its time is older, it was rolled back to
-		// before that.
+		// An emptied stream has the time at which it was emptied. If that is older, it was rolled back to
+		// before it.
 		if stored = h.state.LastStored; stored <= at.stored {
 			stored = max(h.state.Seen, h.state.Clock) * 1e6
 		}
@@ -458,15 +455,15 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 		h.proven[c.Created] = proven
 	}
 	s := h.state
-	// Only a copy holds messages older than itself. If the clock was set back before the stream was created,
-	// their times do not show it.
+	// Only a copy holds messages older than itself. If the clock was set back before the stream's creation,
+	// times do not show it.
 	old := s.First <= s.Last && (s.FirstStored < s.Created || s.Created <= max(c.Latest, c.Stored))
 	switch {
 	case proven:
 		return true, nil
 	case old && c.Furthest() < s.First && h.refused(c.Created) >= s.First:
 		// Nothing that it holds was applied, but rejects of it may be stored. The versions by which it was
-		// judged must stay, because by others an event that was refused would be counted.
+		// judged must stay, because other versions would count an event that was refused.
 		return true, nil
 	case !s.Mirror && !old, c.Furthest() < s.First: // nothing that it holds was applied
 		return false, nil

@@ -31,8 +31,8 @@ type Rulebook struct {
 // maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.
 const maxRulesSeen = 2 * maxNamings
 
-// OpenRulebook reads the file of INGEST_RULES, which becomes one of files. It returns nil if file is empty.
-// Its error names the setting, the file and the line.
+// OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
+// names the setting, the file and the line.
 func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
@@ -89,8 +89,7 @@ func fingerprintOf(set *rules.Set) string {
 // before anything is read, because any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
-// find returns the rules with a fingerprint, from memory or else from Redis. found is false if neither has
-// them.
+// find returns the rules with a fingerprint, from memory or from Redis. found is false if neither has them.
 func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
@@ -136,8 +135,8 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 	return out
 }
 
-// sweepEvery is the time between two checks for texts of rules that no cursor names any more. Two checks in a
-// row must find that, because a text is written before the cursor that names it.
+// sweepEvery is the time between two checks for texts that no cursor names. Two in a row must find that,
+// because a text is written before the cursor that names it.
 const sweepEvery = time.Hour
 
 // sweeper removes texts of rules from Redis. One goroutine uses it.
@@ -163,8 +162,8 @@ func (s *sweeper) keepSweeping(ctx context.Context) {
 	}
 }
 
-// sweep removes the texts that no cursor of any listed stream has named at two checks. If a session names one
-// of them again at that moment, it writes the text again after its cursors.
+// sweep removes texts that no cursor of a listed stream has named at two checks. A session that names one
+// again at that moment writes it again after its cursors.
 func (s *sweeper) sweep(ctx context.Context) error {
 	kept, err := s.store.RulesKept(ctx)
 	if err != nil || len(kept) == 0 {

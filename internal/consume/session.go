@@ -48,8 +48,8 @@ type session struct {
 	tail     tail
 }
 
-// attempt counts the stream until ctx ends or it cannot go on. In either case it first commits what it has
-// read, unless a commit has failed.
+// attempt counts until ctx ends or it cannot go on. It then commits what it has read, unless a commit has
+// failed.
 func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
 	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
@@ -102,8 +102,8 @@ func (s *session) count(ctx, life context.Context, feed source.Feed, c *committe
 	err := c.flushUntil(life, last)
 	s.begin(ending)
 	s.stop(feed)
-	// Nothing may follow a failed flush: its load is dropped, and the cursor of a shard that did not get it
-	// must not pass it.
+	// Nothing may follow a failed flush: its load is dropped, and a cursor that did not get it must not pass
+	// it.
 	if err == nil {
 		err = c.flush(last, true) // all of it was read in order
 	}
@@ -155,8 +155,8 @@ func (s *session) orGone(ctx context.Context, err error) error {
 	return err
 }
 
-// unread reports whether the stream is known to have held messages that are not applied on every shard. Call
-// it after pass has returned.
+// unread reports whether messages of the stream are known that some shard has not applied. Call it after
+// pass.
 func (s *session) unread() bool {
 	if s.standing == nil {
 		return false
@@ -166,9 +166,8 @@ func (s *session) unread() bool {
 	return slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
 }
 
-// markEnded writes into all cursors that the stream was applied to its end. It reports whether it could: if
-// Redis has lost commits, or does not answer, hits may be lost with the stream. Call it after pass has
-// returned.
+// markEnded writes into all cursors that the stream was applied to its end, and reports whether it could. If
+// Redis has lost commits, or does not answer, hits may be lost with the stream. Call it after pass.
 func (s *session) markEnded(ctx context.Context) bool {
 	if s.standing == nil {
 		return false
@@ -183,7 +182,7 @@ func (s *session) markEnded(ctx context.Context) bool {
 	}) == nil
 }
 
-// idle reports whether the session received no message. Call it after pass has returned.
+// idle reports whether the session received no message. Call it after pass.
 func (s *session) idle() bool {
 	if s.standing == nil {
 		return true
@@ -231,9 +230,8 @@ type outcome struct {
 	idle   bool // it was given no message
 }
 
-// newOutcome decides the verdict from what ended a session; told is whether the session was to stop. If a
-// stream is gone, the fleet releases it too, perhaps before the last commit has ended, so that verdict takes
-// precedence.
+// newOutcome decides the verdict; told is whether the session was to stop. A stream that is gone takes
+// precedence, because the fleet releases it too, perhaps before the last commit has ended.
 func newOutcome(why error, told bool) outcome {
 	switch {
 	case errors.Is(why, source.ErrNoStream):
@@ -246,8 +244,8 @@ func newOutcome(why error, told bool) outcome {
 	return outcome{verdict: failed, why: why}
 }
 
-// eachShard calls do for every shard, at most atOnce at the same time. It returns the first error, which
-// cancels the others.
+// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others, and is
+// returned.
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64

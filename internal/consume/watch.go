@@ -103,8 +103,8 @@ func (w *watcher) observe(ctx context.Context) error {
 	return nil
 }
 
-// same returns an error if the stream is no longer the one that the session reads. place and stored are those
-// of the last message read.
+// same returns an error if the stream is no longer the one being read. place and stored are those of the last
+// message read.
 func (w *watcher) same(state source.State, place uint64, stored int64) error {
 	switch {
 	case state.Created != w.judged.Created:
@@ -171,7 +171,6 @@ func (w *watcher) observeLag(place uint64, stored int64, state source.State) (la
 	return lag
 }
 
-// observeBacklog logs how long a session that is far behind still needs.
 func (w *watcher) observeBacklog(place uint64, state source.State) {
 	p, due, caught := w.backlog.observe(time.Now(), place, state.Last, w.tail.gather(place) > 0)
 	w.show(p)
@@ -199,8 +198,7 @@ func (w *watcher) show(p boot.Progress) {
 	}
 }
 
-// backlogSpan is how often a worker that is far behind logs it, and the time over which its speed is
-// measured.
+// backlogSpan is how often a far-behind worker logs that, and the time over which its speed is measured.
 const backlogSpan = 10 * time.Second
 
 // backlog tracks how a session that is far behind catches up.
@@ -216,9 +214,9 @@ type sight struct {
 	place, last uint64
 }
 
-// observe records where the reader and the stream's end are. The progress is empty without a backlog, and at
-// the first check of one, which shows no speed yet. due is whether the log should report it. caught is how
-// long the backlog lasted, if it has just ended.
+// observe records the reader's place and the stream's end. The progress is empty without a backlog, and at
+// the first check of one, which shows no speed yet. due: the log should report it. caught is how long a
+// backlog lasted that has just ended.
 func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
@@ -261,15 +259,13 @@ type tail struct {
 	lag    time.Duration // of the reader, see observeLag
 }
 
-// While a stream is far behind, its loads gather for longer than the flush interval, because more hits of a
-// larger load coalesce. After a crash, the whole load is read again. No wait may starve another one, so:
+// While a stream is far behind, its loads gather for longer, because more hits of a larger load coalesce.
+// After a crash, the whole load is read again. So that no wait starves another one:
 //
-//   - a load gathers only while it grows: one flush interval without a message ends the wait. So a load is
-//     committed before the watcher ends a session that stalls;
-//   - the first load of a backlog gathers for one flush interval, each later one for at most twice as long as
-//     the previous: a worker that is killed again and again makes progress within its first second each time;
-//   - a session that ends first commits what it has read, unless a failed commit ended it: sessions that end
-//     again and again make progress;
+//   - a load gathers only while it grows, so it is committed before the watcher ends a session that stalls;
+//   - the first load of a backlog gathers for one flush interval, each later one for at most twice as long: a
+//     worker that is killed again and again makes progress within its first second;
+//   - a session that ends first commits what it has read, unless a commit has failed;
 //   - after a session that stalled without a message, the next one has twice the time.
 const (
 	// farBehind is a lag so large that another second does not matter.
@@ -303,8 +299,8 @@ func (t *tail) gather(place uint64) time.Duration {
 }
 
 // reached returns the moment at which a message was the stream's end, and the clock of NATS then; both 0 if
-// it is not known to have been the end. After a roll-back, another message can have a sequence that was read
-// already, so the sequence alone does not identify a message.
+// unknown. After a roll-back, another message can have the same sequence, so the sequence alone does not
+// identify a message.
 func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,10 +9,9 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Batch coalesces hits until they are committed, split by shard. It is not safe for concurrent use.
-//
-// It keeps one sum per counter and time slot, from which the commit derives the cells of all tiers, and one
-// sketch per counter and time slot of the unique tiers.
+// Batch coalesces hits until they are committed, split by shard: a sum per counter and time slot, from which
+// the commit derives the cells of all tiers, and a sketch per slot of the unique tiers. It is not safe for
+// concurrent use.
 type Batch struct {
 	layout  Layout
 	shards  []ShardBatch
@@ -21,17 +20,15 @@ type Batch struct {
 	bytes   int // see Bytes
 }
 
-// timeSlot is the longest time that lies within one cell of each tier that a hit goes into: those that still
-// held its time when it was stored. So a slot of hits that were weeks late is as long as a cell of the
-// coarsest tier, and a counter has about as many slots as cells, whatever the times of its hits. The lower
-// bits are these tiers (bit i: tier i), the others the slot's beginning in Unix milliseconds. A slot that
-// begins later is larger.
+// timeSlot is the longest time within one cell of each tier that still held a hit's time when it was stored.
+// So a slot of hits weeks late is a cell of the coarsest tier, and a counter has about as many slots as
+// cells, whatever the times. The lower bits are these tiers (bit i: tier i), the others the slot's beginning
+// in Unix milliseconds. Later slots are larger.
 type timeSlot int64
 
 func (t timeSlot) begins() int64      { return int64(t >> maxTiers) }
 func (t timeSlot) isIn(tier int) bool { return t>>tier&1 != 0 }
 
-// tiers returns how many tiers its hits go into.
 func (t timeSlot) tiers() int { return bits.OnesCount8(uint8(t)) }
 
 // kind holds what a batch needs of the tiers, or of the unique tiers.
@@ -88,8 +85,8 @@ type ShardBatch struct {
 	extras   bool                 // a counter has some
 }
 
-// counterHits are the hits of a counter by time slot, in the order in which the slots first occurred. They
-// fill a cache line.
+// counterHits are the hits of a counter by time slot, in the order of first occurrence. They fill a cache
+// line.
 type counterHits struct {
 	name        string
 	counterHash uint64
@@ -115,8 +112,8 @@ type slotUniques struct {
 	sketch unique.Sketch
 }
 
-// slotIndex finds a slot's place among those of a counter, so that the order of times does not affect the
-// cost of a hit.
+// slotIndex finds a slot's place among those of a counter, so that the order of times does not affect a hit's
+// cost.
 type slotIndex map[timeSlot]int
 
 // fewSlots are searched without an index. Most counters have no more in a load.
@@ -142,8 +139,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// Reset empties the batch and keeps its memory, except for sketches and slot indexes, because the next ones
-// may be of other counters.
+// Reset empties the batch. It drops sketches and slot indexes, because the next ones may be of other
+// counters.
 func (b *Batch) Reset() {
 	for i := range b.shards {
 		s := &b.shards[i]
@@ -178,19 +175,18 @@ func (b *Batch) Bytes() int { return b.bytes }
 func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
 
 // Commands returns the most Redis commands that the shard's transaction can need: an increment per cell, an
-// expiry per hash, two commands per set of names, one per summary, and two per unique cell. Registers of
-// unique cells count too (see weigh). If many slots of a counter are out of order, it may be an overestimate
-// (see note).
+// expiry per hash, two commands per set of names, one per summary, two per unique cell, and the weight of
+// registers (see weigh). It may be too high if many slots of a counter are out of order (see note).
 func (s *ShardBatch) Commands() int { return s.commands }
 
 // Hits returns the number of hits, each counted once however many tiers hold it.
 func (s *ShardBatch) Hits() int64 { return s.hits }
 
-// End returns a moment (Unix milliseconds) before which all hits lie, including those of the other parts
-// after a Split.
+// End returns a moment (Unix milliseconds) before which all hits lie, also those of other parts after a
+// Split.
 func (s *ShardBatch) End() int64 { return s.end }
 
-// CommandsPerHit returns the most commands that one more hit, with or without a unique value, can add to a
+// CommandsPerHit returns the most commands that a hit, with or without a unique value, can add to a
 // transaction.
 func (l Layout) CommandsPerHit(isUnique bool) int {
 	n := 2*len(l.Tiers) + 2
@@ -316,10 +312,9 @@ func (b *Batch) uniquesOf(x *extras, slot timeSlot) (found *slotUniques, added b
 	return &x.uniques[len(x.uniques)-1], true
 }
 
-// weigh returns as how many commands the registers of a slot count. While a HyperLogLog has fewer than some
-// 2000 registers, Redis searches it from the beginning: a register takes 0.1 µs in an empty one, and up to
-// 2.6 µs, as much as an increment, in one that has nearly as many. A later register takes 0.03 to 0.06 µs
-// (Redis 7.0).
+// weigh returns as how many commands the registers of a slot count. Redis searches a HyperLogLog of fewer
+// than some 2000 registers from the beginning: one takes 0.1 µs if it is empty, and up to 2.6 µs, as much as
+// an increment, if it is nearly full. Later ones take 0.03 to 0.06 µs (Redis 7.0).
 func (s *ShardBatch) weigh(u *slotUniques) int {
 	const costly = 2000
 	n := u.sketch.Held()
@@ -347,10 +342,9 @@ func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
 	return at
 }
 
-// counterIndex finds a counter's place among a shard's counters: a table with linear probing. A map of names
-// would take three times the memory and hash each name again. The upper half of a slot is the lower half of
-// the counter's hash, the lower half its place plus one. An empty slot is 0. The number of slots is a power
-// of two.
+// counterIndex finds a counter's place: a table with linear probing. A map of names would take three times
+// the memory and hash each name again. A slot has the lower half of the counter's hash above its place plus
+// one; 0 is empty. The number of slots is a power of two.
 type counterIndex []uint64
 
 func indexEntry(counterHash uint64, place int) uint64 { return counterHash<<32 | uint64(place+1) }

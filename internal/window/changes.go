@@ -1,7 +1,7 @@
 package window
 
 // changes are what a transaction adds to a shard. This file computes them without Redis, Writer.exec sends
-// them, and Writer.inspect looks for them in Redis. Their memory is reused by the next transaction.
+// them, and Writer.inspect looks for them in Redis. The next transaction reuses their memory.
 type changes struct {
 	increments []increment
 	set        []hashExpiry       // to be set, after all increments
@@ -39,14 +39,12 @@ type cellHits struct {
 	first        bool // it is the first of the counter's cells in its hash
 }
 
-// trustSeconds is how long a hash must still have to live for the writer to assume that its expiry is set. It
-// is longer than an EXEC can be on its way, because a worker that has died cannot repair what its last EXEC
-// does.
+// trustSeconds is how long a hash must still live for its expiry to be assumed set. An EXEC is never on its
+// way that long: a worker that has died cannot repair what its last EXEC does.
 const trustSeconds = 60
 
-// workOut computes what a batch changes at now, Redis's clock in Unix seconds. It leaves out cells that have
-// expired since their hits were stored. known are the hashes whose expiry was set, raised the registers that
-// are in Redis.
+// workOut computes what a batch changes at now (Redis's clock, Unix seconds), without cells that have expired
+// meanwhile. known are the hashes whose expiry was set, raised the registers that are in Redis.
 func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiryMemory, raised *registerMemory, now int64) {
 	c.reset()
 	layout := batch.layout

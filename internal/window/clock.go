@@ -5,13 +5,10 @@ import (
 	"time"
 )
 
-// Redis's clock is now, because keys expire by it. But a Reader must choose the hashes before it asks Redis.
-// So it plans with an estimate, reads TIME after the hashes in the same round trip, and plans again if the
-// estimate was wrong. The answer is for that TIME (see snapshot.settle).
-//
-// The estimate is the latest TIME plus the time since then on the local monotonic clock, which is never set.
-// So a second round trip is needed only if Redis's clock was set, its server was replaced, or this machine
-// has slept.
+// Redis's clock is now, because keys expire by it. A Reader chooses hashes by an estimate, reads TIME in the
+// same round trip, and plans again if the estimate was wrong. The estimate is the latest TIME plus the local
+// monotonic time since, so that happens only if Redis's clock was set, its server was replaced, or this
+// machine has slept.
 
 const (
 	// clockTolerance is how far an estimate may be off, in addition to the uncertainty of half a round trip.
@@ -34,9 +31,9 @@ func (t serverTimes) latest() (out time.Time) {
 	return out
 }
 
-// clocks estimate the clocks of all servers asked lately. On a cluster, now is the latest of them: a plan for
-// that moment needs no hash that has expired on any server, and now does not depend on which servers a
-// question goes to. mu guards servers.
+// clocks estimate the clocks of all servers asked lately. On a cluster, now is the latest of them: its plan
+// needs no hash that has expired on any server, and does not depend on which servers are asked. mu guards
+// servers.
 type clocks struct {
 	mu      sync.Mutex
 	servers map[string]clockSample
@@ -78,9 +75,9 @@ func (c *clocks) latest(local time.Time) (instant, bool) {
 	return instant{latest.UnixMilli(), doubt, local}, !latest.IsZero()
 }
 
-// learn records the servers' times of a round trip that was sent and received at these local moments. It
-// reports whether a plan for the instant planned still holds: every clock was where it was estimated, and
-// none has advanced since by more than grace, that of the hashes read.
+// learn records the servers' times of a round trip, sent and received at these local moments. It reports
+// whether a plan for planned still holds: every clock was where estimated, and none has advanced since by
+// more than grace, that of the hashes.
 func (c *clocks) learn(planned instant, sent, received time.Time, times serverTimes, grace time.Duration) (holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +108,8 @@ func (c *clocks) learn(planned instant, sent, received time.Time, times serverTi
 	return holds
 }
 
-// difference returns how far the clock that differs most is ahead of the local wall clock (negative: behind);
-// false if no clock is known.
+// difference returns how far the most different clock is ahead of the local wall clock; false if no clock is
+// known.
 func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,9 +122,8 @@ func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	return most, known
 }
 
-// ClockDifference returns how far Redis's clock was ahead of this machine's at the last answer (negative:
-// behind). On a cluster, this is the clock that differs most. It reports false before the first answer. No
-// answer depends on it.
+// ClockDifference returns how far Redis's clock was ahead of this machine's at the last answer (on a cluster,
+// the most different clock). It is false before the first answer. No answer depends on it.
 func (r *Reader) ClockDifference() (ahead time.Duration, known bool) {
 	return r.clocks.difference(r.local())
 }

@@ -14,8 +14,8 @@ import (
 var (
 	// ErrFenced means that another worker has moved the cursor: drop the batch and release the stream.
 	ErrFenced = errors.New("fenced: another worker has moved the cursor")
-	// ErrRewound means that Redis is at an older commit than this writer's last one: drop the batch and read
-	// the stream again from the cursor.
+	// ErrRewound means that Redis is at an older commit than this writer's last: drop the batch and read
+	// again from the cursor.
 	ErrRewound = errors.New("rewound: Redis has lost commits")
 )
 
@@ -25,8 +25,8 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// Writer commits one stream to one shard. It remembers the cursor that it wrote last, and refuses to continue
-// from any other. It is not safe for concurrent use.
+// Writer commits one stream to one shard. It continues only from the cursor that it wrote last. It is not
+// safe for concurrent use.
 type Writer struct {
 	store  *Store
 	layout Layout
@@ -35,11 +35,10 @@ type Writer struct {
 	key    string   // of the cursor
 	watch  []string // that key, and keys.erased
 
-	id       string // see record.by; another one from each change of rareFields on
-	held     record // what Redis last had, for compare-and-set
-	exists   bool   // whether the record existed then
-	expiries expiryMemory
-	// registers are remembered ones that are in Redis.
+	id        string // see record.by; another one from each change of rareFields on
+	held      record // what Redis last had, for compare-and-set
+	exists    bool   // whether the record existed then
+	expiries  expiryMemory
 	registers registerMemory
 	erased    string // what keys.erased had when expiries and registers were remembered, see erase.go
 	changes   changes
@@ -53,15 +52,15 @@ type Writer struct {
 	// OnRetry is called for each attempt whose outcome is unknown, before the pause.
 	OnRetry func(error)
 	// OnAdmit is called with ErrTorn or ErrClockFell if a commit has detected that hits may be wrongly
-	// counted. The cursor has then been written with a later IncompleteBefore than the caller's.
+	// counted. The cursor then has a later IncompleteBefore than the caller's.
 	OnAdmit func(why error)
 }
 
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
 	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis): some hits may be counted twice")
-	// ErrClockFell means that Redis's clock was ahead, so keys may have expired and increments may have been
-	// left out.
+	// ErrClockFell means that Redis's clock was ahead, so keys may have expired and increments may be
+	// missing.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )
 
@@ -72,12 +71,12 @@ type Commit struct {
 	Attempts  int           // transactions tried; 0 if an earlier one had been applied
 	Conflicts int           // EXECs refused because the cursor was touched, or counters erased
 	Took      time.Duration // of the last attempt
-	// Ahead is how far Redis's clock is ahead of this process's, less what the round trip may explain;
-	// negative if behind.
+	// Ahead is how far Redis's clock is ahead of this process's (negative: behind), less what the round trip
+	// may explain.
 	Ahead time.Duration
-	// Failed names the first key that another program has written to. Hits of this batch are then missing
-	// from a cell or a summary although the cursor has passed them, because Redis does not roll back if a
-	// single command of a transaction fails. Failed can be set together with an error.
+	// Failed names the first key that another program has written to, also beside an error. Hits of this
+	// batch are then missing from a cell or a summary although the cursor has passed them, because Redis does
+	// not roll back.
 	Failed *ForeignError
 
 	under  string  // Writer.erased when the last transaction was sent
@@ -110,15 +109,13 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 
 func newWriterID() string { return rand.Text()[:12] }
 
-// Cursor returns the cursor that Redis last held, and whether there was one. In Redis, AsOf alone may be
-// later.
+// Cursor returns the cursor that Redis last held, and whether there was one. AsOf may be later in Redis.
 func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
-// Commit adds a batch and moves the cursor to to. It does both or neither, and returns when the outcome is
-// certain. A later AsOf in Redis at the same position stays, unless AsOf is to fall. It tries for as long as
-// ctx lives. ErrFenced and ErrRewound mean that no hit of this batch was added unless the cursor says so, and
-// that the writer is unusable from now on. *ForeignError (the cursor cannot be read) means that no hit was
-// added.
+// Commit adds a batch and moves the cursor to to, or does neither, and returns when the outcome is certain. A
+// later AsOf in Redis at the same position stays, unless AsOf is to fall. It tries for as long as ctx lives.
+// ErrFenced and ErrRewound mean that no hit was added unless the cursor says so, and that the writer is
+// unusable. *ForeignError (the cursor cannot be read) means that no hit was added.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
 	next := record{Cursor: to, by: w.held.by}
 	if !next.sameRare(w.held) {
@@ -136,8 +133,8 @@ func (w *Writer) Write(ctx context.Context, to Cursor) error {
 	return err
 }
 
-// Take is a Write that fences every other writer, even if the cursor does not change. Call it before the
-// first Commit.
+// Take is a Write that fences every other writer, even if the cursor stays the same. Call it before the first
+// Commit.
 func (w *Writer) Take(ctx context.Context, to Cursor) error {
 	_, err := w.commit(ctx, w.nothing(), record{Cursor: to, by: w.id})
 	return err

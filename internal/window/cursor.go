@@ -16,18 +16,18 @@ type Cursor struct {
 	Seq uint64
 	// Stored is when the stream stored that message, in Unix nanoseconds.
 	Stored int64
-	// Latest is when the latest message applied to any counter was stored, in Unix nanoseconds. It is later
+	// Latest is when the latest message applied to any counter was stored (Unix nanoseconds). It is later
 	// than Stored only if the clock of NATS was set back in between.
 	Latest int64
 	// AsOf is a moment in Unix milliseconds: every hit that the stream stored before it has been applied.
 	AsOf int64
-	// IncompleteBefore is a moment in Unix milliseconds: hits of this stream from before it may be missing,
-	// because messages were discarded unread. 0 if none were.
+	// IncompleteBefore is a moment (Unix milliseconds) before which hits may be missing, because messages
+	// were discarded; or 0.
 	IncompleteBefore int64
-	// Ahead lists counters that are further on than Seq, if a batch was too large for one transaction and not
-	// all of its parts have been applied.
+	// Ahead lists counters that are further than Seq, if a batch needed several transactions and some are
+	// still to come.
 	Ahead Ahead
-	// Naming holds how counters were named up to Seq, for messages that are read again. This package does not
+	// Naming holds how counters were named up to Seq, for messages read again. This package does not
 	// interpret it.
 	Naming string
 	// Ended is set if the worker that read the stream found it gone, and knows of no hit that was not
@@ -37,8 +37,8 @@ type Cursor struct {
 	Refused uint64
 }
 
-// Ahead is a position that the first Done of Parts parts of the counters have reached. The zero value: no
-// counter is ahead.
+// Ahead is a position that the first Done of Parts parts of the counters have reached; zero if no counter is
+// ahead.
 type Ahead struct {
 	Seq         uint64
 	Stored      int64 // of that message, Unix nanoseconds
@@ -57,8 +57,8 @@ func (c Cursor) behind(o Cursor) bool {
 	return c.Seq < o.Seq || c.Seq == o.Seq && c.Ahead.Done < o.Ahead.Done
 }
 
-// latestHit returns a moment (Unix milliseconds) up to which this stream may have stored applied hits. Latest
-// does not cover earlier streams of its name, but these had stored all of theirs when it was created.
+// latestHit returns a moment (Unix milliseconds) up to which applied hits may have been stored. Latest does
+// not cover earlier streams of this name, but these had stored all of theirs at its creation.
 func (c Cursor) latestHit() int64 {
 	return max(c.Created, c.Latest, c.Stored, c.Ahead.Stored) / 1e6
 }
@@ -84,12 +84,12 @@ func partOf(counterHash uint64, parts int) int {
 
 type record struct {
 	Cursor
-	// opened counts transactions: the first command of each increments it, the last one writes the new count
-	// to closed. They differ if Redis has run a part of a transaction, see torn.
+	// opened is incremented by a transaction's first command, and copied to closed by its last. They differ
+	// if Redis has run a part of a transaction, see torn.
 	opened, closed int64
 	// by is the writer that last took the cursor, or moved it over hits. The position alone does not show
-	// whose commits led to it: after a loss, another worker can reach the same one over other messages. Then
-	// this writer can rely neither on expiries that it has set nor on names that it has listed.
+	// that: after a loss, another worker can reach it over other messages, and this writer's memory of
+	// expiries and names would be wrong.
 	by string
 }
 
@@ -100,14 +100,13 @@ func (r record) same(o record) bool {
 	return r == o
 }
 
-// torn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes a
-// transaction to its append-only file, its next start leaves the beginning of the transaction there, and the
-// start after that runs it together with the following transaction. So opened was incremented once more than
-// closed. Two absolute marks would not show it, because the following transaction overwrites both.
+// torn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
+// its append-only file, its next start leaves the beginning there, and the start after that runs it together
+// with the following transaction. So opened was incremented once too often. Absolute marks would not show it,
+// because the following transaction overwrites them.
 func (r record) torn() bool { return r.opened != r.closed }
 
-// sameRare reports whether the rareFields of two records are equal. Each change of one of them gets a new
-// "by".
+// sameRare reports whether the rareFields are equal. Each change of one of them gets a new "by".
 func (r record) sameRare(o record) bool { return r.Naming == o.Naming && r.Refused == o.Refused }
 
 var cursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
@@ -128,8 +127,7 @@ var cursorArgs = func() (out []any) {
 // long.
 var rareFields = []string{"naming", "refused"}
 
-// values returns the arguments of HSET that turn the record before into c. The transaction has incremented
-// opened.
+// values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
 func (c record) values(before record) []any {
 	out := []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored, "latest", c.Latest, "as_of", c.AsOf,
@@ -165,8 +163,8 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// recordFrom parses the reply to HMGET key with cursorFields, perhaps followed by rareFields. found is false
-// if the record does not exist. If it cannot be read, the error is a *ForeignError.
+// recordFrom parses the reply to HMGET key with cursorFields, perhaps with rareFields. found is false without
+// a record. If it cannot be read, the error is a *ForeignError.
 func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
 	if err := reply.Err(); err != nil {
 		return record{}, false, foreign(key, err)
@@ -194,8 +192,8 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 	return parseFields(text, missing)
 }
 
-// parseFields parses the values of cursorFields, perhaps followed by rareFields. A missing field is empty.
-// found is false if all are missing.
+// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; found is false if all
+// are missing.
 func parseFields(text []string, missing int) (c record, found bool, err error) {
 	if extra := len(text) - len(cursorFields); extra != 0 && extra != len(rareFields) {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))

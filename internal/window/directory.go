@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// directory is what a namespace holds once: the layout and the list of streams. Every answer depends on it
-// and it seldom changes, so a Reader keeps it and compares it with what Redis has in each round trip.
+// directory is what a namespace holds once: the layout and the list of streams. It seldom changes, so a
+// Reader keeps it and compares it in each round trip.
 type directory struct {
 	layout  Layout
 	id      string            // see Store.ID
@@ -21,8 +21,8 @@ type directory struct {
 	values       map[string]string // the list of streams
 }
 
-// parseDirectory parses the replies about the two keys. It returns ErrNoLayout if there is no layout. Its
-// errors name the key.
+// parseDirectory parses the replies about the two keys. Without a layout the error is ErrNoLayout. Errors
+// name the key.
 func parseDirectory(record, list reply) (*directory, error) {
 	text, values, err := directoryIn(record, list)
 	if err != nil {
@@ -57,8 +57,8 @@ func directoryIn(record, list reply) (text string, values map[string]string, err
 	return text, values, err
 }
 
-// is reports whether Redis still has the same values. The same reply means the same values; another one may
-// have them in another order.
+// is reports whether Redis still has the same values. Different replies may hold the same values in another
+// order.
 func (d *directory) is(record, list reply) (bool, error) {
 	if d.record == record.text && d.list == list.text {
 		return true, nil

@@ -2,12 +2,9 @@ package window
 
 import "time"
 
-// Time is divided into epochs. Each epoch of a counter and tier is one hash. It spans two windows, or
-// EpochCells cells if that is less, and expires a window (and some slack) after it ends. So hashes stay
-// small, a window of n epochs touches at most n+1 of them, they expire one by one, and nothing has to be
-// deleted.
-//
-// Moments are Unix milliseconds, deadlines Unix seconds (as EXPIREAT takes them).
+// A hash holds an epoch of a counter and tier: two windows, or EpochCells cells if that is less. It expires a
+// window (and some slack) after its epoch. So hashes stay small, and a window of n epochs touches at most n+1
+// of them. Moments are Unix milliseconds, deadlines Unix seconds.
 
 // maxGrace bounds the slack of a deadline for clocks that differ and questions about a moment ago.
 const maxGrace = 5 * time.Minute
@@ -45,12 +42,12 @@ func (t Tier) epochStart(epoch int64) int64 { return epoch * t.epochMillis() }
 
 func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
 
-// deadline returns the Unix second at which the hash of an epoch expires: the end of the epoch, plus a window
-// in which it still answers, plus a grace of a quarter window (at most five minutes), plus a jitter.
+// deadline returns the Unix second at which the hash of an epoch expires: the epoch's end, plus a window in
+// which it still answers, plus grace, plus a jitter.
 //
-// The jitter depends only on the counter's hash, so that a million hashes do not expire in the same second.
-// It is at most a quarter window, and at most an epoch: by then the hashes of the next epoch begin to expire,
-// so a longer jitter would not spread them further. A hash of two windows expires before the hash after next
+// The jitter depends only on the counter's hash, so that a million hashes do not expire at once. It is at
+// most a quarter window, and at most an epoch, because the hashes of the next epoch expire from then on, and
+// a longer jitter would not spread them further. A hash of two windows expires before the hash after next
 // begins.
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()
@@ -58,7 +55,6 @@ func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	return (end + t.Window.Milliseconds() + t.grace() + jitter + 999) / 1000
 }
 
-// longestJitter is in milliseconds.
 func (t Tier) longestJitter() int64 { return min(t.Window.Milliseconds()/4, t.epochMillis()) }
 
 // kept returns how long a hash lives after its epoch, at most, in milliseconds.

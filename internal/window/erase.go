@@ -44,9 +44,8 @@ import (
 // append-only file runs the beginning of one again, it may remove later hits, and the next commit marks that.
 
 const (
-	// eraseCounters is the most counters per transaction, and eraseHashes the most hashes and unique cells
-	// that these can have. A single counter is never divided. Removing 1600 hashes takes Redis about a
-	// millisecond.
+	// eraseCounters is the most counters per transaction, eraseHashes the most hashes and unique cells of
+	// these. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
 	eraseCounters, eraseHashes = 100, 5000
 	// eraseReads is how many summaries one MGET reads: at most 30 KB each, with one shard.
 	eraseReads = 100
@@ -97,8 +96,8 @@ type Erased struct {
 	Next string
 }
 
-// Erase removes counters. After an error, some may be removed: those in Counters, and perhaps a few more. Its
-// errors are those of Answer, and ErrEraseBusy.
+// Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
+// Answer, and ErrEraseBusy.
 func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		n, err := r.erase(ctx, base, counters)
@@ -108,8 +107,8 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 	return out, err
 }
 
-// EraseListed removes listed counters that begin with a prefix: some of the first ones after a name. Its
-// errors are those of Erase.
+// EraseListed removes some listed counters with a prefix, the first after a name. Its errors are those of
+// Erase.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		layout := base.dir.layout
@@ -219,8 +218,8 @@ func newEraser(store *Store, layout Layout, shard int, streams, counters []strin
 	return e
 }
 
-// epochsAlive returns the epochs whose hashes may exist now, with hits up to the latest one, and one more at
-// both ends.
+// epochsAlive returns the epochs whose hashes may exist now, with hits up to latest, and one more at both
+// ends.
 func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
 	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
 }
@@ -267,7 +266,6 @@ func (e *eraser) plan(now, latest int64) {
 	}
 }
 
-// hashes returns the keys that a counter's cells and unique cells can be in.
 func (e *eraser) hashes(counter string) (out []string) {
 	for i, t := range e.layout.Tiers {
 		for epoch := e.epochs[i].first; epoch <= e.epochs[i].last; epoch++ {
@@ -384,8 +382,8 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	if erased != e.erased {
 		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
 	}
-	// Redis's clock, too: if a stream was recreated since the plan, its cursor no longer shows how late
-	// earlier hits were.
+	// Redis's clock, too: if a stream was recreated since the plan, its cursor does not show how late earlier
+	// hits were.
 	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
 	for s, cursor := range cursors {
@@ -423,8 +421,8 @@ type changedTop struct {
 	more   bool // it still lists counters that are wanted
 }
 
-// removeFromTops returns the summaries that list any of the counters, without these. It reads all summaries
-// of a stream again whose cursor has moved since.
+// removeFromTops returns the summaries that list any of the counters, without these. It rereads those of
+// moved cursors.
 func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
 	gone := make(map[string]bool, len(counters))
 	for _, counter := range counters {
@@ -457,7 +455,7 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 	return out, nil
 }
 
-// readTops reads the summaries that list any wanted counter, by key. It skips a key that another program has
+// readTops reads the summaries that list any wanted counter, by key. It skips keys that another program has
 // overwritten.
 func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)

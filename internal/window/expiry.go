@@ -1,15 +1,13 @@
 package window
 
-// expiryMemory remembers the hashes whose expiry this writer has set, so that it sends EXPIREAT on the first
-// write to a hash only (with EXPIREAT on every write: 225k instead of 405k commands per second).
-//
-// It holds at most two generations of expiryGeneration hashes. Forgetting a hash costs only an EXPIREAT and a
-// name. The memory ends with its writer, which is replaced whenever it finds that Redis has changed, and with
-// every erasure.
+// expiryMemory remembers the hashes whose expiry this writer has set, so that it sends EXPIREAT only on its
+// first write to a hash (on every write: 225k instead of 405k commands per second). It holds two generations
+// of expiryGeneration hashes. Forgetting a hash costs only an EXPIREAT and a name. Its writer, which ends if
+// Redis has changed, drops it after an erasure.
 type expiryMemory struct{ young, old idSet }
 
-// expiryGeneration bounds the memory: two generations of up to 2 MiB each, per stream and shard. It is the
-// number of hashes at which a table of 1<<18 slots counts as full.
+// expiryGeneration bounds the memory: two generations of up to 2 MiB each, per stream and shard. It is 7/8 of
+// 1<<18 slots.
 const expiryGeneration = (1 << 18) / 8 * 7
 
 func (m *expiryMemory) has(id uint64) bool {
@@ -75,8 +73,8 @@ func (s *idSet) grow() {
 	}
 }
 
-// hashID identifies a hash of cells: counter, tier and epoch, mixed by multiplication with odd constants (two
-// of the 64-bit primes of xxhash).
+// hashID identifies a hash of cells, mixed by multiplication with odd constants (two of the 64-bit primes of
+// xxhash).
 func hashID(counterHash uint64, tier int, epoch int64) uint64 {
 	id := counterHash ^ (uint64(epoch)*11400714785074694791 + uint64(tier)*14029467366897019727)
 	id ^= id >> 32

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// An export is the hits of all counters, step by step, in a past range. It is read page by page. A page is
-// what one pipeline reads, so memory and the load on Redis do not depend on the number of counters.
+// An export is the hits of all counters, step by step, in a past range. A page is what one pipeline reads, so
+// memory and the load on Redis do not depend on the number of counters.
 //
 // A step is closed if it has ended by as_of: every hit stored in it is applied. An export has closed steps
-// only. A Redis that is replaced by a replica goes back, and as_of with it. So that no step reopens
-// unnoticed, each page reads the cursors of all shards after its names and before its cells. The next page's
-// names are read after its cells.
+// only. If a replica takes over, as_of goes back. So that no step reopens unnoticed, each page reads the
+// cursors of all shards after its names and before its cells, and the next page's names after them.
 
 // ExportQuestion asks for the closed steps of all counters in a range.
 type ExportQuestion struct {
@@ -71,8 +70,7 @@ const (
 	dayMillis   = 86_400_000
 )
 
-// ErrReopened means that closed steps are no longer closed: Redis has lost commits, or a stream has come
-// back.
+// ErrReopened means that closed steps reopened: Redis has lost commits, or a stream has come back.
 var ErrReopened = errors.New("as_of has gone back behind the end of the export")
 
 // StepError means that an export cannot have such steps.
@@ -249,8 +247,7 @@ func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e 
 }
 
 // exportNames returns the counters of the page after a place, the part of the range that it covers, and
-// whether there may be further counters. A page covers the whole range, unless the range of a single counter
-// is too much.
+// whether there may be more. A page covers the whole range, unless a single counter's range is too much.
 func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export, at ExportPlace) (names []string, piece Range, more bool, err error) {
 	piece = e.Range
 	if piece.From == piece.To {

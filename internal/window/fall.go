@@ -25,8 +25,8 @@ func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration,
 }
 
 // fall returns how long it takes until the total of a plan that ends now is at most most. total adds up the
-// cells of such a plan at a later moment. Without new hits a total never rises, and is 0 once the window has
-// passed and the cell that is being filled has ended.
+// cells of a later plan. Without new hits a total never rises, and is 0 after the window and the cell that is
+// being filled.
 func (p *Plan) fall(most int64, total func(later *Plan) int64) time.Duration {
 	longest := p.Range.To - p.Range.From + p.Tier.cellMillis()
 	wait := sort.Search(int(longest), func(ms int) bool {

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fetch plans for a layout and a moment, and reads once what the plans need. The snapshot is of the moment
-// when everything had been read. fetch returns errStale if the plans turn out to be old. It reads the cursors
-// before the hashes, so a commit in between can only make the counts newer than AsOf. It reads the clock
-// last: what had not expired by then was there.
+// fetch plans for a moment, and reads once what the plans need. The snapshot is of the moment when everything
+// had been read; the error is errStale if the plans turn out to be old. It reads the cursors before the
+// hashes, so the counts can only be newer than AsOf, and the clock last: what had not expired by then was
+// there.
 func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan planner) (snapshot, error) {
 	plans, err := plan(dir.layout, at.milli)
 	if err != nil {
@@ -142,7 +142,6 @@ func (w *wanted) addUnion(key string, cells int) int {
 	return index
 }
 
-// need is what plans need of Redis, and where each plan finds it.
 type need struct {
 	wanted
 	shards []int // that the plans are about, in the order of the cursors

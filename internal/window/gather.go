@@ -13,25 +13,23 @@ import (
 const (
 	// maxTrips bounds the shared trips under way. With one, every question would wait for the slowest.
 	maxTrips = 2
-	// maxShared bounds the hashes and unique cells of a shared trip. They take Redis some milliseconds at
-	// most.
+	// maxShared bounds the hashes and unique cells of a shared trip: some milliseconds of Redis at most.
 	maxShared = 256
-	// gatherAtMost bounds how long questions gather if no trip returns. They would fail with the trips that
-	// hang.
+	// gatherAtMost bounds how long questions gather if no trip returns, because they would fail with the
+	// trips that hang.
 	gatherAtMost = 100 * time.Millisecond
 )
 
 // gatherer lets simultaneous questions share a round trip to Redis.
 //
-// If fewer than maxTrips trips are under way, a question travels at once, alone. Otherwise it joins the
-// gathering trip, which departs when one of those under way returns. So a lone question does not wait, there
-// is no timer, and the more questions come, the more of them share a trip. If no trip has departed for longer
-// than gatherAtMost, the next question makes the gathering trip depart. A question that would make a trip too
-// large travels at once, alone.
+// If fewer than maxTrips trips are under way, or if a question would make a trip too large, it travels at
+// once, alone. Otherwise it joins the gathering trip, which departs when one of those under way returns, or
+// with the next question if none has departed for gatherAtMost. So a lone question does not wait, and there
+// is no timer.
 //
-// What several questions need is read once. A question whose context ends leaves, and the trip goes on for
-// the others. If a trip fails, all of its questions get the error. Errors of single keys are in the replies,
-// and concern only the questions that read them.
+// What several questions need is read once. A question whose context ends leaves, and the trip goes on. If a
+// trip fails, all of its questions get the error. Errors of single keys concern only the questions that read
+// them.
 type gatherer struct {
 	read func(ctx context.Context, t *trip) error
 	// apart is set if questions must not share trips.
@@ -110,7 +108,6 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	return t, true
 }
 
-// back makes the gathered trip depart when another one returns.
 func (g *gatherer) back() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

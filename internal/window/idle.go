@@ -13,11 +13,9 @@ import (
 )
 
 // Claim is about a stream: whatever it stored before AsOf is at or before this position. So a cursor at
-// exactly this position lacks nothing from before AsOf, and its worker need not write that to every shard's
-// cursor: one claim covers all shards, and one command writes the claims of all streams.
-//
-// A claim is a fact about the stream, not about Redis, so it stays true whichever worker wrote it, however
-// late it arrives, and whatever Redis has lost. It says nothing of cursors at another position.
+// exactly this position lacks nothing from before AsOf. It is a fact about the stream, so it stays true
+// whichever worker wrote it, however late it arrives, and whatever Redis has lost. It says nothing of cursors
+// at another position.
 type Claim struct {
 	Created int64 // Created, Seq and Stored are those of a Cursor
 	Seq     uint64
@@ -92,9 +90,8 @@ func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
 	return claim, nil
 }
 
-// WriteClaims writes claims, by stream. It returns the streams whose claim in Redis was no longer the one in
-// before, which this worker wrote last. Redis may then have lost commits too, or another worker reads the
-// stream. Streams without a claim in before are not compared.
+// WriteClaims writes claims, by stream. It returns the streams of before, this worker's last claims, whose
+// claim in Redis was another: Redis may have lost commits too, or another worker reads the stream.
 func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
 	streams := slices.Sorted(maps.Keys(claims))
 	values := make([]any, 0, 2*len(streams))

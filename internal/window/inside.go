@@ -10,8 +10,8 @@ import "slices"
 const hashCost = 10
 
 // divide returns the part inside a range, of whole cells, that coarser tiers answer so that the range costs
-// least. The first tier answers the rest. It returns no coarser tiers if the first one alone costs least. It
-// uses only tiers whose cells consist of whole cells of the first.
+// least. The first tier answers the rest, or all if that costs least. It uses only tiers whose cells consist
+// of whole cells of the first.
 func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 	fine := ts[0]
 	cost = fine.cost(r)

@@ -15,8 +15,8 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// A check of a namespace needs what Redis holds and how far the streams were applied, both at the same
-// moment. Inspector reads cells and cursors in one transaction. It writes nothing.
+// A check needs what Redis holds and how far the streams were applied at the same moment, so Inspector reads
+// cells and cursors in one transaction. It writes nothing.
 
 // CellID is a cell of a counter: the index of its tier, and its number there since 1970.
 type CellID struct {
@@ -47,9 +47,9 @@ func (l Layout) AppendUniqueCells(to []CellID, counterHash uint64, at, stored in
 	return Layout{Tiers: l.UniqueTiers}.AppendCells(to, counterHash, at, stored)
 }
 
-// UniquesFrom returns a moment in Unix milliseconds; now is Redis's clock. If the tiers were changed, unique
-// cells that begin earlier may have other registers than the messages would set now, because the previous
-// tiers rejected other hits as too late.
+// UniquesFrom returns a moment (Unix milliseconds) at now, Redis's clock. After a change of tiers, earlier
+// unique cells may have other registers than the messages would set now, because the previous tiers rejected
+// other hits as too late.
 func (l Layout) UniquesFrom(now int64) int64 {
 	t := l.Tiers[len(l.Tiers)-1]
 	if t.generation == 0 {
@@ -116,8 +116,8 @@ type FoundCell struct {
 	N int64
 }
 
-// hashAhead is how far ahead of Redis's clock, in milliseconds, hashes are looked for, because the clock of
-// NATS may be ahead.
+// hashAhead is how far ahead of Redis's clock hashes are looked for (ms), because the clock of NATS may be
+// ahead.
 const hashAhead = 60_000
 
 // HashesPerCounter returns the most hashes of a counter that Read asks for. Unique cells count as an eighth
@@ -146,10 +146,10 @@ type askedUniques struct {
 	reply *redis.SliceCmd
 }
 
-// Read reads, in one transaction, all hashes and unique cells of counters of one shard that expire after now,
-// with the shard's cursors. now, by Redis's clock in Unix milliseconds, may be in the past. latest is when
-// the latest hit was stored, by the clock of NATS. Unique cells are read only if withUniques accepts the
-// counter's HashCounter. Errors of single hashes are in Found.
+// Read reads, in one transaction, all hashes and unique cells of counters of a shard that expire after now
+// (Redis's clock, Unix milliseconds; may be in the past), and the shard's cursors. latest is when the latest
+// hit was stored, by the clock of NATS. Unique cells are read if withUniques accepts the counter's hash.
+// Errors of single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
@@ -219,7 +219,7 @@ func (i *Inspector) uniqueKeys(shard int, counter string, cells []CellID) []stri
 }
 
 // takeUniques adds unique cells to a counter. MGET returns nothing for a key of another type: its registers
-// are then missing.
+// are missing.
 func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) {
 	if asked.reply == nil {
 		return
@@ -238,7 +238,6 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 	}
 }
 
-// take adds the cells of a hash to its counter.
 func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	key, _ := a.reply.Args()[1].(string)
 	if err := a.reply.Err(); err != nil {
@@ -360,8 +359,8 @@ type Swept struct {
 	Odd     []Oddity
 }
 
-// Sweep checks all keys of the namespace, and passes what it finds to each, page by page. Its time grows with
-// the number of all keys in Redis.
+// Sweep checks all keys of the namespace, and passes what it finds to each, page by page. It scans all keys
+// in Redis.
 func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
 	return i.store.scan(ctx, func(_ server, keys []string) error {
 		found, err := i.judge(ctx, keys)

@@ -103,8 +103,8 @@ func (t Tier) appendGeneration(to []byte) []byte {
 
 func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
 
-// shardKey is a parsed key of a shard: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]. The zero value is any
-// other key.
+// shardKey is a parsed key of a shard: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other
+// key.
 type shardKey struct {
 	shard, generation int
 	kind, rest        string
@@ -127,8 +127,8 @@ func (k keys) split(key string) (out shardKey) {
 	return out
 }
 
-// ForeignError names a key of the namespace that another program has written to: its value has another type,
-// or cannot be parsed. Waiting does not repair this: an operator has to inspect the key.
+// ForeignError names a key that another program has written to: its value has another type, or cannot be
+// parsed. Waiting does not repair this: an operator has to inspect the key.
 type ForeignError struct {
 	Key string
 	Err error
@@ -140,8 +140,7 @@ func (e *ForeignError) Error() string {
 
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-// foreign names the key if Redis replied that its value has another type, and returns any other error
-// unchanged.
+// foreign names the key if its value has another type, and returns any other error unchanged.
 func foreign(key string, err error) error {
 	if isAboutValue(err) {
 		return &ForeignError{Key: key, Err: err}
@@ -160,8 +159,8 @@ func IsForeign(err error) bool {
 	return errors.As(err, &f)
 }
 
-// foreignCommand returns why a command of an applied transaction has failed, or nil. Such an error is always
-// about the value of the command's key.
+// foreignCommand returns why a command of an applied transaction has failed (always because of its key's
+// value), or nil.
 func foreignCommand(command redis.Cmder) *ForeignError {
 	if command.Err() == nil {
 		return nil

@@ -17,8 +17,8 @@ type Layout struct {
 	Shards      int
 }
 
-// MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second if
-// there are hits.
+// MaxShards bounds SHARDS: each stream has a cursor on every shard, which moves every second if there are
+// hits.
 const MaxShards = 4096
 
 // validate checks what ParseTiers does not: the number of shards.
@@ -38,8 +38,8 @@ func HashCounter(name []byte) uint64 { return xxhash.Sum64(name) }
 // ShardOf returns the shard of a counter with this hash.
 func (l Layout) ShardOf(counterHash uint64) int { return int(counterHash % uint64(l.Shards)) }
 
-// Holds reports whether any tier still held the time of a hit when it was stored; both are Unix milliseconds.
-// The result depends only on the hit, so a replay decides the same.
+// Holds reports whether any tier still held a hit's time (both Unix milliseconds) when it was stored. The
+// result depends only on the hit, so a replay decides the same.
 func (l Layout) Holds(counterHash uint64, at, stored int64) bool {
 	return l.Tiers[len(l.Tiers)-1].holds(counterHash, at, stored)
 }
@@ -48,8 +48,7 @@ func (t Tier) holds(counterHash uint64, at, stored int64) bool {
 	return t.deadline(t.epochAt(at), counterHash)*1000 > stored
 }
 
-// ErrBadLayout means that this program cannot read the layout record: another version or another program
-// wrote it.
+// ErrBadLayout means that this program cannot read the layout record: another version or program wrote it.
 var ErrBadLayout = errors.New("layout record")
 
 type layoutRecord struct {
@@ -63,7 +62,7 @@ type layoutJSON struct {
 	tiersJSON
 	// UniqueTiers are as ParseUniqueTiers reads them, and empty for recordUniqueTiers.
 	UniqueTiers string `json:"unique_tiers,omitempty"`
-	// UniquesListed says that every counter with unique values is listed, see Layout.uniqueNamesOf. It always
+	// UniquesListed says that every counter with unique values is listed (Layout.uniqueNamesOf). It always
 	// is.
 	UniquesListed bool        `json:"uniques_listed,omitempty"`
 	Shards        int         `json:"shards"`

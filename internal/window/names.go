@@ -10,17 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The names of counters. When a writer sets the expiry of a counter's coarsest hash, it also adds the
-// counter's name to a sorted set of the shard. Both happen in the transaction that creates the hash, so every
-// counter with such a hash is listed. A name costs nothing while its hash is in use.
+// The names of counters. A writer sends a name with the expiry of the counter's coarsest hash, in the
+// transaction that creates the hash, so every counter with such a hash is listed. There is a set for every
+// two windows; a set per epoch would hold a name once for each hash of a window. It expires when the last
+// hash that begins in it may expire.
 //
-// There is a set for every two windows, for the hashes whose epochs begin in them. It expires when the last
-// of these may expire. A set per epoch would hold a name once for each hash of a window.
-//
-// Unique cells can outlive the hashes, and tiers change while unique tiers do not. So counters with unique
-// values are also listed in sets of the coarsest unique tier's two windows, which only erasures read: every
-// counter with a unique cell is in one of them. A name goes into the transaction that updates the first
-// registers of a cell that its writer knows of.
+// Unique cells can outlive the hashes, and tiers change while unique tiers do not. So every counter with a
+// unique cell is also listed in a set of the coarsest unique tier's two windows, which only erasures read.
+// The name goes into the transaction that updates the first registers of a cell that its writer knows of.
 
 // namesOf returns the number, since 1970, of the set that lists the names for an epoch.
 func (t Tier) namesOf(epoch int64) int64 { return floorDiv(epoch*t.cellsPerEpoch(), t.twoWindows()) }
@@ -31,8 +28,7 @@ func (t Tier) namesDeadline(set int64) int64 {
 	return t.deadline(lastEpoch, math.MaxUint64)
 }
 
-// uniqueNamesOf returns the number, since 1970, of the set for counters of unique cells that begin at a
-// moment.
+// uniqueNamesOf returns the number, since 1970, of the set for unique cells that begin at a moment.
 func (l Layout) uniqueNamesOf(milli int64) int64 {
 	t := l.UniqueTiers[len(l.UniqueTiers)-1]
 	return t.namesOf(t.epochAt(milli))
@@ -47,8 +43,8 @@ func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
 	return out
 }
 
-// listNames queues the names of the writer's changes and the expiries of their sets. In the transaction, the
-// expiries must come after everything that they belong to.
+// listNames queues the names of the writer's changes, and the expiries of their sets, which must come last in
+// the transaction.
 func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 	for set, names := range w.changes.names {
@@ -76,8 +72,7 @@ type NamesQuestion struct {
 	Match  func(name string) bool
 	// Totals, if not nil, is a span; each counter then comes with the answer about it.
 	Totals *Span
-	// Listed keeps all names, also of counters that no longer have hits in the longest window. Then only
-	// names are read.
+	// Listed keeps all names, also of counters without hits in the longest window. Then only names are read.
 	Listed bool
 }
 
@@ -87,16 +82,16 @@ type Names struct {
 	// Complete and CountingSince are as in Answer, of the longest window.
 	Complete      bool
 	CountingSince int64
-	// CompleteSince is a moment from which no hit of any counter is known to be missing. It is math.MaxInt64
-	// if some stream has not been counted yet.
+	// CompleteSince is a moment from which no hit of any counter is known to be missing; math.MaxInt64 if
+	// some stream is uncounted.
 	CompleteSince int64
 	// Now is a moment by Redis's clock at which the longest window ended, or earlier.
 	Now      int64
 	Counters []string
 	// Answers has one answer about Totals per counter; empty without Totals.
 	Answers []Answer
-	// Next is the After of the next question, if there may be more names. A page can be shorter than its
-	// limit, or even empty, and still have a next one.
+	// Next is the After of the next question, if there may be more names, even if this page is short or
+	// empty.
 	Next string
 }
 
@@ -104,14 +99,13 @@ const (
 	// maxNameRounds bounds the work for a page if many listed counters have no hits any more, or do not
 	// match.
 	maxNameRounds = 8
-	// namesPerRound is how many names are listed at a time if not each of them is read: 10 ms on two shared
-	// cores.
+	// namesPerRound is how many names are listed at a time if not all are read: 10 ms on two shared cores.
 	namesPerRound = 5000
 )
 
 // Names lists the counters that may have hits in the longest window before now. Its errors are those of
-// Answer; a *QuestionError is about Totals. MaxCells can make pages shorter. The error is a *TooMuchError if
-// MaxCells does not allow even one counter.
+// Answer; a *QuestionError is about Totals. MaxCells can make pages shorter; if it does not allow one
+// counter, the error is a *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
 	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
 }
@@ -182,8 +176,8 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 	return out, nil
 }
 
-// readNames adds to a page the counters that may have hits in the first of the spans, with their answers
-// about the second, if there is one.
+// readNames adds to a page the counters that may have hits in the first span, with their answers about the
+// second, if any.
 func (r *Reader) readNames(ctx context.Context, base survey, names []string, spans []Span, out *Names) error {
 	if len(names) == 0 {
 		return nil
@@ -207,8 +201,8 @@ func (r *Reader) readNames(ctx context.Context, base survey, names []string, spa
 	return nil
 }
 
-// namesAfter returns the first listed names after a name, at most most and at least one if there are any;
-// more reports whether there are further ones.
+// namesAfter returns the first listed names after a name: at most most, at least one if there are any, and
+// whether there are more.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
 	return r.store.namesOn(ctx, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
@@ -246,8 +240,8 @@ func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, firs
 	return names, more, nil
 }
 
-// mergeNames returns the first most names of sorted lists that hold at most each names. more reports whether
-// there may be further ones.
+// mergeNames returns the first most names of sorted lists of at most each names, and whether there may be
+// more.
 func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, more bool) {
 	// A list that was cut off may go on after its last name, so the merged names are complete only up to
 	// there.
@@ -271,8 +265,8 @@ func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, 
 	return names, more
 }
 
-// GroupOf returns the first parts of a counter's name, separated by . and /. A separator at the beginning, as
-// in a path, does not count.
+// GroupOf returns the first parts of a name, separated by . and /. One at the beginning, as in a path, does
+// not count.
 func GroupOf(name string, parts int) string {
 	for i := 1; i < len(name); i++ {
 		if name[i] == '.' || name[i] == '/' {

@@ -17,29 +17,28 @@ import (
 // on one node. Commands that count, or that must be read in order, go to that node's own client, because the
 // cluster's client follows redirects and retries command by command.
 
-// findMasters asks a cluster which node is master of which slots, for at most a second. After a failure, a
-// slot may have moved or its master may have died.
+// findMasters asks a cluster which node is master of which slots, for at most a second, because a slot may
+// have moved.
 func (s *Store) findMasters(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// ForEachMaster asks before it calls anything. ReloadState would return before it has asked, and the next
-	// attempt would go to the same node as the last one.
+	// ForEachMaster asks before it calls anything. ReloadState would return before, and the next attempt go
+	// to the same node.
 	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
 // readInOrder sends the commands that the functions queue, each with its key as the first argument. What
-// first reads from a shard is never newer than what then reads from it, and nothing that either reads is
-// newer than what last reads. It may call the functions again; only the commands of the last call then have
-// replies. It returns the servers' clocks after first and then had been read. The errors of single keys are
-// the replies of their commands.
+// first reads from a shard is never newer than what then reads from it, and both are never newer than what
+// last reads. Only the commands of the last call of each have replies, with the errors of single keys. It
+// returns the servers' clocks after first and then.
 //
-// The commands for a node go over one connection, and so to one process with one history. All nodes are asked
-// at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
-// after the counts that it describes. If a slot is moving, everything is read again in three steps, with
-// redirects. That does not notice a fail-over between the first two that loses commits.
+// The commands for a node go over one connection, and so to one process with one history. The first attempt
+// follows no redirect, because a redirected cursor would be read after the counts that it describes. If a
+// slot is moving, everything is read again in three steps, with redirects. That does not notice a fail-over
+// between the first two that loses commits.
 func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
 	if s.cluster == nil {
 		var clock *redis.TimeCmd
@@ -116,8 +115,8 @@ func refusal(cmds []redis.Cmder) error {
 	return nil
 }
 
-// readRedirected sends the queued commands through the cluster's client, which follows redirects. It sees
-// redirects only in replies that it parses, so raw commands are sent as parsed ones and get their replies.
+// readRedirected sends the queued commands through the cluster's client, which sees redirects only in replies
+// that it parses. So raw commands are sent as parsed ones and get their replies.
 func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
 	queued := s.cluster.Pipeline()
 	queue(queued)

@@ -11,12 +11,12 @@ import (
 )
 
 // Range is the time from From up to, but not including, To, in Unix milliseconds. To == now asks about
-// everything applied so far: all hits in the cell of To then count, unless some are known to be dated later
-// (see sum).
+// everything applied so far: all hits in the cell of To count, unless some are known to be dated later (see
+// sum).
 type Range struct{ From, To int64 }
 
 // Plan holds which hashes answer a question about one counter, and how their cells add up. It does not depend
-// on Redis: the Reader turns the hashes into keys.
+// on Redis.
 type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range
 	Range Range
@@ -63,21 +63,19 @@ func (e *outOfReachError) Error() string {
 }
 
 // Plan chooses the finest tier that still holds all of the range at now (Redis's clock, Unix milliseconds).
-// It returns an error if no tier does, an *EmptyError if the range is empty, and an *AheadError if the range
-// ends after now.
+// Without one it returns an error; an *EmptyError for an empty range, and an *AheadError if the range ends
+// after now.
 //
-// The end of a range before now may cut a cell, too. If finer tiers reach back to the beginning of that cell,
-// they answer the rest of the range, so that only one of their smaller cells is uncertain. Inside, where no
-// edge cuts anything, coarser cells replace finer ones if they are less to read. That changes no sum and no
-// bound.
+// An end before now may cut a cell. If finer tiers reach back to the beginning of that cell, they answer the
+// rest, so that only one of their smaller cells is uncertain. Inside, coarser cells replace finer ones if
+// they are less to read, which changes no sum and no bound.
 //
 // No hit falls between the tiers. The stretches share no moment. Each begins where a cell of its own tier and
 // a cell of the previous stretch's tier both begin, so a hit lies in exactly one of them. A tier has every
 // hit of its stretch: a hit at t ≥ now-W was stored before now (apart from clock differences, which the
-// deadline's grace covers), and its hash lives until after t+W. This holds for every tier whose window
-// reaches back to the stretch. So coarser tiers, with longer windows and no shorter a grace, have what the
-// finer one has. If a hit was too late for a finer tier when it was stored, it is older than that tier's
-// stretch, and it is in the coarser tier, which still held it.
+// deadline's grace covers), and its hash lives until after t+W. So coarser tiers, with longer windows and no
+// shorter a grace, have what the finer one has. If a hit was too late for a finer tier when it was stored, it
+// is older than that tier's stretch, and the coarser tier still held it.
 func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	tier, err := l.reaching(r, now)
 	if err != nil {
@@ -126,8 +124,8 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	return Tier{}, &outOfReachError{from: r.From, now: now, tiers: l.Tiers}
 }
 
-// fullest returns the finest of the tiers that fit whose cells lack no hit from a moment on, or else the one
-// that lacks least.
+// fullest returns the finest of the tiers that fit that lacks no hit from a moment on, or else the one that
+// lacks least.
 func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 	for _, t := range ts {
 		if !fit(t) {
@@ -216,8 +214,7 @@ func (p *Plan) hashCount() (n int) {
 	return n
 }
 
-// readsLike reports whether two plans read the same hashes of their counters, in the same order and the same
-// way.
+// readsLike reports whether two plans read the same hashes of their counters in the same way and order.
 func (p *Plan) readsLike(o *Plan) bool {
 	return slices.EqualFunc(p.unions, o.unions, slices.Equal[union]) && slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
 		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
@@ -239,12 +236,10 @@ type storedCell struct{ field, n int64 }
 
 type planCells [][]storedCell
 
-// sum adds up the cells of the plan's hashes. A cell inside the range counts in full. A cell that an edge
-// cuts counts in full in Upper, not at all in Lower, and in Total in proportion to the part of its elapsed
-// time that lies inside, rounded.
-//
-// ahead is a moment after now up to which there may be hits because the clock of NATS is ahead of Redis's; 0
-// if no such hits are known. The end of a range that ends now then cuts its cell like any other end.
+// sum adds up the cells of the plan's hashes. A cell that an edge cuts counts in full in Upper, not at all in
+// Lower, and in Total in proportion to the part of its elapsed time that lies inside, rounded. ahead is a
+// moment after now up to which there may be hits because the clock of NATS is ahead of Redis's, or 0. The end
+// of a range that ends now then cuts its cell, too.
 func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {

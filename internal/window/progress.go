@@ -16,8 +16,7 @@ type progress struct {
 	cursors []reply // by stream
 }
 
-// whole returns the moment from which nothing is known to be missing; if unknown, a moment later than any
-// range.
+// whole returns the moment from which nothing is known to be missing; later than any range if unknown.
 func (p *progress) whole() int64 {
 	if !p.allRead {
 		return math.MaxInt64
@@ -25,12 +24,10 @@ func (p *progress) whole() int64 {
 	return p.completeSince
 }
 
-// parseProgress parses the cursors of one shard, in the order of the directory's streams. claims are by
-// stream.
-//
-// Counting began when the oldest stream was created. A younger stream does not affect what was counted before
-// it, and an ended stream is not waited for. A live stream without a cursor is counted up to its creation,
-// and what may be missing from it is unknown.
+// parseProgress parses a shard's cursors, in the order of the directory's streams; claims are by stream.
+// Counting began when the oldest stream was created: a younger one does not affect what was counted before
+// it. An ended stream is not waited for. A live stream without a cursor is counted up to its creation, and
+// what is missing from it is unknown.
 func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*progress, error) {
 	out := &progress{began: dir.began, cursors: cursors}
 	var lastEnd int64
@@ -89,7 +86,7 @@ type Progress struct {
 	Ended   int64  // when the stream was found gone, Unix milliseconds, or 0 while it lives
 }
 
-// Progress returns how far each listed stream is counted, by name, and the id of the namespace. It returns
+// Progress returns how far each listed stream is counted, by name, and the namespace's id. It returns
 // ErrNoLayout before the first worker has started, and a *ForeignError for a key that another program has
 // written to.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {

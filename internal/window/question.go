@@ -20,23 +20,21 @@ type Answer struct {
 	Range    Range // what the span was when it was answered
 	Tier     Tier
 	Complete bool // no hit of the range is known to be missing, up to AsOf
-	// CountingSince is when counting of the streams began, in Unix milliseconds; 0 if unknown. If an answer
-	// is incomplete although it begins later, hits were lost.
+	// CountingSince is when counting began (Unix milliseconds; 0 if unknown). If a later answer is
+	// incomplete, hits were lost.
 	CountingSince int64
 }
 
-// usualLag is how far a range that ends now reaches beyond as_of at most while workers count. They move as_of
-// every second, of idle streams too, and that takes up to a second. The streams of a killed worker are taken
-// over within five.
+// usualLag is how far a range that ends now reaches beyond as_of while workers count. as_of moves every
+// second, and that takes up to a second. The streams of a killed worker are taken over within five.
 const usualLag = 5 * time.Second
 
-// Outruns reports whether the range reaches further beyond as_of (Unix milliseconds) than it does while
-// workers count. The estimate then covers only the applied hits. How many more were stored is unknown, so it
-// has no upper bound, and is not complete. Callers must check this before they show an estimate.
+// Outruns reports whether the range reaches further beyond as_of (Unix milliseconds) than while workers
+// count. How many hits were stored but not applied is then unknown, so an estimate has no upper bound, and is
+// not complete. Callers must check this before they show an estimate.
 //
-// The end of a range is by the clock of Redis, and as_of by that of NATS. The rule is the same if all streams
-// have ended, although no stream is left to store hits. as_of then stays at the end of the last one, and
-// Redis does not show whether a worker is watching for new ones.
+// The rule is the same if all streams have ended. as_of then stays at the end of the last one, and Redis does
+// not show whether a worker is watching for new ones.
 func (r Range) Outruns(asOf int64) bool { return r.To-asOf > usualLag.Milliseconds() }
 
 // Bound is the most hits that there can have been, or Unbounded, which is null in JSON.
@@ -45,8 +43,8 @@ type Bound int64
 // Unbounded is also where sums saturate.
 const Unbounded Bound = math.MaxInt64
 
-// AtMost returns the bound on the hits of the range, if at most n of them were applied at asOf. Every bound
-// that is shown comes from here.
+// AtMost returns the bound on the hits of the range, if at most n were applied at asOf. Use it for every
+// bound shown.
 func (r Range) AtMost(n, asOf int64) Bound {
 	if r.Outruns(asOf) {
 		return Unbounded
@@ -85,14 +83,14 @@ func (b *Bound) UnmarshalJSON(data []byte) error {
 type Answers struct {
 	// Now is that moment by Redis's clock, in Unix milliseconds. Spans that last until now end at it.
 	Now int64
-	// AsOf is a moment in Unix milliseconds: every hit stored before it is in the answers. 0 if some stream
-	// has not been counted yet.
+	// AsOf is a moment (Unix milliseconds): every hit stored before it is in the answers. 0 if some stream is
+	// uncounted.
 	AsOf    int64
 	Answers []Answer
 }
 
-// QuestionError means that a question cannot be answered, either whatever Redis holds, or (a *ForeignError)
-// because of a key that no other question reads.
+// QuestionError means that a question cannot be answered, whatever Redis holds, or because of a key (a
+// *ForeignError) that no other question reads.
 type QuestionError struct {
 	Index int // of the question
 	Err   error

@@ -9,19 +9,15 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Unique values are counted in HyperLogLogs: one key per counter, unique tier and cell. A commit updates
-// registers, with one PFADD per cell and an argument per register (see internal/unique), in the transaction
-// that moves the cursor.
+// Unique values are counted in HyperLogLogs (docs/design.md). PFADD keeps the maximum, so applying a hit
+// again changes nothing. But a missing register stays missing, so a writer leaves out only registers that it
+// knows to be in Redis (registerMemory).
 //
-// PFADD keeps the maximum, so applying a hit again changes nothing. But a missing register stays missing, so
-// a writer leaves out only registers that it knows to be in Redis (see registerMemory).
-//
-// An EXPIREAT directly follows each PFADD, so no key is left without an expiry: if the cell has expired when
-// EXEC runs, EXPIREAT deletes what PFADD has created. Unlike for hashes, nothing has to be remembered or
-// repaired.
+// An EXPIREAT directly follows each PFADD: if the cell has expired when EXEC runs, it deletes what PFADD has
+// created. So, unlike for hashes, no expiry has to be remembered or repaired.
 
-// uniqueCell is a cell of a unique tier. It has the counter's name, not its hash, because two counters with
-// the same hash would hide each other's registers.
+// uniqueCell is a cell of a unique tier. It has the counter's name, because counters with the same hash would
+// hide each other's registers.
 type uniqueCell struct {
 	counter string
 	tier    int // of Layout.UniqueTiers
@@ -37,7 +33,7 @@ type raise struct {
 	arguments []string // of PFADD, one per register
 }
 
-// raises are those of a transaction. Their memory is reused by the next transaction.
+// raises are those of a transaction. The next transaction reuses their memory.
 type raises struct {
 	list      []raise
 	names     map[int64][]string // by set (see Layout.uniqueNamesOf), the counters of cells of which no register is known
@@ -53,9 +49,8 @@ func (r *raises) reset() {
 	r.list, r.registers, r.arguments, r.bytes = r.list[:0], r.registers[:0], r.arguments[:0], r.bytes[:0]
 }
 
-// workOut lists the register updates of a counter's unique values; now is Redis's clock in Unix seconds. It
-// leaves out cells that have expired since their hits were stored, and registers known to be in Redis. A cell
-// can be listed twice, if hits in other tiers lie between.
+// workOut lists a counter's register updates at now (Redis's clock, Unix seconds), without expired cells and
+// registers known to be in Redis. A cell can be listed twice, if hits in other tiers lie between.
 func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, known *registerMemory, now int64) {
 	for i, t := range layout.UniqueTiers {
 		for rest := c.extras.uniques; len(rest) > 0; {
@@ -132,8 +127,7 @@ func (c *commands) queueRaises(ctx context.Context, p redis.Pipeliner, list []ra
 	}
 }
 
-// askRaises queries raises whose reply was lost: the beginning of each key, by which PFADD recognises a
-// HyperLogLog.
+// askRaises queries raises whose reply was lost: the beginning of each key, which identifies a HyperLogLog.
 func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.StringCmd {
 	out := make([]*redis.StringCmd, len(list))
 	for i := range list {
@@ -142,8 +136,8 @@ func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.St
 	return out
 }
 
-// judgeRaise returns why a raise has failed, or nil. gone reports whether the key may be missing. Any error
-// other than the *ForeignError means that the outcome is unknown.
+// judgeRaise returns why a raise has failed, or nil. gone: the key may be missing. After any other error the
+// outcome is unknown.
 func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, error) {
 	text, err := reply.Result()
 	switch {
@@ -163,19 +157,16 @@ func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, err
 	return nil, nil
 }
 
-// knownRegisters is how much memory all writers of a stream together take for registers known to be in Redis
-// (bytes).
+// knownRegisters bounds the memory of a stream's writers for registers known to be in Redis (bytes).
 const knownRegisters = 8 << 20
 
 // leastRegisters is the least that each of them may take.
 const leastRegisters = unique.Registers
 
 // registerMemory remembers the registers that this writer has updated, so that it sends only those that can
-// raise one: of a million different values of a counter, 1 in 16. Its registers are in Redis, or in a cell
-// that has expired, because only a transaction known to have been applied adds to it, and it is emptied at
-// any doubt (see Writer.forget). So leaving them out changes nothing.
-//
-// It has two generations of cells. A cell that is used stays, and of the others the older half is dropped.
+// raise one: of a million different values of a counter, 1 in 16. They are in Redis, or in an expired cell,
+// because only a transaction known to have been applied adds to it, and any doubt empties it (Writer.forget).
+// It has two generations of cells: a used cell stays, and of the others the older half is dropped.
 type registerMemory struct {
 	young, old map[uniqueCell]*unique.Sketch
 	bytes      int // of young

@@ -13,15 +13,14 @@ import (
 type Reader struct {
 	store *Store
 
-	// MaxCells bounds the cells that the hashes of one call can hold together; 0: no bound. A filled cell
-	// costs about 0.6 µs from question to answer, and 110 bytes (118,000 cells of 2000 counters took 70 ms
-	// and 13 MB, on two shared cores).
+	// MaxCells bounds the cells that the hashes of one call can hold; 0: no bound. A filled cell costs about
+	// 0.6 µs and 110 bytes (118,000 cells of 2000 counters took 70 ms and 13 MB, on two shared cores).
 	MaxCells int64
 	// MaxPoints bounds the points of one call of Series; 0: no bound.
 	MaxPoints int64
 
-	// MaxUniqueCells bounds the unique cells that one call reads, each as often as it is in a union; 0: no
-	// bound. A cell of 2,000 different values or more costs Redis 39 µs, and a smaller one less.
+	// MaxUniqueCells bounds the unique cells that one call reads, once per union; 0: no bound. A cell of
+	// 2,000 different values or more costs Redis 39 µs, and a smaller one less.
 	MaxUniqueCells int64
 
 	// Local is the local clock; nil means time.Now. Only differences between its times matter.
@@ -42,18 +41,18 @@ func NewReader(store *Store) *Reader {
 	return r
 }
 
-// errStale means that a question was planned with a layout, a list of streams or a time that is wrong or no
-// longer true. The question may be planned again.
+// errStale means that the layout, the list of streams or the time of a plan was wrong. The question may be
+// planned again.
 var errStale = errors.New("layout, streams or time have changed while Redis was asked")
 
 // maxTries bounds how often a question is planned. The second plan uses what the first attempt found to have
 // changed.
 const maxTries = 3
 
-// Answer answers all questions in one pipelined round trip, in their order, at one moment of Redis's clock.
-// It returns ErrNoLayout before the first worker has started, a *QuestionError for a bad question, a
-// *TooMuchError for too many questions, a *ForeignError for a key that another program has written to, and
-// other errors of Redis unchanged.
+// Answer answers all questions in one round trip, in their order, at one moment of Redis's clock. It returns
+// ErrNoLayout before the first worker has started, a *QuestionError for a bad question, a *TooMuchError for
+// too many, a *ForeignError for a key that another program has written to, and other errors of Redis
+// unchanged.
 func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, error) {
 	found, err := r.ask(ctx, sumOf(questions))
 	if err != nil {
@@ -89,8 +88,7 @@ func sumOf(questions []Question) planner {
 	}
 }
 
-// ask plans for the current layout and moment, and fetches what the plans need. It does both again if either
-// has changed.
+// ask plans for the current layout and moment, and fetches what the plans need; again if either has changed.
 func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
 	return untilFresh(func() (snapshot, error) {
 		dir, at, err := r.begin(ctx)
@@ -128,8 +126,8 @@ func (r *Reader) begin(ctx context.Context) (*directory, instant, error) {
 	return dir, at, nil
 }
 
-// Look reads the layout, the list of streams and the clock, to check whether questions can be answered. Its
-// errors are those of Answer.
+// Look reads the layout, the streams and the clock, to check whether questions can be answered. Its errors
+// are those of Answer.
 func (r *Reader) Look(ctx context.Context) (Layout, error) {
 	dir, err := r.look(ctx)
 	if err != nil {

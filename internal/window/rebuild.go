@@ -11,12 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rebuild builds the cells, names and summaries of other tiers from those of the layout, under the keys of
-// their generation, while no worker counts. It writes numbers and increments none, so it can be repeated. It
-// returns the tiers with the moments from which they are complete.
-//
-// A cell is the sum of whole cells of one tier: of the tiers whose cells divide its own, the one that holds
-// the longest time. As Layout.Plan explains, a tier has every hit of the time that it holds.
+// rebuild builds the cells, names and summaries of other tiers from those of the layout, while no worker
+// counts. It writes numbers and increments none, so it can be repeated. It returns the tiers with the moments
+// from which they are complete. A cell is the sum of whole cells of one tier, the fitting one that holds the
+// longest time: it has every hit of it (see Layout.Plan).
 func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
@@ -58,9 +56,9 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 // replicated is how long a cluster gets to copy what was written, before the layout record relies on it.
 var replicated = 2 * time.Second // tests shorten it
 
-// checkBuilt makes sure that no server of a cluster has lost cells because a replica without them took over.
-// A server that has a shard's last key has all that was written before it. Outside a cluster, a server that
-// loses cells also loses the layout record.
+// checkBuilt makes sure that no server of a cluster has lost cells because a replica without them took over:
+// a server with a shard's last key has all that was written before. A single server cannot lose cells and
+// keep the layout record.
 func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
 	if s.cluster == nil {
 		return nil
@@ -144,7 +142,6 @@ func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]
 	return latest, nil
 }
 
-// chooseSources chooses the tier that each tier's cells come from.
 func (b *rebuilding) chooseSources() []int {
 	out := make([]int, len(b.to.Tiers))
 	for i, t := range b.to.Tiers {
@@ -179,8 +176,7 @@ func (t Tier) heldFrom(now int64) int64 {
 	return t.epochStart(epoch)
 }
 
-// completeFrom returns the moment from which a tier's new cells lack nothing, if they were built by now
-// (Redis's clock).
+// completeFrom returns the moment from which a tier's new cells, built by now (Redis's clock), lack nothing.
 func (b *rebuilding) completeFrom(tier int, now int64) int64 {
 	t, from := b.to.Tiers[tier], b.end
 	if j := b.sources[tier]; j >= 0 {
@@ -294,7 +290,6 @@ type sourceCells [][]sourceCell
 
 type sourceCell struct{ start, n int64 }
 
-// read reads the source cells of counters.
 func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sourceCells, error) {
 	type read struct {
 		counter, tier int

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reply is Redis's reply about a key, as it came over the wire (RESP, version 2 or 3). The client's own
-// commands would make a string of each field and a map of each hash, which is most of the cost of an answer.
-// And the bytes show that a reply has not changed.
+// reply is a reply as it came over the wire (RESP 2 or 3). The client's own commands would make a string of
+// each field and a map of each hash, most of the cost of an answer. And the bytes show that a reply has not
+// changed.
 type reply struct{ key, text string }
 
 type replyError string

@@ -10,11 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A change of tiers (Retier) builds all cells, names and summaries again from the existing cells, under the
-// keys of another generation. The old ones stay unchanged until the change is confirmed.
-//
-// The layout record holds the phase of a change. Building can be repeated or abandoned, because no worker
-// counts meanwhile: the old cells are unchanged, and so are the cursors except for who wrote them.
+// A change of tiers (Retier) builds all cells, names and summaries again under the keys of another generation
+// (docs/design.md). Building can be repeated or abandoned: no worker counts meanwhile, so old cells, and
+// cursors except "by", do not change.
 
 // phase is how far a change is. Answers come from the record's own tiers.
 type phase string
@@ -66,15 +64,14 @@ type RetierError struct{ text string }
 
 func (e *RetierError) Error() string { return e.text }
 
-// RetierProgress receives the progress of a step: the number of counters built, cursors moved or keys
-// deleted.
+// RetierProgress receives the number of counters built, cursors moved or keys deleted so far.
 type RetierProgress func(what string, done int)
 
 // Built is a tier after a change.
 type Built struct {
 	Tier Tier
 	// CompleteFrom is the moment (Unix milliseconds) from which its cells lack nothing that the old ones had;
-	// 0 if they lack nothing.
+	// 0: nothing at all.
 	CompleteFrom int64
 }
 
@@ -87,9 +84,9 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 	return out
 }
 
-// Retier changes the tiers of a namespace in which no worker counts. If it is interrupted, call it again with
-// the same tiers to go on, or with the old ones to abandon the change. It returns the resulting tiers;
-// changed is false if they are the same as before.
+// Retier changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
+// same tiers to go on, or with the old ones to abandon the change. It returns the resulting tiers; changed is
+// false if they are as before.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {
@@ -137,8 +134,7 @@ func builtOf(tiers Tiers) []Built {
 	return out
 }
 
-// RetierConfirm deletes what a change has left of the old tiers, and returns the new ones. Workers may count
-// meanwhile.
+// RetierConfirm deletes what is left of the old tiers, and returns the new ones. Workers may count meanwhile.
 func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, error) {
 	have, err := s.layout(ctx)
 	if err != nil {
@@ -176,7 +172,6 @@ func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierPro
 	return s.setChange(ctx, have, have.Tiers, nil)
 }
 
-// setChange writes the record with other tiers and another change, and returns it.
 func (s *Store) setChange(ctx context.Context, have layoutRecord, tiers Tiers, c *change) (layoutRecord, error) {
 	next := have
 	next.Tiers, next.change = tiers, c

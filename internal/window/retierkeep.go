@@ -90,8 +90,7 @@ func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(streams)), err
 }
 
-// scan calls do with the keys of the namespace's shards, some at a time, and the server that has them. A key
-// may come twice.
+// scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
 func (s *Store) scan(ctx context.Context, do func(at server, keys []string) error) error {
 	servers, err := s.masters(ctx)
 	if err != nil {
@@ -115,8 +114,7 @@ func (s *Store) scan(ctx context.Context, do func(at server, keys []string) erro
 	return nil
 }
 
-// deleteGeneration deletes the cells, names and summaries of tiers that are no longer, or not yet, answered
-// from.
+// deleteGeneration deletes the cells, names and summaries of tiers from which no answers come.
 func (s *Store) deleteGeneration(ctx context.Context, generation int, tell RetierProgress) error {
 	goes := func(k shardKey) bool {
 		switch k.kind {
@@ -146,8 +144,8 @@ func (s *Store) deleteGeneration(ctx context.Context, generation int, tell Retie
 	})
 }
 
-// Moves reports whether workers count: whether a cursor, or a claim about an idle stream, changes within a
-// while. Workers change one of them every second.
+// Moves reports whether workers count: whether a cursor, or an idle stream's claim, changes within a while.
+// Workers change one every second.
 func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 	before, err := s.places(ctx)
 	if err != nil || len(before) == 0 {

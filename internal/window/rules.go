@@ -9,11 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The texts of the rules that cursors name are kept once per namespace, by fingerprint. This package does not
-// interpret them.
+// The texts of the rules that cursors name are kept once per namespace. This package does not interpret them.
 
-// KeepRules writes texts, by fingerprint, that Redis does not hold. Call it before a cursor names one of
-// them.
+// KeepRules writes texts, by fingerprint, that Redis does not hold. Call it before a cursor names one.
 func (s *Store) KeepRules(ctx context.Context, texts map[string][]byte) error {
 	if len(texts) == 0 {
 		return nil

@@ -2,15 +2,15 @@ package window
 
 import "time"
 
-// Writers keep summaries of the largest counters per segment of time. Segments are the cells of some tiers,
-// called levels, or several cells each if a window has many. The finest tiers are not levels, because a
-// summary for every second or minute would cost more than it is worth.
+// Writers keep summaries of the largest counters per segment of time: one or several cells of some tiers,
+// called levels. The finest tiers are not levels, because a summary for every second or minute would cost
+// more than it is worth.
 
 const (
 	// levelAbove is the window (exclusive) from which a tier is a level.
 	levelAbove = time.Hour
 	// maxSegments is the most segments of a level that a question reads per stream and shard, if there is a
-	// coarser level.
+	// coarser one.
 	maxSegments = 100
 	// summaryCounters is how many counters the summaries of one segment and stream list on all shards
 	// together. leastSummary is the least capacity of each.
@@ -22,19 +22,17 @@ type segment struct {
 	number int64
 }
 
-// isLevel reports whether summaries are kept for a tier: one with a long window, or the coarsest if no window
-// is long enough.
+// isLevel reports whether summaries are kept for a tier: one with a long window, or else the coarsest.
 func (l Layout) isLevel(tier int) bool {
 	return l.Tiers[tier].Window > levelAbove || tier == len(l.Tiers)-1
 }
 
-// summarySize returns how many counters a summary lists.
 func (l Layout) summarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }
 
-// segmentCells returns the cells of a segment: as many as hashes it takes to span two windows. So a window
-// has at most half as many segments as a hash has cells, however many cells it has itself.
+// segmentCells returns the cells of a segment: as many as hashes that span two windows. So a window has at
+// most half as many segments as a hash has cells.
 func (t Tier) segmentCells() int64 {
 	return (t.twoWindows() + t.cellsPerEpoch() - 1) / t.cellsPerEpoch()
 }
@@ -44,18 +42,18 @@ func (t Tier) segmentOf(cell int64) int64 { return floorDiv(cell, t.segmentCells
 
 func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.cellMillis() }
 
-// segmentDeadline returns the Unix second at which a summary expires: when no window of its tier reaches back
-// to it, plus the grace of hashes.
+// segmentDeadline returns the Unix second at which a summary expires: when no window reaches back to it, plus
+// the hashes' grace.
 func (t Tier) segmentDeadline(number int64) int64 {
 	end := (number + 1) * t.segmentMillis()
 	w := t.Window.Milliseconds()
 	return (end + w + t.grace() + 999) / 1000
 }
 
-// segments returns the segments that hold every hit of a plan's range and of the cells that its edges cut.
-// They belong to the coarsest level whose segments are at most a quarter of the range, or else to the finest
-// level. If there would be more than maxSegments, a coarser level is used. A level whose cells may lack hits
-// of the range is used only if all may; whole is then false.
+// segments returns the segments that hold every hit of a plan's range and of the cells that its edges cut: of
+// the coarsest level with segments of at most a quarter of the range, or else of the finest; of a coarser one
+// if they were more than maxSegments. A level whose cells may lack hits is used only if all may; whole is
+// then false.
 func (l Layout) segments(p Plan) (tier int, first, last int64, whole bool) {
 	tier = -1
 	from := p.Tier.cellStart(p.Tier.cellAt(p.Range.From))

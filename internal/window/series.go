@@ -22,15 +22,14 @@ type Reach int
 const (
 	// WithinWindow is as far as its window.
 	WithinWindow Reach = iota
-	// WhileHeld is for as long as its hashes are sure to exist, which is longer than its window. The counts
-	// are as exact, because a hash has every hit, however late. So a range that ended a moment ago gets the
-	// cells that it would get if it ended now.
+	// WhileHeld is for as long as its hashes are sure to exist, which is longer. The counts are as exact,
+	// because a hash has every hit, however late. So a range that ended a moment ago gets the cells that it
+	// would get if it ended now.
 	WhileHeld
 	// WhileHeldIfFitting is WhileHeld without tiers whose window is shorter than the range. Whether a range
 	// that ends now gets their cells would depend on when their epochs began.
 	WhileHeldIfFitting
-	// WhileHeldWithLead is WhileHeld of a range that is widened by a cell at its beginning, so that a whole
-	// cell lies before From.
+	// WhileHeldWithLead is WhileHeld of a range widened by a cell, so that a whole cell lies before From.
 	WhileHeldWithLead
 )
 
@@ -41,11 +40,11 @@ type Steps interface {
 	String() string
 }
 
-// Series are the hits of a counter step by step. Equally long steps are whole cells, and every count is
-// exact. An edge of other steps can cut a cell; see Bounds.
+// Series are the hits of a counter step by step. Equally long steps are whole cells and exact; for others see
+// Bounds.
 type Series struct {
-	// Range is the range asked for, widened to include the cells that its edges cut, or the steps. The last
-	// cell may reach beyond now.
+	// Range is the range asked for, widened to whole cells, or to the steps. The last cell may reach beyond
+	// now.
 	Range Range
 	Asked Range // what the span was when it was answered
 	// Step is the step asked for, rounded up to whole cells; 0 if there are Steps.
@@ -53,11 +52,10 @@ type Series struct {
 	// Steps are those asked for. Edges are then where they begin, in order, and the end of the last.
 	Steps Steps
 	Edges []int64
-	// Counts has a number per step, in order. The last step ends with the range and may be shorter than the
-	// others.
+	// Counts has a number per step, in order. The last step ends with the range and may be shorter.
 	Counts []int64
-	// Bounds has the least and the most hits of each step. It is nil if no edge cuts a cell: then every count
-	// is exact.
+	// Bounds has the least and the most hits of each step; nil if no edge cuts a cell, because every count is
+	// then exact.
 	Bounds        [][2]int64
 	Tier          Tier
 	Now, AsOf     int64 // see Answers
@@ -67,9 +65,9 @@ type Series struct {
 	CompleteSince int64
 }
 
-// Begun returns the first step that holds hits or ends after counting began, or len(Counts). An earlier step
-// without hits shows nothing, because no worker counted then. One with hits holds those that carried a time
-// of their own.
+// Begun returns the first step that holds hits or ends after counting began, or len(Counts). Earlier steps
+// without hits show nothing, because no worker counted then. Those with hits hold hits with a time of their
+// own.
 func (s Series) Begun() int {
 	begun := 0
 	if s.CountingSince > s.Range.From {
@@ -95,8 +93,7 @@ func (s Series) CompleteFrom() int {
 	return i
 }
 
-// Finished returns how many steps, from the first on, had ended by AsOf. The counts of later steps may still
-// grow, and not only by hits that come late.
+// Finished returns how many steps had ended by AsOf. Later counts may still grow, and not only by late hits.
 func (s Series) Finished() int {
 	switch {
 	case s.AsOf >= s.Range.To:
@@ -107,8 +104,7 @@ func (s Series) Finished() int {
 	return s.stepOf(s.AsOf)
 }
 
-// stepOf returns the step that holds a moment, which is not before the range, or len(Counts) if it is after
-// it.
+// stepOf returns the step of a moment that is not before the range; len(Counts) if it is after it.
 func (s Series) stepOf(milli int64) int {
 	if s.Edges != nil {
 		return stepAt(s.Edges, milli)
@@ -138,9 +134,9 @@ type seriesPlan struct {
 	asked Range
 	step  int64 // milliseconds, if edges is nil
 
-	// edges are where steps begin, and the end of the last. The cells of the plan's tier begin at or before
-	// the first and end at or after the last. finer has, by its beginning, each cell that an edge cuts and
-	// that a finer tier's cells replace. cuts is set if an edge cuts even those.
+	// edges are where steps begin, and the end of the last. The tier's cells begin at or before the first and
+	// end at or after the last. finer has, by its beginning, each cut cell that a finer tier replaces. cuts:
+	// an edge cuts even those.
 	edges []int64
 	finer map[int64]Tier
 	cuts  bool
@@ -170,11 +166,9 @@ func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 }
 
 // planSteps widens the range to whole steps; a last step that goes on ends soon after now. If no tier reaches
-// back to the beginning of the first step, that one begins where the range does.
-//
-// The cells are those of the finest tier that holds the range. If an edge cuts one of them, and a finer tier
-// still holds all of it, that tier's cells replace it: a tier has every hit of a time that it holds (see
-// Layout.Plan), so both hold the same hits.
+// back to the first step's beginning, that step begins where the range does. If an edge cuts a cell of the
+// finest tier that holds the range, and a finer tier still holds all of that cell, its cells replace it: both
+// hold the same hits (see Layout.Plan).
 func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan, error) {
 	first := q.Steps.At(asked.From).From
 	t, _, err := l.tierOf(q, Range{first, asked.To}, now)
@@ -266,8 +260,8 @@ func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error
 	return t, Range{first, r.To}, err
 }
 
-// holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment, or
-// the one a cell earlier if lead is set.
+// holding returns the finest of some tiers whose hashes hold everything from a moment on, or from a cell
+// earlier (lead), and that moment.
 func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
 	first := func(t Tier) int64 {
 		if lead {
@@ -326,8 +320,8 @@ func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
 	}
 }
 
-// spread divides the n hits of a cell among the steps that share it, in proportion to the part of the cell's
-// elapsed time that lies inside each, so that no hit is in two of them.
+// spread divides the n hits of a cell among the steps that share it, by the elapsed time inside each, so that
+// no hit is in two.
 func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 	if p.tierAt(start) != t {
 		return

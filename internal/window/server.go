@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EvictionError means that Redis may evict any key when its memory is full. If a cursor vanishes, hits count
-// again, and counts vanish unnoticed.
+// EvictionError means that Redis may evict keys when its memory is full. Without a cursor hits count again,
+// and counts vanish.
 type EvictionError struct {
 	server string // its name, for messages to people
 	policy string
@@ -23,8 +23,8 @@ func (e *EvictionError) Error() string {
 }
 
 // CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
-// rest. It returns human-readable warnings, one sentence each, and an *EvictionError if the promises cannot
-// be kept. If Redis does not reveal its settings, CheckServer accepts it, with a warning.
+// rest. It returns human-readable warnings, and an *EvictionError if the promises cannot be kept. Hidden
+// settings only cause a warning.
 func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := s.masters(ctx)
 	if err != nil {
@@ -66,16 +66,13 @@ func (s server) check(ctx context.Context) (warnings []string, err error) {
 }
 
 // RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file
-// once after each of its starts, before the first commit over any new connection.
+// once after each of its starts, before the first commit over any new connection. A rewritten file has no
+// torn beginning of a transaction (see record.torn). As soon as a rewrite begins, Redis 7 writes to another
+// file, so nothing waits for its end. (If Redis is killed before that, its next start can fail once, because
+// the file that was cut is no longer the last one: start it again.)
 //
-// If Redis 7.0 is killed while it writes a transaction to the file, its next start leaves the beginning of
-// the transaction there, and the start after that would run it together with the following transaction
-// (record.torn). A rewritten file has no such beginning. As soon as a rewrite begins, Redis 7 writes to
-// another file, so nothing has to wait for its end. (If Redis is killed before that, its next start can fail
-// once, because the file that was cut is no longer the last one: start it again.)
-//
-// RewriteTorn calls tell with nil for a request, or with why Redis could not be asked, at most once for each
-// outcome. If the request is not allowed, commits go on: if something torn is run, the cursors show it.
+// It calls tell with nil for a request, or with why Redis could not be asked, once for each outcome. Without
+// permission, commits go on: if something torn is run, the cursors show it.
 func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 	var mu sync.Mutex
 	told := ""

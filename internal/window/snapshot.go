@@ -72,9 +72,9 @@ func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	}
 }
 
-// settle moves the snapshot to the moment when all of it had been read. It has hits that were stored while
-// the question was on its way, which would otherwise lie after the end of a span that ends now. It returns
-// errStale if the later moment needs other hashes.
+// settle moves the snapshot to the moment when all of it had been read, because it has hits stored while the
+// question was on its way, after the end of a span that ends now. The error is errStale if that moment needs
+// other hashes.
 func (s *snapshot) settle(plan planner) error {
 	if s.clock <= s.at.milli {
 		return nil
@@ -138,8 +138,8 @@ func (s *snapshot) complete(p *Plan) bool {
 	return shard.allRead && p.Range.From >= shard.completeSince && !p.lacks()
 }
 
-// graceOf returns how long the hashes of the plans live on after the planned moment: the shortest grace of
-// their tiers.
+// graceOf returns how long the plans' hashes live on after the planned moment: the shortest grace of their
+// tiers.
 func graceOf(plans []Plan) time.Duration {
 	out := int64(math.MaxInt64 / time.Millisecond)
 	for i := range plans {

@@ -5,12 +5,10 @@ import (
 	"slices"
 )
 
-// Split divides a commit that moves the cursor into transactions of at most maxCommands each, in order. The
-// cursor in each transaction lists which counters have reached the new position, so after a crash in between,
-// each counter continues from its own.
-//
-// It does not divide a commit while some counters are already ahead, nor the commands of a single counter, so
-// a transaction can exceed maxCommands by those of its largest counter.
+// Split divides a commit into transactions of at most maxCommands each, in order. The cursor in each lists
+// which counters have reached the new position, so after a crash in between, each counter continues from its
+// own. It does not divide a commit while some counters are already ahead, nor the commands of a single
+// counter, which may exceed maxCommands.
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.inexact && s.commands > maxCommands {
@@ -40,12 +38,11 @@ type numberedPart struct {
 	ShardBatch
 }
 
-// maxParts bounds the number of parts, so that splitting always ends. With this many parts, a part may need
-// more than maxCommands.
+// maxParts bounds the number of parts, so that splitting always ends. Then a part may exceed maxCommands.
 const maxParts = 1 << 20
 
-// parts divides the counters into so many parts that none needs more than maxCommands, not counting one
-// counter that needs more by itself. It returns the parts that have counters.
+// parts divides the counters so that no part needs more than maxCommands, not counting one counter that does
+// so by itself. It returns the parts that have counters.
 func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 	for count = (s.commands + maxCommands - 1) / maxCommands; ; count += count/8 + 1 {
 		found, fits := make(map[int]*numberedPart), true

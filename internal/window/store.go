@@ -27,12 +27,11 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 	return &Store{client: client, cluster: cluster, keys: keys{ns}}
 }
 
-// ErrNoLayout means that no worker has written to the namespace yet. Errors that are ErrNoLayout name the
-// namespace.
+// ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
 var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
 
-// noLayoutError is an ErrNoLayout with the namespace, because the operator may have set the wrong Redis or
-// namespace.
+// noLayoutError is an ErrNoLayout with the namespace, because the Redis or the namespace may be the wrong
+// one.
 type noLayoutError struct{ namespace string }
 
 func (e *noLayoutError) Error() string {
@@ -57,8 +56,8 @@ func (e *LayoutMismatchError) Error() string {
 		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
 }
 
-// ErrLayoutLost means that a namespace has streams and no layout record. With another layout, its counts
-// would not be found.
+// ErrLayoutLost means that a namespace has streams and no layout record. With another layout, its counts are
+// not found.
 var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
 
 // CheckLayout returns ErrLayoutLost if only the layout record was deleted.
@@ -74,9 +73,9 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	return err
 }
 
-// ID distinguishes this namespace from one of the same name in another Redis, because workers of the two must
-// not share streams. It is random, created with the layout record, and empty before EnsureLayout. If Redis is
-// emptied, any worker that has the ID writes the same one again.
+// ID distinguishes this namespace from one of the same name in another Redis, because their workers must not
+// share streams. It is random, made with the layout record, and empty before EnsureLayout. If Redis is
+// emptied, any worker with the ID writes it again.
 func (s *Store) ID() string {
 	if id := s.id.Load(); id != nil {
 		return *id
@@ -87,8 +86,8 @@ func (s *Store) ID() string {
 // ErrRemade means that the namespace was recreated, and its hashes span other epochs now.
 var ErrRemade = errors.New("the namespace has been made anew by a worker of another version: its hashes span other times now")
 
-// EnsureLayout writes the layout if the namespace has none. Otherwise it checks that the layout is the same.
-// Its errors are those of OpenLayout, and ErrRemade.
+// EnsureLayout writes the layout, or checks that an existing one is the same. Its errors are those of
+// OpenLayout, and ErrRemade.
 func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 	have, err := s.OpenLayout(ctx, want)
 	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
@@ -97,10 +96,9 @@ func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 	return err
 }
 
-// OpenLayout returns the namespace's layout, which callers must use. If there is none, it writes the one
-// wanted. It returns a *LayoutMismatchError if the tiers, the unique tiers or the shards differ, and a
-// *RetieringError while they are being changed. The span of hashes stays as it was when the namespace was
-// created.
+// OpenLayout returns the namespace's layout, which callers must use, and writes the one wanted if there is
+// none. It returns a *LayoutMismatchError if tiers, unique tiers or shards differ, and a *RetieringError
+// while they are being changed. The span of hashes is the one with which the namespace was created.
 func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	id := s.ID()
 	if id == "" {

@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listed is an entry of the list of streams. Readers find the cursors through the list, and a live stream
-// whose cursors do not move holds AsOf back.
+// Listed is an entry of the list of streams. Readers find the cursors through it, and a live stream that is
+// stuck holds AsOf back.
 type Listed struct {
-	// Created is a moment in Unix milliseconds before which the stream cannot have stored anything; 0 if
-	// unknown. It serves as AsOf while the stream has no cursor.
+	// Created is a moment (Unix milliseconds) before which the stream stored nothing; 0 if unknown. It is
+	// AsOf without a cursor.
 	Created int64
 	// Ended is when the stream was found gone, in Unix milliseconds, or 0 while it lives.
 	Ended int64
@@ -103,10 +103,10 @@ func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 	return parseList(values)
 }
 
-// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then no longer count
-// for AsOf, but still for Complete. created is when the stream was created, or 0 if it was never counted.
-// gone checks that the stream is really gone. If another worker lists the stream as live after that check, it
-// stays live. EndStream reports whether it ended the stream.
+// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count only for
+// Complete, not for AsOf. created is its creation, or 0 if it was never counted. gone checks that the stream
+// is really gone; if another worker lists it as live after that check, it stays live. EndStream reports
+// whether it ended the stream.
 func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
 	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
 		p.HSet(ctx, s.keys.streams(), stream, Listed{Ended: at}.value())
@@ -116,8 +116,8 @@ func (s *Store) EndStream(ctx context.Context, stream string, at, created int64,
 	})
 }
 
-// RemoveStream takes an ended stream off the list. Call it when no window reaches back to the stream's end.
-// gone is as in EndStream.
+// RemoveStream takes an ended stream off the list, when no window reaches back to its end. gone is as in
+// EndStream.
 func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bool, error)) (removed bool, err error) {
 	return s.changeStream(ctx, "remove", stream, func(l Listed) bool { return l.Ended > 0 }, gone, func(p redis.Pipeliner, _ int64) {
 		p.HDel(ctx, s.keys.streams(), stream)
@@ -177,8 +177,8 @@ func parseBegan(value any) (int64, error) {
 	return at, nil
 }
 
-// Keep returns how long an ended stream's cursors are needed. After that, and the grace of hashes, no window
-// reaches back to the stream's end.
+// Keep returns how long an ended stream's cursors are needed, until no window and no grace reaches back to
+// its end.
 func (l Layout) Keep() time.Duration {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return coarsest.Window + time.Duration(coarsest.grace())*time.Millisecond

@@ -92,9 +92,8 @@ func (s *summary) keep(size int) {
 	})
 }
 
-// remove removes counters that no longer have hits, and reports whether it listed any. 1 and 2 still hold of
-// every counter, because later hits of a removed one are added to the floor. In 3, n still includes the
-// removed hits.
+// remove removes counters that no longer have hits, and reports whether it listed any. 1 and 2 still hold,
+// because later hits of a removed counter are added to the floor. In 3, n still includes the removed hits.
 func (s *summary) remove(gone map[string]bool) bool {
 	before := len(s.listed)
 	s.listed = slices.DeleteFunc(s.listed, func(l listing) bool { return gone[l.name] })

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// SeriesSums are series that are added up over many counters. All have the same steps, and the freshness and
-// completeness that the series of all counters share.
+// SeriesSums are series added up over counters, with the same steps. They are as fresh and as complete as all
+// of these are.
 type SeriesSums struct {
 	All Series
-	// Lines are the sums of the largest groups: by hits in the range, the largest first; then by name. Groups
-	// without hits in the range are left out.
+	// Lines are the sums of the largest groups with hits in the range: by hits, the largest first; then by
+	// name.
 	Lines []SeriesLine
 	// Others is the sum of the other OtherGroups groups with hits; nil if there are none.
 	Others      *Series
@@ -25,12 +25,10 @@ type SeriesLine struct {
 	Series
 }
 
-// SeriesSums answers the question about each of the counters in one pipelined round trip, and adds the
-// answers up by group, at most lines of them. Without counters, all sums are 0. Its errors are those of
-// Answer; a *QuestionError has the index 0. MaxPoints bounds the points of the lines and of the others
-// together.
-//
-// It goes over the cells twice, so that it holds the steps of the lines only, however many groups there are.
+// SeriesSums answers the question about each counter in one round trip, and adds up the answers by group, at
+// most lines of them. Without counters, all sums are 0. Its errors are those of Answer; a *QuestionError has
+// the index 0. MaxPoints bounds the points of lines and others together. It goes over the cells twice, so
+// that it holds only the steps of the lines.
 func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []string, group func(counter string) string, lines int) (SeriesSums, error) {
 	groups := groupsOf(counters, group)
 	asked := counters

@@ -17,30 +17,29 @@ type Tier struct {
 	epoch int64
 	// generation distinguishes the keys of the tiers that a namespace has had, see Retier. 0 is the first.
 	generation int
-	// since is a moment in Unix milliseconds at which a cell begins. Earlier cells may lack hits, because
-	// they were built from those of other tiers, which did not hold them all. 0: no cell does.
+	// since is a moment (Unix milliseconds) at which a cell begins. Earlier cells may lack hits, because they
+	// were built from those of other tiers, which did not hold them all. 0: no cell does.
 	since int64
 }
 
 // Tiers are ordered from the finest cells to the coarsest.
 type Tiers []Tier
 
-// DefaultTiers are those of a new namespace. The longest window is that of a calendar's month, in a zone
-// whose clocks change in it. Its cells begin where the days of every zone of whole hours do, so days, weeks
-// and months are exact there.
+// DefaultTiers are those of a new namespace. The longest window is a calendar's month, in a zone whose clocks
+// change in it. Days of every zone of whole hours begin with its cells, so days, weeks and months are exact.
 const DefaultTiers = "1s/1m,1m/1h,15m/1d,1h/32d"
 
 const (
-	// EpochCells is the most cells that a hash spans in a new namespace. With this many, an increment takes
-	// at most 2.7 µs of Redis, and the whole hash 23 µs to read (Redis 7.0; both grow with the number of
-	// cells). Fewer cells would make more hashes, whose keys cost more memory than they save.
+	// EpochCells is the most cells of a hash in a new namespace. An increment then takes Redis at most 2.7
+	// µs, and the whole hash 23 µs to read (7.0; both grow with the cells). Fewer cells would make more
+	// hashes, whose keys cost more memory than they save.
 	EpochCells = 256
 	maxCells   = 1 << 20
 	maxTiers   = 8
 )
 
-// ParseTiers parses cell/window pairs such as DefaultTiers, finest first. Their hashes span two windows, or
-// EpochCells cells if that is less.
+// ParseTiers parses cell/window pairs such as DefaultTiers, finest first, with hashes of two windows, or
+// EpochCells if less.
 func ParseTiers(s string) (Tiers, error) {
 	var tiers Tiers
 	for pair := range strings.SplitSeq(s, ",") {
@@ -71,8 +70,7 @@ const DefaultUniqueTiers = "5m/1h,1h/1d,1d/32d"
 // noUniqueTiers is the setting with which unique values are not counted.
 const noUniqueTiers = "off"
 
-// ParseUniqueTiers parses the tiers of unique values: like ParseTiers, but each cell is a key of its own; or
-// "off".
+// ParseUniqueTiers parses the tiers of unique values: like ParseTiers, but each cell is a key; or "off".
 func ParseUniqueTiers(s string) (Tiers, error) {
 	if s == noUniqueTiers {
 		return nil, nil

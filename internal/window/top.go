@@ -14,8 +14,8 @@ import (
 
 const (
 	topChunk = 200
-	// maxTopReads bounds the candidates that are read beyond those asked for. If many counters have nearly
-	// the same count, Top would otherwise read all of them.
+	// maxTopReads bounds the candidates read beyond those asked for, because many counters can have nearly
+	// the same count.
 	maxTopReads = 2000
 )
 
@@ -43,13 +43,11 @@ type candidate struct {
 	bound   int64 // the counter had at most so many hits in the range
 }
 
-// Top finds up to limit counters with most hits in a range. Its errors are those of Answer; a *QuestionError
-// has the index 0.
-//
-// The summaries of all streams bound the hits of every counter. Top reads the listed counters from their
-// cells, in the order of those bounds, until no other counter can be among the first, or until it reaches
-// maxTopReads or MaxCells. Floor then bounds what may be missing. The error is a *TooMuchError if MaxCells
-// does not allow even limit counters to be read.
+// Top finds up to limit counters with most hits. Its errors are those of Answer; a *QuestionError has the
+// index 0. Summaries bound the hits of every counter. Top reads the listed counters' cells in the order of
+// those bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells; Floor
+// then bounds what may be missing. The error is a *TooMuchError if MaxCells does not allow even limit
+// counters.
 func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
 	return surveyed(ctx, r, func(base survey) (Top, error) { return r.top(ctx, base, asked, limit) })
 }
@@ -133,8 +131,8 @@ type summaries struct {
 	texts *redis.SliceCmd
 }
 
-// checkSummaries reads again if there were more keys than values. MGET answers for a key of another type as
-// if the key did not exist, and its counters would be missing without warning.
+// checkSummaries reads again if there were more keys than values: MGET answers for a key of another type as
+// if it did not exist, and its counters would be missing without warning.
 func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	var missing []string
 	for i, value := range s.texts.Val() {
@@ -218,17 +216,14 @@ func (t *Top) trim(limit int) {
 	t.Counters = t.Counters[:keep]
 }
 
-// topChange is what one attempt at a commit does to the summaries of its stream and shard. It reads them
-// under the WATCH of the cursor, merges the batch into them, and writes them in the transaction that moves
-// the cursor. Every change of the summaries moves the cursor, or counts in it as an erasure does, so they
-// always cover exactly the hits that Redis has.
+// topChange is what one attempt at a commit does to the summaries of its stream and shard: it reads them
+// under the WATCH of the cursor, and writes them merged in the transaction that moves it. Every change of
+// them moves the cursor, or counts in it as an erasure does, so they always cover exactly the hits that Redis
+// has. A copy in the writer's memory would be wrong if Redis lost everything, the stream was rolled back, and
+// another worker then reached the same cursor.
 //
-// A writer keeps no summary in memory between attempts: a second attempt adds to what it has read itself. A
-// copy in memory would be wrong if Redis lost everything, the stream was rolled back, and another worker then
-// reached the same cursor.
-//
-// If another program has written to a summary, the writer leaves it as it is. The hits still count: a list of
-// the largest counters is no reason to stop a stream.
+// A summary that another program has written to is left as it is. The hits still count: a list of the largest
+// counters is no reason to stop a stream.
 type topChange struct {
 	writer   *Writer
 	segments []segment // in which the batch has hits
@@ -237,7 +232,7 @@ type topChange struct {
 	foreign  *ForeignError // about the first one left as it is
 }
 
-// ask queues the reads of the summaries. GET distinguishes a key of another type from a missing key; MGET
+// ask queues the reads of the summaries. GET distinguishes a key of another type from a missing one; MGET
 // does not.
 func (c *topChange) ask(ctx context.Context, p redis.Pipeliner, batch *ShardBatch) {
 	for s := range batch.segments {
@@ -283,8 +278,8 @@ func mergeReply(key string, reply *redis.StringCmd, hits []listing, size int) (s
 	return s.encode(), nil
 }
 
-// write queues the new summaries. now is Redis's clock in Unix seconds. It skips a summary past its deadline,
-// like a hash.
+// write queues the new summaries at now (Redis's clock, Unix seconds). It skips those past their deadline,
+// like hashes.
 func (c *topChange) write(ctx context.Context, p redis.Pipeliner, now int64) {
 	for i, s := range c.segments {
 		if deadline := c.writer.layout.Tiers[s.tier].segmentDeadline(s.number); deadline > now && c.texts[i] != "" {

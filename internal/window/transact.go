@@ -24,8 +24,7 @@ func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, o
 	return err
 }
 
-// transact is attempt under the WATCH of the cursor and of erasures. It reports whether the cursor is at
-// next.
+// transact is attempt under the WATCH of cursor and erasures. It reports whether the cursor is at next.
 func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next *record, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
 	at, err := w.look(ctx, tx, batch, &tops, out)
@@ -49,8 +48,7 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 	if err := w.compare(found, exists); err != nil {
 		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.behind(next.Cursor) {
 			// The previous attempt may have been applied, and another worker may have gone on from there. If
-			// it was not applied, that worker has counted these hits itself: they are in their cells either
-			// way.
+			// not, that worker has counted these hits itself: they are in their cells either way.
 			if lost := w.lookBack(ctx, tx, now, out); lost != nil {
 				return false, lost // the caller looks again
 			}
@@ -145,8 +143,8 @@ func (w *Writer) compare(found record, exists bool) error {
 	}
 }
 
-// exec sends MULTI … EXEC with the writer's changes. now is Redis's own clock in Unix seconds, so a worker
-// with a wrong clock can neither drop cells nor leave a hash without an expiry.
+// exec sends MULTI … EXEC with the writer's changes. now is Redis's clock in Unix seconds, so a worker with a
+// wrong clock can neither drop cells nor leave a hash without an expiry.
 func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next record, now int64, out *Commit) error {
 	var clock *redis.TimeCmd
 	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
@@ -199,8 +197,8 @@ func (w *Writer) lookBack(ctx context.Context, tx *watched, now int64, out *Comm
 	return w.healDoubtful(ctx, tx, now)
 }
 
-// healDoubtful repairs what attempts with lost replies may have done. The cursor has moved since, so none of
-// them can still be applied later.
+// healDoubtful repairs what attempts with lost replies may have done. The cursor has moved, so none can be
+// applied later.
 func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error {
 	err := w.healExpiries(ctx, tx, w.doubtful, now)
 	if err == nil {
@@ -209,9 +207,8 @@ func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error
 	return err
 }
 
-// healExpiries repairs what a very long stall before EXEC can cause: a hash whose expiry was trusted passed
-// its deadline and vanished, and EXEC recreated it without an expiry. EXPIREAT with a time in the past
-// deletes it.
+// healExpiries repairs what a long stall before EXEC can cause: a hash whose expiry was trusted expired, and
+// EXEC recreated it without one. EXPIREAT with a time in the past deletes it.
 func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashExpiry, execAt int64) error {
 	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, h := range trusted {
@@ -224,14 +221,13 @@ func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashEx
 	return err
 }
 
-// commands builds the HINCRBY and EXPIREAT commands of a transaction, most of what a worker sends. The client
-// takes arguments as interface values, and allocating them costs five allocations per command. So the
-// arguments point into the changes, and their memory is reused by the next transaction.
+// commands builds the HINCRBY and EXPIREAT commands, most of what a worker sends. The client takes interface
+// values, which cost five allocations per command. So the arguments point into the changes, and the next
+// transaction reuses their memory.
 type commands struct{ args []any }
 
-// queue queues the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes the hash, and
-// a later increment would recreate it without an expiry. No command that was queued before may still be in
-// use.
+// queue queues the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes it, and a
+// later increment would recreate it without an expiry. No command that was queued before may still be in use.
 func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *changes) {
 	c.args = c.args[:0]
 	for i := range changes.increments {
@@ -251,13 +247,11 @@ func (c *commands) arguments(args ...any) []any {
 	return c.args[first:len(c.args):len(c.args)]
 }
 
-// inspect checks the cells, and the unique cells, of a transaction whose reply was lost although the cursor
-// has moved. It looks for what the reply would have shown: single commands that failed. now is Redis's clock
-// in Unix seconds, for which the writer's changes were computed.
-//
-// If counters were erased since, a missing cell proves nothing. inspect misses a failed command only if an
-// operator has repaired the key since, and the very same cell has then got a hit, or anything was erased on
-// this shard.
+// inspect checks the cells and unique cells of a transaction whose reply was lost although the cursor has
+// moved, for what the reply would have shown: single commands that failed. now is Redis's clock (Unix
+// seconds) for which the changes were computed. If counters were erased since, a missing cell proves nothing.
+// A failed command is missed only if an operator has repaired the key, and the very same cell has then got a
+// hit, or anything was erased on this shard.
 func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
 	cells := w.changes.increments
 	replies := make([]*redis.StringCmd, len(cells))
@@ -308,8 +302,7 @@ func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commi
 }
 
 // ClockAhead returns how far a server's clock is ahead of this process's (negative: behind), if it showed
-// that moment between the question and the answer. It leaves out any difference that the round trip may
-// explain.
+// that moment between question and answer, less what the round trip may explain.
 func ClockAhead(server, asked, answered time.Time) time.Duration {
 	switch {
 	case server.After(answered):

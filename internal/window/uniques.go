@@ -14,21 +14,15 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Uniques are how many different values the hits of a counter had. Each cell of a unique tier is a
-// HyperLogLog under a key of its own, and the uniques of a range are those of the union of its cells
-// (PFCOUNT).
-//
-// A union adds no error of its own, but it cannot subtract. So a cell that an edge of the range cuts is
-// either in or out: Lower counts the cells inside the range, Upper the cells that touch it, and the estimate
-// lies between them, by the share of time. Both are estimates of Redis with the standard error uniqueSigma.
-// So Lower and Upper hold with a confidence, unlike those of a total.
+// Uniques are the number of different values, estimated by PFCOUNT over the union of a range's cells. A union
+// cannot subtract, so a cell that an edge cuts is in or out: Lower counts the cells inside the range, Upper
+// those that touch it, and the estimate lies between them, by the share of time. Both have the standard error
+// uniqueSigma, so, unlike those of a total, these bounds only hold with a confidence.
 
 const (
-	// uniqueSigma is the standard error of Redis's estimate, as a part of it: 1.04/√m for m = 16,384
-	// registers.
+	// uniqueSigma is the relative standard error of Redis's estimate: 1.04/√m for m = 16,384 registers.
 	uniqueSigma = 1.04 / 128
-	// uniqueDeviations is how many standard errors the bounds reach. Two hold 95.4 % of a normal
-	// distribution.
+	// uniqueDeviations is how many standard errors the bounds reach: 95.4 % of a normal distribution.
 	uniqueDeviations = 2
 	// UniqueConfidence is how often the truth lies within the bounds, at least.
 	UniqueConfidence = 0.95
@@ -78,8 +72,8 @@ func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// countUnion counts as PFCOUNT does, but key by key: while a slot moves, some keys of a union are on one node
-// and some on another, and neither counts them together.
+// countUnion is PFCOUNT key by key: while a slot moves, a union's keys are on two nodes, and neither counts
+// them together.
 func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
 	cells := make([]*redis.StringCmd, len(keys))
 	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -177,8 +171,8 @@ type uniqueGap struct {
 	covered int64       // how many milliseconds of these cells other cells of the range have, too
 }
 
-// share returns which part, from 0 to 1, of what a gap's cells add to a union belongs to the gap, by time.
-// There are hits up to the latest moment.
+// share returns which part, 0 to 1, of what a gap's cells add to a union is the gap's, by time. latest: no
+// hits are after it.
 func (g *uniqueGap) share(latest int64) float64 {
 	whole := -g.covered
 	for _, c := range g.cells {
@@ -286,8 +280,8 @@ func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
 	return out
 }
 
-// leastUniques and mostUniques bound the number of different values if Redis replies n. An error of less than
-// a half is none, so for small numbers the bounds are these numbers.
+// leastUniques and mostUniques bound the number of different values if Redis replies n. For small numbers,
+// where the error is less than a half, the bounds are n.
 func leastUniques(n int64) int64 {
 	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))
 }
@@ -301,8 +295,8 @@ type uniquePlan struct {
 	cover uniqueCover
 }
 
-// planUniques covers the range of a question. If doubt is set, hits may be dated later than now, and a range
-// that ends now cuts the cell of now.
+// planUniques covers a question's range. doubt: hits may be dated later than now, so a range that ends now
+// cuts the cell of now.
 func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, error) {
 	unique, err := l.uniqueLayout()
 	if err != nil {
@@ -330,9 +324,8 @@ func aboutUniques(err error) error {
 	return err
 }
 
-// Uniques estimates the number of different values: the numbers of the answers. Their bounds hold with
-// UniqueConfidence. Its errors are those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis
-// twice.
+// Uniques estimates the number of different values. The bounds hold with UniqueConfidence. Its errors are
+// those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis twice.
 func (r *Reader) Uniques(ctx context.Context, questions []Question) (Answers, error) {
 	found, plans, err := r.askUniques(ctx, questions, false)
 	if err == nil && found.isAhead(plans) {
@@ -364,7 +357,7 @@ func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt boo
 	return found, plans, err
 }
 
-// UniqueSeries estimates the number of different values in each step. Every step has bounds, which hold with
+// UniqueSeries estimates the number of different values per step, with bounds that hold with
 // UniqueConfidence. The steps are those of Series, in cells of the unique tiers. Its errors are those of
 // Answer.
 func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {

@@ -8,22 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// watched is a transaction on keys that must not change meanwhile, in two round trips.
+// watched is a transaction on keys that must not change meanwhile, in two round trips. WATCH goes out
+// together with the reads that follow it. Redis runs the commands of a connection in order, so a change that
+// the reads do not show makes EXEC fail.
 //
-// WATCH goes out together with the reads that follow it. Redis runs the commands of a connection in their
-// order, so a change that the reads do not show makes EXEC fail.
-//
-// A redis.Tx takes one connection from the pool, for its first commands. If that connection breaks, every
-// later command fails, because the Tx never takes a second one (go-redis 9.23, internal/pool/pool_sticky.go).
-// So EXEC cannot run on a connection that watches nothing.
+// A redis.Tx keeps the connection of its first commands. If that breaks, every later command fails (go-redis
+// 9.23, internal/pool/pool_sticky.go), so EXEC cannot run on a connection that watches nothing.
 type watched struct {
 	*redis.Tx
 	keys     []string
 	watching bool // a WATCH may be in force
 }
 
-// watch runs fn with a connection to the server that holds the keys, which share a slot, at most once. It
-// retries nothing and follows no redirect.
+// watch runs fn at most once, with a connection to the server of the keys, which share a slot. It retries
+// nothing and follows no redirect.
 func (s *Store) watch(ctx context.Context, keys []string, fn func(*watched) error) error {
 	run := s.client.Watch
 	if s.cluster != nil {
@@ -62,8 +60,8 @@ func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
 	return watch.Err()
 }
 
-// exec runs the commands of queue in a transaction. If a key has changed since look, it runs none of them and
-// returns redis.TxFailedErr.
+// exec runs the commands of queue in a transaction. If a key has changed since look, it runs none:
+// redis.TxFailedErr.
 func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redis.Cmder, error) {
 	commands, err := w.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		queue(p)
@@ -74,7 +72,7 @@ func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redi
 }
 
 // release ends a WATCH that no EXEC has ended. Otherwise a change of its keys could fail the next transaction
-// on the pooled connection. The Tx by itself releases only what its method Watch watches.
+// on the pooled connection. The Tx itself releases only what its method Watch watches.
 func (w *watched) release(ctx context.Context) {
 	if w.watching {
 		_ = w.Unwatch(ctx) // if that fails, the connection is broken and closed
