@@ -12,8 +12,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// load is what one flush commits: coalesced hits, the rejects to store first, and the position that it
-// reaches.
+// load is what one flush commits: hits, the rejects to store first, and the position that it reaches.
 type load struct {
 	batch    *window.Batch
 	messages int
@@ -37,15 +36,13 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
-// maxRejectBytes bounds the bodies and details of rejects in memory. Each also counts rejectCost, to bound
-// tiny ones.
+// maxRejectBytes bounds the rejects in memory: their bodies and details, and rejectCost for each.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
 
-// maxSum is the sum of n at which a load is full. A message can add at most 2⁶⁰ (a million hits of 2⁴⁰), so
-// sums fit int64.
+// maxSum is a full load's sum of n. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰): sums fit an int64.
 const maxSum = 1 << 62
 
 // buffer holds the two halves of a session's memory: one fills while the other is committed.
@@ -100,9 +97,8 @@ type message struct {
 
 var errClosed = errors.New("the buffer is closed")
 
-// add puts a message into the filling half, and waits while that is full. Messages between it and the
-// previous position were discarded unread. The error is errClosed, or errGap if the message is not after the
-// previous position.
+// add puts a message into the filling half, and waits while that is full. Messages since the previous
+// position were discarded unread. The error is errClosed, or errGap for a message that does not follow it.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +152,6 @@ func (l *load) reach(seq uint64, stored int64) {
 	l.seq, l.stored, l.latest = seq, stored, max(l.latest, stored)
 }
 
-// begin sets the position after which reading begins.
 func (b *buffer) begin(seq uint64, stored int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,8 +170,7 @@ func (b *buffer) latest() (at int64) {
 }
 
 // pass moves the position over messages that the stream no longer holds, all stored before a moment (Unix
-// milliseconds). If another message has been read in the meantime, pass does nothing: that message shows the
-// gap.
+// milliseconds). If another message has been read since, it does nothing: that message shows the gap.
 func (b *buffer) pass(from, to uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,8 +181,7 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	}
 }
 
-// admit marks that hits from before a moment (Unix milliseconds) may be missing. It reports whether that is
-// new.
+// admit marks that hits from before a moment (Unix milliseconds) may be missing, and reports if that is new.
 func (b *buffer) admit(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,8 +196,7 @@ func (b *buffer) admit(before int64) bool {
 // replay must, because a cursor can hold only one position that some counters have reached (Ahead).
 func (b *buffer) setWhole() { b.whole = b.filling.seq < b.replayed }
 
-// fits reports whether a message can join the filling half. It is never divided, so it always fits into an
-// empty half.
+// fits reports whether a message can join the filling half. An empty half takes any, because none is divided.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	switch {
@@ -238,7 +230,6 @@ func (b *buffer) commandsOf(h *hit.Hit) int {
 	return b.perHit
 }
 
-// take swaps the halves and returns the one to commit.
 func (b *buffer) take() *load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,8 +255,8 @@ func (b *buffer) close() {
 	b.mu.Unlock()
 }
 
-// place returns the sequence and stored time (Unix nanoseconds) of the last message in memory. waiting: the
-// reader waits.
+// place returns the sequence and time (Unix nanoseconds) of the last message in memory, and if the reader
+// waits.
 func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

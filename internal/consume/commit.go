@@ -16,8 +16,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// cursorEvery is how often every cursor moves, even without hits: as_of stays fresh and replays short. See
-// also due.
+// cursorEvery is how often cursors move, also without hits, to keep as_of fresh and replays short; see due.
 const cursorEvery = time.Second
 
 // commitConcurrency is how many shards are committed at the same time per Redis server. Redis executes
@@ -31,8 +30,7 @@ const registerEvery = 10 * time.Second
 
 const lastCommitFailed = "the last commit failed; the next worker reads these hits again, if the stream still holds them"
 
-// committer commits the buffer. The session's goroutine owns it, except for committed, which the watcher
-// reads.
+// committer commits the buffer. The session's goroutine owns it; the watcher only reads committed.
 type committer struct {
 	*setup
 	*standing
@@ -82,8 +80,7 @@ func (c *committer) flushUntil(life, last context.Context) error {
 	}
 }
 
-// flush commits the filling half: first the rejects, until their stream has acknowledged them all, then each
-// shard.
+// flush commits the filling half: first the rejects, until all are acknowledged, then each shard.
 func (c *committer) flush(ctx context.Context, all bool) error {
 	l := c.buffer.take()
 	defer c.buffer.give(l)
@@ -187,8 +184,7 @@ func (c *committer) target(l *load) goal {
 	return next
 }
 
-// due returns the shards whose cursors are to move: those with hits, and those that have not moved for long
-// enough.
+// due returns the shards whose cursors are to move: those with hits, or not moved for long enough.
 func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []int) {
 	all = all || c.claims.doubted(c.stream) != c.doubts
 	claim := next.claim()
@@ -311,11 +307,10 @@ func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 	return err
 }
 
-// admitLost writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing. It
-// does so at once, because after a crash the loss would stay unreported until the next hit of the same key.
-// If another program has written to the cursor, admitLost waits until an operator has repaired it. If another
-// worker has moved the cursor on, admitLost writes into that worker's cursor, because that worker does not
-// know of the loss.
+// admitLost writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing, at
+// once, because after a crash the loss would stay unreported until the next hit of the same key. If another
+// program has written to the cursor, it waits until an operator has repaired it. If another worker, which
+// does not know of the loss, has moved the cursor on, it writes into that worker's cursor.
 func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position
@@ -350,8 +345,7 @@ func (c *committer) leftBehind(err error) {
 	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }
 
-// committed is the position up to which counts and rejects are committed on every shard. The reader may be
-// further.
+// committed is the position up to which every shard has committed counts and rejects.
 type committed struct {
 	mu     sync.Mutex
 	seq    uint64
@@ -372,8 +366,8 @@ func (c *committed) place() (seq uint64, stored int64) {
 
 const reportRejectsEvery = time.Minute
 
-// rejectLog logs a stream's rejects: the first of each reason, then their number once per minute. It outlives
-// sessions, whose flushes use it one after the other.
+// rejectLog logs the first reject of each reason, then their number once per minute. It outlives sessions,
+// whose flushes use it one after the other.
 type rejectLog struct {
 	log    zerolog.Logger
 	counts map[hit.Reason]*rejectCount

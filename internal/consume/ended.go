@@ -19,7 +19,6 @@ import (
 // goneFor is the time between the two checks that must both find no stream.
 const goneFor = 4 * time.Second
 
-// absence is a check that found no stream.
 type absence struct {
 	at     time.Time // by this process's monotonic clock
 	server int64     // by the clock that as_of is taken from, Unix milliseconds
@@ -40,9 +39,8 @@ type Endings struct {
 }
 
 // Unlisted ends deleted streams and returns the other missing ones: those that the previous list (known)
-// named, or that are live in Redis (listed; nil if Redis does not answer), and all does not name. A list may
-// be incomplete, so a stream counts as deleted only after the server has answered twice that it does not
-// exist.
+// named, or that are live in Redis (listed; nil if Redis does not answer), but not in all. A list may be
+// incomplete, so a stream counts as deleted only after the server has answered twice that it does not exist.
 func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
 	reads := e.Reads()
 	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
@@ -122,8 +120,7 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 	if err != nil {
 		return err
 	}
-	// The worker that read the stream has marked the cursors if it lost nothing. Redis may have lost that
-	// mark.
+	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost that.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
 		if err := e.admit(ctx, name, created, at); err != nil {
@@ -148,8 +145,8 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 	})
 }
 
-// removeOld unlists streams to whose end no window reaches back. It also removes cursors that a late commit
-// made permanent.
+// removeOld unlists streams to whose end no window reaches, and removes cursors that a late commit made
+// permanent.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
 	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
 	for name, l := range listed {
@@ -171,8 +168,7 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	if err != nil {
 		return err
 	}
-	// The cursors first: a listed stream without cursors is tried again, but cursors of an unlisted one are
-	// never found.
+	// The cursors first: a listed stream without cursors is tried again, an unlisted one never.
 	gone, err := e.isGone(ctx, name)
 	if err != nil || !gone {
 		return err

@@ -12,8 +12,7 @@ import (
 )
 
 // An idle stream has nothing to commit, but its as_of has to move. Moving its cursors on 16 shards every
-// second takes 75 commands. So the idle streams of a worker share one command, a claim about each
-// (window.Claim).
+// second takes 75 commands. So a worker's idle streams share one command, a claim about each (window.Claim).
 
 const (
 	claimEvery = time.Second
@@ -24,7 +23,6 @@ const (
 	renewEvery = 30 * time.Second
 )
 
-// claims holds what a worker claims about the positions that its streams have reached.
 type claims struct {
 	mu      sync.Mutex
 	next    map[string]window.Claim // to be written
@@ -64,8 +62,8 @@ func (c *claims) forget(stream string) {
 	delete(c.doubts, stream)
 }
 
-// keepWriting writes the claims once per second until ctx ends. As for any as_of, it first calls upToDate,
-// which checks for new streams; nil skips the check.
+// keepWriting writes the claims once per second until ctx ends, each time after upToDate (nil: no check) has
+// checked for new streams, as for any as_of.
 func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()

@@ -16,7 +16,7 @@ import (
 )
 
 // Progress is called every second for each stream that is far behind, and with an empty boot.Progress when
-// that ends. Calls are concurrent. It must not block.
+// that ends; concurrently. It must not block.
 type Progress func(stream string, p boot.Progress)
 
 // Config configures a Keeper.
@@ -29,8 +29,8 @@ type Config struct {
 	Rules    *Rulebook // nil: messages carry hits
 	Log      zerolog.Logger
 	Progress Progress // may be nil
-	// Listed reports whether every stream created before the call is listed in Redis; nil: always. Until then
-	// as_of stays.
+	// Listed reports whether every stream created before the call is listed; nil: always. If not, as_of
+	// stays.
 	Listed func(context.Context) bool
 }
 
@@ -65,8 +65,7 @@ func NewKeeper(config Config) *Keeper {
 
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
 // reports whether the stream is gone, and whether hits are known to be lost with it. It calls show with
-// whether a session reads the stream. newSource gets the number of bytes of messages that the source may
-// hold.
+// whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
 func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
 	log := k.config.Log.With().Str("stream", name).Logger()
 	k.config.Metrics.start(name)

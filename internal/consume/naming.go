@@ -28,15 +28,14 @@ type naming struct {
 	Rules    string   `json:"rules,omitempty"` // fingerprint; empty if there were none
 }
 
-// same reports whether two versions differ only in where they begin.
 func (n naming) same(o naming) bool {
 	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects)
 }
 
 type namings []naming
 
-// maxNamings bounds the versions that a cursor lists. The oldest also names earlier messages, unless there
-// are rules: see unknown.
+// maxNamings bounds the versions in a cursor. Without rules, the oldest also names earlier messages: see
+// unknown.
 const maxNamings = 32
 
 func parseNamings(text string) (n namings, err error) {
@@ -63,7 +62,6 @@ func (n namings) ruled() bool {
 	return slices.ContainsFunc(n, func(n naming) bool { return n.Rules != "" })
 }
 
-// after returns the versions by which messages after a sequence are read.
 func (n namings) after(seq uint64) namings {
 	for len(n) > 1 && n[1].From <= seq+1 {
 		n = n[1:]
@@ -71,8 +69,7 @@ func (n namings) after(seq uint64) namings {
 	return n
 }
 
-// unknown returns the last message after a sequence whose version is no longer listed, or 0. Without any
-// rules, the oldest version also names what came before it.
+// unknown returns the last message after seq whose version is no longer listed, or 0; without rules always 0.
 func (n namings) unknown(seq uint64) uint64 {
 	if first := n[0].From; n.ruled() && first > seq+1 {
 		return first - 1
@@ -133,7 +130,6 @@ func newNamer(n namings) namer {
 	return namer{subjects: newSubjects(n[0].Subjects), rules: n[0].Rules, later: n[1:]}
 }
 
-// reach puts the version of a message in force.
 func (n *namer) reach(seq uint64) {
 	for len(n.later) > 0 && seq >= n.later[0].From {
 		*n = newNamer(n.later)

@@ -121,8 +121,7 @@ func (r *ruledDecoder) decode(fingerprint string, d source.Delivery, counter str
 	return r.decoder.Decode(m)
 }
 
-// subjects finds the counter in a message's subject: the part that matches the wildcards of the stream's
-// subject.
+// subjects finds the counter in a message's subject: what the wildcards of the stream's subject match.
 type subjects struct{ filters [][]string }
 
 func newSubjects(filters []string) subjects {
@@ -133,8 +132,7 @@ func newSubjects(filters []string) subjects {
 	return s
 }
 
-// counter joins the tokens that match the first matching filter's wildcards. Without wildcards, or without a
-// filter (a mirror), it returns the whole subject.
+// counter joins the tokens that the first matching filter's wildcards match; without any, the whole subject.
 func (s subjects) counter(subject string) string {
 	for _, filter := range s.filters {
 		if c, ok := matched(filter, subject); ok {
@@ -174,8 +172,8 @@ func join(a, b string) string {
 	return a + "." + b
 }
 
-// placeIn returns a function that hashes a counter. Its text says why a hit is late, and is empty if a tier
-// still held the hit's time when it was stored.
+// placeIn returns a function that hashes a counter and, if no tier still held a hit's time, says how late it
+// is.
 func placeIn(layout window.Layout) func(counter []byte, at, stored int64) (hash uint64, late string) {
 	return func(counter []byte, at, stored int64) (uint64, string) {
 		hash := window.HashCounter(counter)

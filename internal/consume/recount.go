@@ -17,8 +17,8 @@ type Recount struct {
 	sets    map[string]*rules.Set
 }
 
-// NewRecount prepares to read messages that these cursors, all of one stream, have applied. subjects are the
-// stream's; they name counters if no cursor lists a version.
+// NewRecount prepares to read messages that these cursors of one stream have applied. subjects name counters
+// if no cursor lists a version.
 func NewRecount(ctx context.Context, store *window.Store, layout window.Layout, limits Limits, stream string, subjects []string, cursors []window.Cursor) (*Recount, error) {
 	names, err := listedNamings(cursors)
 	if err != nil {

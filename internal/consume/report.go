@@ -11,8 +11,7 @@ import (
 	"tallyroll/internal/human"
 )
 
-// What sessions report in addition to metrics: what streams wait for, outages of Redis, and clocks that
-// differ.
+// What sessions report besides metrics: what streams wait for, outages of Redis, and clocks that differ.
 
 // slowCommit is how long a commit may make no progress before the worker counts as not ready. It is longer
 // than the transactions of any load take, and shorter than a caller's timeout.
@@ -118,8 +117,7 @@ const (
 	clockRedis = "redis"
 )
 
-// clocks compares the servers' clocks with this process's. Every answer that carries a time serves as a
-// comparison, so no request is made for this alone.
+// clocks compares the servers' clocks with this process's, by the times that answers carry anyway.
 type clocks struct {
 	log    zerolog.Logger
 	metric *prometheus.GaugeVec // seconds, by clock

@@ -36,7 +36,6 @@ type shardWriter struct {
 	moved    time.Time
 }
 
-// positions returns the cursors from which the shards continue.
 func (s *standing) positions() []window.Cursor {
 	out := make([]window.Cursor, len(s.writers))
 	for shard, w := range s.writers {
@@ -45,7 +44,7 @@ func (s *standing) positions() []window.Cursor {
 	return out
 }
 
-// resume reads all cursors, decides where each shard continues, and takes the cursors, before it reads a
+// resume reads all cursors, decides where each shard continues, and takes the cursors, all before any
 // message.
 func (s *session) resume(ctx context.Context) error {
 	begin, err := s.judge(ctx)
@@ -66,8 +65,7 @@ func (s *session) resume(ctx context.Context) error {
 
 // judge compares the cursors with the stream. It writes only the entries by which readers find the cursors.
 func (s *setup) judge(ctx context.Context) (*standing, error) {
-	// The namespace may have been recreated since the last session, with hashes of other spans. Later,
-	// register finds it.
+	// A namespace recreated since the last session may have other spans. Later, register finds that.
 	layout, err := s.store.OpenLayout(ctx, s.layout)
 	if err != nil {
 		return nil, err
@@ -77,8 +75,7 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Ask after reading the cursors: an older state could be that of an earlier incarnation, and would set
-	// the cursor back.
+	// Ask after the cursors are read: the state of an earlier incarnation would set the cursor back.
 	state, err := source.Confirmed(ctx, s.source)
 	if err != nil {
 		return nil, err
@@ -119,8 +116,7 @@ func (s *setup) openWriters(ctx context.Context) ([]*shardWriter, error) {
 	return writers, err
 }
 
-// redisLost logs once that Redis does not answer. A commit cancelled because another shard failed does not
-// prove that.
+// redisLost logs an outage once. A commit that was cancelled because another shard failed is not one.
 func (s *setup) redisLost(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -136,7 +132,6 @@ func (s *setup) admit(why reason) *zerolog.Event {
 	return s.log.Warn()
 }
 
-// admitted logs and counts a loss that a commit has detected.
 func (s *setup) admitted(err error) {
 	why := tornFile
 	if errors.Is(err, window.ErrClockFell) {
@@ -145,8 +140,8 @@ func (s *setup) admitted(err error) {
 	s.admit(why).Err(err).Msg("answers about this time say complete: false")
 }
 
-// register writes the entries by which readers find the cursors, and the named rules. It returns the time of
-// the attempt.
+// register writes the entries by which readers find the cursors, and the named rules. It returns when it
+// tried.
 func (s *setup) register(ctx context.Context, standing *standing) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
@@ -192,8 +187,7 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 	return nil
 }
 
-// confirmSame returns the stream's current state, or errIncarnated if the stream was recreated since it was
-// judged.
+// confirmSame returns the stream's current state, or errIncarnated if it was recreated since it was judged.
 func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State, error) {
 	state, err := source.Confirmed(ctx, s.source)
 	if err == nil && state.Created != judged.state.Created {
@@ -202,10 +196,9 @@ func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State
 	return state, err
 }
 
-// take writes all cursors, also unchanged ones, so that other workers and readers see at once where counting
-// continues. All cursors are read before the first is written. So of two sessions that both succeed, one has
-// read every cursor after the other had taken it. If each wrote only what it changes, two sessions with
-// different versions could each take some.
+// take writes all cursors, also unchanged ones, so that workers and readers see at once where counting goes
+// on. All are read before the first is written. So of two sessions that both succeed, one has read every
+// cursor after the other had taken it. Otherwise sessions with different versions could each take some.
 func (s *session) take(ctx context.Context, begin *standing) error {
 	return eachShard(ctx, len(begin.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := begin.writers[shard]
@@ -218,8 +211,7 @@ func (s *session) take(ctx context.Context, begin *standing) error {
 }
 
 // verify checks, before anything is committed, that the stream being read is still the judged one. The
-// watcher sees later changes, but not one between judging and reading: cursors would point to another
-// stream's messages.
+// watcher does not see a change in between, after which cursors would point to another stream's messages.
 func (s *session) verify(ctx context.Context) error {
 	state, err := s.confirmSame(ctx, s.standing)
 	if err != nil {
@@ -316,8 +308,7 @@ func Refused(state source.State) error {
 	return nil
 }
 
-// history compares cursors with the stream's messages. The cursors are mostly equal, so it asks about each
-// sequence once.
+// history compares cursors, which are mostly equal, with the stream's messages. It asks once per sequence.
 type history struct {
 	source  source.Stream
 	state   source.State
@@ -384,8 +375,8 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		return r, err
 	}
 	if back || aheadBack {
-		// If the clock of NATS was set back, new messages may lie among those taken for applied. What else
-		// the stream has lost unread is unknown.
+		// After a clock was set back, new messages may be among those taken for applied. What else is lost is
+		// unknown.
 		admit(max(s.Seen, s.Clock, r.cursor.Latest/1e6, s.LastStored/1e6)+1, rolledBack)
 	}
 	h.moved = h.moved || back || aheadBack
@@ -401,8 +392,8 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
 		admit(unread, discardedUnread)
 	case !back:
-		// If the cursor's message is gone, the stream may have been rolled back, and may have dropped what
-		// came instead.
+		// If the cursor's message is gone, the stream may have been rolled back and have dropped what
+		// followed.
 		before, proven, err := h.sure(ctx, mark{c.Seq, c.Stored})
 		if err != nil {
 			return r, err
@@ -434,8 +425,7 @@ func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool,
 	}
 	found, stored, err := h.source.Next(ctx, at.seq+1)
 	if found == 0 {
-		// An emptied stream has the time at which it was emptied. If that is older, it was rolled back to
-		// before it.
+		// An emptied stream has the time of that. If it is older, the stream was rolled back to before.
 		if stored = h.state.LastStored; stored <= at.stored {
 			stored = max(h.state.Seen, h.state.Clock) * 1e6
 		}
@@ -455,8 +445,7 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 		h.proven[c.Created] = proven
 	}
 	s := h.state
-	// Only a copy holds messages older than itself. If the clock was set back before the stream's creation,
-	// times do not show it.
+	// Only a copy holds older messages than itself. A clock set back before its creation can hide that.
 	old := s.First <= s.Last && (s.FirstStored < s.Created || s.Created <= max(c.Latest, c.Stored))
 	switch {
 	case proven:
@@ -587,10 +576,9 @@ func (h *history) lastBefore(ctx context.Context, seq uint64) (out mark, err err
 	return out, nil
 }
 
-// lastUpTo returns a sequence up to limit before a message that was stored after a moment (Unix nanoseconds),
-// or limit if it finds no such message. It bisects, so if the clock of NATS was set back there may be several
-// such sequences. If all messages from the first to some sequence were stored up to the moment, it never
-// returns one before that sequence.
+// lastUpTo returns a sequence up to limit before a message stored after a moment (Unix nanoseconds), or
+// limit. It bisects, so after NATS's clock was set back there may be several. If all messages from the first
+// to some sequence were stored up to the moment, it never returns one before that.
 func (h *history) lastUpTo(ctx context.Context, moment int64, limit uint64) (uint64, error) {
 	key := mark{limit, moment}
 	if seq, asked := h.after[key]; asked {

@@ -16,8 +16,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rulebook holds the rules of a worker: those of its file, and earlier versions that it has read. A nil
-// Rulebook has none. Any goroutine may call Current.
+// Rulebook holds a worker's rules: its file's, and earlier versions. nil has none. Any goroutine may call
+// Current.
 type Rulebook struct {
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *Metrics
@@ -31,8 +31,8 @@ type Rulebook struct {
 // maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.
 const maxRulesSeen = 2 * maxNamings
 
-// OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
-// names the setting, the file and the line.
+// OpenRulebook reads the file of INGEST_RULES (nil if empty) and adds it to files. Errors name setting, file,
+// line.
 func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
@@ -42,7 +42,6 @@ func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files,
 	return b, err
 }
 
-// use sets the rules by which sessions read from now on.
 func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
 	line.Str("fingerprint", set.Fingerprint()).Int("rules", set.Len())
 	b.mu.Lock()
@@ -135,8 +134,8 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 	return out
 }
 
-// sweepEvery is the time between two checks for texts that no cursor names. Two in a row must find that,
-// because a text is written before the cursor that names it.
+// sweepEvery is the time between the two checks that must find a text unnamed: it is written before its
+// cursor.
 const sweepEvery = time.Hour
 
 // sweeper removes texts of rules from Redis. One goroutine uses it.
@@ -162,8 +161,8 @@ func (s *sweeper) keepSweeping(ctx context.Context) {
 	}
 }
 
-// sweep removes texts that no cursor of a listed stream has named at two checks. A session that names one
-// again at that moment writes it again after its cursors.
+// sweep removes texts that no listed stream's cursor has named at two checks. A session that names one again
+// in that instant writes it again after its cursors.
 func (s *sweeper) sweep(ctx context.Context) error {
 	kept, err := s.store.RulesKept(ctx)
 	if err != nil || len(kept) == 0 {

@@ -48,15 +48,13 @@ type session struct {
 	tail     tail
 }
 
-// attempt counts until ctx ends or it cannot go on. It then commits what it has read, unless a commit has
-// failed.
+// attempt counts until ctx ends or it cannot go on. It commits what it has read, unless a commit has failed.
 func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
 	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
 	return o
 }
 
-// pass runs the phases, and returns what ended the session.
 func (s *session) pass(ctx context.Context) error {
 	s.begin(resuming)
 	if err := s.resume(ctx); err != nil {
@@ -93,8 +91,8 @@ func (s *session) pass(ctx context.Context) error {
 	return context.Cause(life)
 }
 
-// count commits until life ends or a commit fails. Then it stops the feed, and commits the rest unless a
-// commit has failed. It returns the error of that commit.
+// count commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
+// commit, after which it commits nothing more.
 func (s *session) count(ctx, life context.Context, feed source.Feed, c *committer) error {
 	last := newGrace(ctx) // for the last commit, which outlives ctx
 	defer last.cancel()
@@ -102,8 +100,7 @@ func (s *session) count(ctx, life context.Context, feed source.Feed, c *committe
 	err := c.flushUntil(life, last)
 	s.begin(ending)
 	s.stop(feed)
-	// Nothing may follow a failed flush: its load is dropped, and a cursor that did not get it must not pass
-	// it.
+	// Nothing may follow a failed flush: cursors that did not get its load must not pass it.
 	if err == nil {
 		err = c.flush(last, true) // all of it was read in order
 	}
@@ -142,7 +139,6 @@ func (s *session) open(ctx context.Context) (source.Feed, error) {
 	return feed, nil
 }
 
-// orGone checks whether a feed was lost because the stream was deleted.
 func (s *session) orGone(ctx context.Context, err error) error {
 	if errors.Is(err, source.ErrReconnected) {
 		return err
@@ -155,8 +151,7 @@ func (s *session) orGone(ctx context.Context, err error) error {
 	return err
 }
 
-// unread reports whether messages of the stream are known that some shard has not applied. Call it after
-// pass.
+// unread reports whether messages are known that some shard has not applied. Call it after pass.
 func (s *session) unread() bool {
 	if s.standing == nil {
 		return false
@@ -244,8 +239,7 @@ func newOutcome(why error, told bool) outcome {
 	return outcome{verdict: failed, why: why}
 }
 
-// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others, and is
-// returned.
+// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others.
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64

@@ -42,7 +42,6 @@ func newWatcher(setup *setup, standing *standing, buffer *buffer, tail *tail, co
 	return w
 }
 
-// watch checks until ctx ends or a check finds a reason to end the session.
 func (w *watcher) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -103,8 +102,7 @@ func (w *watcher) observe(ctx context.Context) error {
 	return nil
 }
 
-// same returns an error if the stream is no longer the one being read. place and stored are those of the last
-// message read.
+// same returns an error if the stream changed. place and stored are those of the last message read.
 func (w *watcher) same(state source.State, place uint64, stored int64) error {
 	switch {
 	case state.Created != w.judged.Created:
@@ -191,7 +189,6 @@ func (w *watcher) observeBacklog(place uint64, state source.State) {
 	}
 }
 
-// show reports the progress of the backlog. An empty p ends it.
 func (w *watcher) show(p boot.Progress) {
 	if w.progress != nil {
 		w.progress(w.stream, p)
@@ -201,7 +198,6 @@ func (w *watcher) show(p boot.Progress) {
 // backlogSpan is how often a far-behind worker logs that, and the time over which its speed is measured.
 const backlogSpan = 10 * time.Second
 
-// backlog tracks how a session that is far behind catches up.
 type backlog struct {
 	since  time.Time // when it fell far behind; zero while it is not
 	from   uint64    // where the reader was then
@@ -214,9 +210,8 @@ type sight struct {
 	place, last uint64
 }
 
-// observe records the reader's place and the stream's end. The progress is empty without a backlog, and at
-// the first check of one, which shows no speed yet. due: the log should report it. caught is how long a
-// backlog lasted that has just ended.
+// observe records place and last. p is empty without a backlog and at its first check, which shows no speed.
+// due: the log should report it. caught is how long a backlog lasted that has just ended.
 func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
@@ -298,9 +293,8 @@ func (t *tail) gather(place uint64) time.Duration {
 	return min(t.lag/gatherPart, maxGather)
 }
 
-// reached returns the moment at which a message was the stream's end, and the clock of NATS then; both 0 if
-// unknown. After a roll-back, another message can have the same sequence, so the sequence alone does not
-// identify a message.
+// reached returns when a message was the stream's end, by as_of's and by NATS's clock; 0 if unknown. After a
+// roll-back, another message can have its sequence, so the sequence alone does not identify it.
 func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,9 +9,8 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Batch coalesces hits until they are committed, split by shard: a sum per counter and time slot, from which
-// the commit derives the cells of all tiers, and a sketch per slot of the unique tiers. It is not safe for
-// concurrent use.
+// Batch coalesces hits until they are committed, by shard: a sum per counter and time slot, from which all
+// tiers' cells follow, and a sketch per slot of the unique tiers. It is not safe for concurrent use.
 type Batch struct {
 	layout  Layout
 	shards  []ShardBatch
@@ -31,7 +30,6 @@ func (t timeSlot) isIn(tier int) bool { return t>>tier&1 != 0 }
 
 func (t timeSlot) tiers() int { return bits.OnesCount8(uint8(t)) }
 
-// kind holds what a batch needs of the tiers, or of the unique tiers.
 type kind struct {
 	tiers   Tiers
 	newest  int64   // milliseconds: every tier holds a hit that is at most this much older than its message
@@ -85,8 +83,7 @@ type ShardBatch struct {
 	extras   bool                 // a counter has some
 }
 
-// counterHits are the hits of a counter by time slot, in the order of first occurrence. They fill a cache
-// line.
+// counterHits are a counter's hits by time slot, in order of first occurrence. They fill a cache line.
 type counterHits struct {
 	name        string
 	counterHash uint64
@@ -112,8 +109,7 @@ type slotUniques struct {
 	sketch unique.Sketch
 }
 
-// slotIndex finds a slot's place among those of a counter, so that the order of times does not affect a hit's
-// cost.
+// slotIndex finds a slot among a counter's, so that the order of times does not affect a hit's cost.
 type slotIndex map[timeSlot]int
 
 // fewSlots are searched without an index. Most counters have no more in a load.
@@ -139,8 +135,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// Reset empties the batch. It drops sketches and slot indexes, because the next ones may be of other
-// counters.
+// Reset empties the batch. It drops sketches and slot indexes: the next ones may be of other counters.
 func (b *Batch) Reset() {
 	for i := range b.shards {
 		s := &b.shards[i]
@@ -182,12 +177,10 @@ func (s *ShardBatch) Commands() int { return s.commands }
 // Hits returns the number of hits, each counted once however many tiers hold it.
 func (s *ShardBatch) Hits() int64 { return s.hits }
 
-// End returns a moment (Unix milliseconds) before which all hits lie, also those of other parts after a
-// Split.
+// End returns a moment (Unix milliseconds) before which all hits lie, also those of a Split's other parts.
 func (s *ShardBatch) End() int64 { return s.end }
 
-// CommandsPerHit returns the most commands that a hit, with or without a unique value, can add to a
-// transaction.
+// CommandsPerHit returns the most commands that a hit with or without a unique value can add.
 func (l Layout) CommandsPerHit(isUnique bool) int {
 	n := 2*len(l.Tiers) + 2
 	if isUnique {
@@ -342,9 +335,9 @@ func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
 	return at
 }
 
-// counterIndex finds a counter's place: a table with linear probing. A map of names would take three times
-// the memory and hash each name again. A slot has the lower half of the counter's hash above its place plus
-// one; 0 is empty. The number of slots is a power of two.
+// counterIndex finds a counter's place, with linear probing. A map of names would take three times the memory
+// and hash each name again. A slot has the hash's lower half above the place plus one; 0 is empty. Their
+// number is a power of 2.
 type counterIndex []uint64
 
 func indexEntry(counterHash uint64, place int) uint64 { return counterHash<<32 | uint64(place+1) }

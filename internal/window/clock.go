@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Redis's clock is now, because keys expire by it. A Reader chooses hashes by an estimate, reads TIME in the
-// same round trip, and plans again if the estimate was wrong. The estimate is the latest TIME plus the local
-// monotonic time since, so that happens only if Redis's clock was set, its server was replaced, or this
-// machine has slept.
+// Redis's clock is now, because keys expire by it. A Reader chooses hashes by an estimate: the latest TIME
+// plus the local monotonic time since. It reads TIME in the same round trip, and plans again if the estimate
+// was wrong: if Redis's clock was set, its server was replaced, or this machine has slept.
 
 const (
 	// clockTolerance is how far an estimate may be off, in addition to the uncertainty of half a round trip.
@@ -31,9 +30,8 @@ func (t serverTimes) latest() (out time.Time) {
 	return out
 }
 
-// clocks estimate the clocks of all servers asked lately. On a cluster, now is the latest of them: its plan
-// needs no hash that has expired on any server, and does not depend on which servers are asked. mu guards
-// servers.
+// clocks estimate the clocks of all servers asked lately. Now is the latest: its plan needs no hash that has
+// expired on any server, and does not depend on which servers are asked. mu guards servers.
 type clocks struct {
 	mu      sync.Mutex
 	servers map[string]clockSample
@@ -53,7 +51,6 @@ type instant struct {
 	local time.Time     // the same moment by the local clock
 }
 
-// now returns the moment by the latest clock; false if no clock is known.
 func (c *clocks) now(local time.Time) (instant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,9 +72,8 @@ func (c *clocks) latest(local time.Time) (instant, bool) {
 	return instant{latest.UnixMilli(), doubt, local}, !latest.IsZero()
 }
 
-// learn records the servers' times of a round trip, sent and received at these local moments. It reports
-// whether a plan for planned still holds: every clock was where estimated, and none has advanced since by
-// more than grace, that of the hashes.
+// learn records the servers' times of a round trip between these local moments. It reports whether a plan
+// still holds: every clock was as estimated, and none has advanced by more than grace, that of the hashes.
 func (c *clocks) learn(planned instant, sent, received time.Time, times serverTimes, grace time.Duration) (holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +104,7 @@ func (c *clocks) learn(planned instant, sent, received time.Time, times serverTi
 	return holds
 }
 
-// difference returns how far the most different clock is ahead of the local wall clock; false if no clock is
-// known.
+// difference returns how far the most different clock is ahead of the local wall clock.
 func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

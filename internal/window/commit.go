@@ -14,8 +14,7 @@ import (
 var (
 	// ErrFenced means that another worker has moved the cursor: drop the batch and release the stream.
 	ErrFenced = errors.New("fenced: another worker has moved the cursor")
-	// ErrRewound means that Redis is at an older commit than this writer's last: drop the batch and read
-	// again from the cursor.
+	// ErrRewound means that Redis has lost this writer's last commits: read again from the cursor.
 	ErrRewound = errors.New("rewound: Redis has lost commits")
 )
 
@@ -25,8 +24,7 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
-// Writer commits one stream to one shard. It continues only from the cursor that it wrote last. It is not
-// safe for concurrent use.
+// Writer commits one stream to one shard, only on top of its last cursor. It is not safe for concurrent use.
 type Writer struct {
 	store  *Store
 	layout Layout
@@ -59,8 +57,7 @@ type Writer struct {
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
 	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis): some hits may be counted twice")
-	// ErrClockFell means that Redis's clock was ahead, so keys may have expired and increments may be
-	// missing.
+	// ErrClockFell means that Redis's clock was ahead: keys may have expired, increments may be missing.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )
 
@@ -71,12 +68,10 @@ type Commit struct {
 	Attempts  int           // transactions tried; 0 if an earlier one had been applied
 	Conflicts int           // EXECs refused because the cursor was touched, or counters erased
 	Took      time.Duration // of the last attempt
-	// Ahead is how far Redis's clock is ahead of this process's (negative: behind), less what the round trip
-	// may explain.
+	// Ahead is how far Redis's clock is ahead of this process's, less what the round trip may explain.
 	Ahead time.Duration
-	// Failed names the first key that another program has written to, also beside an error. Hits of this
-	// batch are then missing from a cell or a summary although the cursor has passed them, because Redis does
-	// not roll back.
+	// Failed names the first key that another program has written to, also beside an error. Hits are then
+	// missing although the cursor has passed them, because Redis does not roll back.
 	Failed *ForeignError
 
 	under  string  // Writer.erased when the last transaction was sent
@@ -133,8 +128,7 @@ func (w *Writer) Write(ctx context.Context, to Cursor) error {
 	return err
 }
 
-// Take is a Write that fences every other writer, even if the cursor stays the same. Call it before the first
-// Commit.
+// Take is a Write that fences every other writer, also with an equal cursor. Call it before the first Commit.
 func (w *Writer) Take(ctx context.Context, to Cursor) error {
 	_, err := w.commit(ctx, w.nothing(), record{Cursor: to, by: w.id})
 	return err

@@ -21,24 +21,19 @@ type Cursor struct {
 	Latest int64
 	// AsOf is a moment in Unix milliseconds: every hit that the stream stored before it has been applied.
 	AsOf int64
-	// IncompleteBefore is a moment (Unix milliseconds) before which hits may be missing, because messages
-	// were discarded; or 0.
+	// IncompleteBefore is a moment (Unix ms) before which hits may be missing, discarded unread; or 0.
 	IncompleteBefore int64
-	// Ahead lists counters that are further than Seq, if a batch needed several transactions and some are
-	// still to come.
+	// Ahead lists counters that are further than Seq, while a batch is committed in several transactions.
 	Ahead Ahead
-	// Naming holds how counters were named up to Seq, for messages read again. This package does not
-	// interpret it.
+	// Naming holds how counters were named up to Seq. This package does not interpret it.
 	Naming string
-	// Ended is set if the worker that read the stream found it gone, and knows of no hit that was not
-	// applied.
+	// Ended: its worker found the stream gone, and knows of no hit that was not applied.
 	Ended bool
 	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
 	Refused uint64
 }
 
-// Ahead is a position that the first Done of Parts parts of the counters have reached; zero if no counter is
-// ahead.
+// Ahead is a position that the first Done of Parts parts of the counters have reached; zero if none is ahead.
 type Ahead struct {
 	Seq         uint64
 	Stored      int64 // of that message, Unix nanoseconds
@@ -84,12 +79,10 @@ func partOf(counterHash uint64, parts int) int {
 
 type record struct {
 	Cursor
-	// opened is incremented by a transaction's first command, and copied to closed by its last. They differ
-	// if Redis has run a part of a transaction, see torn.
+	// opened counts transactions: the first command increments it, the last copies it to closed; see torn.
 	opened, closed int64
-	// by is the writer that last took the cursor, or moved it over hits. The position alone does not show
-	// that: after a loss, another worker can reach it over other messages, and this writer's memory of
-	// expiries and names would be wrong.
+	// by is the writer that last took the cursor, or moved it over hits. After a loss, another worker can
+	// reach the same position over other messages, and this writer's memory of expiries and names is wrong.
 	by string
 }
 
@@ -101,9 +94,8 @@ func (r record) same(o record) bool {
 }
 
 // torn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
-// its append-only file, its next start leaves the beginning there, and the start after that runs it together
-// with the following transaction. So opened was incremented once too often. Absolute marks would not show it,
-// because the following transaction overwrites them.
+// its append-only file, its next start leaves the beginning there, and the start after that runs it with the
+// following transaction, so opened is one too high. That one would overwrite absolute marks.
 func (r record) torn() bool { return r.opened != r.closed }
 
 // sameRare reports whether the rareFields are equal. Each change of one of them gets a new "by".
@@ -123,8 +115,7 @@ var cursorArgs = func() (out []any) {
 	return out
 }()
 
-// rareFields are read only when a writer is opened, and written only when they change: the naming can be
-// long.
+// rareFields are read when a writer is opened, and written when they change: the naming can be long.
 var rareFields = []string{"naming", "refused"}
 
 // values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
@@ -192,8 +183,8 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 	return parseFields(text, missing)
 }
 
-// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; found is false if all
-// are missing.
+// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; found is false without
+// any.
 func parseFields(text []string, missing int) (c record, found bool, err error) {
 	if extra := len(text) - len(cursorFields); extra != 0 && extra != len(rareFields) {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// directory is what a namespace holds once: the layout and the list of streams. It seldom changes, so a
-// Reader keeps it and compares it in each round trip.
+// directory is a namespace's layout and list of streams. They seldom change: a Reader compares it in each
+// round trip.
 type directory struct {
 	layout  Layout
 	id      string            // see Store.ID
@@ -21,8 +21,8 @@ type directory struct {
 	values       map[string]string // the list of streams
 }
 
-// parseDirectory parses the replies about the two keys. Without a layout the error is ErrNoLayout. Errors
-// name the key.
+// parseDirectory parses the replies about the two keys, whose errors name the key; ErrNoLayout without a
+// layout.
 func parseDirectory(record, list reply) (*directory, error) {
 	text, values, err := directoryIn(record, list)
 	if err != nil {
@@ -57,8 +57,7 @@ func directoryIn(record, list reply) (text string, values map[string]string, err
 	return text, values, err
 }
 
-// is reports whether Redis still has the same values. Different replies may hold the same values in another
-// order.
+// is reports whether Redis still has the same values, perhaps in another order.
 func (d *directory) is(record, list reply) (bool, error) {
 	if d.record == record.text && d.list == list.text {
 		return true, nil

@@ -9,7 +9,6 @@ import "time"
 // maxGrace bounds the slack of a deadline for clocks that differ and questions about a moment ago.
 const maxGrace = 5 * time.Minute
 
-// twoWindows returns the number of cells in two windows.
 func (t Tier) twoWindows() int64 { return int64(2 * t.Window / t.Cell) }
 
 // cellsPerEpoch returns the number of cells that one hash can hold.
@@ -23,7 +22,6 @@ func (t Tier) cellsPerEpoch() int64 {
 func (t Tier) cellMillis() int64  { return t.Cell.Milliseconds() }
 func (t Tier) epochMillis() int64 { return t.cellsPerEpoch() * t.cellMillis() }
 
-// cellAt returns the number, since 1970, of the cell that holds a moment.
 func (t Tier) cellAt(milli int64) int64 { return floorDiv(milli, t.cellMillis()) }
 
 func (t Tier) cellStart(cell int64) int64 { return cell * t.cellMillis() }
@@ -43,11 +41,9 @@ func (t Tier) epochStart(epoch int64) int64 { return epoch * t.epochMillis() }
 func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
 
 // deadline returns the Unix second at which the hash of an epoch expires: the epoch's end, plus a window in
-// which it still answers, plus grace, plus a jitter.
-//
-// The jitter depends only on the counter's hash, so that a million hashes do not expire at once. It is at
-// most a quarter window, and at most an epoch, because the hashes of the next epoch expire from then on, and
-// a longer jitter would not spread them further. A hash of two windows expires before the hash after next
+// which it still answers, plus grace, plus a jitter. The jitter depends only on the counter's hash, so that a
+// million hashes do not expire at once. It is at most a quarter window, and at most an epoch, because then
+// the hashes of the next epoch begin to expire. A hash of two windows expires before the hash after next
 // begins.
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()

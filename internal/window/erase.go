@@ -62,8 +62,7 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 // ErrEraseRetier means that a change of the namespace's tiers has not ended.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
-// lastErasure parses the token in keys.erased; "" if nothing was ever erased. After the token and a space, the
-// value has the last writer to have created a cursor.
+// lastErasure parses the token in keys.erased, "" if none. Behind it is the last writer to create a cursor.
 func lastErasure(reply *redis.StringCmd) (string, error) {
 	text, err := reply.Result()
 	switch {
@@ -96,8 +95,7 @@ type Erased struct {
 	Next string
 }
 
-// Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
-// Answer, and ErrEraseBusy.
+// Erase removes counters, after an error perhaps more than Counters. Errors: those of Answer, ErrEraseBusy.
 func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		n, err := r.erase(ctx, base, counters)
@@ -107,8 +105,7 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 	return out, err
 }
 
-// EraseListed removes some listed counters with a prefix, the first after a name. Its errors are those of
-// Erase.
+// EraseListed removes some of the listed counters with a prefix, the first after a name. Errors: as Erase.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		layout := base.dir.layout
@@ -131,7 +128,6 @@ func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Era
 	return out, err
 }
 
-// latestHit returns a moment after which no hit lies.
 func (s survey) latestHit() int64 {
 	out := s.at.milli
 	for _, shard := range s.shards {
@@ -224,7 +220,6 @@ func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
 	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
 }
 
-// plan lists the keys that may exist.
 func (e *eraser) plan(now, latest int64) {
 	e.now, latest = now, max(now, latest)
 	e.epochs, e.uniques, e.sets = e.epochs[:0], e.uniques[:0], e.sets[:0]
@@ -348,8 +343,7 @@ type placed struct {
 	exists bool
 }
 
-// look reads the last erasure and the cursors, and whether Redis has anything of the counters other than
-// summaries. now is Redis's clock in Unix seconds.
+// look reads the last erasure, the cursors, and whether anything but summaries is there. now: Unix seconds.
 func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd
@@ -382,8 +376,7 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	if erased != e.erased {
 		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
 	}
-	// Redis's clock, too: if a stream was recreated since the plan, its cursor does not show how late earlier
-	// hits were.
+	// Redis's clock, too: the cursor of a recreated stream does not show how late earlier hits were.
 	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
 	for s, cursor := range cursors {
@@ -455,7 +448,7 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 	return out, nil
 }
 
-// readTops reads the summaries that list any wanted counter, by key. It skips keys that another program has
+// readTops reads the summaries with wanted counters, by key. It skips keys that another program has
 // overwritten.
 func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)

@@ -99,8 +99,8 @@ func (e *exportReachError) Error() string {
 	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", FormatDuration(e.step), Moment(e.from), e.fit.Reach())
 }
 
-// BeginExport decides the range and steps of an export by the current cursors. Its errors are those of
-// Answer, and a *StepError in a *QuestionError.
+// BeginExport decides range and steps by the current cursors. Errors: those of Answer, and a *StepError in a
+// *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
 	return surveyed(ctx, r, func(found survey) (Export, error) {
 		out, err := found.dir.layout.planExport(q, found.at.milli, found.asOf())
@@ -151,7 +151,6 @@ func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 	return out, err
 }
 
-// exportStep checks a step, or chooses one.
 func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, error) {
 	if step == 0 {
 		t, _, err := l.holding(l.Tiers, from, now, false)
@@ -163,8 +162,8 @@ func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, 
 	return 0, &StepError{step, l.Tiers}
 }
 
-// exportTier returns the tier that answers an export: of those that hold its range, which all have all of its
-// hits (see Layout.Plan), the one with the least to read.
+// exportTier returns the cheapest tier that holds the range. All that do have all of its hits: see
+// Layout.Plan.
 func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 	var fit, held Tiers
 	for _, t := range l.Tiers {
@@ -186,7 +185,6 @@ func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 	}), nil
 }
 
-// roomOf returns how many cells the hashes of a range can hold.
 func (t Tier) roomOf(r Range) int64 {
 	first, last := t.epochsOf(r)
 	return (last - first + 1) * t.cellsPerEpoch()

@@ -24,9 +24,8 @@ func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration,
 	return found.totals(), wait, nil
 }
 
-// fall returns how long it takes until the total of a plan that ends now is at most most. total adds up the
-// cells of a later plan. Without new hits a total never rises, and is 0 after the window and the cell that is
-// being filled.
+// fall returns how long it takes until the total of a plan that ends now is at most most. total adds up a
+// later plan. Without new hits it never rises, and is 0 after the window and the cell that is being filled.
 func (p *Plan) fall(most int64, total func(later *Plan) int64) time.Duration {
 	longest := p.Range.To - p.Range.From + p.Tier.cellMillis()
 	wait := sort.Search(int(longest), func(ms int) bool {

@@ -9,10 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fetch plans for a moment, and reads once what the plans need. The snapshot is of the moment when everything
-// had been read; the error is errStale if the plans turn out to be old. It reads the cursors before the
-// hashes, so the counts can only be newer than AsOf, and the clock last: what had not expired by then was
-// there.
+// fetch plans for a moment, and reads once what the plans need. The error is errStale if they turn out to be
+// old. It reads the cursors before the hashes, so the counts can only be newer than AsOf, and the clock last:
+// what had not expired by then was there.
 func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan planner) (snapshot, error) {
 	plans, err := plan(dir.layout, at.milli)
 	if err != nil {
@@ -101,7 +100,6 @@ func (s *keySet) queue(ctx context.Context, p redis.Pipeliner, name string, more
 
 func (s *keySet) reply(key string) reply { return reply{key, string(s.replies[s.at[key]].Val())} }
 
-// add returns the index of a key, and whether it is new.
 func (s *keySet) add(key string) (index int, added bool) {
 	if i, ok := s.at[key]; ok {
 		return i, false
@@ -128,7 +126,6 @@ type wanted struct {
 	unionCells      int64  // how many cells the unions have together
 }
 
-// size returns how many hashes and unique cells are read.
 func (w *wanted) size() int { return len(w.hashes.keys) + len(w.sums.keys) + int(w.unionCells) }
 
 func (w *wanted) addUnion(key string, cells int) int {

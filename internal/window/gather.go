@@ -15,17 +15,14 @@ const (
 	maxTrips = 2
 	// maxShared bounds the hashes and unique cells of a shared trip: some milliseconds of Redis at most.
 	maxShared = 256
-	// gatherAtMost bounds how long questions gather if no trip returns, because they would fail with the
-	// trips that hang.
+	// gatherAtMost bounds how long questions gather if trips hang: they would fail with these.
 	gatherAtMost = 100 * time.Millisecond
 )
 
-// gatherer lets simultaneous questions share a round trip to Redis.
-//
-// If fewer than maxTrips trips are under way, or if a question would make a trip too large, it travels at
-// once, alone. Otherwise it joins the gathering trip, which departs when one of those under way returns, or
-// with the next question if none has departed for gatherAtMost. So a lone question does not wait, and there
-// is no timer.
+// gatherer lets simultaneous questions share a round trip to Redis. If fewer than maxTrips are under way, or
+// if a question would make a trip too large, it travels at once, alone. Otherwise it joins the gathering
+// trip, which departs when one returns, or with the next question after gatherAtMost. So a lone question does
+// not wait, and there is no timer.
 //
 // What several questions need is read once. A question whose context ends leaves, and the trip goes on. If a
 // trip fails, all of its questions get the error. Errors of single keys concern only the questions that read

@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Claim is about a stream: whatever it stored before AsOf is at or before this position. So a cursor at
-// exactly this position lacks nothing from before AsOf. It is a fact about the stream, so it stays true
+// Claim is about a stream: whatever it stored before AsOf is at or before this position, so a cursor at
+// exactly this position lacks nothing from before AsOf. It is a fact about the stream: it stays true
 // whichever worker wrote it, however late it arrives, and whatever Redis has lost. It says nothing of cursors
-// at another position.
+// elsewhere.
 type Claim struct {
 	Created int64 // Created, Seq and Stored are those of a Cursor
 	Seq     uint64

@@ -5,13 +5,11 @@ import "slices"
 // A tier with small hashes needs many of them for a long range: an hour of 1s/1h lies in 15. If another tier
 // counts in minutes, its 60 cells lie in one or two, and the seconds are needed only for the edges.
 
-// hashCost is the cost of reading a hash in addition to its cells, as a number of cells. Redis takes 1 µs for
-// HGETALL, and 0.09 µs for each field (7.0).
+// hashCost is a hash's cost in cells. Redis takes 1 µs for HGETALL, and 0.09 µs for each field (7.0).
 const hashCost = 10
 
-// divide returns the part inside a range, of whole cells, that coarser tiers answer so that the range costs
-// least. The first tier answers the rest, or all if that costs least. It uses only tiers whose cells consist
-// of whole cells of the first.
+// divide returns the part of whole cells inside a range that coarser tiers answer, and the first the rest, if
+// that costs least. It uses only tiers whose cells consist of whole cells of the first.
 func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 	fine := ts[0]
 	cost = fine.cost(r)

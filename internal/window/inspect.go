@@ -15,8 +15,7 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// A check needs what Redis holds and how far the streams were applied at the same moment, so Inspector reads
-// cells and cursors in one transaction. It writes nothing.
+// Inspector reads cells and cursors of one moment in one transaction, for checks. It writes nothing.
 
 // CellID is a cell of a counter: the index of its tier, and its number there since 1970.
 type CellID struct {
@@ -47,9 +46,8 @@ func (l Layout) AppendUniqueCells(to []CellID, counterHash uint64, at, stored in
 	return Layout{Tiers: l.UniqueTiers}.AppendCells(to, counterHash, at, stored)
 }
 
-// UniquesFrom returns a moment (Unix milliseconds) at now, Redis's clock. After a change of tiers, earlier
-// unique cells may have other registers than the messages would set now, because the previous tiers rejected
-// other hits as too late.
+// UniquesFrom returns a moment (Unix milliseconds) at now. Earlier unique cells may have other registers than
+// the messages would set now, because tiers before a change rejected other hits as too late.
 func (l Layout) UniquesFrom(now int64) int64 {
 	t := l.Tiers[len(l.Tiers)-1]
 	if t.generation == 0 {
@@ -116,8 +114,7 @@ type FoundCell struct {
 	N int64
 }
 
-// hashAhead is how far ahead of Redis's clock hashes are looked for (ms), because the clock of NATS may be
-// ahead.
+// hashAhead is how far ahead of Redis's clock (ms) hashes are looked for: the clock of NATS may be ahead.
 const hashAhead = 60_000
 
 // HashesPerCounter returns the most hashes of a counter that Read asks for. Unique cells count as an eighth
@@ -146,10 +143,9 @@ type askedUniques struct {
 	reply *redis.SliceCmd
 }
 
-// Read reads, in one transaction, all hashes and unique cells of counters of a shard that expire after now
-// (Redis's clock, Unix milliseconds; may be in the past), and the shard's cursors. latest is when the latest
-// hit was stored, by the clock of NATS. Unique cells are read if withUniques accepts the counter's hash.
-// Errors of single hashes are in Found.
+// Read reads, in one transaction, all hashes and unique cells of a shard's counters that expire after now
+// (Redis's clock, Unix milliseconds), and the shard's cursors. latest is when the latest hit was stored, by
+// NATS's clock. withUniques selects the counters with unique cells. Errors of single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
@@ -218,8 +214,7 @@ func (i *Inspector) uniqueKeys(shard int, counter string, cells []CellID) []stri
 	return out
 }
 
-// takeUniques adds unique cells to a counter. MGET returns nothing for a key of another type: its registers
-// are missing.
+// takeUniques adds unique cells to a counter. MGET returns nothing for a key of another type.
 func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) {
 	if asked.reply == nil {
 		return
@@ -259,8 +254,7 @@ func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	}
 }
 
-// Cursors reads the cursors of a shard with all fields, up to when counters of the shard were erased (Unix
-// milliseconds; 0 if never), and Redis's clock.
+// Cursors reads a shard's complete cursors, until when it was erased (Unix ms; 0: never), and Redis's clock.
 func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, erased int64, clock time.Time, err error) {
 	var cursors []*redis.SliceCmd
 	var last *redis.StringCmd
@@ -301,8 +295,7 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 	return out, nil
 }
 
-// atOnce runs commands on a shard's keys as one transaction. failed returns the error of the last of them; if
-// there is one, the outcome of the others is unknown.
+// atOnce runs commands as one transaction. If the last one has an error (failed), the others are unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
 	pipelined := i.store.client.TxPipelined
 	if i.store.cluster != nil { // whose client would send TIME, which has no key, to any node
@@ -327,8 +320,7 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 	return nil
 }
 
-// Names lists at most most counters after a name, in the order of their names' bytes. more reports whether
-// there are further ones. now and latest are as for Read.
+// Names lists at most most counters after a name, in byte order, and whether there are more; see also Read.
 func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
 	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
 	alive := Range{coarsest.epochStart(coarsest.firstEpoch(math.MaxUint64, now)), max(now, latest) + hashAhead + 1} // with the longest jitter
@@ -359,8 +351,7 @@ type Swept struct {
 	Odd     []Oddity
 }
 
-// Sweep checks all keys of the namespace, and passes what it finds to each, page by page. It scans all keys
-// in Redis.
+// Sweep checks all keys of the namespace, and passes what it finds to each. It scans all keys in Redis.
 func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
 	return i.store.scan(ctx, func(_ server, keys []string) error {
 		found, err := i.judge(ctx, keys)

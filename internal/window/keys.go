@@ -103,8 +103,7 @@ func (t Tier) appendGeneration(to []byte) []byte {
 
 func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
 
-// shardKey is a parsed key of a shard: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other
-// key.
+// shardKey is a parsed key: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other.
 type shardKey struct {
 	shard, generation int
 	kind, rest        string
@@ -159,8 +158,7 @@ func IsForeign(err error) bool {
 	return errors.As(err, &f)
 }
 
-// foreignCommand returns why a command of an applied transaction has failed (always because of its key's
-// value), or nil.
+// foreignCommand returns why a command of an applied transaction failed (always its key's value), or nil.
 func foreignCommand(command redis.Cmder) *ForeignError {
 	if command.Err() == nil {
 		return nil
@@ -177,8 +175,8 @@ func foreignCommand(command redis.Cmder) *ForeignError {
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
-// foreignReply returns the error of a pipeline, and names the key if its value has another type. The first
-// argument of each command is its key.
+// foreignReply returns a pipeline's error, and names the key, each command's first argument, if it is of
+// another type.
 func foreignReply(cmds []redis.Cmder, err error) error {
 	if err == nil {
 		return nil

@@ -17,8 +17,7 @@ type Layout struct {
 	Shards      int
 }
 
-// MaxShards bounds SHARDS: each stream has a cursor on every shard, which moves every second if there are
-// hits.
+// MaxShards bounds SHARDS: each stream has a cursor per shard, which moves every second if there are hits.
 const MaxShards = 4096
 
 // validate checks what ParseTiers does not: the number of shards.
@@ -62,8 +61,7 @@ type layoutJSON struct {
 	tiersJSON
 	// UniqueTiers are as ParseUniqueTiers reads them, and empty for recordUniqueTiers.
 	UniqueTiers string `json:"unique_tiers,omitempty"`
-	// UniquesListed says that every counter with unique values is listed (Layout.uniqueNamesOf). It always
-	// is.
+	// UniquesListed says that all counters with unique values are listed. It always is.
 	UniquesListed bool        `json:"uniques_listed,omitempty"`
 	Shards        int         `json:"shards"`
 	Hash          string      `json:"hash"` // of counters
@@ -71,8 +69,7 @@ type layoutJSON struct {
 	Change        *changeJSON `json:"retier,omitempty"`
 }
 
-// recordUniqueTiers are those of a record that names none, written by a version without unique tiers. They
-// stay, whatever DefaultUniqueTiers become.
+// recordUniqueTiers are those of a record that names none. They stay, whatever DefaultUniqueTiers become.
 const recordUniqueTiers = "5m/1h,1h/1d,1d/32d"
 
 type tiersJSON struct {
@@ -84,8 +81,7 @@ type tiersJSON struct {
 	CompleteFrom []int64 `json:"complete_from,omitempty"`
 }
 
-// A record of version 2 has a generation or a change. Programs that do not know these must not read or count
-// by it.
+// Version 2 has a generation or a change. Programs that do not know these must not read or count by it.
 const layoutVersion, changedVersion, layoutHash = 1, 2, "xxhash64"
 
 func (ts Tiers) toJSON() tiersJSON {

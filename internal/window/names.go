@@ -43,8 +43,8 @@ func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
 	return out
 }
 
-// listNames queues the names of the writer's changes, and the expiries of their sets, which must come last in
-// the transaction.
+// listNames queues the names of the changes, and their sets' expiries, which must come last in the
+// transaction.
 func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 	for set, names := range w.changes.names {
@@ -82,30 +82,27 @@ type Names struct {
 	// Complete and CountingSince are as in Answer, of the longest window.
 	Complete      bool
 	CountingSince int64
-	// CompleteSince is a moment from which no hit of any counter is known to be missing; math.MaxInt64 if
-	// some stream is uncounted.
+	// CompleteSince is a moment from which no hit is known to be missing; math.MaxInt64 without all streams.
 	CompleteSince int64
 	// Now is a moment by Redis's clock at which the longest window ended, or earlier.
 	Now      int64
 	Counters []string
 	// Answers has one answer about Totals per counter; empty without Totals.
 	Answers []Answer
-	// Next is the After of the next question, if there may be more names, even if this page is short or
-	// empty.
+	// Next is the After of the next question, if there may be more names, even after an empty page.
 	Next string
 }
 
 const (
-	// maxNameRounds bounds the work for a page if many listed counters have no hits any more, or do not
-	// match.
+	// maxNameRounds bounds the work for a page if many counters have no hits any more, or do not match.
 	maxNameRounds = 8
 	// namesPerRound is how many names are listed at a time if not all are read: 10 ms on two shared cores.
 	namesPerRound = 5000
 )
 
 // Names lists the counters that may have hits in the longest window before now. Its errors are those of
-// Answer; a *QuestionError is about Totals. MaxCells can make pages shorter; if it does not allow one
-// counter, the error is a *TooMuchError.
+// Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; below one counter it is a
+// *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
 	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
 }
@@ -176,8 +173,7 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 	return out, nil
 }
 
-// readNames adds to a page the counters that may have hits in the first span, with their answers about the
-// second, if any.
+// readNames adds counters that may have hits in the first span, with their answers about the second, if any.
 func (r *Reader) readNames(ctx context.Context, base survey, names []string, spans []Span, out *Names) error {
 	if len(names) == 0 {
 		return nil
@@ -201,8 +197,8 @@ func (r *Reader) readNames(ctx context.Context, base survey, names []string, spa
 	return nil
 }
 
-// namesAfter returns the first listed names after a name: at most most, at least one if there are any, and
-// whether there are more.
+// namesAfter returns at most most listed names after a name, at least one if there are any, and if there are
+// more.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
 	return r.store.namesOn(ctx, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
@@ -219,7 +215,6 @@ func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, lon
 	}, first, end, each, prefix, after, most)
 }
 
-// namesIn is namesOn for these sets of names.
 func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
@@ -240,11 +235,9 @@ func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, firs
 	return names, more, nil
 }
 
-// mergeNames returns the first most names of sorted lists of at most each names, and whether there may be
-// more.
+// mergeNames returns the first most names of sorted lists of at most each, and whether there may be more.
 func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, more bool) {
-	// A list that was cut off may go on after its last name, so the merged names are complete only up to
-	// there.
+	// A list that was cut off may go on, so the merged names are complete only up to its last one.
 	cut := ""
 	for _, list := range lists {
 		found := list.Val()
@@ -265,8 +258,7 @@ func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, 
 	return names, more
 }
 
-// GroupOf returns the first parts of a name, separated by . and /. One at the beginning, as in a path, does
-// not count.
+// GroupOf returns the first parts of a name, separated by . and /, except one at the beginning.
 func GroupOf(name string, parts int) string {
 	for i := 1; i < len(name); i++ {
 		if name[i] == '.' || name[i] == '/' {

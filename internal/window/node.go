@@ -17,16 +17,14 @@ import (
 // on one node. Commands that count, or that must be read in order, go to that node's own client, because the
 // cluster's client follows redirects and retries command by command.
 
-// findMasters asks a cluster which node is master of which slots, for at most a second, because a slot may
-// have moved.
+// findMasters asks a cluster, for at most a second, for its masters, because a slot may have moved.
 func (s *Store) findMasters(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// ForEachMaster asks before it calls anything. ReloadState would return before, and the next attempt go
-	// to the same node.
+	// ReloadState would return before it has asked, and the next attempt would go to the same node.
 	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 

@@ -10,13 +10,12 @@ import (
 	"tallyroll/internal/human"
 )
 
-// Range is the time from From up to, but not including, To, in Unix milliseconds. To == now asks about
+// Range is the time from From up to, but not including, To (Unix milliseconds). To == now asks about
 // everything applied so far: all hits in the cell of To count, unless some are known to be dated later (see
 // sum).
 type Range struct{ From, To int64 }
 
-// Plan holds which hashes answer a question about one counter, and how their cells add up. It does not depend
-// on Redis.
+// Plan holds which hashes answer a question about a counter, and how their cells add up, without Redis.
 type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range
 	Range Range
@@ -94,7 +93,6 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	return p, nil
 }
 
-// alone returns the plan with only its own tier.
 func (p Plan) alone() Plan {
 	p.stretches = nil
 	p.add(p.Tier, p.Range)
@@ -124,8 +122,8 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	return Tier{}, &outOfReachError{from: r.From, now: now, tiers: l.Tiers}
 }
 
-// fullest returns the finest of the tiers that fit that lacks no hit from a moment on, or else the one that
-// lacks least.
+// fullest returns the finest fitting tier that lacks no hit from a moment on, or else the one that lacks
+// least.
 func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 	for _, t := range ts {
 		if !fit(t) {
@@ -236,10 +234,10 @@ type storedCell struct{ field, n int64 }
 
 type planCells [][]storedCell
 
-// sum adds up the cells of the plan's hashes. A cell that an edge cuts counts in full in Upper, not at all in
-// Lower, and in Total in proportion to the part of its elapsed time that lies inside, rounded. ahead is a
-// moment after now up to which there may be hits because the clock of NATS is ahead of Redis's, or 0. The end
-// of a range that ends now then cuts its cell, too.
+// sum adds up the plan's cells. One that an edge cuts counts in full in Upper, not at all in Lower, and in
+// Total by the part of its elapsed time that lies inside, rounded. ahead is a moment after now up to which
+// there may be hits because the clock of NATS is ahead of Redis's, or 0. The end of a range that ends now
+// then cuts its cell, too.
 func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {

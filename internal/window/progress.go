@@ -5,7 +5,6 @@ import (
 	"math"
 )
 
-// progress combines all cursors of a shard.
 type progress struct {
 	allRead       bool  // every live stream has a cursor, and it is known when counting began
 	began         int64 // when counting began; 0 if that is not known
@@ -24,10 +23,9 @@ func (p *progress) whole() int64 {
 	return p.completeSince
 }
 
-// parseProgress parses a shard's cursors, in the order of the directory's streams; claims are by stream.
-// Counting began when the oldest stream was created: a younger one does not affect what was counted before
-// it. An ended stream is not waited for. A live stream without a cursor is counted up to its creation, and
-// what is missing from it is unknown.
+// parseProgress parses a shard's cursors, in the order of the directory's streams. Counting began with the
+// oldest stream: a younger one does not affect what was counted before, and an ended one is not waited for. A
+// live stream without a cursor is counted up to its creation, and what is missing from it is unknown.
 func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*progress, error) {
 	out := &progress{began: dir.began, cursors: cursors}
 	var lastEnd int64
@@ -86,9 +84,9 @@ type Progress struct {
 	Ended   int64  // when the stream was found gone, Unix milliseconds, or 0 while it lives
 }
 
-// Progress returns how far each listed stream is counted, by name, and the namespace's id. It returns
-// ErrNoLayout before the first worker has started, and a *ForeignError for a key that another program has
-// written to.
+// Progress returns how far each listed stream is counted, by name, and the namespace's id. Errors:
+// ErrNoLayout before the first worker has started, a *ForeignError for a key that another program has written
+// to.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
 	streams, err = surveyed(ctx, r, func(found survey) ([]Progress, error) {
 		id = found.dir.id

@@ -16,8 +16,7 @@ import (
 // An EXPIREAT directly follows each PFADD: if the cell has expired when EXEC runs, it deletes what PFADD has
 // created. So, unlike for hashes, no expiry has to be remembered or repaired.
 
-// uniqueCell is a cell of a unique tier. It has the counter's name, because counters with the same hash would
-// hide each other's registers.
+// uniqueCell has the counter's name: counters with the same hash would hide each other's registers.
 type uniqueCell struct {
 	counter string
 	tier    int // of Layout.UniqueTiers
@@ -96,7 +95,6 @@ func firstCell(slots []slotUniques, tier int, t Tier) (sketch *unique.Sketch, re
 	return sketch, nil
 }
 
-// finish builds the arguments; call it last.
 func (r *raises) finish() {
 	for _, register := range r.registers {
 		r.bytes = register.AppendArgument(r.bytes)
@@ -136,8 +134,7 @@ func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.St
 	return out
 }
 
-// judgeRaise returns why a raise has failed, or nil. gone: the key may be missing. After any other error the
-// outcome is unknown.
+// judgeRaise returns why a raise failed, or nil; gone: the key may be missing. Other errors mean: unknown.
 func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, error) {
 	text, err := reply.Result()
 	switch {

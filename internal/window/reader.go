@@ -41,18 +41,15 @@ func NewReader(store *Store) *Reader {
 	return r
 }
 
-// errStale means that the layout, the list of streams or the time of a plan was wrong. The question may be
-// planned again.
+// errStale means that a plan's layout, list of streams or time was wrong. The question may be planned again.
 var errStale = errors.New("layout, streams or time have changed while Redis was asked")
 
-// maxTries bounds how often a question is planned. The second plan uses what the first attempt found to have
-// changed.
+// maxTries bounds how often a question is planned. The second plan uses what the first attempt has found.
 const maxTries = 3
 
-// Answer answers all questions in one round trip, in their order, at one moment of Redis's clock. It returns
-// ErrNoLayout before the first worker has started, a *QuestionError for a bad question, a *TooMuchError for
-// too many, a *ForeignError for a key that another program has written to, and other errors of Redis
-// unchanged.
+// Answer answers all questions in one round trip, in their order, at one moment of Redis's clock. Errors:
+// ErrNoLayout before the first worker has started, *QuestionError, *TooMuchError, *ForeignError for a key
+// that another program has written to, and those of Redis.
 func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, error) {
 	found, err := r.ask(ctx, sumOf(questions))
 	if err != nil {
@@ -126,8 +123,7 @@ func (r *Reader) begin(ctx context.Context) (*directory, instant, error) {
 	return dir, at, nil
 }
 
-// Look reads the layout, the streams and the clock, to check whether questions can be answered. Its errors
-// are those of Answer.
+// Look reads layout, streams and clock, to check whether questions can be answered. Errors: those of Answer.
 func (r *Reader) Look(ctx context.Context) (Layout, error) {
 	dir, err := r.look(ctx)
 	if err != nil {

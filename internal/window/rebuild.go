@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rebuild builds the cells, names and summaries of other tiers from those of the layout, while no worker
-// counts. It writes numbers and increments none, so it can be repeated. It returns the tiers with the moments
-// from which they are complete. A cell is the sum of whole cells of one tier, the fitting one that holds the
-// longest time: it has every hit of it (see Layout.Plan).
+// rebuild builds other tiers' cells, names and summaries, while no worker counts. It increments no number, so
+// it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
+// of whole cells of one tier, the fitting one that holds the longest time: it has every hit of it (see
+// Layout.Plan).
 func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
@@ -56,9 +56,9 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 // replicated is how long a cluster gets to copy what was written, before the layout record relies on it.
 var replicated = 2 * time.Second // tests shorten it
 
-// checkBuilt makes sure that no server of a cluster has lost cells because a replica without them took over:
-// a server with a shard's last key has all that was written before. A single server cannot lose cells and
-// keep the layout record.
+// checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
+// shard's last key has all that was written before. A single server cannot lose cells and keep the layout
+// record.
 func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
 	if s.cluster == nil {
 		return nil
@@ -189,12 +189,10 @@ func (b *rebuilding) completeFrom(tier int, now int64) int64 {
 	return -floorDiv(-from, t.cellMillis()) * t.cellMillis()
 }
 
-// epochs returns the epochs of which a tier may have a hash.
 func (b *rebuilding) epochs(t Tier) (first, last int64) {
 	return t.firstEpoch(math.MaxUint64, b.now), t.epochAt(b.end)
 }
 
-// shard builds a shard, some counters at a time, and then its summaries.
 func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	coarsest := b.from.Tiers[len(b.from.Tiers)-1]
 	first, _ := b.epochs(coarsest)

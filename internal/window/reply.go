@@ -10,8 +10,7 @@ import (
 )
 
 // reply is a reply as it came over the wire (RESP 2 or 3). The client's own commands would make a string of
-// each field and a map of each hash, most of the cost of an answer. And the bytes show that a reply has not
-// changed.
+// each field and a map of each hash, most of an answer's cost. And equal bytes are an unchanged reply.
 type reply struct{ key, text string }
 
 type replyError string
@@ -23,7 +22,6 @@ func (replyError) RedisError() {}
 
 var _ redis.Error = replyError("")
 
-// errorIn returns the error that a reply is, or nil.
 func errorIn[T string | []byte](text T) error {
 	if len(text) == 0 || text[0] != '-' {
 		return nil
@@ -60,7 +58,6 @@ func (r reply) unexpected(text string) error {
 	return fmt.Errorf("key %s: Redis replied %.40q", r.key, text)
 }
 
-// elements are the unread strings of a reply.
 type elements struct {
 	reply
 	rest string
@@ -203,7 +200,6 @@ func (e *elements) count() (n int64, ok bool) {
 // maxDigits are the digits of the largest int64. Fewer than twice as many never wrap round to a count.
 const maxDigits = 19
 
-// record parses the reply to HMGET with cursorFields.
 func (r reply) record() (c record, found bool, err error) {
 	fields, err := r.elements()
 	if err != nil {

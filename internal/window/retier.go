@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A change of tiers (Retier) builds all cells, names and summaries again under the keys of another generation
-// (docs/design.md). Building can be repeated or abandoned: no worker counts meanwhile, so old cells, and
-// cursors except "by", do not change.
+// A change of tiers (Retier) builds all cells, names and summaries again, under the keys of another
+// generation. It can be repeated or abandoned: no worker counts meanwhile, and old cells, and cursors except
+// "by", do not change.
 
 // phase is how far a change is. Answers come from the record's own tiers.
 type phase string
@@ -70,8 +70,7 @@ type RetierProgress func(what string, done int)
 // Built is a tier after a change.
 type Built struct {
 	Tier Tier
-	// CompleteFrom is the moment (Unix milliseconds) from which its cells lack nothing that the old ones had;
-	// 0: nothing at all.
+	// CompleteFrom is the moment (Unix ms) from which its cells lack nothing of the old; 0: nothing at all.
 	CompleteFrom int64
 }
 
@@ -85,8 +84,8 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 }
 
 // Retier changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
-// same tiers to go on, or with the old ones to abandon the change. It returns the resulting tiers; changed is
-// false if they are as before.
+// same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers are as
+// before.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {

@@ -11,8 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a change of tiers fences and deletes.
-
 const (
 	// scanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
 	scanCount = 1000
@@ -20,8 +18,8 @@ const (
 	tellEvery = 1000
 )
 
-// fence alters "by" in every cursor, listed or not. A worker that was only paused has read the layout before
-// it forbade counting. Its next commit finds another "by".
+// fence alters "by" in every cursor, listed or not. A worker that was paused does not know that it may not
+// count; its next commit finds another "by".
 func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error {
 	streams, err := s.cursorStreams(ctx)
 	if err != nil {
@@ -144,8 +142,7 @@ func (s *Store) deleteGeneration(ctx context.Context, generation int, tell Retie
 	})
 }
 
-// Moves reports whether workers count: whether a cursor, or an idle stream's claim, changes within a while.
-// Workers change one every second.
+// Moves reports whether workers count. They change a cursor, or an idle stream's claim, every second.
 func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 	before, err := s.places(ctx)
 	if err != nil || len(before) == 0 {

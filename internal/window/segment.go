@@ -2,18 +2,16 @@ package window
 
 import "time"
 
-// Writers keep summaries of the largest counters per segment of time: one or several cells of some tiers,
-// called levels. The finest tiers are not levels, because a summary for every second or minute would cost
-// more than it is worth.
+// Writers keep summaries of the largest counters per segment of time: one or several cells of some tiers, the
+// levels. The finest tiers are not levels: a summary per second or minute would cost more than it is worth.
 
 const (
 	// levelAbove is the window (exclusive) from which a tier is a level.
 	levelAbove = time.Hour
-	// maxSegments is the most segments of a level that a question reads per stream and shard, if there is a
-	// coarser one.
+	// maxSegments is the most segments that a question reads per stream and shard, if there is a coarser
+	// level.
 	maxSegments = 100
-	// summaryCounters is how many counters the summaries of one segment and stream list on all shards
-	// together. leastSummary is the least capacity of each.
+	// summaryCounters is what the summaries of a segment and stream list on all shards, leastSummary on each.
 	summaryCounters, leastSummary = 1000, 16
 )
 
@@ -31,8 +29,8 @@ func (l Layout) summarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }
 
-// segmentCells returns the cells of a segment: as many as hashes that span two windows. So a window has at
-// most half as many segments as a hash has cells.
+// segmentCells is the number of hashes that span two windows: a window has at most half a hash's cells in
+// segments.
 func (t Tier) segmentCells() int64 {
 	return (t.twoWindows() + t.cellsPerEpoch() - 1) / t.cellsPerEpoch()
 }
@@ -42,8 +40,8 @@ func (t Tier) segmentOf(cell int64) int64 { return floorDiv(cell, t.segmentCells
 
 func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.cellMillis() }
 
-// segmentDeadline returns the Unix second at which a summary expires: when no window reaches back to it, plus
-// the hashes' grace.
+// segmentDeadline returns the Unix second at which a summary expires: when no window reaches back, plus
+// grace.
 func (t Tier) segmentDeadline(number int64) int64 {
 	end := (number + 1) * t.segmentMillis()
 	w := t.Window.Milliseconds()

@@ -40,11 +40,9 @@ type Steps interface {
 	String() string
 }
 
-// Series are the hits of a counter step by step. Equally long steps are whole cells and exact; for others see
-// Bounds.
+// Series are a counter's hits by step. Equally long steps are whole cells and exact; for others see Bounds.
 type Series struct {
-	// Range is the range asked for, widened to whole cells, or to the steps. The last cell may reach beyond
-	// now.
+	// Range is the range asked for, widened to whole cells, or to the steps. It may reach beyond now.
 	Range Range
 	Asked Range // what the span was when it was answered
 	// Step is the step asked for, rounded up to whole cells; 0 if there are Steps.
@@ -54,8 +52,7 @@ type Series struct {
 	Edges []int64
 	// Counts has a number per step, in order. The last step ends with the range and may be shorter.
 	Counts []int64
-	// Bounds has the least and the most hits of each step; nil if no edge cuts a cell, because every count is
-	// then exact.
+	// Bounds has the least and the most hits of each step; nil if no edge cuts a cell: all are exact.
 	Bounds        [][2]int64
 	Tier          Tier
 	Now, AsOf     int64 // see Answers
@@ -134,9 +131,8 @@ type seriesPlan struct {
 	asked Range
 	step  int64 // milliseconds, if edges is nil
 
-	// edges are where steps begin, and the end of the last. The tier's cells begin at or before the first and
-	// end at or after the last. finer has, by its beginning, each cut cell that a finer tier replaces. cuts:
-	// an edge cuts even those.
+	// edges are where steps begin, and the end of the last; the tier's cells cover all of that. finer has, by
+	// its beginning, each cut cell that a finer tier replaces. cuts: an edge cuts even those.
 	edges []int64
 	finer map[int64]Tier
 	cuts  bool
@@ -165,10 +161,9 @@ func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 	return p, nil
 }
 
-// planSteps widens the range to whole steps; a last step that goes on ends soon after now. If no tier reaches
-// back to the first step's beginning, that step begins where the range does. If an edge cuts a cell of the
-// finest tier that holds the range, and a finer tier still holds all of that cell, its cells replace it: both
-// hold the same hits (see Layout.Plan).
+// planSteps widens the range to whole steps, if a tier reaches back to the first; a last step that goes on
+// ends soon after now. If an edge cuts a cell of the finest tier that holds the range, and a finer tier still
+// holds all of that cell, its cells replace it: both hold the same hits (see Layout.Plan).
 func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan, error) {
 	first := q.Steps.At(asked.From).From
 	t, _, err := l.tierOf(q, Range{first, asked.To}, now)
@@ -192,8 +187,8 @@ func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan,
 	return p, nil
 }
 
-// refineEdges finds the cells that edges cut, and the tiers whose cells replace them: the coarsest whose
-// cells no edge cuts, or else the finest.
+// refineEdges finds cut cells, and the tiers that replace them: the coarsest that no edge cuts, or the
+// finest.
 func (p *seriesPlan) refineEdges(tiers Tiers) {
 	spans := make(map[Tier]Range) // that finer tiers answer
 	for rest := p.edges; len(rest) > 0; {
@@ -260,8 +255,8 @@ func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error
 	return t, Range{first, r.To}, err
 }
 
-// holding returns the finest of some tiers whose hashes hold everything from a moment on, or from a cell
-// earlier (lead), and that moment.
+// holding returns the finest tier whose hashes hold everything from a moment on (lead: a cell earlier), and
+// it.
 func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
 	first := func(t Tier) int64 {
 		if lead {
@@ -320,8 +315,7 @@ func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
 	}
 }
 
-// spread divides the n hits of a cell among the steps that share it, by the elapsed time inside each, so that
-// no hit is in two.
+// spread divides the n hits of a cell among its steps by the elapsed time inside each: no hit is in two.
 func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 	if p.tierAt(start) != t {
 		return
@@ -341,7 +335,6 @@ func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 	}
 }
 
-// tierAt returns the tier whose cells count at a moment.
 func (p seriesPlan) tierAt(milli int64) Tier {
 	if t, ok := p.finer[p.Tier.cellStart(p.Tier.cellAt(milli))]; ok {
 		return t

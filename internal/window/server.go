@@ -11,8 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EvictionError means that Redis may evict keys when its memory is full. Without a cursor hits count again,
-// and counts vanish.
+// EvictionError means that Redis may evict keys: without a cursor hits count again, and counts vanish.
 type EvictionError struct {
 	server string // its name, for messages to people
 	policy string
@@ -22,9 +21,9 @@ func (e *EvictionError) Error() string {
 	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk", e.server, e.policy)
 }
 
-// CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
-// rest. It returns human-readable warnings, and an *EvictionError if the promises cannot be kept. Hidden
-// settings only cause a warning.
+// CheckServer checks the settings of Redis (all masters of a cluster) on which this package's promises rest.
+// It returns human-readable warnings, one if settings are hidden, and an *EvictionError if promises cannot be
+// kept.
 func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := s.masters(ctx)
 	if err != nil {

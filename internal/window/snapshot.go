@@ -55,7 +55,6 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	return s.dealCounts(need, t)
 }
 
-// deal gives each plan the cells of its hashes.
 func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	all := make(planCells, len(need.at))
 	for i, at := range need.at {
@@ -72,9 +71,9 @@ func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	}
 }
 
-// settle moves the snapshot to the moment when all of it had been read, because it has hits stored while the
-// question was on its way, after the end of a span that ends now. The error is errStale if that moment needs
-// other hashes.
+// settle moves the snapshot to the moment when all of it had been read, because it has hits stored since it
+// was planned, after the end of a span that ends now. The error is errStale if that moment needs other
+// hashes.
 func (s *snapshot) settle(plan planner) error {
 	if s.clock <= s.at.milli {
 		return nil
@@ -138,8 +137,8 @@ func (s *snapshot) complete(p *Plan) bool {
 	return shard.allRead && p.Range.From >= shard.completeSince && !p.lacks()
 }
 
-// graceOf returns how long the plans' hashes live on after the planned moment: the shortest grace of their
-// tiers.
+// graceOf returns the shortest grace of the plans' tiers: how long their hashes live after the planned
+// moment.
 func graceOf(plans []Plan) time.Duration {
 	out := int64(math.MaxInt64 / time.Millisecond)
 	for i := range plans {

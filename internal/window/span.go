@@ -9,8 +9,7 @@ import (
 // Now is the end of a span that lasts until the moment of its answer.
 const Now int64 = math.MaxInt64
 
-// maxEndAhead is how far after now a span may end: it then ends now, because the caller's clock may be a
-// little ahead.
+// maxEndAhead is how far after now a span may end, and then ends now: the caller's clock may be ahead.
 const maxEndAhead = time.Minute
 
 // Span is a question's time as it was asked. It becomes a Range when it is answered, by Redis's clock: keys
@@ -26,7 +25,7 @@ type Span struct {
 }
 
 // Calendar returns the range that a moment (Unix milliseconds) asks about, such as that since midnight. It
-// must end at or before the moment, and must not be empty.
+// must not be empty, and end by the moment.
 type Calendar interface{ Range(now int64) Range }
 
 // Last returns the span of a rolling window: the given length up to now.
@@ -35,8 +34,7 @@ func Last(length time.Duration) Span { return Span{Length: length, To: Now} }
 // Between returns the span from one moment up to another one (Unix milliseconds, or Now).
 func Between(from, to int64) Span { return Span{From: from, To: to} }
 
-// At returns the range at now (Unix milliseconds). It returns an *AheadError if the span ends later, and an
-// *EmptyError if the range would be empty.
+// At returns the range at now (Unix milliseconds), an *AheadError for a later end, or an *EmptyError.
 func (s Span) At(now int64) (Range, error) {
 	r := Range{From: s.From, To: s.To}
 	switch {
@@ -73,8 +71,7 @@ func (e *EmptyError) Error() string {
 	return fmt.Sprintf("%s is not before to, %s: allowed is an earlier moment", Moment(e.From), Moment(e.To))
 }
 
-// isMoment reports whether Unix milliseconds lie in 1970 to 9999. Otherwise an answer with the moment could
-// not be encoded.
+// isMoment reports whether Unix milliseconds lie in 1970 to 9999. Others cannot be encoded in answers.
 func isMoment(milli int64) bool {
 	const last = 253_402_300_799_999
 	return 0 <= milli && milli <= last

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Split divides a commit into transactions of at most maxCommands each, in order. The cursor in each lists
-// which counters have reached the new position, so after a crash in between, each counter continues from its
-// own. It does not divide a commit while some counters are already ahead, nor the commands of a single
-// counter, which may exceed maxCommands.
+// Split divides a commit into transactions of at most maxCommands each, in order. Each cursor lists which
+// counters have reached the new position, so after a crash each counter continues from its own. It does not
+// divide a commit while some counters are ahead, nor the commands of a single counter, which may exceed
+// maxCommands.
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.inexact && s.commands > maxCommands {
@@ -41,8 +41,8 @@ type numberedPart struct {
 // maxParts bounds the number of parts, so that splitting always ends. Then a part may exceed maxCommands.
 const maxParts = 1 << 20
 
-// parts divides the counters so that no part needs more than maxCommands, not counting one counter that does
-// so by itself. It returns the parts that have counters.
+// parts divides the counters so that no part exceeds maxCommands, except by one counter that does so alone.
+// It returns the parts that have counters.
 func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 	for count = (s.commands + maxCommands - 1) / maxCommands; ; count += count/8 + 1 {
 		found, fits := make(map[int]*numberedPart), true

@@ -30,8 +30,7 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
 var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
 
-// noLayoutError is an ErrNoLayout with the namespace, because the Redis or the namespace may be the wrong
-// one.
+// noLayoutError is an ErrNoLayout that names the namespace, in case it, or the Redis, is the wrong one.
 type noLayoutError struct{ namespace string }
 
 func (e *noLayoutError) Error() string {
@@ -56,8 +55,7 @@ func (e *LayoutMismatchError) Error() string {
 		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
 }
 
-// ErrLayoutLost means that a namespace has streams and no layout record. With another layout, its counts are
-// not found.
+// ErrLayoutLost means streams without a layout record. With another layout, counts would not be found.
 var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
 
 // CheckLayout returns ErrLayoutLost if only the layout record was deleted.
@@ -73,9 +71,9 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	return err
 }
 
-// ID distinguishes this namespace from one of the same name in another Redis, because their workers must not
-// share streams. It is random, made with the layout record, and empty before EnsureLayout. If Redis is
-// emptied, any worker with the ID writes it again.
+// ID distinguishes this namespace from one of the same name in another Redis: their workers must not share
+// streams. It is random, and empty before EnsureLayout. If Redis is emptied, any worker with the ID writes it
+// again.
 func (s *Store) ID() string {
 	if id := s.id.Load(); id != nil {
 		return *id
@@ -86,8 +84,7 @@ func (s *Store) ID() string {
 // ErrRemade means that the namespace was recreated, and its hashes span other epochs now.
 var ErrRemade = errors.New("the namespace has been made anew by a worker of another version: its hashes span other times now")
 
-// EnsureLayout writes the layout, or checks that an existing one is the same. Its errors are those of
-// OpenLayout, and ErrRemade.
+// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and ErrRemade.
 func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 	have, err := s.OpenLayout(ctx, want)
 	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ

@@ -11,18 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listed is an entry of the list of streams. Readers find the cursors through it, and a live stream that is
-// stuck holds AsOf back.
+// Listed is an entry of the list of streams, through which readers find cursors. A stuck live stream holds
+// AsOf back.
 type Listed struct {
-	// Created is a moment (Unix milliseconds) before which the stream stored nothing; 0 if unknown. It is
-	// AsOf without a cursor.
+	// Created is a moment (Unix ms) before which it stored nothing; 0: unknown. It is AsOf without a cursor.
 	Created int64
 	// Ended is when the stream was found gone, in Unix milliseconds, or 0 while it lives.
 	Ended int64
 }
 
-// A live stream's value in the hash of streams is "live", a space and Created, or empty if Created is
-// unknown. An ended stream's value is the bare number Ended.
+// A live stream's value is "live", a space and Created, or empty if that is unknown. An ended one's is Ended.
 const livePrefix = "live "
 
 // beganField is not a stream, because no stream's name has a dot. Its value is when the oldest of the ended
@@ -103,10 +101,10 @@ func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 	return parseList(values)
 }
 
-// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count only for
-// Complete, not for AsOf. created is its creation, or 0 if it was never counted. gone checks that the stream
-// is really gone; if another worker lists it as live after that check, it stays live. EndStream reports
-// whether it ended the stream.
+// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count for
+// Complete, not for AsOf. created is its creation; 0: never counted. gone checks that the stream is really
+// gone; if another worker lists it as live after that, it stays live. EndStream reports whether it ended the
+// stream.
 func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
 	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
 		p.HSet(ctx, s.keys.streams(), stream, Listed{Ended: at}.value())
@@ -116,8 +114,7 @@ func (s *Store) EndStream(ctx context.Context, stream string, at, created int64,
 	})
 }
 
-// RemoveStream takes an ended stream off the list, when no window reaches back to its end. gone is as in
-// EndStream.
+// RemoveStream takes an ended stream off the list, when no window reaches back. gone is as in EndStream.
 func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bool, error)) (removed bool, err error) {
 	return s.changeStream(ctx, "remove", stream, func(l Listed) bool { return l.Ended > 0 }, gone, func(p redis.Pipeliner, _ int64) {
 		p.HDel(ctx, s.keys.streams(), stream)
@@ -177,8 +174,7 @@ func parseBegan(value any) (int64, error) {
 	return at, nil
 }
 
-// Keep returns how long an ended stream's cursors are needed, until no window and no grace reaches back to
-// its end.
+// Keep returns how long an ended stream's cursors are needed: a window plus grace.
 func (l Layout) Keep() time.Duration {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return coarsest.Window + time.Duration(coarsest.grace())*time.Millisecond

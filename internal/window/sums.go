@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// SeriesSums are series added up over counters, with the same steps. They are as fresh and as complete as all
-// of these are.
+// SeriesSums are series added up over counters, as fresh and as complete as all of these. Their steps are the
+// same.
 type SeriesSums struct {
 	All Series
-	// Lines are the sums of the largest groups with hits in the range: by hits, the largest first; then by
-	// name.
+	// Lines are the sums of the largest groups with hits: by hits, the largest first; then by name.
 	Lines []SeriesLine
 	// Others is the sum of the other OtherGroups groups with hits; nil if there are none.
 	Others      *Series
@@ -25,10 +24,10 @@ type SeriesLine struct {
 	Series
 }
 
-// SeriesSums answers the question about each counter in one round trip, and adds up the answers by group, at
-// most lines of them. Without counters, all sums are 0. Its errors are those of Answer; a *QuestionError has
-// the index 0. MaxPoints bounds the points of lines and others together. It goes over the cells twice, so
-// that it holds only the steps of the lines.
+// SeriesSums answers the question about each counter in one round trip, and adds the answers up by group, at
+// most lines of them. Without counters, all sums are 0. Errors: those of Answer; a *QuestionError has the
+// index 0. MaxPoints bounds the points of lines and others. It goes over the cells twice, to hold only the
+// steps of the lines.
 func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []string, group func(counter string) string, lines int) (SeriesSums, error) {
 	groups := groupsOf(counters, group)
 	asked := counters
@@ -97,7 +96,6 @@ func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []st
 	return out, nil
 }
 
-// grouping maps counters to groups, and holds the groups' hits.
 type grouping struct {
 	of    []int // by counter: the index of its group
 	names []string

@@ -40,9 +40,8 @@ func (s survey) completeSince() (out int64) {
 	return out
 }
 
-// surveyed reads the cursors of every shard, with the current layout and streams, and then calls next. If
-// next finds that too much has changed, it repeats all of this. What next reads after the cursors can only be
-// newer than asOf.
+// surveyed reads all shards' cursors with the current layout and streams, and calls next, whose reads can
+// only be newer than asOf; again if next finds too much changed.
 func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error)) (T, error) {
 	return untilFresh(func() (out T, err error) {
 		found, err := r.ask(ctx, func(l Layout, _ int64) ([]Plan, error) {
@@ -59,8 +58,7 @@ func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error
 	})
 }
 
-// holds reports whether keys that live for grace after the survey's moment still exist, as far as clocks are
-// known.
+// holds reports whether keys that live for grace after the survey's moment exist, as far as clocks are known.
 func (r *Reader) holds(base survey, grace time.Duration) bool {
 	now, _ := r.clocks.now(r.local())
 	return now.milli-base.at.milli <= grace.Milliseconds()
@@ -75,8 +73,7 @@ func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Quest
 	return found.totals(), nil
 }
 
-// About returns the layout, and when counting began on all shards (Unix milliseconds; 0 if unknown). Its
-// errors are those of Answer.
+// About returns the layout, and when counting began on all shards (Unix ms; 0: unknown). Errors: as Answer.
 func (r *Reader) About(ctx context.Context) (layout Layout, countingSince int64, err error) {
 	layout, err = surveyed(ctx, r, func(found survey) (Layout, error) {
 		countingSince = found.countingSince()

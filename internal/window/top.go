@@ -14,8 +14,7 @@ import (
 
 const (
 	topChunk = 200
-	// maxTopReads bounds the candidates read beyond those asked for, because many counters can have nearly
-	// the same count.
+	// maxTopReads bounds the candidates read beyond limit: many counters can have nearly the same count.
 	maxTopReads = 2000
 )
 
@@ -37,17 +36,15 @@ type TopCounter struct {
 	Answer
 }
 
-// candidate is a counter that a summary lists.
 type candidate struct {
 	counter string
 	bound   int64 // the counter had at most so many hits in the range
 }
 
-// Top finds up to limit counters with most hits. Its errors are those of Answer; a *QuestionError has the
-// index 0. Summaries bound the hits of every counter. Top reads the listed counters' cells in the order of
-// those bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells; Floor
-// then bounds what may be missing. The error is a *TooMuchError if MaxCells does not allow even limit
-// counters.
+// Top finds up to limit counters with most hits. Errors: those of Answer; a *QuestionError has the index 0; a
+// *TooMuchError if MaxCells does not allow limit counters. It reads the counters that summaries list, in the
+// order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
+// Floor then bounds what may be missing.
 func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
 	return surveyed(ctx, r, func(base survey) (Top, error) { return r.top(ctx, base, asked, limit) })
 }
@@ -82,8 +79,8 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 	return out, nil
 }
 
-// candidates returns the listed counters, the one with the largest bound first. floor bounds all others, if
-// whole is set: see Layout.segments.
+// candidates returns the listed counters, largest bound first. floor bounds the others if whole is set
+// (segments).
 func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
 	layout := base.dir.layout
 	level, first, last, whole := layout.segments(plan)
@@ -180,7 +177,6 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	return listed, unlisted, nil
 }
 
-// readCandidates reads candidates and appends them to the list.
 func (r *Reader) readCandidates(ctx context.Context, base survey, asked Span, chunk []candidate, out *Top) error {
 	questions := make([]Question, len(chunk))
 	for i, c := range chunk {
@@ -232,8 +228,7 @@ type topChange struct {
 	foreign  *ForeignError // about the first one left as it is
 }
 
-// ask queues the reads of the summaries. GET distinguishes a key of another type from a missing one; MGET
-// does not.
+// ask queues the reads. GET distinguishes a key of another type from a missing one; MGET does not.
 func (c *topChange) ask(ctx context.Context, p redis.Pipeliner, batch *ShardBatch) {
 	for s := range batch.segments {
 		c.segments = append(c.segments, s)
@@ -278,8 +273,7 @@ func mergeReply(key string, reply *redis.StringCmd, hits []listing, size int) (s
 	return s.encode(), nil
 }
 
-// write queues the new summaries at now (Redis's clock, Unix seconds). It skips those past their deadline,
-// like hashes.
+// write queues the new summaries at now (Unix seconds), except those past their deadline, like hashes.
 func (c *topChange) write(ctx context.Context, p redis.Pipeliner, now int64) {
 	for i, s := range c.segments {
 		if deadline := c.writer.layout.Tiers[s.tier].segmentDeadline(s.number); deadline > now && c.texts[i] != "" {

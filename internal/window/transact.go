@@ -197,8 +197,7 @@ func (w *Writer) lookBack(ctx context.Context, tx *watched, now int64, out *Comm
 	return w.healDoubtful(ctx, tx, now)
 }
 
-// healDoubtful repairs what attempts with lost replies may have done. The cursor has moved, so none can be
-// applied later.
+// healDoubtful repairs what attempts with lost replies did. The cursor has moved: none can be applied later.
 func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error {
 	err := w.healExpiries(ctx, tx, w.doubtful, now)
 	if err == nil {
@@ -221,9 +220,8 @@ func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashEx
 	return err
 }
 
-// commands builds the HINCRBY and EXPIREAT commands, most of what a worker sends. The client takes interface
-// values, which cost five allocations per command. So the arguments point into the changes, and the next
-// transaction reuses their memory.
+// commands builds the HINCRBY and EXPIREAT commands. The client takes interface values, five allocations per
+// command. So the arguments point into the changes, and the next transaction reuses their memory.
 type commands struct{ args []any }
 
 // queue queues the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes it, and a
@@ -240,7 +238,6 @@ func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *change
 	}
 }
 
-// arguments returns the arguments of one command, in the reused memory.
 func (c *commands) arguments(args ...any) []any {
 	first := len(c.args)
 	c.args = append(c.args, args...)

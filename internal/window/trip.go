@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// trip is one round trip: the keys to read and their replies.
 type trip struct {
 	wanted
 	replies

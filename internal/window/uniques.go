@@ -47,7 +47,6 @@ type union []unionCell
 // keySeparator separates the keys of a union. No name has control characters.
 const keySeparator = "\n"
 
-// key joins the keys of all cells of the plan's counter.
 func (u union) key(k keys, p *Plan) string {
 	var out strings.Builder
 	for i, c := range u {
@@ -72,8 +71,7 @@ func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// countUnion is PFCOUNT key by key: while a slot moves, a union's keys are on two nodes, and neither counts
-// them together.
+// countUnion is PFCOUNT key by key: while a slot moves, keys are on two nodes, and neither has all.
 func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
 	cells := make([]*redis.StringCmd, len(keys))
 	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -100,7 +98,6 @@ func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
 	return int64(math.Round(all.Estimate())), nil
 }
 
-// dealCounts gives each plan the counts of its unions.
 func (s *snapshot) dealCounts(need need, t *trip) error {
 	if len(need.counts) == 0 {
 		return nil
@@ -171,8 +168,8 @@ type uniqueGap struct {
 	covered int64       // how many milliseconds of these cells other cells of the range have, too
 }
 
-// share returns which part, 0 to 1, of what a gap's cells add to a union is the gap's, by time. latest: no
-// hits are after it.
+// share returns which part (0 to 1) of what a gap's cells add is the gap's, by time. No hits are after
+// latest.
 func (g *uniqueGap) share(latest int64) float64 {
 	whole := -g.covered
 	for _, c := range g.cells {
@@ -185,7 +182,6 @@ func (g *uniqueGap) share(latest int64) float64 {
 	return float64(length) / float64(whole)
 }
 
-// uniqueCover is the cells that cover a range.
 type uniqueCover struct {
 	inside []stretch // of whole cells
 	gaps   []uniqueGap
@@ -280,8 +276,8 @@ func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
 	return out
 }
 
-// leastUniques and mostUniques bound the number of different values if Redis replies n. For small numbers,
-// where the error is less than a half, the bounds are n.
+// leastUniques and mostUniques bound the number of different values if Redis replies n. For small n they are
+// n.
 func leastUniques(n int64) int64 {
 	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))
 }
@@ -295,8 +291,8 @@ type uniquePlan struct {
 	cover uniqueCover
 }
 
-// planUniques covers a question's range. doubt: hits may be dated later than now, so a range that ends now
-// cuts the cell of now.
+// planUniques covers a question's range. If hits may be dated later (doubt), a range to now cuts its last
+// cell.
 func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, error) {
 	unique, err := l.uniqueLayout()
 	if err != nil {
@@ -315,7 +311,6 @@ func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, erro
 	return p, nil
 }
 
-// aboutUniques marks an error about tiers as one about unique tiers.
 func aboutUniques(err error) error {
 	var far *outOfReachError
 	if errors.As(err, &far) {
@@ -357,9 +352,8 @@ func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt boo
 	return found, plans, err
 }
 
-// UniqueSeries estimates the number of different values per step, with bounds that hold with
-// UniqueConfidence. The steps are those of Series, in cells of the unique tiers. Its errors are those of
-// Answer.
+// UniqueSeries estimates the number of different values per step of Series, in cells of the unique tiers,
+// with bounds that hold with UniqueConfidence. Its errors are those of Answer.
 func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
 	found, steps, err := r.askSeries(ctx, questions, true)
 	if err != nil {
