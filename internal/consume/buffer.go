@@ -36,13 +36,14 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
-// maxRejectBytes bounds the rejects in memory: their bodies and details, and rejectCost for each.
+// maxRejectBytes bounds the rejects in memory: bodies, details, and rejectCost each, to bound tiny ones too.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
 
-// maxSum is a full load's sum of n. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰): sums fit an int64.
+// maxSum is the sum of n at which a load is full. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰), so that
+// the sum fits into an int64.
 const maxSum = 1 << 62
 
 // buffer holds the two halves of a session's memory: one fills while the other is committed.
@@ -255,8 +256,7 @@ func (b *buffer) close() {
 	b.mu.Unlock()
 }
 
-// place returns the sequence and time (Unix nanoseconds) of the last message in memory, and if the reader
-// waits.
+// place returns the sequence and time (Unix nanoseconds) of the last message in memory.
 func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -145,8 +145,7 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 	})
 }
 
-// removeOld unlists streams to whose end no window reaches, and removes cursors that a late commit made
-// permanent.
+// removeOld unlists streams to whose end no window reaches, and removes cursors left by late commits.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
 	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
 	for name, l := range listed {

@@ -16,7 +16,7 @@ import (
 )
 
 // Progress is called every second for each stream that is far behind, and with an empty boot.Progress when
-// that ends; concurrently. It must not block.
+// that ends. Calls are concurrent, and must not block.
 type Progress func(stream string, p boot.Progress)
 
 // Config configures a Keeper.
@@ -29,8 +29,8 @@ type Config struct {
 	Rules    *Rulebook // nil: messages carry hits
 	Log      zerolog.Logger
 	Progress Progress // may be nil
-	// Listed reports whether every stream created before the call is listed; nil: always. If not, as_of
-	// stays.
+	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of
+	// does not move.
 	Listed func(context.Context) bool
 }
 

@@ -34,8 +34,7 @@ func (n naming) same(o naming) bool {
 
 type namings []naming
 
-// maxNamings bounds the versions in a cursor. Without rules, the oldest also names earlier messages: see
-// unknown.
+// maxNamings bounds the versions in a cursor. The oldest also names earlier messages, unless there are rules.
 const maxNamings = 32
 
 func parseNamings(text string) (n namings, err error) {

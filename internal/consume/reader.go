@@ -132,7 +132,8 @@ func newSubjects(filters []string) subjects {
 	return s
 }
 
-// counter joins the tokens that the first matching filter's wildcards match; without any, the whole subject.
+// counter joins the tokens that the first matching filter's wildcards match. Without wildcards, or without a
+// filter (a mirror), it returns the whole subject.
 func (s subjects) counter(subject string) string {
 	for _, filter := range s.filters {
 		if c, ok := matched(filter, subject); ok {
@@ -172,8 +173,7 @@ func join(a, b string) string {
 	return a + "." + b
 }
 
-// placeIn returns a function that hashes a counter and, if no tier still held a hit's time, says how late it
-// is.
+// placeIn returns a function that hashes a counter. late says why a hit is late: no tier still held its time.
 func placeIn(layout window.Layout) func(counter []byte, at, stored int64) (hash uint64, late string) {
 	return func(counter []byte, at, stored int64) (uint64, string) {
 		hash := window.HashCounter(counter)

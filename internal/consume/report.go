@@ -117,7 +117,8 @@ const (
 	clockRedis = "redis"
 )
 
-// clocks compares the servers' clocks with this process's, by the times that answers carry anyway.
+// clocks compares the servers' clocks with this process's. Every answer that carries a time serves for that,
+// so no request is made for it.
 type clocks struct {
 	log    zerolog.Logger
 	metric *prometheus.GaugeVec // seconds, by clock

@@ -44,8 +44,7 @@ func (s *standing) positions() []window.Cursor {
 	return out
 }
 
-// resume reads all cursors, decides where each shard continues, and takes the cursors, all before any
-// message.
+// resume reads all cursors, decides where each shard continues, and takes them, before any message is read.
 func (s *session) resume(ctx context.Context) error {
 	begin, err := s.judge(ctx)
 	if err != nil {
@@ -116,7 +115,7 @@ func (s *setup) openWriters(ctx context.Context) ([]*shardWriter, error) {
 	return writers, err
 }
 
-// redisLost logs an outage once. A commit that was cancelled because another shard failed is not one.
+// redisLost logs an outage once. A commit that was cancelled because another shard failed proves none.
 func (s *setup) redisLost(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -140,8 +139,7 @@ func (s *setup) admitted(err error) {
 	s.admit(why).Err(err).Msg("answers about this time say complete: false")
 }
 
-// register writes the entries by which readers find the cursors, and the named rules. It returns when it
-// tried.
+// register writes the entries by which readers find cursors, and the named rules. It returns when it tried.
 func (s *setup) register(ctx context.Context, standing *standing) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
@@ -198,7 +196,8 @@ func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State
 
 // take writes all cursors, also unchanged ones, so that workers and readers see at once where counting goes
 // on. All are read before the first is written. So of two sessions that both succeed, one has read every
-// cursor after the other had taken it. Otherwise sessions with different versions could each take some.
+// cursor after the other had taken it. If each wrote only what it changes, sessions with different versions
+// could each take some cursors.
 func (s *session) take(ctx context.Context, begin *standing) error {
 	return eachShard(ctx, len(begin.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := begin.writers[shard]
@@ -211,7 +210,7 @@ func (s *session) take(ctx context.Context, begin *standing) error {
 }
 
 // verify checks, before anything is committed, that the stream being read is still the judged one. The
-// watcher does not see a change in between, after which cursors would point to another stream's messages.
+// watcher sees only later changes. After one in between, cursors would point to another stream's messages.
 func (s *session) verify(ctx context.Context) error {
 	state, err := s.confirmSame(ctx, s.standing)
 	if err != nil {
@@ -375,8 +374,8 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		return r, err
 	}
 	if back || aheadBack {
-		// After a clock was set back, new messages may be among those taken for applied. What else is lost is
-		// unknown.
+		// If NATS's clock was set back, new messages may be among those taken for applied. What else the
+		// stream has lost unread is unknown.
 		admit(max(s.Seen, s.Clock, r.cursor.Latest/1e6, s.LastStored/1e6)+1, rolledBack)
 	}
 	h.moved = h.moved || back || aheadBack
@@ -392,8 +391,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
 		admit(unread, discardedUnread)
 	case !back:
-		// If the cursor's message is gone, the stream may have been rolled back and have dropped what
-		// followed.
+		// If the cursor's message is gone, the stream may have been rolled back, and dropped what followed.
 		before, proven, err := h.sure(ctx, mark{c.Seq, c.Stored})
 		if err != nil {
 			return r, err

@@ -16,8 +16,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rulebook holds a worker's rules: its file's, and earlier versions. nil has none. Any goroutine may call
-// Current.
+// Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has
+// none. Any goroutine may call Current.
 type Rulebook struct {
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *Metrics
@@ -31,8 +31,8 @@ type Rulebook struct {
 // maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.
 const maxRulesSeen = 2 * maxNamings
 
-// OpenRulebook reads the file of INGEST_RULES (nil if empty) and adds it to files. Errors name setting, file,
-// line.
+// OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
+// names the setting, the file and the line.
 func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
@@ -134,8 +134,8 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 	return out
 }
 
-// sweepEvery is the time between the two checks that must find a text unnamed: it is written before its
-// cursor.
+// sweepEvery is the time between two checks for unnamed texts. Two in a row must find a text unnamed, because
+// it is written before the cursor that names it.
 const sweepEvery = time.Hour
 
 // sweeper removes texts of rules from Redis. One goroutine uses it.

@@ -102,7 +102,7 @@ func (w *watcher) observe(ctx context.Context) error {
 	return nil
 }
 
-// same returns an error if the stream changed. place and stored are those of the last message read.
+// same returns an error if this is no longer the stream being read. place and stored are the last message's.
 func (w *watcher) same(state source.State, place uint64, stored int64) error {
 	switch {
 	case state.Created != w.judged.Created:
@@ -210,8 +210,8 @@ type sight struct {
 	place, last uint64
 }
 
-// observe records place and last. p is empty without a backlog and at its first check, which shows no speed.
-// due: the log should report it. caught is how long a backlog lasted that has just ended.
+// observe records place and last. The progress is empty without a backlog, and at its first check, which
+// shows no speed yet. due is whether to log it. caught is how long a backlog lasted that has just ended.
 func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
@@ -293,8 +293,8 @@ func (t *tail) gather(place uint64) time.Duration {
 	return min(t.lag/gatherPart, maxGather)
 }
 
-// reached returns when a message was the stream's end, by as_of's and by NATS's clock; 0 if unknown. After a
-// roll-back, another message can have its sequence, so the sequence alone does not identify it.
+// reached returns the moment at which a message was the stream's end, and NATS's clock then; both 0 if
+// unknown. The sequence alone does not identify a message, because after a roll-back another one can have it.
 func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -336,8 +336,8 @@ func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
 }
 
 // counterIndex finds a counter's place, with linear probing. A map of names would take three times the memory
-// and hash each name again. A slot has the hash's lower half above the place plus one; 0 is empty. Their
-// number is a power of 2.
+// and hash each name again. A slot has the lower half of the counter's hash above its place plus one; 0 is
+// empty. The number of slots is a power of two.
 type counterIndex []uint64
 
 func indexEntry(counterHash uint64, place int) uint64 { return counterHash<<32 | uint64(place+1) }

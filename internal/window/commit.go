@@ -14,7 +14,8 @@ import (
 var (
 	// ErrFenced means that another worker has moved the cursor: drop the batch and release the stream.
 	ErrFenced = errors.New("fenced: another worker has moved the cursor")
-	// ErrRewound means that Redis has lost this writer's last commits: read again from the cursor.
+	// ErrRewound means that Redis has lost this writer's last commits: drop the batch and read the stream
+	// again from the cursor.
 	ErrRewound = errors.New("rewound: Redis has lost commits")
 )
 
@@ -70,8 +71,8 @@ type Commit struct {
 	Took      time.Duration // of the last attempt
 	// Ahead is how far Redis's clock is ahead of this process's, less what the round trip may explain.
 	Ahead time.Duration
-	// Failed names the first key that another program has written to, also beside an error. Hits are then
-	// missing although the cursor has passed them, because Redis does not roll back.
+	// Failed names the first key that another program has written to; it can be set together with an error.
+	// Hits are then missing although the cursor has passed them, because Redis does not roll back.
 	Failed *ForeignError
 
 	under  string  // Writer.erased when the last transaction was sent

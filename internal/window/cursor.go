@@ -21,13 +21,14 @@ type Cursor struct {
 	Latest int64
 	// AsOf is a moment in Unix milliseconds: every hit that the stream stored before it has been applied.
 	AsOf int64
-	// IncompleteBefore is a moment (Unix ms) before which hits may be missing, discarded unread; or 0.
+	// IncompleteBefore is a moment (Unix milliseconds) before which hits of this stream may be missing,
+	// because messages were discarded unread; 0 if none were.
 	IncompleteBefore int64
 	// Ahead lists counters that are further than Seq, while a batch is committed in several transactions.
 	Ahead Ahead
 	// Naming holds how counters were named up to Seq. This package does not interpret it.
 	Naming string
-	// Ended: its worker found the stream gone, and knows of no hit that was not applied.
+	// Ended is set if its worker found the stream gone, and knows of no hit that was not applied.
 	Ended bool
 	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
 	Refused uint64
@@ -95,7 +96,8 @@ func (r record) same(o record) bool {
 
 // torn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
 // its append-only file, its next start leaves the beginning there, and the start after that runs it with the
-// following transaction, so opened is one too high. That one would overwrite absolute marks.
+// following transaction, so opened is one too high. Absolute marks would not show it, because the following
+// transaction overwrites them.
 func (r record) torn() bool { return r.opened != r.closed }
 
 // sameRare reports whether the rareFields are equal. Each change of one of them gets a new "by".
@@ -183,8 +185,7 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 	return parseFields(text, missing)
 }
 
-// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; found is false without
-// any.
+// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; all missing: not found.
 func parseFields(text []string, missing int) (c record, found bool, err error) {
 	if extra := len(text) - len(cursorFields); extra != 0 && extra != len(rareFields) {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))

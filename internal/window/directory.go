@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// directory is a namespace's layout and list of streams. They seldom change: a Reader compares it in each
-// round trip.
+// directory is a namespace's layout and list of streams. They seldom change, so a Reader keeps them and
+// compares them in each round trip.
 type directory struct {
 	layout  Layout
 	id      string            // see Store.ID
@@ -21,8 +21,7 @@ type directory struct {
 	values       map[string]string // the list of streams
 }
 
-// parseDirectory parses the replies about the two keys, whose errors name the key; ErrNoLayout without a
-// layout.
+// parseDirectory parses the replies about the two keys. Errors name the key; ErrNoLayout: there is no layout.
 func parseDirectory(record, list reply) (*directory, error) {
 	text, values, err := directoryIn(record, list)
 	if err != nil {

@@ -41,9 +41,11 @@ func (t Tier) epochStart(epoch int64) int64 { return epoch * t.epochMillis() }
 func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
 
 // deadline returns the Unix second at which the hash of an epoch expires: the epoch's end, plus a window in
-// which it still answers, plus grace, plus a jitter. The jitter depends only on the counter's hash, so that a
-// million hashes do not expire at once. It is at most a quarter window, and at most an epoch, because then
-// the hashes of the next epoch begin to expire. A hash of two windows expires before the hash after next
+// which it still answers, plus grace, plus a jitter.
+//
+// The jitter depends only on the counter's hash, so that a million hashes do not expire at once. It is at
+// most a quarter window, and at most an epoch, because then the hashes of the next epoch begin to expire, and
+// a longer one would not spread them further. A hash of two windows expires before the hash after next
 // begins.
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()

@@ -62,7 +62,8 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 // ErrEraseRetier means that a change of the namespace's tiers has not ended.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
-// lastErasure parses the token in keys.erased, "" if none. Behind it is the last writer to create a cursor.
+// lastErasure parses the token in keys.erased; "" if there is none. The last writer to have created a cursor
+// follows it.
 func lastErasure(reply *redis.StringCmd) (string, error) {
 	text, err := reply.Result()
 	switch {
@@ -95,7 +96,8 @@ type Erased struct {
 	Next string
 }
 
-// Erase removes counters, after an error perhaps more than Counters. Errors: those of Answer, ErrEraseBusy.
+// Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
+// Answer, and ErrEraseBusy.
 func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		n, err := r.erase(ctx, base, counters)
@@ -105,7 +107,7 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 	return out, err
 }
 
-// EraseListed removes some of the listed counters with a prefix, the first after a name. Errors: as Erase.
+// EraseListed removes some listed counters with a prefix, the first after a name. Its errors are Erase's.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		layout := base.dir.layout
@@ -214,8 +216,7 @@ func newEraser(store *Store, layout Layout, shard int, streams, counters []strin
 	return e
 }
 
-// epochsAlive returns the epochs whose hashes may exist now, with hits up to latest, and one more at both
-// ends.
+// epochsAlive returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
 func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
 	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
 }
@@ -343,7 +344,8 @@ type placed struct {
 	exists bool
 }
 
-// look reads the last erasure, the cursors, and whether anything but summaries is there. now: Unix seconds.
+// look reads the last erasure and the cursors, and whether anything but summaries exists of the counters. now
+// is Redis's clock in Unix seconds.
 func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd
@@ -414,8 +416,8 @@ type changedTop struct {
 	more   bool // it still lists counters that are wanted
 }
 
-// removeFromTops returns the summaries that list any of the counters, without these. It rereads those of
-// moved cursors.
+// removeFromTops returns the summaries that list any of the counters, without these. If a stream's cursor has
+// moved, it reads the stream's summaries again.
 func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
 	gone := make(map[string]bool, len(counters))
 	for _, counter := range counters {
@@ -448,8 +450,7 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 	return out, nil
 }
 
-// readTops reads the summaries with wanted counters, by key. It skips keys that another program has
-// overwritten.
+// readTops reads the summaries with wanted counters, by key. It skips those that another program has written.
 func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)
 	for some := range slices.Chunk(tops, eraseReads) {

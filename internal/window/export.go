@@ -99,8 +99,8 @@ func (e *exportReachError) Error() string {
 	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", FormatDuration(e.step), Moment(e.from), e.fit.Reach())
 }
 
-// BeginExport decides range and steps by the current cursors. Errors: those of Answer, and a *StepError in a
-// *QuestionError.
+// BeginExport decides range and steps by the current cursors. Its errors are those of Answer, and a
+// *StepError in a *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
 	return surveyed(ctx, r, func(found survey) (Export, error) {
 		out, err := found.dir.layout.planExport(q, found.at.milli, found.asOf())
@@ -162,8 +162,7 @@ func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, 
 	return 0, &StepError{step, l.Tiers}
 }
 
-// exportTier returns the cheapest tier that holds the range. All that do have all of its hits: see
-// Layout.Plan.
+// exportTier returns the cheapest tier that holds the range. All such have all of its hits (see Layout.Plan).
 func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 	var fit, held Tiers
 	for _, t := range l.Tiers {

@@ -21,12 +21,11 @@ const (
 
 // gatherer lets simultaneous questions share a round trip to Redis. If fewer than maxTrips are under way, or
 // if a question would make a trip too large, it travels at once, alone. Otherwise it joins the gathering
-// trip, which departs when one returns, or with the next question after gatherAtMost. So a lone question does
-// not wait, and there is no timer.
+// trip, which departs when one returns, or with the next question if none has departed for gatherAtMost. So a
+// lone question does not wait, and there is no timer.
 //
 // What several questions need is read once. A question whose context ends leaves, and the trip goes on. If a
-// trip fails, all of its questions get the error. Errors of single keys concern only the questions that read
-// them.
+// trip fails, all of its questions get the error. Errors of single keys concern only their readers.
 type gatherer struct {
 	read func(ctx context.Context, t *trip) error
 	// apart is set if questions must not share trips.

@@ -14,8 +14,8 @@ import (
 
 // Claim is about a stream: whatever it stored before AsOf is at or before this position, so a cursor at
 // exactly this position lacks nothing from before AsOf. It is a fact about the stream: it stays true
-// whichever worker wrote it, however late it arrives, and whatever Redis has lost. It says nothing of cursors
-// elsewhere.
+// whichever worker wrote it, however late, and whatever Redis has lost. It says nothing of cursors at other
+// positions.
 type Claim struct {
 	Created int64 // Created, Seq and Stored are those of a Cursor
 	Seq     uint64

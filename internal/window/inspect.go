@@ -143,9 +143,10 @@ type askedUniques struct {
 	reply *redis.SliceCmd
 }
 
-// Read reads, in one transaction, all hashes and unique cells of a shard's counters that expire after now
-// (Redis's clock, Unix milliseconds), and the shard's cursors. latest is when the latest hit was stored, by
-// NATS's clock. withUniques selects the counters with unique cells. Errors of single hashes are in Found.
+// Read reads, in one transaction, all hashes and unique cells of a shard's counters that expire after now,
+// and the shard's cursors. now is by Redis's clock (Unix milliseconds), and may be in the past. latest is
+// when the latest hit was stored, by NATS's clock. Unique cells are read of the counters that withUniques
+// selects. Errors of single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
@@ -254,7 +255,8 @@ func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	}
 }
 
-// Cursors reads a shard's complete cursors, until when it was erased (Unix ms; 0: never), and Redis's clock.
+// Cursors reads the cursors of a shard with all fields, up to when its counters were erased (Unix
+// milliseconds; 0 if never), and Redis's clock.
 func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, erased int64, clock time.Time, err error) {
 	var cursors []*redis.SliceCmd
 	var last *redis.StringCmd
@@ -295,7 +297,8 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 	return out, nil
 }
 
-// atOnce runs commands as one transaction. If the last one has an error (failed), the others are unknown.
+// atOnce runs commands as one transaction. If failed returns an error, that of the last command, the outcome
+// of the others is unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
 	pipelined := i.store.client.TxPipelined
 	if i.store.cluster != nil { // whose client would send TIME, which has no key, to any node
@@ -320,7 +323,8 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 	return nil
 }
 
-// Names lists at most most counters after a name, in byte order, and whether there are more; see also Read.
+// Names lists at most most counters after a name, in the order of their names' bytes, and whether there are
+// more. now and latest are as for Read.
 func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
 	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
 	alive := Range{coarsest.epochStart(coarsest.firstEpoch(math.MaxUint64, now)), max(now, latest) + hashAhead + 1} // with the longest jitter

@@ -175,8 +175,8 @@ func foreignCommand(command redis.Cmder) *ForeignError {
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
-// foreignReply returns a pipeline's error, and names the key, each command's first argument, if it is of
-// another type.
+// foreignReply returns the error of a pipeline, and names the key if its value has another type. The first
+// argument of each command is its key.
 func foreignReply(cmds []redis.Cmder, err error) error {
 	if err == nil {
 		return nil

@@ -43,8 +43,7 @@ func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
 	return out
 }
 
-// listNames queues the names of the changes, and their sets' expiries, which must come last in the
-// transaction.
+// listNames queues the names of the changes, and their sets' expiries. These must be last in the transaction.
 func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 	for set, names := range w.changes.names {
@@ -82,7 +81,8 @@ type Names struct {
 	// Complete and CountingSince are as in Answer, of the longest window.
 	Complete      bool
 	CountingSince int64
-	// CompleteSince is a moment from which no hit is known to be missing; math.MaxInt64 without all streams.
+	// CompleteSince is a moment from which no hit of any counter is known to be missing; math.MaxInt64 if a
+	// stream has not been counted yet.
 	CompleteSince int64
 	// Now is a moment by Redis's clock at which the longest window ended, or earlier.
 	Now      int64
@@ -101,8 +101,7 @@ const (
 )
 
 // Names lists the counters that may have hits in the longest window before now. Its errors are those of
-// Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; below one counter it is a
-// *TooMuchError.
+// Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; for none it is a *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
 	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
 }
@@ -197,8 +196,7 @@ func (r *Reader) readNames(ctx context.Context, base survey, names []string, spa
 	return nil
 }
 
-// namesAfter returns at most most listed names after a name, at least one if there are any, and if there are
-// more.
+// namesAfter returns the first listed names after a name, or at least some. more reports if there are others.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
 	return r.store.namesOn(ctx, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
@@ -258,7 +256,8 @@ func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, 
 	return names, more
 }
 
-// GroupOf returns the first parts of a name, separated by . and /, except one at the beginning.
+// GroupOf returns the first parts of a name, separated by . and /. A separator at the beginning, as in a
+// path, does not count.
 func GroupOf(name string, parts int) string {
 	for i := 1; i < len(name); i++ {
 		if name[i] == '.' || name[i] == '/' {

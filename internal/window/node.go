@@ -17,7 +17,8 @@ import (
 // on one node. Commands that count, or that must be read in order, go to that node's own client, because the
 // cluster's client follows redirects and retries command by command.
 
-// findMasters asks a cluster, for at most a second, for its masters, because a slot may have moved.
+// findMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
+// slot may have moved or its master may have died.
 func (s *Store) findMasters(ctx context.Context) {
 	if s.cluster == nil {
 		return
@@ -29,14 +30,14 @@ func (s *Store) findMasters(ctx context.Context) {
 }
 
 // readInOrder sends the commands that the functions queue, each with its key as the first argument. What
-// first reads from a shard is never newer than what then reads from it, and both are never newer than what
-// last reads. Only the commands of the last call of each have replies, with the errors of single keys. It
-// returns the servers' clocks after first and then.
+// first reads from a shard is never newer than what then reads from it, and nothing that either reads is
+// newer than what last reads. It may call the functions again; only the commands of the last call have
+// replies, with the errors of single keys. It returns the servers' clocks after first and then.
 //
-// The commands for a node go over one connection, and so to one process with one history. The first attempt
-// follows no redirect, because a redirected cursor would be read after the counts that it describes. If a
-// slot is moving, everything is read again in three steps, with redirects. That does not notice a fail-over
-// between the first two that loses commits.
+// The commands for a node go over one connection, and so to one process with one history. All nodes are asked
+// at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
+// after the counts that it describes. If a slot is moving, everything is read again in three steps, with
+// redirects. That does not notice a fail-over between the first two that loses commits.
 func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
 	if s.cluster == nil {
 		var clock *redis.TimeCmd

@@ -10,9 +10,8 @@ import (
 	"tallyroll/internal/human"
 )
 
-// Range is the time from From up to, but not including, To (Unix milliseconds). To == now asks about
-// everything applied so far: all hits in the cell of To count, unless some are known to be dated later (see
-// sum).
+// Range is the time from From up to, but not including, To (Unix milliseconds). To == now asks about all that
+// was applied so far: all hits in the cell of To count, unless some are known to be dated later (see sum).
 type Range struct{ From, To int64 }
 
 // Plan holds which hashes answer a question about a counter, and how their cells add up, without Redis.
@@ -122,8 +121,7 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	return Tier{}, &outOfReachError{from: r.From, now: now, tiers: l.Tiers}
 }
 
-// fullest returns the finest fitting tier that lacks no hit from a moment on, or else the one that lacks
-// least.
+// fullest returns the finest fitting tier that lacks no hit from a moment on, or the one that lacks least.
 func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 	for _, t := range ts {
 		if !fit(t) {

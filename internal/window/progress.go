@@ -84,9 +84,9 @@ type Progress struct {
 	Ended   int64  // when the stream was found gone, Unix milliseconds, or 0 while it lives
 }
 
-// Progress returns how far each listed stream is counted, by name, and the namespace's id. Errors:
-// ErrNoLayout before the first worker has started, a *ForeignError for a key that another program has written
-// to.
+// Progress returns how far each listed stream is counted, by name, and the namespace's id. Errors are
+// ErrNoLayout before the first worker has started, and a *ForeignError if another program has written to a
+// key.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
 	streams, err = surveyed(ctx, r, func(found survey) ([]Progress, error) {
 		id = found.dir.id

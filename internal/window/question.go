@@ -20,8 +20,8 @@ type Answer struct {
 	Range    Range // what the span was when it was answered
 	Tier     Tier
 	Complete bool // no hit of the range is known to be missing, up to AsOf
-	// CountingSince is when counting began (Unix ms; 0: unknown). If a later answer is incomplete, hits were
-	// lost.
+	// CountingSince is when counting began (Unix milliseconds; 0 if unknown). If an answer is incomplete
+	// although it begins later, hits were lost.
 	CountingSince int64
 }
 
@@ -31,8 +31,10 @@ const usualLag = 5 * time.Second
 
 // Outruns reports whether the range reaches further beyond as_of (Unix milliseconds) than while workers
 // count. How many hits were stored but not applied is then unknown, so an estimate has no upper bound, and is
-// not complete. Callers must check this before they show one. It also holds if all streams have ended: Redis
-// does not show whether a worker is watching for new ones.
+// not complete. Callers must check this before they show one.
+//
+// The end of a range is by the clock of Redis, as_of by that of NATS. The rule is the same if all streams
+// have ended: as_of then stays, and Redis does not show whether a worker is watching for new ones.
 func (r Range) Outruns(asOf int64) bool { return r.To-asOf > usualLag.Milliseconds() }
 
 // Bound is the most hits that there can have been, or Unbounded, which is null in JSON.
@@ -41,8 +43,7 @@ type Bound int64
 // Unbounded is also where sums saturate.
 const Unbounded Bound = math.MaxInt64
 
-// AtMost returns the bound on the range's hits, if at most n were applied at asOf. Use it for every bound
-// shown.
+// AtMost returns the bound on the range's hits, if at most n were applied at asOf. Show no other bounds.
 func (r Range) AtMost(n, asOf int64) Bound {
 	if r.Outruns(asOf) {
 		return Unbounded
@@ -81,12 +82,14 @@ func (b *Bound) UnmarshalJSON(data []byte) error {
 type Answers struct {
 	// Now is that moment by Redis's clock, in Unix milliseconds. Spans that last until now end at it.
 	Now int64
-	// AsOf is a moment (Unix ms): every hit stored before it is in the answers. 0: some stream is uncounted.
+	// AsOf is a moment (Unix milliseconds): every hit stored before it is in the answers. 0 if some stream
+	// has not been counted yet.
 	AsOf    int64
 	Answers []Answer
 }
 
-// QuestionError means that a question has no answer, or that a key of it alone is wrong (a *ForeignError).
+// QuestionError means that a question cannot be answered, either whatever Redis holds, or (a *ForeignError)
+// because of a key that no other question reads.
 type QuestionError struct {
 	Index int // of the question
 	Err   error

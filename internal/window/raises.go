@@ -134,7 +134,8 @@ func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.St
 	return out
 }
 
-// judgeRaise returns why a raise failed, or nil; gone: the key may be missing. Other errors mean: unknown.
+// judgeRaise returns why a raise has failed, or nil. gone is whether the key may be missing. Any error other
+// than the *ForeignError means that the outcome is unknown.
 func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, error) {
 	text, err := reply.Result()
 	switch {

@@ -47,9 +47,9 @@ var errStale = errors.New("layout, streams or time have changed while Redis was 
 // maxTries bounds how often a question is planned. The second plan uses what the first attempt has found.
 const maxTries = 3
 
-// Answer answers all questions in one round trip, in their order, at one moment of Redis's clock. Errors:
-// ErrNoLayout before the first worker has started, *QuestionError, *TooMuchError, *ForeignError for a key
-// that another program has written to, and those of Redis.
+// Answer answers all questions in one round trip, in their order, at one moment of Redis's clock. It returns
+// ErrNoLayout before the first worker has started, a *QuestionError for a bad question, a *TooMuchError for
+// too many, a *ForeignError if another program has written to a key, and Redis's errors unchanged.
 func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, error) {
 	found, err := r.ask(ctx, sumOf(questions))
 	if err != nil {

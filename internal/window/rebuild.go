@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rebuild builds other tiers' cells, names and summaries, while no worker counts. It increments no number, so
+// rebuild builds other tiers' cells, names and summaries, while no worker counts. It increments nothing, so
 // it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
-// of whole cells of one tier, the fitting one that holds the longest time: it has every hit of it (see
-// Layout.Plan).
+// of whole cells of one tier: of those that fit, the one that holds the longest time, with every hit of it
+// (Layout.Plan).
 func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
@@ -57,8 +57,7 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 var replicated = 2 * time.Second // tests shorten it
 
 // checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
-// shard's last key has all that was written before. A single server cannot lose cells and keep the layout
-// record.
+// shard's last key has all that was written before. A single server would lose the layout record too.
 func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
 	if s.cluster == nil {
 		return nil

@@ -84,8 +84,8 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 }
 
 // Retier changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
-// same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers are as
-// before.
+// same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
+// same.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {

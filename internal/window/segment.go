@@ -8,10 +8,10 @@ import "time"
 const (
 	// levelAbove is the window (exclusive) from which a tier is a level.
 	levelAbove = time.Hour
-	// maxSegments is the most segments that a question reads per stream and shard, if there is a coarser
-	// level.
+	// maxSegments is the most segments that a question reads per stream and shard, if a level is coarser.
 	maxSegments = 100
-	// summaryCounters is what the summaries of a segment and stream list on all shards, leastSummary on each.
+	// summaryCounters is how many counters the summaries of one segment and stream list on all shards
+	// together; leastSummary is how many each may list at least.
 	summaryCounters, leastSummary = 1000, 16
 )
 
@@ -29,8 +29,8 @@ func (l Layout) summarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }
 
-// segmentCells is the number of hashes that span two windows: a window has at most half a hash's cells in
-// segments.
+// segmentCells returns the cells of a segment: as many as hashes that it takes to span two windows. So a
+// window has at most half as many segments as a hash has cells.
 func (t Tier) segmentCells() int64 {
 	return (t.twoWindows() + t.cellsPerEpoch() - 1) / t.cellsPerEpoch()
 }
@@ -40,8 +40,7 @@ func (t Tier) segmentOf(cell int64) int64 { return floorDiv(cell, t.segmentCells
 
 func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.cellMillis() }
 
-// segmentDeadline returns the Unix second at which a summary expires: when no window reaches back, plus
-// grace.
+// segmentDeadline returns the Unix second at which a summary expires: when no window and grace reaches back.
 func (t Tier) segmentDeadline(number int64) int64 {
 	end := (number + 1) * t.segmentMillis()
 	w := t.Window.Milliseconds()

@@ -63,7 +63,7 @@ type Series struct {
 }
 
 // Begun returns the first step that holds hits or ends after counting began, or len(Counts). Earlier steps
-// without hits show nothing, because no worker counted then. Those with hits hold hits with a time of their
+// without hits show nothing, because no worker counted then. Those with hits have hits with times of their
 // own.
 func (s Series) Begun() int {
 	begun := 0
@@ -187,8 +187,7 @@ func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan,
 	return p, nil
 }
 
-// refineEdges finds cut cells, and the tiers that replace them: the coarsest that no edge cuts, or the
-// finest.
+// refineEdges finds cut cells, and the tiers to replace them: the coarsest that no edge cuts, or the finest.
 func (p *seriesPlan) refineEdges(tiers Tiers) {
 	spans := make(map[Tier]Range) // that finer tiers answer
 	for rest := p.edges; len(rest) > 0; {
@@ -255,8 +254,8 @@ func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error
 	return t, Range{first, r.To}, err
 }
 
-// holding returns the finest tier whose hashes hold everything from a moment on (lead: a cell earlier), and
-// it.
+// holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment;
+// with lead, from a cell earlier.
 func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
 	first := func(t Tier) int64 {
 		if lead {

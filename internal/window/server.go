@@ -21,9 +21,9 @@ func (e *EvictionError) Error() string {
 	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk", e.server, e.policy)
 }
 
-// CheckServer checks the settings of Redis (all masters of a cluster) on which this package's promises rest.
-// It returns human-readable warnings, one if settings are hidden, and an *EvictionError if promises cannot be
-// kept.
+// CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
+// rest. It returns human-readable warnings, and an *EvictionError if promises cannot be kept. If Redis hides
+// its settings, that is a warning.
 func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := s.masters(ctx)
 	if err != nil {

@@ -71,9 +71,8 @@ func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	}
 }
 
-// settle moves the snapshot to the moment when all of it had been read, because it has hits stored since it
-// was planned, after the end of a span that ends now. The error is errStale if that moment needs other
-// hashes.
+// settle moves the snapshot to the moment when all of it had been read. It has hits stored since it was
+// planned, after the end of a span that ends now. If that moment needs other hashes, the error is errStale.
 func (s *snapshot) settle(plan planner) error {
 	if s.clock <= s.at.milli {
 		return nil
@@ -137,8 +136,7 @@ func (s *snapshot) complete(p *Plan) bool {
 	return shard.allRead && p.Range.From >= shard.completeSince && !p.lacks()
 }
 
-// graceOf returns the shortest grace of the plans' tiers: how long their hashes live after the planned
-// moment.
+// graceOf returns how long the plans' hashes live after the planned moment: their tiers' shortest grace.
 func graceOf(plans []Plan) time.Duration {
 	out := int64(math.MaxInt64 / time.Millisecond)
 	for i := range plans {

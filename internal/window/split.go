@@ -7,8 +7,7 @@ import (
 
 // Split divides a commit into transactions of at most maxCommands each, in order. Each cursor lists which
 // counters have reached the new position, so after a crash each counter continues from its own. It does not
-// divide a commit while some counters are ahead, nor the commands of a single counter, which may exceed
-// maxCommands.
+// divide a commit while some counters are ahead, nor the commands of a single counter, which may be more.
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.inexact && s.commands > maxCommands {

@@ -71,9 +71,9 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	return err
 }
 
-// ID distinguishes this namespace from one of the same name in another Redis: their workers must not share
-// streams. It is random, and empty before EnsureLayout. If Redis is emptied, any worker with the ID writes it
-// again.
+// ID distinguishes this namespace from one of the same name in another Redis: workers must not share their
+// streams. It is random, and empty before EnsureLayout. If Redis is emptied, workers that have the ID write
+// it again.
 func (s *Store) ID() string {
 	if id := s.id.Load(); id != nil {
 		return *id

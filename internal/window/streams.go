@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listed is an entry of the list of streams, through which readers find cursors. A stuck live stream holds
-// AsOf back.
+// Listed is an entry of the list of streams. Readers find the cursors through the list, and a live stream
+// whose cursors do not move holds AsOf back.
 type Listed struct {
 	// Created is a moment (Unix ms) before which it stored nothing; 0: unknown. It is AsOf without a cursor.
 	Created int64
@@ -20,7 +20,8 @@ type Listed struct {
 	Ended int64
 }
 
-// A live stream's value is "live", a space and Created, or empty if that is unknown. An ended one's is Ended.
+// A live stream's value is "live", a space and Created, or empty if Created is unknown. An ended stream's
+// value is the bare number Ended.
 const livePrefix = "live "
 
 // beganField is not a stream, because no stream's name has a dot. Its value is when the oldest of the ended
@@ -103,8 +104,7 @@ func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 
 // EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count for
 // Complete, not for AsOf. created is its creation; 0: never counted. gone checks that the stream is really
-// gone; if another worker lists it as live after that, it stays live. EndStream reports whether it ended the
-// stream.
+// gone; if another worker lists it as live after that, it stays live.
 func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
 	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
 		p.HSet(ctx, s.keys.streams(), stream, Listed{Ended: at}.value())

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// SeriesSums are series added up over counters, as fresh and as complete as all of these. Their steps are the
-// same.
+// SeriesSums are series added up over counters, with the same steps, and as fresh and complete as all are.
 type SeriesSums struct {
 	All Series
 	// Lines are the sums of the largest groups with hits: by hits, the largest first; then by name.

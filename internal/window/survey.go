@@ -73,7 +73,8 @@ func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Quest
 	return found.totals(), nil
 }
 
-// About returns the layout, and when counting began on all shards (Unix ms; 0: unknown). Errors: as Answer.
+// About returns the layout, and when counting began on all shards (Unix milliseconds; 0 if unknown). Its
+// errors are those of Answer.
 func (r *Reader) About(ctx context.Context) (layout Layout, countingSince int64, err error) {
 	layout, err = surveyed(ctx, r, func(found survey) (Layout, error) {
 		countingSince = found.countingSince()

@@ -31,8 +31,8 @@ const DefaultTiers = "1s/1m,1m/1h,15m/1d,1h/32d"
 
 const (
 	// EpochCells is the most cells of a new namespace's hashes. An increment then takes Redis at most 2.7 µs,
-	// reading a hash 23 µs (7.0; both grow with it). Smaller hashes' keys would cost more memory than they
-	// save.
+	// and reading a hash 23 µs (7.0; both grow with the cells). Fewer cells would make more hashes, whose
+	// keys cost more memory than they save.
 	EpochCells = 256
 	maxCells   = 1 << 20
 	maxTiers   = 8
@@ -167,7 +167,8 @@ var units = []struct {
 
 const maxDuration = 10 * year
 
-// ParseDuration parses a whole number and a unit (s, m, h, d, w, y of 365 days), from 1s to ten years.
+// ParseDuration parses a positive whole number and a unit (s, m, h, d of 24 hours, w of 7 days, y of 365
+// days), such as 90s, 15m, 24h, 7d or 1y; at most ten years.
 func ParseDuration(s string) (time.Duration, error) {
 	if len(s) >= 2 {
 		for _, u := range units {

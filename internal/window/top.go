@@ -79,8 +79,7 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 	return out, nil
 }
 
-// candidates returns the listed counters, largest bound first. floor bounds the others if whole is set
-// (segments).
+// candidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
 func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
 	layout := base.dir.layout
 	level, first, last, whole := layout.segments(plan)

@@ -220,8 +220,9 @@ func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashEx
 	return err
 }
 
-// commands builds the HINCRBY and EXPIREAT commands. The client takes interface values, five allocations per
-// command. So the arguments point into the changes, and the next transaction reuses their memory.
+// commands builds the HINCRBY and EXPIREAT commands, most of what a worker sends. The client takes interface
+// values, which cost five allocations per command, so the arguments point into the changes. The next
+// transaction reuses their memory.
 type commands struct{ args []any }
 
 // queue queues the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes it, and a

@@ -168,7 +168,7 @@ type uniqueGap struct {
 	covered int64       // how many milliseconds of these cells other cells of the range have, too
 }
 
-// share returns which part (0 to 1) of what a gap's cells add is the gap's, by time. No hits are after
+// share returns which part (0 to 1) of what a gap's cells add is the gap's, by time. There are hits up to
 // latest.
 func (g *uniqueGap) share(latest int64) float64 {
 	whole := -g.covered
@@ -276,8 +276,8 @@ func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
 	return out
 }
 
-// leastUniques and mostUniques bound the number of different values if Redis replies n. For small n they are
-// n.
+// leastUniques and mostUniques bound the number of different values if Redis replies n. An error of less than
+// a half is none, so for small n the bounds are n.
 func leastUniques(n int64) int64 {
 	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))
 }
@@ -291,8 +291,8 @@ type uniquePlan struct {
 	cover uniqueCover
 }
 
-// planUniques covers a question's range. If hits may be dated later (doubt), a range to now cuts its last
-// cell.
+// planUniques covers a question's range. doubt is whether hits may be dated later than now, so that a range
+// that ends now cuts the cell of now.
 func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, error) {
 	unique, err := l.uniqueLayout()
 	if err != nil {

@@ -20,7 +20,8 @@ type watched struct {
 	watching bool // a WATCH may be in force
 }
 
-// watch runs fn at most once, with a connection to the keys' server (one slot). No retry, no redirect.
+// watch runs fn at most once, with a connection to the server of the keys, which share a slot. It retries
+// nothing and follows no redirect.
 func (s *Store) watch(ctx context.Context, keys []string, fn func(*watched) error) error {
 	run := s.client.Watch
 	if s.cluster != nil {
@@ -59,7 +60,8 @@ func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
 	return watch.Err()
 }
 
-// exec runs the commands in a transaction; none, and redis.TxFailedErr, if a key changed since look.
+// exec runs the commands of queue in a transaction. If a key has changed since look, it runs none of them and
+// returns redis.TxFailedErr.
 func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redis.Cmder, error) {
 	commands, err := w.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		queue(p)
