@@ -114,6 +114,7 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 	return nil
 }
 
+// flushRejects stores the load's rejects. It tries for as long as ctx lives.
 func (c *committer) flushRejects(ctx context.Context, l *load) error {
 	c.rejects.report(time.Now(), false)
 	if len(l.rejects) == 0 {
@@ -193,7 +194,7 @@ func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []i
 		if c.claims != nil && claim.IsOf(target) && target.DiffersInAsOf(w.position) {
 			every = renewEvery
 		}
-		falls := target.AsOf < w.position.AsOf // what it says now is not so
+		falls := target.AsOf < w.position.AsOf // the present as_of is too late
 		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
 		// The next load will not contain what was discarded before this one.
 		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore

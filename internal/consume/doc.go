@@ -13,8 +13,8 @@
 //	goroutine                  owns                              ended by                waited for by
 //	Keep's                     the sessions, one by one; the     its ctx                 its caller
 //	                           committer and its cursors
-//	the feed's                 the reader                        feed.Stop               nobody: the buffer is closed
-//	feed.watch                 the consumer's silence            feed.Stop               nobody
+//	the feed's                 the reader                        feed.Stop               no one: the buffer is closed
+//	feed.watch                 the consumer's silence            feed.Stop               no one
 //	watcher                    what it has seen                  the session's context   its session
 //	one per shard of a flush   that shard's writer               its commit              the flush
 //

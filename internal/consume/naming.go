@@ -32,13 +32,14 @@ func (n naming) same(o naming) bool {
 	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects)
 }
 
+// namings are the versions of a stream, in the order of From.
 type namings []naming
 
 // maxNamings bounds the versions in a cursor. The oldest also names earlier messages, unless there are rules.
 const maxNamings = 32
 
 func parseNamings(text string) (n namings, err error) {
-	if text == "" { // of a cursor by which nobody has read
+	if text == "" { // of a cursor by which no worker has read
 		return nil, nil
 	}
 	if err := json.Unmarshal([]byte(text), &n); err != nil {

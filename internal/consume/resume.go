@@ -225,6 +225,7 @@ func (s *session) verify(ctx context.Context) error {
 				return errRolledBack
 			}
 		}
+		// A discard may have hidden a roll-back.
 		before, proven, err := history.sure(ctx, mark{w.position.Seq, w.position.Stored})
 		if err != nil {
 			return err
@@ -251,7 +252,7 @@ func (s *session) verify(ctx context.Context) error {
 // resumption is where a shard continues, and why hits may be missing because of that, if they may.
 type resumption struct {
 	cursor    window.Cursor // to go on from
-	discarded uint64        // messages that will never be read; after a roll-back that hides their number, at most so many
+	discarded uint64        // messages that will never be read; after a roll-back that hides their number, an upper bound
 	reason    reason
 }
 
@@ -524,7 +525,7 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 	if err != nil || after == at.seq {
 		return at, false, err
 	}
-	if after < h.state.First { // nothing of what was applied is left, so nobody knows how far it went
+	if after < h.state.First { // nothing of what was applied is left, so it is unknown how far it went
 		return mark{}, true, nil
 	}
 	place, err = h.lastBefore(ctx, after+1)

@@ -199,7 +199,7 @@ const (
 type verdict int
 
 const (
-	drained verdict = iota // it was told to stop; the log says what it could not commit, if anything
+	drained verdict = iota // its context ended; the log has what it could not commit, if anything
 	gone                   // the stream does not exist any more
 	fenced                 // another worker has moved a cursor
 	failed                 // anything else: the unexpected ends a session
@@ -218,7 +218,7 @@ var (
 
 type outcome struct {
 	verdict verdict
-	why     error // what ended it first; the end of the context if it was told to stop
+	why     error // what ended it first; the end of its context if it was to stop
 	phase   phase // the last one that it began
 	// unread: the stream is known to have held messages that are not applied on every shard.
 	unread bool

@@ -101,7 +101,7 @@ type slotHits struct {
 type extras struct {
 	places       slotIndex // of its slots; nil until one is looked for that is not among the last few
 	uniques      []slotUniques
-	uniquePlaces slotIndex // likewise, of uniques
+	uniquePlaces slotIndex // the same, of uniques
 }
 
 type slotUniques struct {
@@ -157,10 +157,10 @@ func (b *Batch) Reset() {
 
 // Memory of a batch, including the spare capacity of its slices and maps.
 const (
-	counterBytes = 152 // of a counter, beside its name
+	counterBytes = 152 // of a counter, without its name
 	slotBytes    = 24
 	placeBytes   = 40 // of a slot in an index
-	sketchBytes  = 96 // of a sketch, beside its registers
+	sketchBytes  = 96 // of a sketch, without its registers
 )
 
 // Bytes returns roughly the memory that the hits take.

@@ -69,10 +69,12 @@ type Commit struct {
 	Attempts  int           // transactions tried; 0 if an earlier one had been applied
 	Conflicts int           // EXECs refused because the cursor was touched, or counters erased
 	Took      time.Duration // of the last attempt
-	// Ahead is how far Redis's clock is ahead of this process's, less what the round trip may explain.
+	// Ahead is how far Redis's clock is ahead of this process's (negative: behind), less what the round trip
+	// may explain.
 	Ahead time.Duration
 	// Failed names the first key that another program has written to; it can be set together with an error.
-	// Hits are then missing although the cursor has passed them, because Redis does not roll back.
+	// Hits are then missing from cells or summaries although the cursor has passed them, because Redis does
+	// not roll back if a single command of a transaction fails.
 	Failed *ForeignError
 
 	under  string  // Writer.erased when the last transaction was sent
@@ -157,7 +159,7 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
-			continue // somebody touched the cursor, or erased counters: read it again at once
+			continue // another writer changed the cursor, or counters were erased: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
 		if err := sleep(ctx, backoff); err != nil {

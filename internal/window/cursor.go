@@ -78,6 +78,7 @@ func partOf(counterHash uint64, parts int) int {
 	return int(high)
 }
 
+// record is a cursor as Redis keeps it.
 type record struct {
 	Cursor
 	// opened counts transactions: the first command increments it, the last copies it to closed; see torn.

@@ -9,6 +9,7 @@ import "time"
 // maxGrace bounds the slack of a deadline for clocks that differ and questions about a moment ago.
 const maxGrace = 5 * time.Minute
 
+// twoWindows returns the number of cells in two windows.
 func (t Tier) twoWindows() int64 { return int64(2 * t.Window / t.Cell) }
 
 // cellsPerEpoch returns the number of cells that one hash can hold.
@@ -22,6 +23,7 @@ func (t Tier) cellsPerEpoch() int64 {
 func (t Tier) cellMillis() int64  { return t.Cell.Milliseconds() }
 func (t Tier) epochMillis() int64 { return t.cellsPerEpoch() * t.cellMillis() }
 
+// cellAt returns the number, since 1970, of the cell that holds a moment.
 func (t Tier) cellAt(milli int64) int64 { return floorDiv(milli, t.cellMillis()) }
 
 func (t Tier) cellStart(cell int64) int64 { return cell * t.cellMillis() }
@@ -53,6 +55,7 @@ func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	return (end + t.Window.Milliseconds() + t.grace() + jitter + 999) / 1000
 }
 
+// longestJitter is in milliseconds.
 func (t Tier) longestJitter() int64 { return min(t.Window.Milliseconds()/4, t.epochMillis()) }
 
 // kept returns how long a hash lives after its epoch, at most, in milliseconds.

@@ -515,7 +515,7 @@ func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashe
 		}
 	})
 	if err != nil && first.Val() == "" {
-		return 0, err // EXEC has not run, or nobody knows
+		return 0, err // EXEC has not run, or that is unknown
 	}
 	for _, top := range changed {
 		if texts := e.known[top.stream].texts; top.more {

@@ -35,7 +35,8 @@ type Export struct {
 	// empty. Steps begin at multiples of their length since 1970.
 	Range Range
 	Step  time.Duration
-	Cut   bool
+	// Cut reports whether the question named an end that was not closed.
+	Cut bool
 }
 
 // ExportPlace is how far an export has been read. The zero value is its beginning.
@@ -111,6 +112,7 @@ func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, err
 	})
 }
 
+// planExport decides the range and the steps at now (Unix milliseconds).
 func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 	closed := min(asOf, now)
 	if q.To != Now && q.To-now > maxEndAhead.Milliseconds() {
@@ -184,6 +186,7 @@ func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 	}), nil
 }
 
+// roomOf returns how many cells the hashes of a range can hold.
 func (t Tier) roomOf(r Range) int64 {
 	first, last := t.epochsOf(r)
 	return (last - first + 1) * t.cellsPerEpoch()

@@ -128,6 +128,7 @@ type wanted struct {
 
 func (w *wanted) size() int { return len(w.hashes.keys) + len(w.sums.keys) + int(w.unionCells) }
 
+// addUnion returns the index of a union, or -1 if it is empty.
 func (w *wanted) addUnion(key string, cells int) int {
 	if cells == 0 {
 		return -1
@@ -139,6 +140,7 @@ func (w *wanted) addUnion(key string, cells int) int {
 	return index
 }
 
+// need is what plans need of Redis, and where each plan finds it.
 type need struct {
 	wanted
 	shards []int // that the plans are about, in the order of the cursors

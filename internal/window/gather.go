@@ -34,7 +34,7 @@ type gatherer struct {
 	mu        sync.Mutex
 	underWay  int       // trips that have departed, but for large ones
 	departed  time.Time // when the last of them did
-	gathering *trip     // nil if nobody waits
+	gathering *trip     // nil if no question waits
 }
 
 type sharedTrip struct {
@@ -104,6 +104,7 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	return t, true
 }
 
+// back makes the gathered trip depart when another one returns.
 func (g *gatherer) back() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -234,6 +234,7 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 	}
 }
 
+// take adds the cells of a hash to its counter.
 func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	key, _ := a.reply.Args()[1].(string)
 	if err := a.reply.Err(); err != nil {
@@ -342,7 +343,7 @@ func (s *Store) CursorKey(shard int, stream string) string { return s.keys.curso
 // Oddity is a key that is not as a writer leaves it.
 type Oddity struct {
 	Key     string
-	What    string // is wrong, for people
+	What    string // is wrong, human-readable
 	Counter string // that is not listed, if that is wrong
 	Expiry  bool   // it has none
 }

@@ -68,7 +68,8 @@ type NamesQuestion struct {
 	Prefix string // that the names begin with
 	After  string // the first name comes after this one; empty for the beginning
 	Limit  int    // at least 1
-	Match  func(name string) bool
+	// Match, if not nil, reports which names to keep.
+	Match func(name string) bool
 	// Totals, if not nil, is a span; each counter then comes with the answer about it.
 	Totals *Span
 	// Listed keeps all names, also of counters without hits in the longest window. Then only names are read.

@@ -165,7 +165,7 @@ func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN ") }
 
 type server struct {
 	redis.Cmdable
-	name string // for messages to people
+	name string // for messages
 }
 
 // masters returns the servers that hold the namespace: a single one, or a cluster's masters.

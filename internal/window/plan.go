@@ -218,6 +218,7 @@ func (p *Plan) readsLike(o *Plan) bool {
 	})
 }
 
+// room returns how many cells the plan's hashes can hold.
 func (p *Plan) room() (n int64) {
 	for h := range p.hashes {
 		n += h.tier.cellsPerEpoch()
@@ -230,6 +231,7 @@ type Estimate struct{ Total, Lower, Upper int64 }
 
 type storedCell struct{ field, n int64 }
 
+// planCells are the cells of a plan's hashes, in the order of Plan.hashes.
 type planCells [][]storedCell
 
 // sum adds up the plan's cells. One that an edge cuts counts in full in Upper, not at all in Lower, and in
@@ -252,6 +254,7 @@ func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 func (s *stretch) count(out *Estimate, cell, n, latest int64) {
 	start := s.tier.cellStart(cell)
 	end := start + s.tier.cellMillis()
+	// A cell that is still being filled has hits only up to the latest moment.
 	filled := min(end, latest)
 	from, to := max(start, s.From), min(filled, s.To)
 	switch {

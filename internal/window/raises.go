@@ -95,6 +95,7 @@ func firstCell(slots []slotUniques, tier int, t Tier) (sketch *unique.Sketch, re
 	return sketch, nil
 }
 
+// finish builds the arguments; call it last.
 func (r *raises) finish() {
 	for _, register := range r.registers {
 		r.bytes = register.AppendArgument(r.bytes)

@@ -72,6 +72,7 @@ func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {
 	return plans, nil
 }
 
+// planner plans a question for a layout and a moment (Unix milliseconds).
 type planner func(l Layout, now int64) ([]Plan, error)
 
 // sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.

@@ -283,6 +283,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string, to
 	return nil
 }
 
+// sourceCells are the cells of a counter by tier of the layout.
 type sourceCells [][]sourceCell
 
 type sourceCell struct{ start, n int64 }
@@ -356,6 +357,7 @@ func (s *summary) addWhole(name string, n int64, size int) {
 	}
 }
 
+// keepLargest is keep for whole counts.
 func (s *summary) keepLargest(size int) {
 	if len(s.listed) > size {
 		floor := s.floor

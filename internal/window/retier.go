@@ -18,7 +18,7 @@ import (
 type phase string
 
 const (
-	building  phase = "building"  // the record has the old tiers, and the change the new ones; nobody may count
+	building  phase = "building"  // the record has the old tiers, and the change the new ones; no worker may count
 	switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
 	confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
 )
@@ -102,7 +102,7 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 		if have, err = s.setChange(ctx, have, have.Tiers, &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}); err != nil {
 			return nil, false, err
 		}
-	case have.change.phase == building && same: // nobody may count before all that was built is gone: the next change builds there
+	case have.change.phase == building && same: // no worker may count before all that was built is gone: the next change builds there
 		if have, err = s.endChange(ctx, have, tell); err != nil {
 			return nil, false, err
 		}

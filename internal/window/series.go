@@ -35,6 +35,7 @@ const (
 
 // Steps divide time into steps of any lengths, such as the days of a time zone. They must be comparable.
 type Steps interface {
+	// At returns the step that holds a moment (Unix milliseconds).
 	At(milli int64) Range
 	// String returns the name of the steps, such as 1d.
 	String() string

@@ -13,7 +13,7 @@ import (
 
 // EvictionError means that Redis may evict keys: without a cursor hits count again, and counts vanish.
 type EvictionError struct {
-	server string // its name, for messages to people
+	server string // its name, for messages
 	policy string
 }
 

@@ -55,6 +55,7 @@ func (s *snapshot) parse(need need, t *trip) (err error) {
 	return s.dealCounts(need, t)
 }
 
+// deal gives each plan the cells of its hashes.
 func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	all := make(planCells, len(need.at))
 	for i, at := range need.at {

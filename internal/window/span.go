@@ -17,7 +17,8 @@ const maxEndAhead = time.Minute
 type Span struct {
 	// Length, if not 0, is the time from the beginning to the end.
 	Length time.Duration
-	From   int64
+	// From is the beginning, in Unix milliseconds, if Length is 0.
+	From int64
 	// To is the end, which is not included: Unix milliseconds, or Now.
 	To int64
 	// Calendar, if not nil, turns the end into the range, in place of Length and From.

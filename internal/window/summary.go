@@ -159,6 +159,7 @@ func takeListing(text string) (l listing, rest string, err error) {
 	return l, rest, err
 }
 
+// maxCountBytes is the length of the largest int64 as a varint.
 const maxCountBytes = 9
 
 func takeCount(text string) (n int64, rest string, err error) {

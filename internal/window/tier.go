@@ -34,8 +34,10 @@ const (
 	// and reading a hash 23 µs (7.0; both grow with the cells). Fewer cells would make more hashes, whose
 	// keys cost more memory than they save.
 	EpochCells = 256
-	maxCells   = 1 << 20
-	maxTiers   = 8
+	// maxCells bounds the cells of a window, and so the hashes of one question.
+	maxCells = 1 << 20
+	// maxTiers bounds the work that one hit causes.
+	maxTiers = 8
 )
 
 // ParseTiers parses cell/window pairs, finest first. Hashes span two windows, or EpochCells if that is less.
@@ -165,6 +167,7 @@ var units = []struct {
 	{'s', time.Second},
 }
 
+// maxDuration keeps sums of durations and times far from overflow.
 const maxDuration = 10 * year
 
 // ParseDuration parses a positive whole number and a unit (s, m, h, d of 24 hours, w of 7 days, y of 365

@@ -38,7 +38,7 @@ type TopCounter struct {
 
 type candidate struct {
 	counter string
-	bound   int64 // the counter had at most so many hits in the range
+	bound   int64 // the most hits that the counter had in the range
 }
 
 // Top finds up to limit counters with most hits. Errors: those of Answer; a *QuestionError has the index 0; a
@@ -272,7 +272,8 @@ func mergeReply(key string, reply *redis.StringCmd, hits []listing, size int) (s
 	return s.encode(), nil
 }
 
-// write queues the new summaries at now (Unix seconds), except those past their deadline, like hashes.
+// write queues the new summaries. now is Redis's clock in Unix seconds. Those past their deadline are left
+// out.
 func (c *topChange) write(ctx context.Context, p redis.Pipeliner, now int64) {
 	for i, s := range c.segments {
 		if deadline := c.writer.layout.Tiers[s.tier].segmentDeadline(s.number); deadline > now && c.texts[i] != "" {

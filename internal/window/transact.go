@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// attempt runs one transaction. nil means that the cursor is at next.
 func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, out *Commit) error {
 	start := time.Now()
 	applied := false
