@@ -239,12 +239,12 @@ func (s *session) verify(ctx context.Context) error {
 
 // A session continues from a cursor in three steps (docs/design.md).
 //
-//  1. Identity. The stream is the cursor's if it has the same creation, or holds the cursor's message: the same
-//     sequence, stored at the same nanosecond. A restored backup, and a mirror that is promoted or recreated,
-//     have another creation and the same messages. A stream that was created after the cursor's message and holds
-//     nothing older than itself is new. Any other is unidentified: see errUnidentified. If nothing of a copy was
-//     applied, it counts from its first message. But if rejects of it may be stored, it is taken for the same, so
-//     that the versions stay by which they were refused.
+//  1. Identity. The stream is the cursor's if it has the same creation, or holds the cursor's message: the
+//     same sequence, stored at the same nanosecond. A restored backup, and a mirror that is promoted or
+//     recreated, have another creation and the same messages. A stream that was created after the cursor's
+//     message and holds nothing older than itself is new. Any other is unidentified: see errUnidentified. If
+//     nothing of a copy was applied, it counts from its first message. But if rejects of it may be stored, it
+//     is taken for the same, so that the versions stay by which they were refused.
 //  2. Place. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before it,
 //     it was rolled back, and reading continues after the messages that were applied.
 //  3. Discard check. Messages between the place and the first message held will never be read.

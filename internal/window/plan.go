@@ -61,8 +61,8 @@ func (e *outOfReachError) Error() string {
 }
 
 // Plan chooses the finest tier that still holds all of the range at now (Redis's clock, Unix milliseconds).
-// Without one it returns an error; an *EmptyError for an empty range, and an *AheadError if the range ends
-// after now.
+// It returns an error if no tier does, an *EmptyError for an empty range, and an *AheadError if it ends after
+// now.
 //
 // An end before now may cut a cell. If finer tiers reach back to the beginning of that cell, they answer the
 // rest, so that only one of their smaller cells is uncertain. Inside, coarser cells replace finer ones if

@@ -64,8 +64,7 @@ type Series struct {
 }
 
 // Begun returns the first step that holds hits or ends after counting began, or len(Counts). Earlier steps
-// without hits show nothing, because no worker counted then. Those with hits have hits with times of their
-// own.
+// without hits show nothing, because no worker counted then. Those with hits have hits with a ts.
 func (s Series) Begun() int {
 	begun := 0
 	if s.CountingSince > s.Range.From {
@@ -162,9 +161,10 @@ func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 	return p, nil
 }
 
-// planSteps widens the range to whole steps, if a tier reaches back to the first; a last step that goes on
-// ends soon after now. If an edge cuts a cell of the finest tier that holds the range, and a finer tier still
-// holds all of that cell, its cells replace it: both hold the same hits (see Layout.Plan).
+// planSteps widens the range to whole steps; a last step that goes on ends soon after now. If no tier reaches
+// back to the first step's beginning, that step begins where the range does. If an edge cuts a cell of the
+// finest tier that holds the range, and a finer tier still holds all of that cell, its cells replace it: both
+// hold the same hits (see Layout.Plan).
 func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan, error) {
 	first := q.Steps.At(asked.From).From
 	t, _, err := l.tierOf(q, Range{first, asked.To}, now)

@@ -168,8 +168,7 @@ type uniqueGap struct {
 	covered int64       // how many milliseconds of these cells other cells of the range have, too
 }
 
-// share returns which part (0 to 1) of what a gap's cells add is the gap's, by time. There are hits up to
-// latest.
+// share returns which part (0 to 1) of what a gap's cells add is the gap's, by time. No hit is after latest.
 func (g *uniqueGap) share(latest int64) float64 {
 	whole := -g.covered
 	for _, c := range g.cells {
