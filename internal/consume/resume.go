@@ -210,7 +210,7 @@ func (s *session) take(ctx context.Context, begin *standing) error {
 }
 
 // verify checks, before anything is committed, that the stream being read is still the judged one. The
-// watcher sees only later changes. After one in between, cursors would point to another stream's messages.
+// watcher sees only later changes. After one before that, cursors would point to another stream's messages.
 func (s *session) verify(ctx context.Context) error {
 	state, err := s.confirmSame(ctx, s.standing)
 	if err != nil {
@@ -500,8 +500,8 @@ func (h *history) prove(ctx context.Context, created int64) (bool, error) {
 // message was stored. find relies only on the state and on messages that it finds, because a lagging server
 // may not have a message yet: a missing one proves nothing.
 //
-// The place is never before the true one, because hits would count twice. It can be after the true one only
-// after a roll-back, which the caller reports, or if the clock of NATS was set back too.
+// The place is never before the true one, or hits would count twice. It can be after the true one only after a
+// roll-back, which the caller reports, or if the clock of NATS was set back too.
 func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, back bool, err error) {
 	if at.seq < h.state.First || at.stored == 0 {
 		return at, false, nil // nothing to compare
