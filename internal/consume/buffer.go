@@ -12,8 +12,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// load is what one flush commits: coalesced hits, the rejects that must be
-// published first, and the place in the stream that it reaches.
+// load is what one flush commits: hits, the rejects to store first, and the position that it reaches.
 type load struct {
 	batch    *window.Batch
 	messages int
@@ -37,19 +36,17 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
-// maxRejectBytes bounds the rejects that wait in memory for their flush: bodies,
-// details, and rejectCost for the rest of each, so that a million tiny rejects are bounded too.
+// maxRejectBytes bounds the rejects in memory: bodies, details, and rejectCost each, to bound tiny ones too.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
 
-// maxSum is the sum of n at which a load is full. One message can add at most 2⁶⁰ (a
-// million hits of 2⁴⁰), so the sum of a load always fits into an int64.
+// maxSum is the sum of n at which a load is full. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰), so that
+// the sum fits into an int64.
 const maxSum = 1 << 62
 
-// buffer is the two halves of a session's memory: one fills while the other is
-// committed. maxBytes per half bounds its size.
+// buffer holds the two halves of a session's memory: one fills while the other is committed.
 type buffer struct {
 	layout      window.Layout
 	maxCommands int             // of one transaction
@@ -88,7 +85,6 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 	return b
 }
 
-// message is what the reader found in one message.
 type message struct {
 	seq     uint64
 	stored  int64 // Unix nanoseconds
@@ -100,12 +96,10 @@ type message struct {
 	unmet   int            // events that the rules left uncounted
 }
 
-// errClosed means that a buffer takes nothing more.
 var errClosed = errors.New("the buffer is closed")
 
-// add puts a message into the filling half, and waits for room while that is full. The messages
-// between it and the previous place were discarded unread. add fails with errClosed, and
-// with errGap if the message does not lie after the previous place.
+// add puts a message into the filling half, and waits while that is full. Messages since the previous
+// position were discarded unread. The error is errClosed, or errGap for a message that does not follow it.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,12 +149,10 @@ func (b *buffer) add(stream string, m message) error {
 	return nil
 }
 
-// reach moves the place to a message.
 func (l *load) reach(seq uint64, stored int64) {
 	l.seq, l.stored, l.latest = seq, stored, max(l.latest, stored)
 }
 
-// begin sets the place after which reading begins.
 func (b *buffer) begin(seq uint64, stored int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,9 +170,8 @@ func (b *buffer) latest() (at int64) {
 	return at
 }
 
-// pass moves the place from one message to another, over messages that the stream no longer
-// holds and that were all stored before a moment (Unix milliseconds). It does nothing
-// if another message has come in the meantime: that one shows the gap itself.
+// pass moves the position over messages that the stream no longer holds, all stored before a moment (Unix
+// milliseconds). If another message has been read since, it does nothing: that message shows the gap.
 func (b *buffer) pass(from, to uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,8 +182,7 @@ func (b *buffer) pass(from, to uint64, stored, before int64) {
 	}
 }
 
-// admit lets the filling half say that hits from before a moment (Unix milliseconds) may be missing. It reports whether
-// that is new.
+// admit marks that hits from before a moment (Unix milliseconds) may be missing, and reports if that is new.
 func (b *buffer) admit(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,12 +193,11 @@ func (b *buffer) admit(before int64) bool {
 	return true
 }
 
-// setWhole decides whether the filling half has to fit into one transaction per shard. A load that begins in a replay
-// has to, because a cursor can hold only one place that some counters have reached.
+// setWhole decides whether the filling half must fit into one transaction per shard. A load that begins in a
+// replay must, because a cursor can hold only one position that some counters have reached (Ahead).
 func (b *buffer) setWhole() { b.whole = b.filling.seq < b.replayed }
 
-// fits reports whether a message can join the filling half. A message is never divided, so it always fits into an
-// empty half.
+// fits reports whether a message can join the filling half. An empty half takes any, because none is divided.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	switch {
@@ -235,7 +224,6 @@ func (b *buffer) fits(m message) bool {
 	return true
 }
 
-// commandsOf returns the most commands that a hit can add to a transaction.
 func (b *buffer) commandsOf(h *hit.Hit) int {
 	if h.Unique != nil {
 		return b.perUnique
@@ -243,7 +231,6 @@ func (b *buffer) commandsOf(h *hit.Hit) int {
 	return b.perHit
 }
 
-// take swaps the halves and returns the one to commit.
 func (b *buffer) take() *load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -255,7 +242,6 @@ func (b *buffer) take() *load {
 	return taken
 }
 
-// give returns a committed half.
 func (b *buffer) give(l *load) {
 	l.reset()
 	b.mu.Lock()
@@ -263,7 +249,6 @@ func (b *buffer) give(l *load) {
 	b.mu.Unlock()
 }
 
-// close wakes the reader. The buffer takes nothing more.
 func (b *buffer) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -271,8 +256,7 @@ func (b *buffer) close() {
 	b.mu.Unlock()
 }
 
-// place returns the sequence of the last message in memory, when that was stored (Unix
-// nanoseconds), and whether the reader waits for room.
+// place returns the sequence and time (Unix nanoseconds) of the last message in memory.
 func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,23 +16,21 @@ import (
 	"tallyroll/internal/window"
 )
 
-// cursorEvery is how often the committer moves every shard's cursor, even if there is
-// nothing to add. This keeps as_of fresh and replays short. If only as_of would move, see due.
+// cursorEvery is how often cursors move, also without hits, to keep as_of fresh and replays short; see due.
 const cursorEvery = time.Second
 
-// commitConcurrency is how many shards are committed at the same time per Redis server.
-// Redis executes the commits that arrive together before it serves any other client: with 8, the
-// PING of another client took 12.8 ms (p99). With 2 it takes 6 ms, at the cost of 5 % of the speed.
+// commitConcurrency is how many shards are committed at the same time per Redis server. Redis executes
+// commits that arrive together before it serves any other client: with 8, the PING of another client took
+// 12.8 ms (p99). With 2 it takes 6 ms, at the cost of 5 % of the speed.
 const commitConcurrency = 2
 
-// registerEvery is how often the layout and the stream's name are written again. Redis can lose
-// them and keep the cursors, or lose everything before there are cursors. No cursor shows either loss.
+// registerEvery is how often the layout and the stream's name are written again. Redis can lose them and keep
+// the cursors, or lose everything before there are cursors. No cursor shows either loss.
 const registerEvery = 10 * time.Second
 
 const lastCommitFailed = "the last commit failed; the next worker reads these hits again, if the stream still holds them"
 
-// committer commits what the reader has put into the buffer. The session's own goroutine owns
-// it, except for committed, which the watcher reads.
+// committer commits the buffer. The session's goroutine owns it; the watcher only reads committed.
 type committer struct {
 	*setup
 	*standing
@@ -48,10 +46,10 @@ func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) 
 	return c
 }
 
-// flushUntil flushes once per flush interval, or sooner if the buffer is full. A commit that takes longer is followed
-// by the next one at once: so a load gathers for as long as commits take. (To let it gather for longer than that was
-// tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at 700,000.) If the stream is far behind, a
-// load gathers for longer, but only while it grows.
+// flushUntil flushes once per flush interval, or sooner if the buffer is full. If a commit takes longer than
+// that, the next one follows at once, so a load gathers for as long as commits take. (Gathering for longer
+// was tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at 700,000.) If the stream is
+// far behind, a load gathers for longer, but only while it grows.
 func (c *committer) flushUntil(life, last context.Context) error {
 	interval := c.limits.FlushInterval
 	ticker := time.NewTicker(interval)
@@ -82,8 +80,7 @@ func (c *committer) flushUntil(life, last context.Context) error {
 	}
 }
 
-// flush commits the filling half: first the rejects, until the stream that keeps
-// them has acknowledged all of them, then each shard.
+// flush commits the filling half: first the rejects, until all are acknowledged, then each shard.
 func (c *committer) flush(ctx context.Context, all bool) error {
 	l := c.buffer.take()
 	defer c.buffer.give(l)
@@ -152,7 +149,7 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 }
 
 // refuse writes into the first cursor that rejects of messages up to this one may be stored. The version that
-// refuses a message has to be the one that counts it, so no version may begin at or before it from then on.
+// refuses a message must be the one that counts it, so no new version may begin at or before this message.
 func (c *committer) refuse(ctx context.Context, upTo uint64) error {
 	w := c.writers[0]
 	cursor := w.position
@@ -163,20 +160,18 @@ func (c *committer) refuse(ctx context.Context, upTo uint64) error {
 	return w.write(ctx, cursor)
 }
 
-// goal is the cursor that a load reaches.
 type goal struct {
 	window.Cursor
 	clock    int64 // of NATS when the place was found to be the stream's end; 0 if it was not
 	keepAsOf bool  // as_of must not rise
 }
 
-// claim is what the goal tells of the stream.
 func (g goal) claim() window.Claim {
 	return window.Claim{Created: g.Created, Seq: g.Seq, Stored: g.Stored, AsOf: g.AsOf}
 }
 
-// target is what a load reaches. Its as_of is the time of the load's last message. If that
-// message was the end of the stream, as_of is the last time at which it is known to have been the end.
+// target returns what a load reaches. Its as_of is the time of the load's last message. If that message was
+// the end of the stream, as_of is the last time at which the watcher found it to be the end.
 func (c *committer) target(l *load) goal {
 	next := goal{Cursor: window.Cursor{
 		Created: c.state.Created, Seq: l.seq, Stored: l.stored, Latest: l.latest,
@@ -190,7 +185,7 @@ func (c *committer) target(l *load) goal {
 	return next
 }
 
-// due returns the shards whose cursors are to move: those with hits, and those that have stood for long enough.
+// due returns the shards whose cursors are to move: those with hits, or not moved for long enough.
 func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []int) {
 	all = all || c.claims.doubted(c.stream) != c.doubts
 	claim := next.claim()
@@ -199,9 +194,9 @@ func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []i
 		if c.claims != nil && claim.IsOf(target) && target.DiffersInAsOf(w.position) {
 			every = renewEvery
 		}
-		falls := target.AsOf < w.position.AsOf // what it says now is not so
+		falls := target.AsOf < w.position.AsOf // the present as_of is too late
 		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
-		// The next load will not know what was discarded before this one.
+		// The next load will not contain what was discarded before this one.
 		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
 		if moves || l.batch.Shard(shard).Hits() > 0 {
 			shards = append(shards, shard)
@@ -210,10 +205,10 @@ func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []i
 	return shards
 }
 
-// advance is the target for one shard, which in a replay may already be further on.
+// advance returns the target for one shard, which in a replay may already be further on.
 //
-// as_of falls if the clock of NATS was set back: a message that was stored before as_of comes after a place for which
-// as_of was claimed, or the end of the stream is seen at such a moment. More such messages may come.
+// as_of falls if the clock of NATS was set back: a message stored before as_of follows a position for which
+// as_of was claimed, or the stream's end is seen at such a moment. More such messages may come.
 func (w *shardWriter) advance(next goal) window.Cursor {
 	if next.Seq < w.position.Seq {
 		return w.position
@@ -237,12 +232,12 @@ func (w *shardWriter) advance(next goal) window.Cursor {
 	return next.Cursor
 }
 
-// commit moves the cursors of the shards that are due since now, and adds their parts of a load.
+// commit moves the cursors of the due shards, and adds their parts of a load. now is when due was decided.
 func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Time, due []int) error {
 	if len(due) == 0 {
 		return nil
 	}
-	// A later as_of may claim hits of a stream that readers do not know yet.
+	// A later as_of may claim hits of a stream that is not listed yet.
 	next.keepAsOf = c.listed != nil && !c.listed(ctx)
 	doubted := c.claims.doubted(c.stream)
 	flushing := ctx
@@ -262,10 +257,9 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 	return nil
 }
 
-// commitShard commits the shard's part of a load, in several transactions if one would be too
-// large. When another shard fails, ctx ends and no transaction begins any more. One that has begun
-// goes on for as long as flushing lives: if it could not add some hits, commitShard has to find that out
-// and to admit it, because nobody else knows of the loss.
+// commitShard commits the shard's part of a load, in several transactions if one would be too large. If
+// another shard fails, ctx ends and no further transaction begins. One that has begun goes on for as long as
+// flushing lives, because if it could not add some hits, only commitShard can detect and report that loss.
 func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
 	w := c.writers[shard]
 	for cells, cursor := range cells.Split(w.position, target, c.limits.MaxCommands) {
@@ -303,10 +297,9 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 	return nil
 }
 
-// settle takes over what the writer has written.
 func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
 
-// write writes what the cursor holds beside the place.
+// write writes the cursor's fields other than the position.
 func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 	err := w.Write(ctx, cursor)
 	if err == nil {
@@ -315,11 +308,10 @@ func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 	return err
 }
 
-// admitLost writes to a shard's cursor that hits dated before a moment (Unix milliseconds) are
-// missing. It does so at once: after a crash before that, nobody would report the loss until the next
-// hit of the same key. If something else has written to the cursor, admitLost waits until that is put back.
-// If another worker has gone on from the cursor, it does not know of the loss, so admitLost writes it into
-// that worker's cursor.
+// admitLost writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing, at
+// once, because after a crash the loss would stay unreported until the next hit of the same key. If another
+// program has written to the cursor, it waits until an operator has repaired it. If another worker, which
+// does not know of the loss, has moved the cursor on, it writes into that worker's cursor.
 func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position
@@ -348,15 +340,13 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	return err
 }
 
-// leftBehind logs what is left to the next worker after the last commit has failed.
 func (c *committer) leftBehind(err error) {
 	read, _, _ := c.buffer.place()
 	done, _ := c.committed.place()
 	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }
 
-// committed is the place up to which everything has been committed on every shard,
-// counts and rejects. The reader may be further on.
+// committed is the position up to which every shard has committed counts and rejects.
 type committed struct {
 	mu     sync.Mutex
 	seq    uint64
@@ -375,11 +365,10 @@ func (c *committed) place() (seq uint64, stored int64) {
 	return c.seq, c.stored
 }
 
-// reportRejectsEvery is how often the log reports the number of rejects per reason.
 const reportRejectsEvery = time.Minute
 
-// rejectLog logs a stream's rejects: the first of each reason with its details, and then, once a
-// minute, how many there were. It outlives sessions, and their flushes call it one after the other.
+// rejectLog logs the first reject of each reason, then their number once per minute. It outlives sessions,
+// whose flushes use it one after the other.
 type rejectLog struct {
 	log    zerolog.Logger
 	counts map[hit.Reason]*rejectCount
@@ -394,7 +383,6 @@ func newRejectLog(log zerolog.Logger) *rejectLog {
 	return &rejectLog{log, make(map[hit.Reason]*rejectCount)}
 }
 
-// add notes rejects that have been stored.
 func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 	for _, r := range stored {
 		if count := l.counts[r.Reason]; count != nil {
@@ -410,8 +398,7 @@ func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 	}
 }
 
-// report logs how many rejects have come since the last time, for each reason that is due, or, if
-// all is set, for every reason.
+// report logs the number of rejects since its last line, for each reason that is due, or for all.
 func (l *rejectLog) report(now time.Time, all bool) {
 	for _, reason := range hit.Reasons {
 		count := l.counts[reason]

@@ -16,16 +16,15 @@ import (
 	"tallyroll/internal/window"
 )
 
-// goneFor is the time between the two looks that must both find no stream.
+// goneFor is the time between the two checks that must both find no stream.
 const goneFor = 4 * time.Second
 
-// absence is a look that found no stream.
 type absence struct {
 	at     time.Time // by this process's monotonic clock
 	server int64     // by the clock that as_of is taken from, Unix milliseconds
 }
 
-// Endings lets go of streams that were deleted. One goroutine may call Unlisted, any may call AdmitLoss.
+// Endings ends streams that were deleted. One goroutine may call Unlisted, any may call AdmitLoss.
 type Endings struct {
 	JS     jetstream.JetStream
 	Store  *window.Store
@@ -33,16 +32,15 @@ type Endings struct {
 	Fleet  *fleet.Fleet
 	Reads  func() fleet.Globs // the streams that the worker may read
 	Log    zerolog.Logger
-	// MakeRejects makes the stream of rejects if it is missing.
+	// MakeRejects creates the stream of rejects if it is missing.
 	MakeRejects func(context.Context) error
 
 	missing map[string]absence // streams that are no longer listed, with the first look that missed them
 }
 
-// Unlisted looks for streams that the list all does not name: those that the previous list (known) named,
-// and those that Redis takes to be live (listed; nil if Redis does not answer). It
-// returns those that must not be taken for deleted yet, and ends the others. A list may be
-// incomplete, so a stream counts as deleted only after the server has said twice that it does not exist.
+// Unlisted ends deleted streams and returns the other missing ones: those that the previous list (known)
+// named, or that are live in Redis (listed; nil if Redis does not answer), but not in all. A list may be
+// incomplete, so a stream counts as deleted only after the server has answered twice that it does not exist.
 func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
 	reads := e.Reads()
 	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
@@ -91,7 +89,6 @@ func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[
 	return still
 }
 
-// isGone reports whether an error is the server's for a stream that does not exist.
 func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
 	_, err := e.JS.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -100,8 +97,8 @@ func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// serverTime reads the clock by which streams store messages, in Unix milliseconds. It asks for
-// the stream of rejects, which always exists: the worker makes it at start, and again if it was deleted.
+// serverTime returns the clock by which streams store messages, in Unix milliseconds. It asks for the stream
+// of rejects, which always exists: the worker creates it at start, and here if it was deleted.
 func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 	s, err := e.JS.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -115,16 +112,15 @@ func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// end lets go of a stream that is gone. The stream no longer holds as_of back, and
-// its cursors expire when no window reaches back to it. If nobody was reading it when it
-// went, or Redis has lost commits since, hits stored before its end may be missing. created is its incarnation as listed.
+// end ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
+// reaches back to it. Hits stored before its end may be missing if no worker was reading it when it was
+// deleted, or if Redis has lost commits since. created is its incarnation as listed.
 func (e *Endings) end(ctx context.Context, name string, created, at int64) error {
 	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
 	if err != nil {
 		return err
 	}
-	// The worker that read the stream has marked the cursors, if it was there and nothing was lost; and Redis may have
-	// lost that.
+	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost that.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
 		if err := e.admit(ctx, name, created, at); err != nil {
@@ -149,8 +145,7 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 	})
 }
 
-// removeOld takes streams off the list if no window reaches back to their end any more. It also
-// removes the cursors that a late commit has made permanent.
+// removeOld unlists streams to whose end no window reaches, and removes cursors left by late commits.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
 	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
 	for name, l := range listed {
@@ -172,8 +167,7 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	if err != nil {
 		return err
 	}
-	// The cursors first: a listed stream without cursors is tried again, but nobody
-	// looks for the cursors of a stream that is not listed.
+	// The cursors first: a listed stream without cursors is tried again, an unlisted one never.
 	gone, err := e.isGone(ctx, name)
 	if err != nil || !gone {
 		return err
@@ -188,9 +182,8 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	return err
 }
 
-// admit writes to all cursors of a stream that hits from before a moment may be missing. It makes
-// the cursors that do not exist: nobody has read the stream, or Redis has lost what was
-// read. It changes nothing else, and it is fenced like any commit.
+// admit marks in all cursors of a stream that hits from before a moment may be missing. It creates cursors
+// that no worker has written or Redis has lost. It changes nothing else, and is fenced like any commit.
 func (e *Endings) admit(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
@@ -214,8 +207,7 @@ func (e *Endings) admit(ctx context.Context, name string, created, before int64)
 	})
 }
 
-// AdmitLoss admits that a stream was deleted before all of it was read. It tries
-// for as long as ctx lives.
+// AdmitLoss marks that a stream was deleted before all of it was read. It tries for as long as ctx lives.
 func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := e.serverTime(ctx)
@@ -233,7 +225,7 @@ func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 	}
 }
 
-// readCursors returns a stream's cursors, by shard. A shard without a cursor has the zero value.
+// readCursors returns a stream's cursors by shard; the zero value for a shard without one.
 func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
 	out := make([]window.Cursor, layout.Shards)
 	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {

@@ -11,21 +11,18 @@ import (
 	"tallyroll/internal/window"
 )
 
-// A stream to which nobody publishes has nothing to commit, and yet its as_of has to move. To move its cursors on
-// 16 shards once per second takes 75 commands. So the streams of a worker that are at rest share one command: a claim
-// about each of them (see window.Claim). Their cursors follow every renewEvery.
+// An idle stream has nothing to commit, but its as_of has to move. Moving its cursors on 16 shards every
+// second takes 75 commands. So a worker's idle streams share one command, a claim about each (window.Claim).
 
 const (
-	// claimEvery is how often claims are written.
 	claimEvery = time.Second
 	// claimWithin bounds a write. If Redis does not answer in time, the cursors move instead.
 	claimWithin = time.Second
-	// renewEvery is how often the cursors of a stream at rest move. This finds out that another worker has the stream,
-	// and what one server of a Redis Cluster has lost while the one with the claims has lost nothing.
+	// renewEvery is how often the cursors of an idle stream move. This detects that another worker has the
+	// stream, and what one server of a Redis Cluster has lost while the one with the claims has lost nothing.
 	renewEvery = 30 * time.Second
 )
 
-// claims are what a worker claims about the places that its streams have reached.
 type claims struct {
 	mu      sync.Mutex
 	next    map[string]window.Claim // to be written
@@ -34,7 +31,6 @@ type claims struct {
 	failing bool                    // the last write failed
 }
 
-// put claims something about a stream with the next write.
 func (c *claims) put(stream string, claim window.Claim) {
 	if c == nil {
 		return
@@ -47,8 +43,8 @@ func (c *claims) put(stream string, claim window.Claim) {
 	c.next[stream] = claim
 }
 
-// doubted counts the writes about a stream that failed, or found another claim in Redis than this worker's last one.
-// Redis may then have lost commits, too. Only a commit finds that out.
+// doubted counts the writes about a stream that failed, or found another claim in Redis than this worker's
+// last one. Redis may then have lost commits too, which only a commit detects.
 func (c *claims) doubted(stream string) int {
 	if c == nil {
 		return 0
@@ -58,7 +54,6 @@ func (c *claims) doubted(stream string) int {
 	return c.doubts[stream]
 }
 
-// forget drops what is known about a stream that this worker lets go.
 func (c *claims) forget(stream string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +62,8 @@ func (c *claims) forget(stream string) {
 	delete(c.doubts, stream)
 }
 
-// keepWriting writes the claims once per second until ctx ends. Like any as_of, a claim is written only after upToDate has
-// looked at all streams; nil: at once.
+// keepWriting writes the claims once per second until ctx ends, each time after upToDate (nil: no check) has
+// checked for new streams, as for any as_of.
 func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
@@ -91,7 +86,6 @@ func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate 
 	}
 }
 
-// take returns what is to be written, and what Redis should have.
 func (c *claims) take() (next, before map[string]window.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +93,7 @@ func (c *claims) take() (next, before map[string]window.Claim) {
 	return next, maps.Clone(c.written)
 }
 
-// note takes in the outcome of a write, and reports whether it is the first one that failed.
+// note records the outcome of a write, and reports whether it is the first one that failed.
 func (c *claims) note(next map[string]window.Claim, changed []string, err error) (begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

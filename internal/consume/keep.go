@@ -15,11 +15,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Progress is called once a second for every stream that is far behind, and with an empty
-// boot.Progress when that ends. Streams call it at the same time. It must not block.
+// Progress is called every second for each stream that is far behind, and with an empty boot.Progress when
+// that ends. Calls are concurrent, and must not block.
 type Progress func(stream string, p boot.Progress)
 
-// Config is what a Keeper is made from.
+// Config configures a Keeper.
 type Config struct {
 	Store    *window.Store
 	Layout   window.Layout // of the namespace in Store
@@ -29,12 +29,12 @@ type Config struct {
 	Rules    *Rulebook // nil: messages carry hits
 	Log      zerolog.Logger
 	Progress Progress // may be nil
-	// Listed reports whether every stream made before the call is listed in Redis; nil means always. If it
-	// reports false, no as_of moves.
+	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of
+	// does not move.
 	Listed func(context.Context) bool
 }
 
-// Limits are the bounds that sessions keep.
+// Limits bounds what a session holds and sends.
 type Limits struct {
 	FlushInterval time.Duration // the longest time that a hit waits in memory before its commit begins
 	MaxCommands   int           // Redis commands of one transaction
@@ -43,13 +43,13 @@ type Limits struct {
 	MaxHits       int           // hits of one message
 }
 
-// HitLimits are the bounds of hits that are counted in this layout.
+// HitLimits returns the bounds of hits that are counted in this layout.
 func (l Limits) HitLimits(layout window.Layout) hit.Limits {
 	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeIn(layout)}
 }
 
-// Keeper keeps streams flowing: for each it runs one session after another. The sessions share what it holds.
-// Any goroutine may use it, but only one at a time may keep a stream.
+// Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
+// goroutine at a time may keep a stream.
 type Keeper struct {
 	config Config
 	outage *outage
@@ -58,14 +58,14 @@ type Keeper struct {
 	share  atomic.Int64 // streams among which memory is divided; 0 before the first Divide
 }
 
-// NewKeeper makes a Keeper, which keeps nothing yet.
+// NewKeeper returns a Keeper that keeps no stream yet.
 func NewKeeper(config Config) *Keeper {
 	return &Keeper{config: config, outage: &outage{log: config.Log}, clocks: newClocks(config.Metrics, config.Log)}
 }
 
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
-// reports whether the stream is gone, and whether hits are known to be lost with it. It shows whether a session
-// reads the stream. newSource gets the number of bytes of messages that the source may hold.
+// reports whether the stream is gone, and whether hits are known to be lost with it. It calls show with
+// whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
 func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
 	log := k.config.Log.With().Str("stream", name).Logger()
 	k.config.Metrics.start(name)
@@ -91,7 +91,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 		}}
 		o := s.attempt(ctx)
 		show(false) // until the next session counts
-		// A session that did not get to compare the cursors with the stream does not know.
+		// A session that ended before it compared the cursors with the stream cannot tell.
 		unread = o.unread || unread && o.phase == resuming
 		next = next.after(o, time.Since(began))
 		switch o.verdict {
@@ -115,8 +115,8 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 	return false, false
 }
 
-// maxPullBytes is how much the messages that the client holds may take in memory, those of all streams together.
-// A session gets a part of this, and of Limits.MaxLoad, that depends on how many streams there are when it begins.
+// maxPullBytes bounds the messages that the client holds for all streams together. A session's share of it,
+// and of Limits.MaxLoad, depends on the number of streams when it begins.
 const maxPullBytes = 64 << 20
 
 func (k *Keeper) limits() Limits {
@@ -130,30 +130,28 @@ func (k *Keeper) parts() int { return max(1, int(k.share.Load())) }
 // Divide divides the memory among this many streams: each session that begins from now on gets one part.
 func (k *Keeper) Divide(streams int) { k.share.Store(int64(streams)) }
 
-// KeepClaiming writes what is claimed about streams at rest, once per second until ctx ends.
+// KeepClaiming writes the claims about idle streams, once per second until ctx ends.
 func (k *Keeper) KeepClaiming(ctx context.Context) {
 	k.claims.keepWriting(ctx, k.config.Store, k.config.Listed, k.config.Log)
 }
 
-// KeepSweeping removes the texts of rules that no cursor names any more, once per hour until ctx ends.
+// KeepSweeping removes texts of rules that no cursor names any more, once per hour until ctx ends.
 func (k *Keeper) KeepSweeping(ctx context.Context) {
 	s := sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}
 	s.keepSweeping(ctx)
 }
 
 const (
-	// maxReopen bounds the pause before the worker takes a stream again whose sessions keep failing.
+	// maxReopen bounds the pause before the next session of a stream whose sessions keep failing.
 	maxReopen = 2 * time.Second
-	// foreignRetry is the pause before the worker takes a stream again if only a person can mend it: another program
-	// has written to its cursor, rules are lost, or the stream is not the one that was counted.
+	// foreignRetry is the pause if only an operator can repair the stream: another program has written to its
+	// cursor, rules are lost, or the stream is not the one that was counted.
 	foreignRetry = 10 * time.Second
-	// stalledAfter is how many looks in a row may find the reader idle although the stream holds
-	// messages that it has not been given. If a session stalls without a message, the next one may be
-	// idle for twice as many looks, up to maxStalledAfter.
+	// stalledAfter is how many checks in a row may find the reader idle although messages are undelivered. If
+	// a session stalls without a message, the next one may be idle for twice as many, up to maxStalledAfter.
 	stalledAfter, maxStalledAfter = 3, 48
 )
 
-// retry is how the next session of a stream begins.
 type retry struct {
 	pause   time.Duration // before it
 	maxIdle int           // see setup

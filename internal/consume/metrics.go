@@ -8,7 +8,7 @@ import (
 	"tallyroll/internal/source"
 )
 
-// Metrics are those of the sessions; docs/operations.md describes them.
+// Metrics are the metrics of sessions; docs/operations.md describes them.
 type Metrics struct {
 	messages, hits, discarded, conflicts, sessions, lost *prometheus.CounterVec // by stream
 	rejects                                              *prometheus.CounterVec // by stream and reason
@@ -26,7 +26,7 @@ type Metrics struct {
 	byStream []interface{ DeletePartialMatch(prometheus.Labels) int } // all that have a label stream
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics creates and registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	var byStream []interface{ DeletePartialMatch(prometheus.Labels) int }
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {

@@ -11,30 +11,23 @@ import (
 	"tallyroll/internal/window"
 )
 
-// If a hit names no counter, its counter follows from the message's subject and the
-// subjects of the stream. If there are rules, an event's counters follow from them. Somebody can edit
-// either at any time, and some shards may read the message again afterwards. The counters must then
-// still be the same. A different counter may be on a different shard, which may or may not have
-// passed the message, so the hit would count twice or not at all.
+// The message's subject and the stream's subjects name a hit without a counter; rules name events. An
+// operator can edit either while some shards have passed a message and others have not. Other names can
+// belong to other shards, and the hit would count twice or not at all. So subjects and rules have versions:
+// see docs/design.md.
 //
-// So the stream's subjects and the rules have versions. Every cursor lists the versions, and a new
-// version begins at the first sequence that no shard has passed. A session reads by a new version only
-// after all cursors list it, and after Redis has the text of its rules. It reads earlier messages by
-// the version that was in force when they were first read.
-//
-// A message that one version counts and another one refuses must not be both. Rejects are stored before any
-// shard passes their messages, so the first cursor says up to where they may be stored, before they are. A new
-// version begins after that place. Two sessions with different versions cannot both write that cursor: the
-// later one has seen what the earlier one wrote, or one of them is fenced and has stored nothing.
+// Rejects are stored before any shard passes their messages. No message may be counted by one version and
+// refused by another, so the first cursor says beforehand up to where rejects may be stored (Refused), and a
+// new version begins after it. Two sessions with different versions cannot both write that cursor: the later
+// one has read what the earlier one wrote, or one of them is fenced and has stored nothing.
 
-// naming is what names the counters of a stream's messages from a sequence on.
+// naming is a version: what names the counters of a stream's messages from a sequence on.
 type naming struct {
 	From     uint64   `json:"from"`
 	Subjects []string `json:"subjects"`        // of the stream
 	Rules    string   `json:"rules,omitempty"` // fingerprint; empty if there were none
 }
 
-// same reports whether two versions differ in nothing but where they begin.
 func (n naming) same(o naming) bool {
 	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects)
 }
@@ -42,13 +35,11 @@ func (n naming) same(o naming) bool {
 // namings are the versions of a stream, in the order of From.
 type namings []naming
 
-// maxNamings bounds how many versions a cursor lists. Messages from before the oldest version that
-// is kept are named by that version, unless a version has rules: see unknown.
+// maxNamings bounds the versions in a cursor. The oldest also names earlier messages, unless there are rules.
 const maxNamings = 32
 
-// parseNamings reads the field of a cursor.
 func parseNamings(text string) (n namings, err error) {
-	if text == "" { // of a cursor by which nobody has read
+	if text == "" { // of a cursor by which no worker has read
 		return nil, nil
 	}
 	if err := json.Unmarshal([]byte(text), &n); err != nil {
@@ -67,12 +58,10 @@ func (n namings) String() string {
 	return strings.TrimSpace(out.String())
 }
 
-// ruled reports whether any version has rules.
 func (n namings) ruled() bool {
 	return slices.ContainsFunc(n, func(n naming) bool { return n.Rules != "" })
 }
 
-// after returns the versions by which messages after a sequence are read.
 func (n namings) after(seq uint64) namings {
 	for len(n) > 1 && n[1].From <= seq+1 {
 		n = n[1:]
@@ -80,8 +69,7 @@ func (n namings) after(seq uint64) namings {
 	return n
 }
 
-// unknown returns the last of the messages after a sequence whose version is no longer listed, or 0 if all
-// are known. If no version has rules, the oldest one also names what came before it.
+// unknown returns the last message after seq whose version is no longer listed, or 0; without rules always 0.
 func (n namings) unknown(seq uint64) uint64 {
 	if first := n[0].From; n.ruled() && first > seq+1 {
 		return first - 1
@@ -89,9 +77,9 @@ func (n namings) unknown(seq uint64) uint64 {
 	return 0
 }
 
-// namingsAfter returns the versions by which a stream is read from these cursors on, if its
-// subjects and the rules are now those of now, and whether the last of them is still unused. The cursor that has
-// judged most lists all versions up to its place. A version that begins after that place was never used.
+// namingsAfter returns the versions by which a stream is read from these cursors on, if its subjects and
+// rules are those of now. unused is whether none has used the last version yet. The cursor that has judged
+// most lists all versions up to its position. A version that begins after that position was never used.
 func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bool, err error) {
 	furthest := furthestOf(cursors)
 	listed, err := parseNamings(furthest.Naming)
@@ -115,7 +103,6 @@ func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bo
 	return out[max(0, len(out)-maxNamings):], out[len(out)-1].From > used, nil
 }
 
-// furthestOf returns the cursor that has judged most, which lists all versions up to its place.
 func furthestOf(cursors []window.Cursor) (furthest window.Cursor) {
 	for _, c := range cursors {
 		if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged() && furthest.Naming == "" {
@@ -125,7 +112,7 @@ func furthestOf(cursors []window.Cursor) (furthest window.Cursor) {
 	return furthest
 }
 
-// listedNamings returns the versions by which the messages were read that these cursors have passed.
+// listedNamings returns the versions by which the messages that these cursors have passed were read.
 func listedNamings(cursors []window.Cursor) (namings, error) {
 	furthest := furthestOf(cursors)
 	listed, err := parseNamings(furthest.Naming)
@@ -143,22 +130,19 @@ func newNamer(n namings) namer {
 	return namer{subjects: newSubjects(n[0].Subjects), rules: n[0].Rules, later: n[1:]}
 }
 
-// reach makes the version that a message belongs to the one in force.
 func (n *namer) reach(seq uint64) {
 	for len(n.later) > 0 && seq >= n.later[0].From {
 		*n = newNamer(n.later)
 	}
 }
 
-// counter returns the counter for a message that names none itself. The rules are those for this message from
-// then on.
+// counter returns the counter for a message that names none itself. It puts the message's version in force.
 func (n *namer) counter(seq uint64, subject string) string {
 	n.reach(seq)
 	return n.subjects.counter(subject)
 }
 
-// name decides by which versions messages from these places on are read, and gets the rules of those that
-// will be used.
+// name decides by which versions messages from these positions on are read, and reads the rules needed.
 func (s *setup) name(ctx context.Context, begin *standing) error {
 	begin.rules = s.rules.Current()
 	if !s.rules.reads(begin.rules, s.stream) {
@@ -191,7 +175,6 @@ func (s *setup) logBegins(next, before naming) {
 	line.Str("rules", next.Rules).Str("before", before.Rules).Msg("the rules were changed: messages are read by them from here on")
 }
 
-// findRules gets the rules of all versions that the session will read by.
 func (s *setup) findRules(ctx context.Context, begin *standing) error {
 	from := begin.positions()[0].Seq
 	for _, c := range begin.positions() {
@@ -227,7 +210,7 @@ func (s *setup) lost(from, to uint64, why, mend string) error {
 		s.stream, from, to, errRulesLost, why, mend, s.stream, to+1)
 }
 
-// keepRules writes the texts of the versions' rules, as far as they are in memory.
+// keepRules writes the texts of the versions' rules that are in memory.
 func (s *setup) keepRules(ctx context.Context, standing *standing) error {
 	texts := s.rules.texts(standing.names)
 	for fingerprint, set := range standing.sets {
@@ -236,7 +219,6 @@ func (s *setup) keepRules(ctx context.Context, standing *standing) error {
 	return s.store.KeepRules(ctx, texts)
 }
 
-// namedRules returns the fingerprints of all rules that cursors name.
 func namedRules(cursors []window.Cursor, into map[string]bool) error {
 	for _, c := range cursors {
 		versions, err := parseNamings(c.Naming)

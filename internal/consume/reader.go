@@ -61,7 +61,7 @@ func (r *reader) deliver(d source.Delivery) {
 	}
 }
 
-// decoder decodes messages, which must come in order, each by the version that it belongs to.
+// decoder decodes messages, which must come in order, each by its version.
 type decoder struct {
 	decode *hit.Decoder // of messages whose version has no rules
 	ruled  ruledDecoder
@@ -72,7 +72,6 @@ func newDecoder(stream string, limits hit.Limits, names namings, sets map[string
 	return decoder{decode: hit.NewDecoder(limits), ruled: newRuledDecoder(stream, limits, sets), names: newNamer(names)}
 }
 
-// read decodes a message.
 func (r *decoder) read(d source.Delivery, m *message) {
 	r.names.reach(d.Seq)
 	if r.names.rules != "" {
@@ -111,7 +110,7 @@ func newRuledDecoder(stream string, limits hit.Limits, sets map[string]*rules.Se
 
 func (r *ruledDecoder) decode(fingerprint string, d source.Delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
 	if r.inForce != fingerprint {
-		// The session has found the rules of all versions that it reads by.
+		// The session has read the rules of all versions that it needs.
 		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
 		r.header = func(name string) string { return r.headers.Get(name) }
 	}
@@ -122,8 +121,7 @@ func (r *ruledDecoder) decode(fingerprint string, d source.Delivery, counter str
 	return r.decoder.Decode(m)
 }
 
-// subjects finds the counter in a message's subject: it is the part that the wildcards of
-// the stream's subject matched.
+// subjects finds the counter in a message's subject: what the wildcards of the stream's subject match.
 type subjects struct{ filters [][]string }
 
 func newSubjects(filters []string) subjects {
@@ -134,8 +132,8 @@ func newSubjects(filters []string) subjects {
 	return s
 }
 
-// counter joins the tokens that the first matching filter's wildcards matched.
-// A filter without wildcards, or no filter at all (a mirror), gives the whole subject.
+// counter joins the tokens that the first matching filter's wildcards match. Without wildcards, or without a
+// filter (a mirror), it returns the whole subject.
 func (s subjects) counter(subject string) string {
 	for _, filter := range s.filters {
 		if c, ok := matched(filter, subject); ok {
@@ -175,8 +173,7 @@ func join(a, b string) string {
 	return a + "." + b
 }
 
-// placeIn returns a function that hashes a counter, and returns a text if a time was so early that no tier
-// held it any more when the hit was stored.
+// placeIn returns a function that hashes a counter. late says why a hit is late: no tier still held its time.
 func placeIn(layout window.Layout) func(counter []byte, at, stored int64) (hash uint64, late string) {
 	return func(counter []byte, at, stored int64) (uint64, string) {
 		hash := window.HashCounter(counter)

@@ -10,16 +10,15 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Recount reads the messages of a stream once more, as the workers did that counted them. It belongs to one
-// goroutine.
+// Recount reads messages again exactly as the workers that counted them. It is not safe for concurrent use.
 type Recount struct {
 	decoder
 	unknown uint64 // the versions of messages up to this one are not listed any more
 	sets    map[string]*rules.Set
 }
 
-// NewRecount prepares to read messages that are applied by these cursors, which are all of a stream's. subjects are the
-// stream's; they name counters if no cursor lists a version.
+// NewRecount prepares to read messages that these cursors of one stream have applied. subjects name counters
+// if no cursor lists a version.
 func NewRecount(ctx context.Context, store *window.Store, layout window.Layout, limits Limits, stream string, subjects []string, cursors []window.Cursor) (*Recount, error) {
 	names, err := listedNamings(cursors)
 	if err != nil {
@@ -44,8 +43,8 @@ func NewRecount(ctx context.Context, store *window.Store, layout window.Layout, 
 	return &Recount{newDecoder(stream, limits.HitLimits(layout), names, sets), names.unknown(0), sets}, nil
 }
 
-// Read returns the hits of a message, valid until the next call, and how many parts of it were refused. Messages must
-// come in order. known is false if nobody can tell any more how the message was read: its rules are lost.
+// Read returns the hits of a message, valid until the next call, and how many parts of it were refused.
+// Messages must come in order. known is false if the rules by which the message was read are lost.
 func (r *Recount) Read(d source.Delivery) (hits []hit.Hit, refused int, known bool) {
 	r.names.reach(d.Seq)
 	if d.Seq <= r.unknown || r.names.rules != "" && r.sets[r.names.rules] == nil {

@@ -11,13 +11,13 @@ import (
 	"tallyroll/internal/human"
 )
 
-// What sessions report beside their metrics: what streams wait for, outages of Redis, and clocks that differ.
+// What sessions report besides metrics: what streams wait for, outages of Redis, and clocks that differ.
 
-// slowCommit is how long a commit may make no progress before the worker counts as not ready. It is
-// longer than the transactions of any load take, and shorter than anyone waits for an answer.
+// slowCommit is how long a commit may make no progress before the worker counts as not ready. It is longer
+// than the transactions of any load take, and shorter than a caller's timeout.
 const slowCommit = 3 * time.Second
 
-// Waits holds what each stream waits for. Any goroutine may use it.
+// Waits holds what each stream waits for. It is safe for concurrent use.
 type Waits struct {
 	mu sync.Mutex
 	by map[string]wait // by stream
@@ -31,14 +31,13 @@ type wait struct {
 // NewWaits makes Waits of no stream.
 func NewWaits() *Waits { return &Waits{by: make(map[string]wait)} }
 
-// begin notes that a commit begins, or that it has made progress.
+// begin records that a commit begins, or has made progress.
 func (w *Waits) begin(stream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.by[stream] = wait{since: time.Now()}
 }
 
-// blame notes what has failed.
 func (w *Waits) blame(stream string, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,15 +55,14 @@ func (w *Waits) end(stream string) {
 	delete(w.by, stream)
 }
 
-// Why returns why a stream is not being read, or nil if that is not known.
+// Why returns why a stream is not being read; nil if unknown.
 func (w *Waits) Why(stream string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.by[stream].why
 }
 
-// Lasting describes the commit that has waited longest, if it has waited for longer than slowCommit. It
-// returns an empty string if none has.
+// Lasting describes the commit that has waited longest, if longer than slowCommit; otherwise it returns "".
 func (w *Waits) Lasting() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,18 +109,16 @@ func (o *outage) over() {
 	}
 }
 
-// clocksApart is a difference between clocks that a person should know about. docs/delivery.md
-// says what such a difference does.
+// clocksApart is the difference between clocks from which the log warns; see docs/delivery.md.
 const clocksApart = 2 * time.Second
 
-// The clocks that are compared with this process's clock, as the metric names them.
 const (
 	clockNATS  = "nats"
 	clockRedis = "redis"
 )
 
-// clocks compares the servers' clocks with this process's. Every answer that carries
-// a time serves as a comparison, so no request is made for this alone.
+// clocks compares the servers' clocks with this process's. Every answer that carries a time serves for that,
+// so no request is made for it.
 type clocks struct {
 	log    zerolog.Logger
 	metric *prometheus.GaugeVec // seconds, by clock
@@ -136,7 +132,7 @@ func newClocks(m *Metrics, log zerolog.Logger) *clocks {
 	return &clocks{log: log, metric: m.clockDifference, ahead: make(map[string]time.Duration)}
 }
 
-// observe notes how far a clock is ahead of this process's; see window.ClockAhead.
+// observe records how far a clock is ahead of this process's; see window.ClockAhead.
 func (c *clocks) observe(clock string, ahead time.Duration) {
 	c.metric.WithLabelValues(clock).Set(ahead.Seconds())
 	c.mu.Lock()

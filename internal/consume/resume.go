@@ -15,10 +15,9 @@ import (
 	"tallyroll/internal/window"
 )
 
-// readConcurrency is how many shards' cursors are read at the same time.
 const readConcurrency = 8
 
-// standing is what a session finds out before it reads, above all where each shard goes on.
+// standing is the resume plan, decided before the stream is read: above all where each shard continues.
 type standing struct {
 	state      source.State // of the stream, when the cursors were compared with it
 	writers    []*shardWriter
@@ -31,14 +30,12 @@ type standing struct {
 	registered time.Time             // when register was last tried
 }
 
-// shardWriter is a shard's writer and the shard's position.
 type shardWriter struct {
 	*window.Writer
 	position window.Cursor
 	moved    time.Time
 }
 
-// positions returns the cursors from which the shards go on.
 func (s *standing) positions() []window.Cursor {
 	out := make([]window.Cursor, len(s.writers))
 	for shard, w := range s.writers {
@@ -47,8 +44,7 @@ func (s *standing) positions() []window.Cursor {
 	return out
 }
 
-// resume reads all cursors, decides where each shard goes on, and takes the cursors,
-// all before any message is read.
+// resume reads all cursors, decides where each shard continues, and takes them, before any message is read.
 func (s *session) resume(ctx context.Context) error {
 	begin, err := s.judge(ctx)
 	if err != nil {
@@ -61,16 +57,14 @@ func (s *session) resume(ctx context.Context) error {
 	if err := s.take(ctx, begin); err != nil {
 		return err
 	}
-	// Once more: if Redis lost it after the first time and before the cursors were read, no cursor
-	// shows that.
+	// Once more: if Redis lost the entries before the cursors were read, no cursor shows that.
 	begin.registered, err = s.register(ctx, begin)
 	return err
 }
 
 // judge compares the cursors with the stream. It writes only the entries by which readers find the cursors.
 func (s *setup) judge(ctx context.Context) (*standing, error) {
-	// The namespace may have been made anew since the last session, with hashes that span other times.
-	// If that happens later, register finds it.
+	// A namespace recreated since the last session may have other spans. Later, register finds that.
 	layout, err := s.store.OpenLayout(ctx, s.layout)
 	if err != nil {
 		return nil, err
@@ -80,8 +74,7 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Ask for the state after reading the cursors. A state from before could be that of an earlier
-	// incarnation than the cursor's, and would set the cursor back.
+	// Ask after the cursors are read: the state of an earlier incarnation would set the cursor back.
 	state, err := source.Confirmed(ctx, s.source)
 	if err != nil {
 		return nil, err
@@ -122,8 +115,7 @@ func (s *setup) openWriters(ctx context.Context) ([]*shardWriter, error) {
 	return writers, err
 }
 
-// redisLost logs once that Redis does not answer. If a commit is cancelled because another
-// shard's commit has failed, that says nothing about Redis.
+// redisLost logs an outage once. A commit that was cancelled because another shard failed proves none.
 func (s *setup) redisLost(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -133,13 +125,12 @@ func (s *setup) redisLost(err error) {
 	s.waits.blame(s.stream, err)
 }
 
-// admit counts that the cursors admit a hole, or a double count, and begins the line about it.
+// admit counts that the cursors report a loss, or a double count, and begins the log line about it.
 func (s *setup) admit(why reason) *zerolog.Event {
 	s.metrics.admissions.WithLabelValues(s.stream, string(why)).Inc()
 	return s.log.Warn()
 }
 
-// admitted logs and counts what a commit has found out by itself.
 func (s *setup) admitted(err error) {
 	why := tornFile
 	if errors.Is(err, window.ErrClockFell) {
@@ -148,8 +139,7 @@ func (s *setup) admitted(err error) {
 	s.admit(why).Err(err).Msg("answers about this time say complete: false")
 }
 
-// register writes the entries by which readers find the cursors, and the rules that the cursors name. It
-// returns when it tried to.
+// register writes the entries by which readers find cursors, and the named rules. It returns when it tried.
 func (s *setup) register(ctx context.Context, standing *standing) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
@@ -161,7 +151,6 @@ func (s *setup) register(ctx context.Context, standing *standing) (time.Time, er
 	return time.Now(), err
 }
 
-// place decides where each shard goes on.
 func (s *setup) place(ctx context.Context, begin *standing) error {
 	history := newHistory(s.source, begin.state)
 	for _, w := range begin.writers {
@@ -186,8 +175,8 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 		}
 	}
 	if history.moved {
-		// A cursor that goes back names a message that the stream was asked for. If the stream was made anew since its
-		// state was, that message says that the new one goes on where the old one was.
+		// A cursor that goes back takes the time of a message that was read from the stream now. If the
+		// stream was recreated since its state was read, that message is one of the new stream.
 		if _, err := s.confirmSame(ctx, begin); err != nil {
 			return err
 		}
@@ -196,8 +185,7 @@ func (s *setup) place(ctx context.Context, begin *standing) error {
 	return nil
 }
 
-// confirmSame returns the state that the stream has now. The error is errIncarnated if it was made anew since it was
-// judged.
+// confirmSame returns the stream's current state, or errIncarnated if it was recreated since it was judged.
 func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State, error) {
 	state, err := source.Confirmed(ctx, s.source)
 	if err == nil && state.Created != judged.state.Created {
@@ -206,10 +194,10 @@ func (s *setup) confirmSame(ctx context.Context, judged *standing) (source.State
 	return state, err
 }
 
-// take writes all cursors, also those that stay as they are, so that other workers and the readers of Redis see
-// at once where counting goes on. All cursors have been read before the first is written. So of two sessions that
-// both succeed, one has read every cursor after the other one had taken it, and knows all that the other can do.
-// If each wrote only what it had to change, two sessions with different versions could each take some cursors.
+// take writes all cursors, also unchanged ones, so that workers and readers see at once where counting goes
+// on. All are read before the first is written. So of two sessions that both succeed, one has read every
+// cursor after the other had taken it. If each wrote only what it changes, sessions with different versions
+// could each take some cursors.
 func (s *session) take(ctx context.Context, begin *standing) error {
 	return eachShard(ctx, len(begin.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := begin.writers[shard]
@@ -221,9 +209,8 @@ func (s *session) take(ctx context.Context, begin *standing) error {
 	})
 }
 
-// verify checks, before anything is committed, that the stream being read is still the one that
-// was judged. The watcher sees any later change and ends the session. But nobody else would see
-// a change between the judgement and the reading, and cursors would point to another stream's messages.
+// verify checks, before anything is committed, that the stream being read is still the judged one. The
+// watcher sees only later changes. After one before that, cursors would point to another stream's messages.
 func (s *session) verify(ctx context.Context) error {
 	state, err := s.confirmSame(ctx, s.standing)
 	if err != nil {
@@ -250,22 +237,22 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// A session goes on from a cursor in three steps.
+// A session continues from a cursor in three steps (docs/design.md).
 //
-//  1. Identity. Is the stream the one that the cursor is about? It is if it was created at the cursor's moment, or if it
-//     holds the cursor's message: the same sequence, stored at the same nanosecond. A backup that is restored in a NATS
-//     cluster, and a mirror that is promoted or made again, have another creation and the same messages. If a stream
-//     was created after the cursor's message, and holds nothing older than itself, it is a new one. Any other is a
-//     riddle: see errUnidentified. If nothing of a copy was applied, it counts from its first message either way. But if
-//     rejects of it may be stored, it is taken for the same, so that the versions stay by which they were refused.
-//  2. Place. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before it, it was
-//     rolled back, and reading goes on after the messages that were applied.
-//  3. Discard check. Whatever lies between the place and the first message that is held will never be read.
+//  1. Identity. The stream is the cursor's if it has the same creation, or holds the cursor's message: the
+//     same sequence, stored at the same nanosecond. A restored backup, and a mirror that is promoted or
+//     recreated, have another creation and the same messages. A stream that was created after the cursor's
+//     message and holds nothing older than itself is new. Any other is unidentified: see errUnidentified. If
+//     nothing of a copy was applied, it counts from its first message. But if rejects of it may be stored, it
+//     is taken for the same, so that the versions stay by which they were refused.
+//  2. Place. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before it,
+//     it was rolled back, and reading continues after the messages that were applied.
+//  3. Discard check. Messages between the place and the first message held will never be read.
 
-// resumption is where a shard goes on in a stream, and, if hits may be missing because of that, why.
+// resumption is where a shard continues, and why hits may be missing because of that, if they may.
 type resumption struct {
 	cursor    window.Cursor // to go on from
-	discarded uint64        // messages that will never be read; after a roll-back that hides their number, at most so many
+	discarded uint64        // messages that will never be read; after a roll-back that hides their number, an upper bound
 	reason    reason
 }
 
@@ -283,7 +270,6 @@ const (
 	redisClockFell  reason = "redis_clock_fell" // the same
 )
 
-// reasons are what the log says.
 var reasons = map[reason]string{
 	discardedBefore: "messages were discarded before counting began",
 	discardedUnread: "messages were discarded before they were read",
@@ -295,20 +281,20 @@ var reasons = map[reason]string{
 	redisClockFell:  window.ErrClockFell.Error(),
 }
 
-// mark is a message: its sequence, and when the stream stored it (Unix nanoseconds).
+// mark identifies a message: its sequence, and when the stream stored it (Unix nanoseconds).
 type mark struct {
 	seq    uint64
 	stored int64
 }
 
-// errUnidentified means that a stream cannot be told from another one of its name. It ends the session. The next one
-// looks again: a mirror may only be on its way to the cursor's message.
+// errUnidentified means that the stream may not be the one that was counted. It ends the session. The next
+// one checks again: a mirror may not have received the cursor's message yet.
 var errUnidentified = errors.New("it is not known whether its messages were counted")
 
-// ErrRetention means that a stream deletes messages that a worker has been given and has not committed.
+// ErrRetention means that a stream deletes messages that were delivered to a worker but are not committed.
 var ErrRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: set it to limits, or let INGEST_STREAMS not match it")
 
-// ErrIncrements means that a stream's messages say in a header how much they count.
+// ErrIncrements means that a header of the stream's messages holds how much they count.
 var ErrIncrements = errors.New("it has allow_msg_counter: each message would count as one hit, whatever its Nats-Incr says: publish hits to a stream without it, or let INGEST_STREAMS not match this one")
 
 // Refused returns why a stream in this state cannot be counted, or nil.
@@ -322,8 +308,7 @@ func Refused(state source.State) error {
 	return nil
 }
 
-// history compares cursors with the messages that the stream holds. The shards' cursors
-// are mostly the same, so it asks about each sequence only once.
+// history compares cursors, which are mostly equal, with the stream's messages. It asks once per sequence.
 type history struct {
 	source  source.Stream
 	state   source.State
@@ -339,7 +324,6 @@ func newHistory(source source.Stream, state source.State) *history {
 	return &history{source: source, state: state, proven: map[int64]bool{}, stored: map[uint64]int64{}, before: map[uint64]mark{}, after: map[mark]uint64{}}
 }
 
-// resume decides where a shard goes on.
 func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (resumption, error) {
 	s := h.state
 	start := window.Cursor{Created: s.Created, Seq: s.First - 1, AsOf: s.Since()}
@@ -391,8 +375,8 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		return r, err
 	}
 	if back || aheadBack {
-		// New messages may lie among those that are taken for applied, if the clock of NATS was set back, and
-		// nobody knows what else the stream has lost unread.
+		// If NATS's clock was set back, new messages may be among those taken for applied. What else the
+		// stream has lost unread is unknown.
 		admit(max(s.Seen, s.Clock, r.cursor.Latest/1e6, s.LastStored/1e6)+1, rolledBack)
 	}
 	h.moved = h.moved || back || aheadBack
@@ -408,7 +392,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
 		admit(unread, discardedUnread)
 	case !back:
-		// If the cursor's message is gone, the stream may have been rolled back, and may have dropped what came instead.
+		// If the cursor's message is gone, the stream may have been rolled back, and dropped what followed.
 		before, proven, err := h.sure(ctx, mark{c.Seq, c.Stored})
 		if err != nil {
 			return r, err
@@ -427,9 +411,8 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	return r, nil
 }
 
-// sure reports whether the stream still proves that a message was the one that was applied: it holds it, or tells that it
-// was its last one. If it does not, all messages of up to this sequence were stored no later than before (Unix
-// nanoseconds).
+// sure reports whether the stream still proves that a message is the one that was applied: it holds it, or
+// had it last. If not, all messages up to this sequence were stored no later than before (Unix nanoseconds).
 func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool, err error) {
 	if at.seq == 0 || at.seq == h.state.Last && at.stored == h.state.LastStored {
 		return 0, true, nil
@@ -441,7 +424,7 @@ func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool,
 	}
 	found, stored, err := h.source.Next(ctx, at.seq+1)
 	if found == 0 {
-		// A stream that is emptied has the time of that. One whose time is older was rolled back to before it was emptied.
+		// An emptied stream has the time of that. If it is older, the stream was rolled back to before.
 		if stored = h.state.LastStored; stored <= at.stored {
 			stored = max(h.state.Seen, h.state.Clock) * 1e6
 		}
@@ -449,8 +432,8 @@ func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool,
 	return stored, false, err
 }
 
-// continues reports whether a stream that was created at another moment than a cursor's stream goes on where that one
-// was. If it is a new one, it does not. If nobody can tell, the error is errUnidentified.
+// continues reports whether a stream with another creation than a cursor's continues the cursor's stream;
+// false if it is new. The error is errUnidentified if that cannot be decided.
 func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) {
 	proven, asked := h.proven[c.Created]
 	if !asked {
@@ -461,15 +444,14 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 		h.proven[c.Created] = proven
 	}
 	s := h.state
-	// Only a copy holds messages that are older than itself. If the clock was set back before the stream was created,
-	// their times do not show it.
+	// Only a copy holds older messages than itself. A clock set back before its creation can hide that.
 	old := s.First <= s.Last && (s.FirstStored < s.Created || s.Created <= max(c.Latest, c.Stored))
 	switch {
 	case proven:
 		return true, nil
 	case old && c.Furthest() < s.First && h.refused(c.Created) >= s.First:
-		// Nothing that it holds was applied, but rejects of it may be stored. The versions by which it was judged must
-		// stay, or an event that was refused would be counted by others.
+		// Nothing that it holds was applied, but rejects of it may be stored. The versions by which it was
+		// judged must stay, because other versions would count an event that was refused.
 		return true, nil
 	case !s.Mirror && !old, c.Furthest() < s.First: // nothing that it holds was applied
 		return false, nil
@@ -481,7 +463,7 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 		moment(s.Created), s.First, s.Last, moment(s.FirstStored), c.Seq, moment(c.Stored), errUnidentified)
 }
 
-// refused is the last message of a creation's stream of which rejects may be stored.
+// refused returns the last message of a creation's stream of which rejects may be stored.
 func (h *history) refused(created int64) (seq uint64) {
 	for _, c := range h.cursors {
 		if c.Created == created {
@@ -493,9 +475,9 @@ func (h *history) refused(created int64) (seq uint64) {
 
 func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
 
-// prove reports whether the stream holds the very message that one of the cursors of a creation names. One is enough:
-// they are all about the same stream. Those of another creation are not: if Redis was rolled back while a new stream was
-// taken, only some cursors are about that one.
+// prove reports whether the stream holds the very message that a cursor of a creation names. One cursor is
+// enough, because all of a creation are about the same stream. Those of another creation are not: if Redis
+// was rolled back while a new stream was taken, only some cursors are about the new one.
 func (h *history) prove(ctx context.Context, created int64) (bool, error) {
 	for _, c := range h.cursors {
 		if c.Created != created {
@@ -513,13 +495,13 @@ func (h *history) prove(ctx context.Context, created int64) (bool, error) {
 	return false, nil
 }
 
-// find looks for a message that was applied. It returns the place after which messages were not applied, and whether
-// the stream was rolled back, so that this is another place. latest is when the latest message that was applied
-// was stored. find relies only on the state and on messages that are found: a lagging server may not have a message
-// yet, so a missing one proves nothing.
+// find looks for a message that was applied. It returns the place after which messages were not applied, and
+// whether the stream was rolled back, so that this is another place. latest is when the latest applied
+// message was stored. find relies only on the state and on messages that it finds, because a lagging server
+// may not have a message yet: a missing one proves nothing.
 //
-// No place is before the true one, or hits would count twice. It can be after the true one only after a roll-back,
-// which the caller admits, or if the clock of NATS was set back as well.
+// The place is never before the true one, or hits would count twice. It can be after the true one only after a
+// roll-back, which the caller reports, or if the clock of NATS was set back too.
 func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, back bool, err error) {
 	if at.seq < h.state.First || at.stored == 0 {
 		return at, false, nil // nothing to compare
@@ -543,12 +525,12 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 	if err != nil || after == at.seq {
 		return at, false, err
 	}
-	if after < h.state.First { // nothing of what was applied is left, so nobody knows how far it went
+	if after < h.state.First { // nothing of what was applied is left, so it is unknown how far it went
 		return mark{}, true, nil
 	}
 	place, err = h.lastBefore(ctx, after+1)
-	// Unless messages are gone since the state was asked for, the last one before the place was applied. With another one's
-	// time, or none, nobody could find the place again.
+	// Unless messages were deleted since the state was read, the last one before the place was applied. With
+	// the time of any other message, or none, the next session could not find the place again.
 	if err == nil && (place.seq == 0 || place.stored > max(latest, at.stored)) {
 		err = errRolledBack
 	}
@@ -556,7 +538,7 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 	return place, true, err
 }
 
-// storedAt returns when a message was stored (Unix nanoseconds), or 0 if the stream does not hold it.
+// storedAt returns when a message was stored (Unix nanoseconds); 0 if the stream does not hold it.
 func (h *history) storedAt(ctx context.Context, seq uint64) (int64, error) {
 	if stored, asked := h.stored[seq]; asked {
 		return stored, nil
@@ -572,7 +554,7 @@ func (h *history) storedAt(ctx context.Context, seq uint64) (int64, error) {
 	return stored, nil
 }
 
-// lastBefore returns the last message that is held before a sequence, or the zero value if there is none.
+// lastBefore returns the last message that is held before a sequence; the zero value if there is none.
 func (h *history) lastBefore(ctx context.Context, seq uint64) (out mark, err error) {
 	if out, asked := h.before[seq]; asked {
 		return out, nil
@@ -593,9 +575,9 @@ func (h *history) lastBefore(ctx context.Context, seq uint64) (out mark, err err
 	return out, nil
 }
 
-// lastUpTo returns a sequence up to limit before a message that was stored after a moment (Unix nanoseconds), or the
-// limit if it finds none. It halves, so if the clock of NATS was set back there may be several such sequences. It
-// never returns one before the last of a row of messages, from the first on, that were all stored up to the moment.
+// lastUpTo returns a sequence up to limit before a message stored after a moment (Unix nanoseconds), or
+// limit. It bisects, so after NATS's clock was set back there may be several. If all messages from the first
+// to some sequence were stored up to the moment, it never returns one before that.
 func (h *history) lastUpTo(ctx context.Context, moment int64, limit uint64) (uint64, error) {
 	key := mark{limit, moment}
 	if seq, asked := h.after[key]; asked {

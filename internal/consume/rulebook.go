@@ -16,8 +16,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rulebook is the rules of a worker: those of its file, and those of earlier versions that it has met.
-// A nil Rulebook has none. Any goroutine may call Current.
+// Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has
+// none. Any goroutine may call Current.
 type Rulebook struct {
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *Metrics
@@ -28,10 +28,10 @@ type Rulebook struct {
 	seen map[string]*rules.Set // by fingerprint; now is one of them
 }
 
-// maxRulesSeen bounds the sets that a worker keeps in memory. More are read from Redis when they are needed.
+// maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.
 const maxRulesSeen = 2 * maxNamings
 
-// OpenRulebook reads the file of INGEST_RULES, which becomes one of files. It returns nil if there is none. Its error
+// OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
 // names the setting, the file and the line.
 func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
@@ -42,7 +42,6 @@ func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files,
 	return b, err
 }
 
-// use makes a set the one by which sessions read from now on.
 func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
 	line.Str("fingerprint", set.Fingerprint()).Int("rules", set.Len())
 	b.mu.Lock()
@@ -73,12 +72,11 @@ func (b *Rulebook) Current() *rules.Set {
 	return b.now
 }
 
-// reads reports whether a stream is read if these rules are in force: INGEST_STREAMS matches it, or a rule names it.
+// reads reports whether a stream is read under these rules: INGEST_STREAMS matches it, or a rule names it.
 func (b *Rulebook) reads(set *rules.Set, stream string) bool {
 	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
 }
 
-// fingerprintOf is empty if there are no rules.
 func fingerprintOf(set *rules.Set) string {
 	if set == nil {
 		return ""
@@ -86,11 +84,11 @@ func fingerprintOf(set *rules.Set) string {
 	return set.Fingerprint()
 }
 
-// errRulesLost means that messages have to be read again by rules whose text nobody has. It ends the
-// session before anything is read: any other rules would be a guess.
+// errRulesLost means that messages have to be read again by rules whose text is lost. It ends the session
+// before anything is read, because any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
-// find returns the rules with a fingerprint: from memory, or else from Redis. found is false if neither has them.
+// find returns the rules with a fingerprint, from memory or from Redis. found is false if neither has them.
 func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
@@ -120,7 +118,7 @@ func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 	return set, true, nil
 }
 
-// texts returns the texts, by fingerprint, of those of the versions whose rules are in memory.
+// texts returns the texts, by fingerprint, of the versions' rules that are in memory.
 func (b *Rulebook) texts(versions namings) map[string][]byte {
 	out := make(map[string][]byte)
 	if b == nil {
@@ -136,8 +134,8 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 	return out
 }
 
-// sweepEvery is the time between two looks for texts of rules that no cursor names any more. Two looks in a
-// row have to find none: a text is written before the cursor that names it.
+// sweepEvery is the time between two checks for unnamed texts. Two in a row must find a text unnamed, because
+// it is written before the cursor that names it.
 const sweepEvery = time.Hour
 
 // sweeper removes texts of rules from Redis. One goroutine uses it.
@@ -148,7 +146,6 @@ type sweeper struct {
 	unnamed []string // at the last look
 }
 
-// keepSweeping sweeps once per hour until ctx ends.
 func (s *sweeper) keepSweeping(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -164,8 +161,8 @@ func (s *sweeper) keepSweeping(ctx context.Context) {
 	}
 }
 
-// sweep removes the texts that no cursor of any listed stream has named for two looks. If a session names
-// one of them again in that instant, it writes the text again after its cursors.
+// sweep removes texts that no listed stream's cursor has named at two checks. A session that names one again
+// in that instant writes it again after its cursors.
 func (s *sweeper) sweep(ctx context.Context) error {
 	kept, err := s.store.RulesKept(ctx)
 	if err != nil || len(kept) == 0 {

@@ -16,7 +16,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// setup is what a session is made from. All parts of the session share it, and none changes it.
+// setup holds the parts and settings of a session. All its parts share it, and none changes it.
 type setup struct {
 	stream  string
 	source  source.Stream
@@ -34,13 +34,12 @@ type setup struct {
 	progress Progress    // may be nil
 	maxIdle  int         // looks in a row that may find the reader idle, see stalledAfter
 	enter    func(phase) // is called as each phase begins
-	// listed reports whether every stream made before the call is listed in Redis; nil means always.
+	// listed reports whether every stream created before the call is listed in Redis; nil means always.
 	listed func(context.Context) bool
 	claims *claims // nil: only cursors tell as_of
 }
 
-// session is one attempt to keep a stream flowing: a reader, a committer and a watcher
-// share a buffer.
+// session is one attempt to count a stream: a reader, a committer and a watcher share a buffer.
 type session struct {
 	setup
 	phase    phase
@@ -49,15 +48,13 @@ type session struct {
 	tail     tail
 }
 
-// attempt counts the stream until the end of ctx tells it to stop, or until it cannot go on.
-// Whatever ends it, it first commits what it has read, unless a commit has failed.
+// attempt counts until ctx ends or it cannot go on. It commits what it has read, unless a commit has failed.
 func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
 	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
 	return o
 }
 
-// pass goes through the phases, and returns what ended the session.
 func (s *session) pass(ctx context.Context) error {
 	s.begin(resuming)
 	if err := s.resume(ctx); err != nil {
@@ -94,8 +91,8 @@ func (s *session) pass(ctx context.Context) error {
 	return context.Cause(life)
 }
 
-// count commits until life ends or a commit fails. Then it stops the feed. It commits the rest, unless
-// a commit has failed. It returns the error of the commit that failed.
+// count commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
+// commit, after which it commits nothing more.
 func (s *session) count(ctx, life context.Context, feed source.Feed, c *committer) error {
 	last := newGrace(ctx) // for the last commit, which outlives ctx
 	defer last.cancel()
@@ -103,8 +100,7 @@ func (s *session) count(ctx, life context.Context, feed source.Feed, c *committe
 	err := c.flushUntil(life, last)
 	s.begin(ending)
 	s.stop(feed)
-	// Nothing may follow a failed flush: its load is dropped, and if a shard did not get
-	// the load, that shard's cursor must not pass it.
+	// Nothing may follow a failed flush: cursors that did not get its load must not pass it.
 	if err == nil {
 		err = c.flush(last, true) // all of it was read in order
 	}
@@ -114,13 +110,12 @@ func (s *session) count(ctx, life context.Context, feed source.Feed, c *committe
 	return err
 }
 
-// begin enters a phase.
 func (s *session) begin(p phase) {
 	s.phase = p
 	s.enter(p)
 }
 
-// stop ends the reading: the buffer takes nothing more, which wakes a reader that waits for room.
+// stop ends the reading. The buffer takes nothing more, which wakes a reader that waits for space.
 func (s *session) stop(feed source.Feed) {
 	s.buffer.close()
 	feed.Stop()
@@ -144,7 +139,6 @@ func (s *session) open(ctx context.Context) (source.Feed, error) {
 	return feed, nil
 }
 
-// orGone checks whether a feed was lost because the stream was deleted.
 func (s *session) orGone(ctx context.Context, err error) error {
 	if errors.Is(err, source.ErrReconnected) {
 		return err
@@ -157,8 +151,7 @@ func (s *session) orGone(ctx context.Context, err error) error {
 	return err
 }
 
-// unread reports whether the stream is known to have held messages that are not
-// applied on every shard. Call it after pass has returned.
+// unread reports whether messages are known that some shard has not applied. Call it after pass.
 func (s *session) unread() bool {
 	if s.standing == nil {
 		return false
@@ -168,8 +161,8 @@ func (s *session) unread() bool {
 	return slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
 }
 
-// markEnded writes into all cursors that the stream was applied to its end. It reports whether it could: if Redis has
-// lost commits, or does not answer, hits may be lost with the stream. Call it after pass has returned.
+// markEnded writes into all cursors that the stream was applied to its end, and reports whether it could. If
+// Redis has lost commits, or does not answer, hits may be lost with the stream. Call it after pass.
 func (s *session) markEnded(ctx context.Context) bool {
 	if s.standing == nil {
 		return false
@@ -184,7 +177,7 @@ func (s *session) markEnded(ctx context.Context) bool {
 	}) == nil
 }
 
-// idle reports whether the session was given no message. Call it after pass has returned.
+// idle reports whether the session received no message. Call it after pass.
 func (s *session) idle() bool {
 	if s.standing == nil {
 		return true
@@ -203,11 +196,10 @@ const (
 	ending                // has stopped reading: commits what is in memory and frees the consumer
 )
 
-// verdict is the way in which a session ended.
 type verdict int
 
 const (
-	drained verdict = iota // it was told to stop; the log says what it could not commit, if anything
+	drained verdict = iota // its context ended; the log has what it could not commit, if anything
 	gone                   // the stream does not exist any more
 	fenced                 // another worker has moved a cursor
 	failed                 // anything else: the unexpected ends a session
@@ -215,7 +207,6 @@ const (
 
 func (v verdict) String() string { return [...]string{"drained", "gone", "fenced", "failed"}[v] }
 
-// Why a session fails, besides what Redis and NATS say.
 var (
 	errGap        = errors.New("messages were lost on the way")
 	errStalled    = errors.New("the stream holds messages that are not delivered")
@@ -225,20 +216,17 @@ var (
 	errRuled      = errors.New("the rules were changed")
 )
 
-// outcome is how a session ended, from which the worker decides what comes next.
 type outcome struct {
 	verdict verdict
-	why     error // what ended it first; the end of the context if it was told to stop
+	why     error // what ended it first; the end of its context if it was to stop
 	phase   phase // the last one that it began
-	// unread is set if the stream is known to have held messages that are not applied
-	// on every shard.
+	// unread: the stream is known to have held messages that are not applied on every shard.
 	unread bool
 	idle   bool // it was given no message
 }
 
-// newOutcome judges what ended a session; told is whether the session had been told to stop. If a
-// stream is gone, the fleet lets go of it, too, perhaps before the last commit has ended. So a
-// stream that is gone takes precedence.
+// newOutcome decides the verdict; told is whether the session was to stop. A stream that is gone takes
+// precedence, because the fleet releases it too, perhaps before the last commit has ended.
 func newOutcome(why error, told bool) outcome {
 	switch {
 	case errors.Is(why, source.ErrNoStream):
@@ -251,8 +239,7 @@ func newOutcome(why error, told bool) outcome {
 	return outcome{verdict: failed, why: why}
 }
 
-// eachShard calls do for every shard, at most atOnce at the same time. It returns the first
-// error, which cancels the others.
+// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others.
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64
@@ -276,12 +263,11 @@ func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Cont
 	return group.Wait()
 }
 
-// LastCommitWithin is how long the commit may take with which a session ends.
+// LastCommitWithin bounds the commit with which a session ends.
 const LastCommitWithin = 7 * time.Second
 
-// grace is a context that outlives another one. It has a deadline once it has been told to end.
-// A cancellation would not be enough: while the Redis client reads from a socket, only a
-// deadline can stop it.
+// grace is a context that outlives another one, and gets a deadline when told to end. A cancellation is not
+// enough, because only a deadline stops the Redis client while it reads from a socket.
 type grace struct {
 	context.Context
 	cancel   context.CancelFunc
@@ -294,7 +280,7 @@ func newGrace(ctx context.Context) *grace {
 	return g
 }
 
-// Deadline also passes the deadline on to contexts that are derived from this one.
+// Deadline also passes the deadline on to derived contexts.
 func (g *grace) Deadline() (time.Time, bool) {
 	if d := g.deadline.Load(); d != nil {
 		return *d, true
@@ -302,7 +288,6 @@ func (g *grace) Deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// end gives the context this long to live.
 func (g *grace) end(within time.Duration) {
 	deadline := time.Now().Add(within)
 	g.deadline.Store(&deadline)

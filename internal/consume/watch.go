@@ -17,9 +17,8 @@ import (
 
 const watchEvery = time.Second
 
-// watcher looks at the stream every second while a session counts. It finds out where the stream's
-// end is, whether it is still the same stream, and whether the reader gets the messages that the
-// stream holds. It runs on a goroutine of its own.
+// watcher checks the stream every second while a session counts: where its end is, whether it is still the
+// same stream, and whether the reader gets the messages that it holds. It runs on its own goroutine.
 type watcher struct {
 	*setup
 	judged    source.State // the stream as it was when the session began
@@ -43,7 +42,6 @@ func newWatcher(setup *setup, standing *standing, buffer *buffer, tail *tail, co
 	return w
 }
 
-// watch looks until ctx ends or a look finds a reason to end the session.
 func (w *watcher) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -61,7 +59,7 @@ func (w *watcher) watch(ctx context.Context) {
 	}
 }
 
-// observe is one look. An error ends the session.
+// observe is one check. An error ends the session.
 func (w *watcher) observe(ctx context.Context) error {
 	now := fingerprintOf(w.rules.Current())
 	if now != w.ruled {
@@ -104,8 +102,7 @@ func (w *watcher) observe(ctx context.Context) error {
 	return nil
 }
 
-// same returns an error if the stream is no longer the one that the session reads. place and stored
-// are those of the last message read.
+// same returns an error if this is no longer the stream being read. place and stored are the last message's.
 func (w *watcher) same(state source.State, place uint64, stored int64) error {
 	switch {
 	case state.Created != w.judged.Created:
@@ -122,11 +119,10 @@ func (w *watcher) same(state source.State, place uint64, stored int64) error {
 	return nil
 }
 
-// passDeletedTail moves from a place to the end of a stream whose last messages were deleted. No
-// delivery will ever show that gap, so as_of would stand still. It asks twice, and confirms the
-// leader in between: a server that lacked the messages because it was deposed would have learnt
-// that by then. The place must still belong to this stream: after a roll-back, the messages at its
-// end are new ones.
+// passDeletedTail moves from a place to the end of a stream whose last messages were deleted. No delivery
+// will ever show that gap, so as_of would stand still. It asks twice, and confirms the leader in between,
+// because by then a deposed server that lacked the messages would have noticed. The place must still belong
+// to this stream, because after a roll-back the messages at its end are new ones.
 func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int64) error {
 	var state source.State
 	for again := range 2 {
@@ -149,14 +145,13 @@ func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int6
 	} else if back {
 		return errRolledBack
 	}
-	// Nobody knows any more when they were stored, but it was before the state was seen.
+	// When they were stored is unknown, but it was before the state was read.
 	w.buffer.pass(place, state.Last, state.LastStored, state.Seen)
 	return nil
 }
 
-// observeLag sets the metrics of what the stream holds and is not committed. It returns the reader's
-// lag: how much earlier than the end of the stream the last message in memory was stored, if there
-// are more messages.
+// observeLag sets the metrics of what the stream holds and is not committed. It returns the reader's lag: how
+// much earlier than the stream's end the last message in memory was stored; 0 if there are no more messages.
 func (w *watcher) observeLag(place uint64, stored int64, state source.State) (lag time.Duration) {
 	if place < state.Last {
 		lag = max(0, time.Duration(state.At*1e6-stored))
@@ -174,7 +169,6 @@ func (w *watcher) observeLag(place uint64, stored int64, state source.State) (la
 	return lag
 }
 
-// observeBacklog logs how long a session that is far behind still needs.
 func (w *watcher) observeBacklog(place uint64, state source.State) {
 	p, due, caught := w.backlog.observe(time.Now(), place, state.Last, w.tail.gather(place) > 0)
 	w.show(p)
@@ -195,18 +189,15 @@ func (w *watcher) observeBacklog(place uint64, state source.State) {
 	}
 }
 
-// show passes on how much of the backlog is done to whoever watches the worker. An empty p ends it.
 func (w *watcher) show(p boot.Progress) {
 	if w.progress != nil {
 		w.progress(w.stream, p)
 	}
 }
 
-// backlogSpan is how often a worker that is far behind logs it. It is also
-// the time over which the worker's speed is measured.
+// backlogSpan is how often a far-behind worker logs that, and the time over which its speed is measured.
 const backlogSpan = 10 * time.Second
 
-// backlog follows how a session that is far behind catches up.
 type backlog struct {
 	since  time.Time // when it fell far behind; zero while it is not
 	from   uint64    // where the reader was then
@@ -214,15 +205,13 @@ type backlog struct {
 	seen   []sight // of the last backlogSpan
 }
 
-// sight is the places of the reader and of the stream's end at one moment.
 type sight struct {
 	at          time.Time
 	place, last uint64
 }
 
-// observe notes where the reader and the stream's end are. The progress is empty while there is no
-// backlog, and at the first sight of one, which shows no speed yet. due is whether the log should
-// report it. caught is how long the backlog lasted, if it has just ended.
+// observe records place and last. The progress is empty without a backlog, and at its first check, which
+// shows no speed yet. due is whether to log it. caught is how long a backlog lasted that has just ended.
 func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
@@ -255,7 +244,7 @@ func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.P
 	return p, due, 0
 }
 
-// tail is what the watcher last learnt about the stream's end.
+// tail is the stream's end as the watcher last read it.
 type tail struct {
 	mu     sync.Mutex
 	last   uint64
@@ -265,22 +254,18 @@ type tail struct {
 	lag    time.Duration // of the reader, see observeLag
 }
 
-// While a stream is far behind, its loads gather in memory for longer than the flush
-// interval: the larger a load is, the more of its hits coalesce. After a crash, the whole
-// load is read again. No wait may starve another one, so:
+// While a stream is far behind, its loads gather for longer, because more hits of a larger load coalesce.
+// After a crash, the whole load is read again. So that no wait starves another one:
 //
-//   - a load gathers only while it grows: one flush interval without a message ends
-//     the wait. So a load is committed before the watcher ends a session that stalls;
-//   - the first load of a backlog gathers for one flush interval, each later one for
-//     at most twice as long as the one before: a worker that is killed again and
-//     again makes progress within the first second of each life;
-//   - a session that ends first commits what it has read, unless a failed commit
-//     ended it: sessions that end again and again make progress;
+//   - a load gathers only while it grows, so it is committed before the watcher ends a session that stalls;
+//   - the first load of a backlog gathers for one flush interval, each later one for at most twice as long: a
+//     worker that is killed again and again makes progress within its first second;
+//   - a session that ends first commits what it has read, unless a commit has failed;
 //   - after a session that stalled without a message, the next one has twice the time.
 const (
-	// farBehind is a lag so large that another second matters to nobody.
+	// farBehind is a lag so large that another second does not matter.
 	farBehind = 5 * time.Second
-	// gatherPart: a load may gather for one gatherPart-th of the lag, and at most for maxGather.
+	// A load may gather for one gatherPart-th of the lag, and at most for maxGather.
 	gatherPart = 5
 	maxGather  = 5 * time.Second
 )
@@ -291,14 +276,14 @@ func (t *tail) set(state source.State, lag time.Duration) {
 	t.mu.Unlock()
 }
 
-// end is the sequence of the last message; 0 before the first look.
+// end returns the sequence of the last message; 0 before the first check.
 func (t *tail) end() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last
 }
 
-// gather is how long a load may wait at this place for more; 0 if it is not far behind.
+// gather returns how long a load may wait at this place for more; 0 if it is not far behind.
 func (t *tail) gather(place uint64) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -308,9 +293,8 @@ func (t *tail) gather(place uint64) time.Duration {
 	return min(t.lag/gatherPart, maxGather)
 }
 
-// reached returns the moment at which a message was the stream's end, and the clock of NATS then, both 0 if it is not
-// known to have been the end. If the stream was rolled back, another message can have a sequence that was
-// read already, so the sequence alone does not identify a message.
+// reached returns the moment at which a message was the stream's end, and NATS's clock then; both 0 if
+// unknown. The sequence alone does not identify a message, because after a roll-back another one can have it.
 func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

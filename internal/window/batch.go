@@ -9,11 +9,8 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Batch coalesces hits until they are committed, split by shard. A batch is not
-// safe for concurrent use.
-//
-// It keeps one sum per counter and time slot, from which the cells of all tiers follow at commit, and one sketch
-// per counter and time slot of the unique tiers.
+// Batch coalesces hits until they are committed, by shard: a sum per counter and time slot, from which all
+// tiers' cells follow, and a sketch per slot of the unique tiers. It is not safe for concurrent use.
 type Batch struct {
 	layout  Layout
 	shards  []ShardBatch
@@ -22,19 +19,17 @@ type Batch struct {
 	bytes   int // see Bytes
 }
 
-// timeSlot is the largest piece of time that always lies within one cell of each tier that a hit goes into: those that
-// still held its time when it was stored. So a slot of hits that were weeks late is as long as a cell of the coarsest tier,
-// and a counter has about as many slots as cells, whatever the times of its hits. The lower bits say which tiers
-// these are (bit i: tier i), the others when the slot begins, in Unix milliseconds. A slot that begins later is larger.
+// timeSlot is the longest time within one cell of each tier that still held a hit's time when it was stored.
+// So a slot of hits weeks late is a cell of the coarsest tier, and a counter has about as many slots as
+// cells, whatever the times. The lower bits are these tiers (bit i: tier i), the others the slot's beginning
+// in Unix milliseconds. Later slots are larger.
 type timeSlot int64
 
 func (t timeSlot) begins() int64      { return int64(t >> maxTiers) }
 func (t timeSlot) isIn(tier int) bool { return t>>tier&1 != 0 }
 
-// tiers is how many tiers its hits go into.
 func (t timeSlot) tiers() int { return bits.OnesCount8(uint8(t)) }
 
-// kind is what a batch has to know of tiers, or of unique tiers.
 type kind struct {
 	tiers   Tiers
 	newest  int64   // milliseconds: every tier holds a hit that is at most this much older than its message
@@ -55,7 +50,6 @@ func kindOf(tiers Tiers) kind {
 	return k
 }
 
-// slotOf returns the slot of a hit.
 func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
 	held := len(k.lengths) - 1
 	if stored-at > k.newest {
@@ -65,7 +59,7 @@ func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
 	return timeSlot(floorDiv(at, length)*length<<maxTiers | int64(held))
 }
 
-// heldBy has a bit set for every tier that still held the moment at when the hit was stored.
+// heldBy returns a bit set of the tiers that still held the moment at when the hit was stored.
 func (k *kind) heldBy(counterHash uint64, at, stored int64) (tiers int) {
 	for i, t := range k.tiers {
 		if t.holds(counterHash, at, stored) {
@@ -89,8 +83,7 @@ type ShardBatch struct {
 	extras   bool                 // a counter has some
 }
 
-// counterHits are the hits of one counter by time slot, in the order in which the slots first occurred. They fill a
-// cache line.
+// counterHits are a counter's hits by time slot, in order of first occurrence. They fill a cache line.
 type counterHits struct {
 	name        string
 	counterHash uint64
@@ -104,23 +97,22 @@ type slotHits struct {
 	n    int64
 }
 
-// extras are what a counter has if it has many slots out of order, or hits with a unique value.
+// extras hold what only a counter with many slots out of order, or with unique values, needs.
 type extras struct {
 	places       slotIndex // of its slots; nil until one is looked for that is not among the last few
 	uniques      []slotUniques
-	uniquePlaces slotIndex // likewise, of uniques
+	uniquePlaces slotIndex // the same, of uniques
 }
 
-// slotUniques are the unique values of the hits of a counter in a time slot.
 type slotUniques struct {
 	slot   timeSlot
 	sketch unique.Sketch
 }
 
-// slotIndex finds a slot's place among those of a counter. So the order of times does not matter to what a hit costs.
+// slotIndex finds a slot among a counter's, so that the order of times does not affect a hit's cost.
 type slotIndex map[timeSlot]int
 
-// fewSlots are looked through without an index. Most counters have no more in a load.
+// fewSlots are searched without an index. Most counters have no more in a load.
 const fewSlots = 8
 
 // NewBatch returns an empty batch.
@@ -143,8 +135,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// Reset empties the batch, and keeps its memory for the next hits, but not that of sketches and of indexes of slots: the
-// next ones may be of other counters.
+// Reset empties the batch. It drops sketches and slot indexes: the next ones may be of other counters.
 func (b *Batch) Reset() {
 	for i := range b.shards {
 		s := &b.shards[i]
@@ -164,34 +155,32 @@ func (b *Batch) Reset() {
 	b.bytes = 0
 }
 
-// What a batch takes in memory, with what its slices and maps have to spare.
+// Memory of a batch, including the spare capacity of its slices and maps.
 const (
-	counterBytes = 152 // of a counter, beside its name
+	counterBytes = 152 // of a counter, without its name
 	slotBytes    = 24
 	placeBytes   = 40 // of a slot in an index
-	sketchBytes  = 96 // of a sketch, beside its registers
+	sketchBytes  = 96 // of a sketch, without its registers
 )
 
-// Bytes is roughly the memory that the hits take.
+// Bytes returns roughly the memory that the hits take.
 func (b *Batch) Bytes() int { return b.bytes }
 
 // Shard returns the part of the batch that belongs to a shard.
 func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
 
-// Commands is the most Redis commands that the shard's transaction can need:
-// an increment per cell, an expiry per hash, two commands per set of names,
-// one per summary, and two per unique cell. The registers of unique cells count, too: see weigh. If many slots of
-// a counter are out of order, it may be more than that: see note.
+// Commands returns the most Redis commands that the shard's transaction can need: an increment per cell, an
+// expiry per hash, two commands per set of names, one per summary, two per unique cell, and the weight of
+// registers (see weigh). It may be too high if many slots of a counter are out of order (see note).
 func (s *ShardBatch) Commands() int { return s.commands }
 
-// Hits is the number of hits, each counted once however many tiers hold it.
+// Hits returns the number of hits, each counted once however many tiers hold it.
 func (s *ShardBatch) Hits() int64 { return s.hits }
 
-// End is a moment in Unix milliseconds. All hits lie before it, also those of the other parts if this is one of several.
+// End returns a moment (Unix milliseconds) before which all hits lie, also those of a Split's other parts.
 func (s *ShardBatch) End() int64 { return s.end }
 
-// CommandsPerHit is the most commands that one more hit can add to a transaction, if it has a unique value or if it has
-// none.
+// CommandsPerHit returns the most commands that a hit with or without a unique value can add.
 func (l Layout) CommandsPerHit(isUnique bool) int {
 	n := 2*len(l.Tiers) + 2
 	if isUnique {
@@ -205,8 +194,8 @@ func (l Layout) CommandsPerHit(isUnique bool) int {
 	return n
 }
 
-// Add counts n hits of a counter (with its HashCounter) at the moment at in each
-// tier that still held that moment when the hit was stored. Moments are Unix milliseconds.
+// Add counts n hits of a counter (with its HashCounter) at the moment at in each tier that still held that
+// moment when the hit was stored. Moments are Unix milliseconds.
 func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s := &b.shards[b.layout.ShardOf(counterHash)]
 	c := s.counter(counter, counterHash)
@@ -234,7 +223,6 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	c.slots = append(c.slots, slotHits{slot, n})
 }
 
-// find returns the hits of a counter in a slot, or nil.
 func (b *Batch) find(s *ShardBatch, c *counterHits, slot timeSlot) *slotHits {
 	for i := len(c.slots) - 1; i >= 0 && c.places() == nil; i-- {
 		h := &c.slots[i]
@@ -266,7 +254,7 @@ func (c *counterHits) places() slotIndex {
 	return c.extras.places
 }
 
-// extrasOf returns those of a counter, to change them.
+// extrasOf returns a counter's extras for writing; it creates them if needed.
 func (s *ShardBatch) extrasOf(c *counterHits) *extras {
 	if c.extras == nil {
 		c.extras, s.extras = new(extras), true
@@ -274,7 +262,7 @@ func (s *ShardBatch) extrasOf(c *counterHits) *extras {
 	return c.extras
 }
 
-// AddUnique is Add for hits with a unique value, of which it gets the register.
+// AddUnique is Add for hits with a unique value; r is the value's register.
 func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int64, r unique.Register) {
 	b.Add(counter, counterHash, at, stored, n)
 	slot := b.uniques.slotOf(counterHash, at, stored)
@@ -293,7 +281,6 @@ func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int6
 	s.commands += s.weigh(u) - weight
 }
 
-// uniquesOf finds the sketch of a slot, or adds it.
 func (b *Batch) uniquesOf(x *extras, slot timeSlot) (found *slotUniques, added bool) {
 	for i := len(x.uniques) - 1; i >= 0 && x.uniquePlaces == nil; i-- { // the newest is almost always the right one
 		if x.uniques[i].slot == slot {
@@ -318,9 +305,9 @@ func (b *Batch) uniquesOf(x *extras, slot timeSlot) (found *slotUniques, added b
 	return &x.uniques[len(x.uniques)-1], true
 }
 
-// weigh returns as how many commands the registers of a slot count. While a HyperLogLog has fewer than some 2000
-// registers, Redis looks for each from the beginning: one takes 0.1 µs in an empty HyperLogLog, and up to 2.6 µs, as much as
-// an increment, in one that has nearly as many. A later one takes 0.03 to 0.06 µs (7.0).
+// weigh returns as how many commands the registers of a slot count. Redis searches a HyperLogLog of fewer
+// than some 2000 registers from the beginning: one takes 0.1 µs if it is empty, and up to 2.6 µs, as much as
+// an increment, if it is nearly full. Later ones take 0.03 to 0.06 µs (Redis 7.0).
 func (s *ShardBatch) weigh(u *slotUniques) int {
 	const costly = 2000
 	n := u.sketch.Held()
@@ -348,14 +335,14 @@ func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
 	return at
 }
 
-// counterIndex finds a counter's place among a shard's counters: a table with linear probing. A map of names would
-// take three times the memory and hash each name again. The upper half of a slot is the lower one of the counter's
-// hash, the lower half its place plus one. An empty slot is 0. The number of slots is a power of two.
+// counterIndex finds a counter's place, with linear probing. A map of names would take three times the memory
+// and hash each name again. A slot has the lower half of the counter's hash above its place plus one; 0 is
+// empty. The number of slots is a power of two.
 type counterIndex []uint64
 
 func indexEntry(counterHash uint64, place int) uint64 { return counterHash<<32 | uint64(place+1) }
 
-// slot returns the slot of a counter, or the empty one that it would take. One slot at least must be empty.
+// slot returns the slot of a counter, or the empty one that it would take. At least one slot must be empty.
 func (x counterIndex) slot(counters []counterHits, name []byte, counterHash uint64) *uint64 {
 	mask := uint64(len(x) - 1)
 	for i := counterHash >> 32 & mask; ; i = (i + 1) & mask { // the lower half has chosen the shard
@@ -366,7 +353,6 @@ func (x counterIndex) slot(counters []counterHits, name []byte, counterHash uint
 	}
 }
 
-// grown returns an index of the counters with twice as many slots.
 func (x counterIndex) grown(counters []counterHits) counterIndex {
 	larger := make(counterIndex, max(64, 2*len(x)))
 	mask := uint64(len(larger) - 1)
@@ -380,10 +366,9 @@ func (x counterIndex) grown(counters []counterHits) counterIndex {
 	return larger
 }
 
-// note counts the commands that a new slot of a counter adds to the transaction: one per new
-// cell and per new hash, and those for the summaries and names that no other counter has changed yet. before are
-// the counter's other slots. If they are not in order, it looks at the last few of them alone, and may count a cell or a
-// hash again.
+// note counts the commands that a new slot of a counter adds to the transaction: one per new cell and per new
+// hash, and those for summaries and names that no other counter has changed yet. before are the counter's
+// other slots. If they are unordered, note compares only the last few, and may count a cell or a hash again.
 func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 	for i, t := range s.layout.Tiers {
 		if !added.isIn(i) {
@@ -428,7 +413,7 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 	}
 }
 
-// order puts the slots in order of time. It forgets their places.
+// order sorts the slots by time, and drops their indexes.
 func (c *counterHits) order() {
 	x := c.extras
 	if c.unordered {

@@ -1,8 +1,7 @@
 package window
 
-// changes are what a transaction adds to a shard. This file works them out without Redis,
-// Writer.exec sends them, and Writer.inspect looks for them in Redis. They keep their memory
-// from one transaction to the next.
+// changes are what a transaction adds to a shard. This file computes them without Redis, Writer.exec sends
+// them, and Writer.inspect looks for them in Redis. The next transaction reuses their memory.
 type changes struct {
 	increments []increment
 	set        []hashExpiry       // to be set, after all increments
@@ -15,27 +14,23 @@ type changes struct {
 	cells []cellHits      // of the current counter
 }
 
-// increment adds n hits to a field of a hash of cells.
 type increment struct {
 	key      string
 	field, n int64
 	deadline int64 // of the hash, Unix seconds
 }
 
-// hashExpiry is a hash and the time at which it expires.
 type hashExpiry struct {
 	key      string
 	id       uint64 // see hashID
 	deadline int64  // Unix seconds
 }
 
-// segmentHits are the hits of each counter in a segment.
 type segmentHits struct {
 	segment
 	counters []listing
 }
 
-// cellHits are the hits of a counter in a cell.
 type cellHits struct {
 	tier         int
 	cell         int64 // see Tier.cellAt
@@ -44,14 +39,12 @@ type cellHits struct {
 	first        bool // it is the first of the counter's cells in its hash
 }
 
-// trustSeconds is how long a hash must still have to live for the writer to assume that its expiry is
-// set. It is longer than an EXEC can be on its way: a worker that has died cannot mend what its last
-// EXEC does.
+// trustSeconds is how long a hash must still live for its expiry to be assumed set. An EXEC is never on its
+// way that long: a worker that has died cannot repair what its last EXEC does.
 const trustSeconds = 60
 
-// workOut computes what a batch changes if Redis's clock says now, in Unix seconds. It leaves out
-// cells that have expired since their hits were stored. known are the hashes whose expiry has been set.
-// raised are the registers that are in Redis.
+// workOut computes what a batch changes at now (Redis's clock, Unix seconds), without cells that have expired
+// meanwhile. known are the hashes whose expiry was set, raised the registers that are in Redis.
 func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiryMemory, raised *registerMemory, now int64) {
 	c.reset()
 	layout := batch.layout
@@ -91,7 +84,7 @@ func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiry
 	c.raises.finish()
 }
 
-// reset forgets what was worked out before. None of that may still be in use.
+// reset drops the previous changes. None of them may still be in use.
 func (c *changes) reset() {
 	clear(c.increments)
 	clear(c.set)
@@ -120,7 +113,7 @@ func (c *changes) segment(s segment) *segmentHits {
 	return &c.segments[i]
 }
 
-// add adds hits of a counter. All hits of one counter come in a row.
+// add adds hits of a counter. All hits of one counter must be added in a row.
 func (s *segmentHits) add(counter string, n int64) {
 	if last := len(s.counters) - 1; last >= 0 && s.counters[last].name == counter {
 		s.counters[last].count = addCounts(s.counters[last].count, n)
@@ -129,7 +122,6 @@ func (s *segmentHits) add(counter string, n int64) {
 	s.counters = append(s.counters, listing{counter, n})
 }
 
-// hits returns the hits of a segment.
 func (c *changes) hits(s segment) []listing {
 	if i, ok := c.index[s]; ok {
 		return c.segments[i].counters

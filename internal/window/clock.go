@@ -5,19 +5,12 @@ import (
 	"time"
 )
 
-// Redis's clock decides what time it is, because its keys expire by that clock. But a
-// Reader has to choose the hashes for a question before it asks Redis. So it
-// plans with an estimate of Redis's clock, reads TIME after the hashes in the same
-// round trip, and plans again if the estimate was wrong. The answer is for that TIME
-// (see snapshot.settle).
-//
-// The estimate is the latest TIME plus what the local monotonic clock, which nobody
-// sets, has counted since. So a second round trip happens only if Redis's clock was
-// set, its server was replaced, or this machine has slept.
+// Redis's clock is now, because keys expire by it. A Reader chooses hashes by an estimate: the latest TIME
+// plus the local monotonic time since. It reads TIME in the same round trip, and plans again if the estimate
+// was wrong: if Redis's clock was set, its server was replaced, or this machine has slept.
 
 const (
-	// clockTolerance is how far an estimate may be off. It comes on top of the doubt about when,
-	// within its round trip, TIME was read.
+	// clockTolerance is how far an estimate may be off, in addition to the uncertainty of half a round trip.
 	clockTolerance = 500 * time.Millisecond
 	// sampleMemory is how long a sample from a quick round trip is preferred to a later one from a slow one.
 	sampleMemory = 10 * time.Second
@@ -25,10 +18,9 @@ const (
 	clockMemory = time.Minute
 )
 
-// serverTimes are the times of the servers' clocks, by address (empty for a single server).
+// serverTimes maps servers' addresses (empty for a single server) to the times of their clocks.
 type serverTimes map[string]time.Time
 
-// latest is the most advanced of the clocks.
 func (t serverTimes) latest() (out time.Time) {
 	for _, at := range t {
 		if at.After(out) {
@@ -38,16 +30,14 @@ func (t serverTimes) latest() (out time.Time) {
 	return out
 }
 
-// clocks are estimates of the clocks of all servers that were asked lately. On a cluster, now is the
-// latest of them. A plan for that moment needs no hash that has expired on any server, and
-// now does not depend on which servers a question goes to.
+// clocks estimate the clocks of all servers asked lately. Now is the latest: its plan needs no hash that has
+// expired on any server, and does not depend on which servers are asked. mu guards servers.
 type clocks struct {
 	mu      sync.Mutex
 	servers map[string]clockSample
 }
 
-// clockSample is what a server's clock said when the local clock said local, give
-// or take doubt.
+// clockSample is what a server's clock read when the local clock read local, plus or minus doubt.
 type clockSample struct {
 	said, local time.Time
 	doubt       time.Duration
@@ -55,14 +45,12 @@ type clockSample struct {
 
 func (s clockSample) at(local time.Time) time.Time { return s.said.Add(local.Sub(s.local)) }
 
-// instant is a moment that questions are planned for.
 type instant struct {
 	milli int64         // by Redis's clock, Unix milliseconds
 	doubt time.Duration // how far milli may be off
 	local time.Time     // the same moment by the local clock
 }
 
-// now returns the moment by the latest clock. It reports false if no clock is known.
 func (c *clocks) now(local time.Time) (instant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,9 +72,8 @@ func (c *clocks) latest(local time.Time) (instant, bool) {
 	return instant{latest.UnixMilli(), doubt, local}, !latest.IsZero()
 }
 
-// learn takes the servers' times from a round trip that was sent and received at these local
-// moments. It reports whether a plan for the instant planned still holds: every clock was where the
-// estimate had it, and none has advanced since by more than grace, that of the hashes read.
+// learn records the servers' times of a round trip between these local moments. It reports whether a plan
+// still holds: every clock was as estimated, and none has advanced by more than grace, that of the hashes.
 func (c *clocks) learn(planned instant, sent, received time.Time, times serverTimes, grace time.Duration) (holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,16 +96,15 @@ func (c *clocks) learn(planned instant, sent, received time.Time, times serverTi
 			c.servers[address] = new
 		}
 	}
-	// If a clock was set back, the first question to notice replaces its estimate. Others planned with the
-	// old one, too, and their moment has not come.
+	// If a clock was set back, the first question to notice replaces its estimate. Others that planned with
+	// the old one must plan again too, because their moment is in the future.
 	if latest, ok := c.latest(received); ok && planned.milli-latest.milli > (2*half+planned.doubt+clockTolerance-elapsed).Milliseconds() {
 		holds = false
 	}
 	return holds
 }
 
-// difference returns how far the clock that differs most is ahead of the local wall
-// clock (negative: behind). It reports false if no clock is known.
+// difference returns how far the most different clock is ahead of the local wall clock.
 func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,9 +117,8 @@ func (c *clocks) difference(local time.Time) (most time.Duration, known bool) {
 	return most, known
 }
 
-// ClockDifference returns how far Redis's clock is ahead of this machine's (negative: behind), as
-// of the last answer. On a cluster, this is the clock that differs most. It reports
-// false before the first answer. No answer depends on it.
+// ClockDifference returns how far Redis's clock was ahead of this machine's at the last answer (on a cluster,
+// the most different clock). It is false before the first answer. No answer depends on it.
 func (r *Reader) ClockDifference() (ahead time.Duration, known bool) {
 	return r.clocks.difference(r.local())
 }
@@ -145,13 +130,13 @@ func (r *Reader) local() time.Time {
 	return time.Now()
 }
 
-// latestClocks are the latest moments that the clock of each shard's server has shown to this process.
+// latestClocks are the latest times read from the clock of each shard's server.
 type latestClocks struct {
 	mu     sync.Mutex
 	latest map[int]time.Time // by shard
 }
 
-// observe takes in what the clock of a shard's server shows, and returns the latest that it has shown.
+// observe records a time of a shard's server, and returns the latest one.
 func (c *latestClocks) observe(shard int, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

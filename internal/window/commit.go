@@ -12,21 +12,20 @@ import (
 )
 
 var (
-	// ErrFenced means that another worker has moved the cursor: drop the batch and let the stream go.
+	// ErrFenced means that another worker has moved the cursor: drop the batch and release the stream.
 	ErrFenced = errors.New("fenced: another worker has moved the cursor")
-	// ErrRewound means that Redis is at an older commit than this writer's last one:
-	// drop the batch and read the stream again from the cursor.
+	// ErrRewound means that Redis has lost this writer's last commits: drop the batch and read the stream
+	// again from the cursor.
 	ErrRewound = errors.New("rewound: Redis has lost commits")
 )
 
-// The pause before the writer checks a commit again whose fate is unknown.
+// Bounds of the pause before the writer checks a commit again whose outcome is unknown.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 2 * time.Second
 )
 
-// Writer commits one stream to one shard. It remembers the cursor that it wrote
-// last, and refuses to go on from any other. It is not safe for concurrent use.
+// Writer commits one stream to one shard, only on top of its last cursor. It is not safe for concurrent use.
 type Writer struct {
 	store  *Store
 	layout Layout
@@ -35,11 +34,10 @@ type Writer struct {
 	key    string   // of the cursor
 	watch  []string // that key, and keys.erased
 
-	id       string // see record.by; another one from each change of rareFields on
-	held     record // what Redis last had, for compare-and-set
-	exists   bool   // whether the record existed then
-	expiries expiryMemory
-	// registers are those that are in Redis, as far as they are remembered.
+	id        string // see record.by; another one from each change of rareFields on
+	held      record // what Redis last had, for compare-and-set
+	exists    bool   // whether the record existed then
+	expiries  expiryMemory
 	registers registerMemory
 	erased    string // what keys.erased had when expiries and registers were remembered, see erase.go
 	changes   changes
@@ -47,43 +45,43 @@ type Writer struct {
 
 	// doubted is the moment that Redis's clock had shown before it fell; zero if it has not.
 	doubted time.Time
-	// doubtful are the hashes whose expiry was trusted by attempts whose fate is unknown, see healExpiries.
+	// doubtful are hashes whose expiry was trusted by attempts whose outcome is unknown, see healExpiries.
 	doubtful []hashExpiry
 
-	// OnRetry is called for each attempt whose fate is unknown, before the pause.
+	// OnRetry is called for each attempt whose outcome is unknown, before the pause.
 	OnRetry func(error)
-	// OnAdmit is called if a commit has found out by itself that hits may be wrongly counted, and why: ErrTorn or
-	// ErrClockFell. The cursor has then been written with a later IncompleteBefore than it was given.
+	// OnAdmit is called with ErrTorn or ErrClockFell if a commit has detected that hits may be wrongly
+	// counted. The cursor then has a later IncompleteBefore than the caller's.
 	OnAdmit func(why error)
 }
 
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
 	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis): some hits may be counted twice")
-	// ErrClockFell means that Redis's clock was ahead, so keys may have expired and increments may have been left out.
+	// ErrClockFell means that Redis's clock was ahead: keys may have expired, increments may be missing.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )
 
-// Commit is what one commit did.
+// Commit is the outcome of one commit.
 type Commit struct {
 	Hits      int64         // counted
 	Commands  int           // in the transaction, without MULTI and EXEC
 	Attempts  int           // transactions tried; 0 if an earlier one had been applied
 	Conflicts int           // EXECs refused because the cursor was touched, or counters erased
 	Took      time.Duration // of the last attempt
-	// Ahead is how far Redis's clock is ahead of this process's, less what the
-	// round trip may explain. It is negative if Redis's clock is behind.
+	// Ahead is how far Redis's clock is ahead of this process's (negative: behind), less what the round trip
+	// may explain.
 	Ahead time.Duration
-	// Failed names the first key that another program has written to. Hits of this batch are then in
-	// no cell or no summary although the cursor has passed them, because Redis does not roll
-	// back if a single command of a transaction fails. Failed can be set together with an error.
+	// Failed names the first key that another program has written to; it can be set together with an error.
+	// Hits are then missing from cells or summaries although the cursor has passed them, because Redis does
+	// not roll back if a single command of a transaction fails.
 	Failed *ForeignError
 
 	under  string  // Writer.erased when the last transaction was sent
 	admits []error // for Writer.OnAdmit, once the commit is certain
 }
 
-// failed notes the first key that caused a loss of hits. err is nil if there is none.
+// failed records the first key that caused a loss of hits. err is nil if there is none.
 func (c *Commit) failed(err *ForeignError) {
 	if c.Failed == nil {
 		c.Failed = err
@@ -109,14 +107,13 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 
 func newWriterID() string { return rand.Text()[:12] }
 
-// Cursor returns the cursor that Redis last held, and whether there was one. If only its AsOf is later in Redis, the
-// writer may not know.
+// Cursor returns the cursor that Redis last held, and whether there was one. AsOf may be later in Redis.
 func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 
-// Commit adds a batch and moves the cursor to the place to. It does both or neither, and returns
-// when the outcome is certain. If Redis has a later AsOf at the same place, that stays, unless AsOf is to fall. It tries for as long as ctx lives. ErrFenced and ErrRewound mean that no hit of
-// this batch was added unless the cursor says so, and that the writer can no longer be used. *ForeignError (the
-// cursor cannot be read) means that no hit was added.
+// Commit adds a batch and moves the cursor to to, or does neither, and returns when the outcome is certain. A
+// later AsOf in Redis at the same position stays, unless AsOf is to fall. It tries for as long as ctx lives.
+// ErrFenced and ErrRewound mean that no hit was added unless the cursor says so, and that the writer is
+// unusable. *ForeignError (the cursor cannot be read) means that no hit was added.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
 	next := record{Cursor: to, by: w.held.by}
 	if !next.sameRare(w.held) {
@@ -134,7 +131,7 @@ func (w *Writer) Write(ctx context.Context, to Cursor) error {
 	return err
 }
 
-// Take is a Write that fences every other writer, even if the cursor stays as it is. Call it before the first Commit.
+// Take is a Write that fences every other writer, also with an equal cursor. Call it before the first Commit.
 func (w *Writer) Take(ctx context.Context, to Cursor) error {
 	_, err := w.commit(ctx, w.nothing(), record{Cursor: to, by: w.id})
 	return err
@@ -142,7 +139,6 @@ func (w *Writer) Take(ctx context.Context, to Cursor) error {
 
 func (w *Writer) nothing() *ShardBatch { return &ShardBatch{layout: w.layout} }
 
-// commit turns the record that the writer holds into next.
 func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Commit, error) {
 	var out Commit
 	if batch.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
@@ -163,7 +159,7 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
-			continue // somebody touched the cursor, or erased counters: read it again at once
+			continue // another writer changed the cursor, or counters were erased: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
 		if err := sleep(ctx, backoff); err != nil {

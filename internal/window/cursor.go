@@ -8,47 +8,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Cursor holds how far a shard has got in a stream. It lives beside the counts
-// and moves in the transaction that adds to them.
+// Cursor holds how far a shard has got in a stream. It moves in the transaction that adds the counts.
 type Cursor struct {
-	// Created is the stream's creation time in Unix nanoseconds: which
-	// incarnation of the stream Seq belongs to.
+	// Created is the stream's creation time in Unix nanoseconds: the incarnation that Seq belongs to.
 	Created int64
 	// Seq is the last sequence that has been applied to all counters; 0 before the first.
 	Seq uint64
 	// Stored is when the stream stored that message, in Unix nanoseconds.
 	Stored int64
-	// Latest is when the latest of the messages that have been applied to any counter was stored, in Unix
-	// nanoseconds. It is later than Stored only if the clock of NATS was set back in between.
+	// Latest is when the latest message applied to any counter was stored (Unix nanoseconds). It is later
+	// than Stored only if the clock of NATS was set back in between.
 	Latest int64
 	// AsOf is a moment in Unix milliseconds: every hit that the stream stored before it has been applied.
 	AsOf int64
-	// IncompleteBefore is a moment in Unix milliseconds: hits of this stream
-	// from before it may be missing, because messages were discarded unread. It is 0
-	// if none were.
+	// IncompleteBefore is a moment (Unix milliseconds) before which hits of this stream may be missing,
+	// because messages were discarded unread; 0 if none were.
 	IncompleteBefore int64
-	// Ahead holds which counters are further on than Seq. There are some if a batch was
-	// too large for one transaction and not all of its parts have been applied.
+	// Ahead lists counters that are further than Seq, while a batch is committed in several transactions.
 	Ahead Ahead
-	// Naming holds how counters were named up to Seq, for messages that are read again.
-	// This package stores it beside the counts, and does not look into it.
+	// Naming holds how counters were named up to Seq. This package does not interpret it.
 	Naming string
-	// Ended is set if the stream was found gone by the worker that read it, and this worker has no knowledge of a hit
-	// that was not applied.
+	// Ended is set if its worker found the stream gone, and knows of no hit that was not applied.
 	Ended bool
 	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
 	Refused uint64
 }
 
-// Ahead is a place that the first Done of Parts parts of the counters have
-// reached. The zero value means that no counter is ahead.
+// Ahead is a position that the first Done of Parts parts of the counters have reached; zero if none is ahead.
 type Ahead struct {
 	Seq         uint64
 	Stored      int64 // of that message, Unix nanoseconds
 	Done, Parts int
 }
 
-// Applied returns the last sequence that has been applied to a counter with this HashCounter.
+// Applied returns the last sequence applied to a counter with this HashCounter.
 func (c Cursor) Applied(counterHash uint64) uint64 {
 	if c.Ahead.Parts > 0 && partOf(counterHash, c.Ahead.Parts) < c.Ahead.Done {
 		return max(c.Seq, c.Ahead.Seq)
@@ -56,24 +49,23 @@ func (c Cursor) Applied(counterHash uint64) uint64 {
 	return c.Seq
 }
 
-// behind reports whether c comes before o in the same stream.
 func (c Cursor) behind(o Cursor) bool {
 	return c.Seq < o.Seq || c.Seq == o.Seq && c.Ahead.Done < o.Ahead.Done
 }
 
-// latestHit is a moment in Unix milliseconds up to which this stream may have stored hits that were applied. Latest says
-// nothing of the streams of its name before it, but these had stored all of theirs when it was created.
+// latestHit returns a moment (Unix milliseconds) up to which applied hits may have been stored. Latest does
+// not cover earlier streams of this name, but these had stored all of theirs at its creation.
 func (c Cursor) latestHit() int64 {
 	return max(c.Created, c.Latest, c.Stored, c.Ahead.Stored) / 1e6
 }
 
-// Furthest is the last sequence that has been applied to any counter.
+// Furthest returns the last sequence applied to any counter.
 func (c Cursor) Furthest() uint64 { return max(c.Seq, c.Ahead.Seq) }
 
-// Judged is the last sequence that has been applied to any counter, or of which rejects may be stored.
+// Judged returns the last sequence applied to any counter, or of which rejects may be stored.
 func (c Cursor) Judged() uint64 { return max(c.Furthest(), c.Refused) }
 
-// DiffersInAsOf reports whether c and o differ, and in AsOf alone.
+// DiffersInAsOf reports whether c and o differ only in AsOf.
 func (c Cursor) DiffersInAsOf(o Cursor) bool {
 	differs := c.AsOf != o.AsOf
 	c.AsOf = o.AsOf
@@ -89,31 +81,27 @@ func partOf(counterHash uint64, parts int) int {
 // record is a cursor as Redis keeps it.
 type record struct {
 	Cursor
-	// opened counts the transactions: the first command of each adds one. The last one writes the new count to
-	// closed. The two differ if Redis has run a part of a transaction, see torn.
+	// opened counts transactions: the first command increments it, the last copies it to closed; see torn.
 	opened, closed int64
-	// by is the writer that last took the cursor, or moved it over hits. The place alone does not show whose
-	// commits led to it: after a loss, another worker can arrive at the same place over other
-	// messages. This writer can then rely neither on expiries that it has set itself nor on names that it
-	// has listed.
+	// by is the writer that last took the cursor, or moved it over hits. After a loss, another worker can
+	// reach the same position over other messages, and this writer's memory of expiries and names is wrong.
 	by string
 }
 
-// same reports whether two records come from the same commits. It ignores as_of, because every
-// idle worker may move that, and what only shows a torn transaction. It does not need the rare fields either: see
-// sameRare.
+// same reports whether two records come from the same commits. It ignores as_of, which every idle worker may
+// move, and the marks of torn transactions. For the rare fields see sameRare.
 func (r record) same(o record) bool {
 	r.AsOf, r.Naming, r.Refused, r.opened, r.closed = o.AsOf, o.Naming, o.Refused, o.opened, o.closed
 	return r == o
 }
 
-// torn reports whether a part of a transaction was run beside whole ones. If Redis 7.0 is killed while it writes a
-// transaction to its append-only file, its next start leaves the beginning of the transaction there, and the start
-// after that runs it together with the transaction that follows. So opened was added to once more than closed says. Two
-// absolute marks would not show it, because the transaction that follows overwrites both.
+// torn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
+// its append-only file, its next start leaves the beginning there, and the start after that runs it with the
+// following transaction, so opened is one too high. Absolute marks would not show it, because the following
+// transaction overwrites them.
 func (r record) torn() bool { return r.opened != r.closed }
 
-// sameRare reports whether the rareFields of two records are the same. Each change of one of them has a "by" of its own.
+// sameRare reports whether the rareFields are equal. Each change of one of them gets a new "by".
 func (r record) sameRare(o record) bool { return r.Naming == o.Naming && r.Refused == o.Refused }
 
 var cursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
@@ -123,7 +111,6 @@ const (
 	openedField  = 6 // where opened stands among them
 )
 
-// cursorArgs are the fields as arguments of a command.
 var cursorArgs = func() (out []any) {
 	for _, field := range cursorFields {
 		out = append(out, field)
@@ -131,10 +118,10 @@ var cursorArgs = func() (out []any) {
 	return out
 }()
 
-// rareFields are read only when a writer is opened, and written only when they change: the naming can be long.
+// rareFields are read when a writer is opened, and written when they change: the naming can be long.
 var rareFields = []string{"naming", "refused"}
 
-// values returns the arguments with which HSET turns the record before into c. The transaction has added to opened.
+// values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
 func (c record) values(before record) []any {
 	out := []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored, "latest", c.Latest, "as_of", c.AsOf,
@@ -152,7 +139,7 @@ func (c record) values(before record) []any {
 	return out
 }
 
-// String is "seq stored done/parts", or empty if there is none.
+// String returns "seq stored done/parts"; "" for the zero value.
 func (a Ahead) String() string {
 	if a == (Ahead{}) {
 		return ""
@@ -170,8 +157,8 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// recordFrom reads the answer to HMGET key with cursorFields, perhaps followed by rareFields.
-// found is false if the record does not exist. If it cannot be read, the error is a *ForeignError.
+// recordFrom parses the reply to HMGET key with cursorFields, perhaps with rareFields. found is false without
+// a record. If it cannot be read, the error is a *ForeignError.
 func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
 	if err := reply.Err(); err != nil {
 		return record{}, false, foreign(key, err)
@@ -182,7 +169,6 @@ func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err er
 	return c, found, nil
 }
 
-// parseRecord parses the fields for recordFrom.
 func parseRecord(reply []any) (c record, found bool, err error) {
 	missing := 0
 	text := make([]string, len(reply))
@@ -200,8 +186,7 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 	return parseFields(text, missing)
 }
 
-// parseFields parses the values of cursorFields, perhaps followed by those of rareFields. A field that is
-// missing is empty. found is false if all are missing.
+// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; all missing: not found.
 func parseFields(text []string, missing int) (c record, found bool, err error) {
 	if extra := len(text) - len(cursorFields); extra != 0 && extra != len(rareFields) {
 		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))

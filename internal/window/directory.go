@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// directory is what a namespace holds once, beside its shards: the layout and the list of
-// streams. Every answer depends on it and it seldom changes, so a Reader keeps what it
-// has read and compares that with what Redis has in each round trip.
+// directory is a namespace's layout and list of streams. They seldom change, so a Reader keeps them and
+// compares them in each round trip.
 type directory struct {
 	layout  Layout
 	id      string            // see Store.ID
@@ -16,14 +15,13 @@ type directory struct {
 	listed  map[string]Listed // by name
 	began   int64             // see beganField; 0 if no stream has ended
 
-	// What Redis replied, and what it means.
+	// Redis's replies and their values.
 	record, list string
 	text         string            // the layout record
 	values       map[string]string // the list of streams
 }
 
-// parseDirectory parses the replies about the two keys. It returns ErrNoLayout if there is no layout.
-// Its errors name the key.
+// parseDirectory parses the replies about the two keys. Errors name the key; ErrNoLayout: there is no layout.
 func parseDirectory(record, list reply) (*directory, error) {
 	text, values, err := directoryIn(record, list)
 	if err != nil {
@@ -47,7 +45,6 @@ func parseDirectory(record, list reply) (*directory, error) {
 	}, nil
 }
 
-// directoryIn reads the replies about the two keys.
 func directoryIn(record, list reply) (text string, values map[string]string, err error) {
 	text, exists, err := record.value()
 	if err == nil && !exists {
@@ -59,8 +56,7 @@ func directoryIn(record, list reply) (text string, values map[string]string, err
 	return text, values, err
 }
 
-// is reports whether Redis still has the same values. The same reply means the same values. Another reply may
-// have them in another order.
+// is reports whether Redis still has the same values, perhaps in another order.
 func (d *directory) is(record, list reply) (bool, error) {
 	if d.record == record.text && d.list == list.text {
 		return true, nil

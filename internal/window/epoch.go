@@ -2,21 +2,17 @@ package window
 
 import "time"
 
-// Time is cut into epochs. Each epoch of a counter and tier is one hash. It spans two
-// windows, or EpochCells cells if these are less, and expires a window (and some slack) after it
-// ends. So hashes stay small, a window of n epochs touches at most n+1 of them, they vanish one by one,
-// and nothing has to be deleted by hand.
-//
-// Moments are Unix milliseconds, deadlines Unix seconds (what EXPIREAT takes).
+// A hash holds an epoch of a counter and tier: two windows, or EpochCells cells if that is less. It expires a
+// window (and some slack) after its epoch. So hashes stay small, and a window of n epochs touches at most n+1
+// of them. Moments are Unix milliseconds, deadlines Unix seconds.
 
-// maxGrace bounds the slack that a deadline adds because clocks differ and because
-// readers may ask about a moment that has just passed.
+// maxGrace bounds the slack of a deadline for clocks that differ and questions about a moment ago.
 const maxGrace = 5 * time.Minute
 
-// twoWindows is how many cells two windows have.
+// twoWindows returns the number of cells in two windows.
 func (t Tier) twoWindows() int64 { return int64(2 * t.Window / t.Cell) }
 
-// cellsPerEpoch is how many cells one hash can hold.
+// cellsPerEpoch returns the number of cells that one hash can hold.
 func (t Tier) cellsPerEpoch() int64 {
 	if t.epoch > 0 {
 		return t.epoch
@@ -27,36 +23,32 @@ func (t Tier) cellsPerEpoch() int64 {
 func (t Tier) cellMillis() int64  { return t.Cell.Milliseconds() }
 func (t Tier) epochMillis() int64 { return t.cellsPerEpoch() * t.cellMillis() }
 
-// cellAt is the number, since 1970, of the cell that holds a moment.
+// cellAt returns the number, since 1970, of the cell that holds a moment.
 func (t Tier) cellAt(milli int64) int64 { return floorDiv(milli, t.cellMillis()) }
 
-// cellStart is the first moment of a cell.
 func (t Tier) cellStart(cell int64) int64 { return cell * t.cellMillis() }
 
-// place is the epoch of a cell and its field in that epoch's hash.
+// place returns the epoch of a cell and its field in that epoch's hash.
 func (t Tier) place(cell int64) (epoch, field int64) {
 	n := t.cellsPerEpoch()
 	epoch = floorDiv(cell, n)
 	return epoch, cell - epoch*n
 }
 
-// cellOf is the cell of a field: the inverse of place.
+// cellOf is the inverse of place.
 func (t Tier) cellOf(epoch, field int64) int64 { return epoch*t.cellsPerEpoch() + field }
 
-// epochStart is the first moment of an epoch.
 func (t Tier) epochStart(epoch int64) int64 { return epoch * t.epochMillis() }
 
-// epochAt is the epoch that holds a moment.
 func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
 
-// deadline is the Unix second at which the hash of an epoch expires: the end of
-// the epoch, plus a window in which it still answers, plus a grace of a quarter window
-// (at most five minutes), plus a jitter.
+// deadline returns the Unix second at which the hash of an epoch expires: the epoch's end, plus a window in
+// which it still answers, plus grace, plus a jitter.
 //
-// The jitter depends on the counter's hash alone, so that a million hashes do not expire in the
-// same second. It is at most a quarter window, and at most an epoch: by then the hashes of the next epoch
-// begin to expire, and with a longer jitter no fewer would expire at a time. If a hash spans two windows,
-// it expires before the hash after next begins.
+// The jitter depends only on the counter's hash, so that a million hashes do not expire at once. It is at
+// most a quarter window, and at most an epoch, because then the hashes of the next epoch begin to expire, and
+// a longer one would not spread them further. A hash of two windows expires before the hash after next
+// begins.
 func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.epochMillis()
 	jitter := int64((counterHash >> 32) * uint64(t.longestJitter()) >> 32)
@@ -66,10 +58,10 @@ func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
 // longestJitter is in milliseconds.
 func (t Tier) longestJitter() int64 { return min(t.Window.Milliseconds()/4, t.epochMillis()) }
 
-// kept is how long a hash lives after its epoch, at most, in milliseconds.
+// kept returns how long a hash lives after its epoch, at most, in milliseconds.
 func (t Tier) kept() int64 { return t.Window.Milliseconds() + t.grace() + t.longestJitter() + 1000 }
 
-// firstEpoch returns the earliest epoch whose hash can still live at a moment, in Unix milliseconds.
+// firstEpoch returns the earliest epoch whose hash can still exist at now (Unix milliseconds).
 func (t Tier) firstEpoch(counterHash uint64, now int64) int64 {
 	epoch := t.epochAt(now-t.kept()) - 1
 	for t.deadline(epoch, counterHash)*1000 <= now {

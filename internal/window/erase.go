@@ -15,55 +15,55 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An erasure removes all that Redis has of some counters: hashes, unique cells, names, and entries in summaries. It goes on shard by
-// shard in transactions of a few counters each. What is removed is removed whole, and a call that breaks off leaves the
-// rest listed, for another one.
+// An erasure removes all that Redis has of some counters: hashes, unique cells, names, and entries in
+// summaries. It goes shard by shard, in transactions of a few counters each, each counter as a whole. A call
+// that fails leaves the rest listed, for another call.
 //
-// Each transaction writes a new text (see erasureText) to the key "erased" of its shard. Every writer watches that key beside its
-// cursor, and reads it in each look. This is what makes an erasure and commits exclude each other:
+// Each transaction writes a new token (see erasureText) to the key "erased" of its shard. Every writer
+// watches that key and its cursor, and reads it in each look. This makes erasures and commits exclude each
+// other:
 //
-//   - A writer sends no expiry and no name for a hash whose expiry it has set before, and no register that it has
-//     raised before. It forgets all of them when the text differs from the one that it has seen last. An EXEC that relies on what it remembers runs only if the text is
-//     still that one, and what was set under that text has not been erased since. So no hash comes back without
-//     an expiry or unlisted. It does not matter who reads the stream, whether there is a cursor, or whether
-//     anybody knows of the stream. No text comes twice, so it does not matter either if Redis loses an erasure: any
-//     other text counts.
-//   - A commit whose reply was lost looks for its cells. If the text is another one behind them, those that are gone
-//     show nothing: see Writer.inspect.
-//   - A summary is read by both under what they watch, and changed in their transactions: by a writer under its cursor, by
-//     an eraser under the cursors of all streams and the text. So neither overwrites what the other has
-//     written. The entry goes in the transaction that removes the cells. Whatever a counter has in its cells
-//     afterwards, the summaries have counted since.
-//   - A stream is listed before it has cursors. The commit that creates a cursor changes the key, too, behind the text. An
-//     eraser reads the list after it has begun to watch. So it knows all streams that have summaries, or its EXEC fails.
-//     (If Redis has lost a stream from the list alone, its summaries keep the entries. They are then more than the cells
-//     have: bounds from above all the same.)
+//   - A writer sends no expiry and no name for a hash whose expiry it has set before, and no register that it
+//     has updated before. It drops what it remembers when the token differs from the last one it read. An
+//     EXEC that relies on it runs only if the token is unchanged, so nothing set under it has been erased
+//     since. So no hash comes back without an expiry or unlisted, whichever worker reads the stream, and
+//     whether or not it has a cursor or is listed. No token repeats, so even if Redis loses an erasure, the
+//     next token differs.
+//   - A commit whose reply was lost looks for its cells. If the token has changed, a missing cell proves
+//     nothing: see Writer.inspect.
+//   - Both read a summary under what they watch, and change it in their transactions: a writer under its
+//     cursor, an eraser under the cursors of all streams and the token. So neither overwrites the other. The
+//     entry goes in the transaction that removes the cells, so the summaries count whatever a counter has in
+//     its cells afterwards.
+//   - A stream is listed before it has cursors. The commit that creates a cursor also changes the key, after
+//     the token. An eraser reads the list after it has begun to watch. So it has all streams with summaries,
+//     or its EXEC fails. (If Redis has lost a stream from the list alone, its summaries keep the entries.
+//     They are then above the cells, and still bounds from above.)
 //
-// An eraser counts its transactions in "opened" and "closed" of the cursors, as commits do. If a torn append-only file
-// runs the beginning of one again, it may remove later hits, and the next commit admits that.
+// An eraser counts its transactions in "opened" and "closed" of the cursors, as commits do. If a torn
+// append-only file runs the beginning of one again, it may remove later hits, and the next commit marks that.
 
 const (
-	// eraseCounters is the most counters that a transaction removes, and eraseHashes the most hashes and unique cells that
-	// these can have. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
+	// eraseCounters is the most counters per transaction, eraseHashes the most hashes and unique cells of
+	// these. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
 	eraseCounters, eraseHashes = 100, 5000
-	// eraseReads is how many summaries one MGET reads: of 30 KB at most, if there is one shard.
+	// eraseReads is how many summaries one MGET reads: at most 30 KB each, with one shard.
 	eraseReads = 100
 	// eraseNames is how many names are listed at a time, and removed before more are listed.
 	eraseNames = 10_000
-	// eraseTries is how often a transaction is tried that commits have come in between of.
-	eraseTries = 100
-	// maxErasePause bounds the pause before the next try.
+	// eraseTries bounds the tries of a transaction that commits keep interrupting.
+	eraseTries    = 100
 	maxErasePause = 20 * time.Millisecond
 )
 
-// ErrEraseBusy means that commits came in between of every try to remove some counters. Nothing of these was removed.
+// ErrEraseBusy means that commits interrupted every try to remove some counters. None of these was removed.
 var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasure to come in between")
 
 // ErrEraseRetier means that a change of the namespace's tiers has not ended.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
-// lastErasure reads the text in keys.erased. It is empty if nothing was ever erased. Behind it and a space, the key has the
-// writer that has created a cursor since.
+// lastErasure parses the token in keys.erased; "" if there is none. The last writer to have created a cursor
+// follows it.
 func lastErasure(reply *redis.StringCmd) (string, error) {
 	text, err := reply.Result()
 	switch {
@@ -76,13 +76,13 @@ func lastErasure(reply *redis.StringCmd) (string, error) {
 	return text, nil
 }
 
-// erasureText names an erasure after another one: by the moment, in Unix milliseconds, up to which it may have removed hits,
-// for whoever compares the cells with the streams, and at random.
+// erasureText returns a random token for an erasure after another one. It begins with the moment (Unix
+// milliseconds) up to which it may have removed hits, for a comparison of cells with streams.
 func erasureText(before string, upTo int64) string {
 	return strconv.FormatInt(max(upTo, erasedUpTo(before)), 10) + "-" + rand.Text()[:12]
 }
 
-// erasedUpTo returns the moment in a text of lastErasure, and 0 if nothing was ever erased.
+// erasedUpTo returns the moment in a token of lastErasure; 0 if nothing was ever erased.
 func erasedUpTo(text string) int64 {
 	moment, _, _ := strings.Cut(text, "-")
 	n, _ := strconv.ParseInt(moment, 10, 64)
@@ -96,8 +96,8 @@ type Erased struct {
 	Next string
 }
 
-// Erase removes counters. After an error, some of them may be removed: those that Counters tells, and perhaps a few more.
-// Its errors are those of Answer, and ErrEraseBusy.
+// Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
+// Answer, and ErrEraseBusy.
 func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		n, err := r.erase(ctx, base, counters)
@@ -107,8 +107,7 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 	return out, err
 }
 
-// EraseListed removes the listed counters that begin with a prefix, or some of them: those that come first after a name.
-// Its errors are those of Erase.
+// EraseListed removes some listed counters with a prefix, the first after a name. Its errors are Erase's.
 func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	_, err = surveyed(ctx, r, func(base survey) (int, error) {
 		layout := base.dir.layout
@@ -131,7 +130,6 @@ func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Era
 	return out, err
 }
 
-// latestHit returns a moment after which no hit lies.
 func (s survey) latestHit() int64 {
 	out := s.at.milli
 	for _, shard := range s.shards {
@@ -167,7 +165,6 @@ func (r *Reader) erase(ctx context.Context, base survey, counters []string) (era
 	return erased, nil
 }
 
-// eraser removes counters of one shard.
 type eraser struct {
 	store   *Store
 	layout  Layout
@@ -176,7 +173,7 @@ type eraser struct {
 	watch   []string // keys.erased, and the streams' cursors
 	wanted  map[string]bool
 
-	// The plan: which keys there can be.
+	// The plan: which keys may exist.
 	counters int       // that a transaction removes
 	now      int64     // Unix milliseconds
 	until    int64     // keys are planned for hits up to this moment
@@ -185,13 +182,12 @@ type eraser struct {
 	epochs   []alive   // by tier
 	uniques  []alive   // by unique tier
 
-	// What has been read of the summaries: those that list a counter which is wanted. It is up to date as long as
-	// cursors and erasures are what they were then.
+	// The summaries that list a wanted counter. They are current while cursors and erasures are unchanged.
 	erased string
 	known  []knownTops // by stream
 }
 
-// alive are the epochs of a tier of which there can be keys.
+// alive is a range of epochs of a tier whose keys may still exist.
 type alive struct{ first, last int64 }
 
 // topOf is the key of a summary, and when it expires (Unix seconds).
@@ -200,7 +196,7 @@ type topOf struct {
 	deadline int64
 }
 
-// knownTops are summaries of a stream, by key, as they were when its cursor was at a place.
+// knownTops are summaries of a stream, by key, as they were when its cursor was at a position.
 type knownTops struct {
 	at    record
 	texts map[string]string // nil if they have not been read
@@ -220,13 +216,11 @@ func newEraser(store *Store, layout Layout, shard int, streams, counters []strin
 	return e
 }
 
-// epochsAlive returns the epochs of hashes that can be there now, with hits up to the latest one: with one epoch
-// more at both ends.
+// epochsAlive returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
 func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
 	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
 }
 
-// plan decides which keys there can be.
 func (e *eraser) plan(now, latest int64) {
 	e.now, latest = now, max(now, latest)
 	e.epochs, e.uniques, e.sets = e.epochs[:0], e.uniques[:0], e.sets[:0]
@@ -268,7 +262,6 @@ func (e *eraser) plan(now, latest int64) {
 	}
 }
 
-// hashes returns the keys that a counter's cells, and its unique cells, can be in.
 func (e *eraser) hashes(counter string) (out []string) {
 	for i, t := range e.layout.Tiers {
 		for epoch := e.epochs[i].first; epoch <= e.epochs[i].last; epoch++ {
@@ -297,7 +290,7 @@ func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int,
 	return 0, ErrEraseBusy
 }
 
-// attempt tries it once. The error is redis.TxFailedErr if a commit, or another erasure, has come in between.
+// attempt tries once. The error is redis.TxFailedErr if a commit or another erasure interrupted it.
 func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, err error) {
 	hashes := make([][]string, len(counters))
 	for i, counter := range counters {
@@ -321,9 +314,9 @@ func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, er
 	return erased, err
 }
 
-// checkNamespace returns errStale if a stream is listed that the eraser does not know, or if the tiers are others, and
-// ErrEraseRetier while a change of tiers has not ended: the cells of the other tiers would stay. A change that
-// begins after this check alters the cursors, which are watched, before it reads any cell.
+// checkNamespace returns errStale if a stream is listed that the eraser does not have, or if the tiers have
+// changed, and ErrEraseRetier while a change of tiers has not ended, because the cells of the other tiers
+// would stay. A change that begins later alters the cursors, which are watched, before it reads any cell.
 func (e *eraser) checkNamespace(ctx context.Context) error {
 	record, err := e.store.layout(ctx)
 	switch {
@@ -346,14 +339,13 @@ func (e *eraser) checkNamespace(ctx context.Context) error {
 	return nil
 }
 
-// placed is what a cursor is about, and whether it exists.
 type placed struct {
 	record
 	exists bool
 }
 
-// look reads the last erasure and the cursors, and whether anything is there of the counters beside summaries. now is
-// Redis's clock in Unix seconds.
+// look reads the last erasure and the cursors, and whether anything but summaries exists of the counters. now
+// is Redis's clock in Unix seconds.
 func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd
@@ -386,8 +378,7 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	if erased != e.erased {
 		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
 	}
-	// Redis's clock, too: if a stream was recreated since the plan, its cursor no longer says how late the hits before
-	// that were.
+	// Redis's clock, too: the cursor of a recreated stream does not show how late earlier hits were.
 	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
 	for s, cursor := range cursors {
@@ -418,7 +409,6 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	return there, at, clock.Val().Unix(), nil
 }
 
-// changedTop is a summary without the counters that are removed.
 type changedTop struct {
 	topOf
 	stream int
@@ -426,8 +416,8 @@ type changedTop struct {
 	more   bool // it still lists counters that are wanted
 }
 
-// removeFromTops returns the summaries that list any of the counters, without these. Of the streams whose cursors have
-// moved since, it reads all of them again.
+// removeFromTops returns the summaries that list any of the counters, without these. If a stream's cursor has
+// moved, it reads the stream's summaries again.
 func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
 	gone := make(map[string]bool, len(counters))
 	for _, counter := range counters {
@@ -460,8 +450,7 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 	return out, nil
 }
 
-// readTops reads the summaries that list any of the counters that are wanted, by key. What something else has written in
-// place of one stays as it is.
+// readTops reads the summaries with wanted counters, by key. It skips those that another program has written.
 func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)
 	for some := range slices.Chunk(tops, eraseReads) {
@@ -526,7 +515,7 @@ func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashe
 		}
 	})
 	if err != nil && first.Val() == "" {
-		return 0, err // EXEC has not run, or nobody knows
+		return 0, err // EXEC has not run, or that is unknown
 	}
 	for _, top := range changed {
 		if texts := e.known[top.stream].texts; top.more {

@@ -1,16 +1,12 @@
 package window
 
-// expiryMemory remembers the hashes whose expiry this writer has set, so that it sends
-// EXPIREAT on the first write to a hash and not on every one (which
-// measured 225k instead of 405k commands per second).
-//
-// It holds at most two generations of expiryGeneration hashes. Forgetting a hash
-// costs an EXPIREAT and a name, and nothing else. The memory dies with its writer, which
-// is replaced whenever it finds that Redis has changed, and with every erasure.
+// expiryMemory remembers the hashes whose expiry this writer has set, so that it sends EXPIREAT only with the
+// first write to a hash (with every write: 225k instead of 405k commands per second). It holds two
+// generations of hashes. Forgetting one costs only an EXPIREAT and a name. The writer drops it after an
+// erasure, and ends if Redis has changed.
 type expiryMemory struct{ young, old idSet }
 
-// expiryGeneration bounds the memory: two generations of up to 2 MiB each, per
-// stream and shard. It is the number of hashes at which a table of 1<<18 slots counts as full.
+// expiryGeneration is 7/8 of 1<<18 slots: two generations of up to 2 MiB each, per stream and shard.
 const expiryGeneration = (1 << 18) / 8 * 7
 
 func (m *expiryMemory) has(id uint64) bool {
@@ -31,14 +27,13 @@ func (m *expiryMemory) add(id uint64) {
 	m.young.add(id)
 }
 
-// idSet is a set of numbers that are already well mixed: a table with linear
-// probing. A map would take three times the memory and hash each number again.
+// idSet is a set of well mixed numbers, with linear probing. A map would take three times the memory, and
+// hash each number again.
 type idSet struct {
 	slots []uint64 // a power of two; 0 is an empty one
 	len   int
 }
 
-// slot returns the slot that holds an id, or that would hold it.
 func (s *idSet) slot(id uint64) int {
 	mask := len(s.slots) - 1
 	i := int(id) & mask
@@ -76,8 +71,7 @@ func (s *idSet) grow() {
 	}
 }
 
-// hashID identifies a hash of cells: counter, tier and epoch, mixed by
-// multiplication with odd constants (two of the 64-bit primes of xxhash).
+// hashID identifies a hash of cells, mixed by multiplication with odd constants (two primes of xxhash).
 func hashID(counterHash uint64, tier int, epoch int64) uint64 {
 	id := counterHash ^ (uint64(epoch)*11400714785074694791 + uint64(tier)*14029467366897019727)
 	id ^= id >> 32

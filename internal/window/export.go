@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// An export is the hits of all counters, step by step, in a range that is over. It is read page by page. A page is what
-// one pipeline reads, so memory and the time that Redis is held up do not depend on how many counters there are.
+// An export is the hits of all counters, step by step, in a past range. A page is what one pipeline reads, so
+// memory and the load on Redis do not depend on the number of counters.
 //
-// A step is closed if it has ended by as_of: every hit stored in it is applied. An export has closed steps only. So that
-// none of them reopens unseen (a Redis that is replaced by a replica goes back, and as_of with it), the cursors of all
-// shards are read with each page, behind its names and before its cells. The next page's names come after them.
+// A step is closed if it has ended by as_of: every hit stored in it is applied. An export has closed steps
+// only. If a replica takes over, as_of goes back. So that no step reopens unnoticed, each page reads the
+// cursors of all shards after its names and before its cells, and the next page's names after them.
 
 // ExportQuestion asks for the closed steps of all counters in a range.
 type ExportQuestion struct {
 	Prefix string // that the names begin with
-	// From and To are Unix milliseconds, or Now. To is then as_of, and From a day before To. If both are Now, the range
-	// is the last day of UTC that is closed.
+	// From and To are Unix milliseconds, or Now. To is then as_of, and From a day before To. If both are Now,
+	// the range is the last closed day of UTC.
 	From, To int64
-	// Step is whole cells of a tier, of which a day is a whole number; or a cell. 0 is a cell of the finest tier that
-	// holds the range.
+	// Step is a cell, or whole cells of a tier into which a day divides evenly. 0 is a cell of the finest
+	// tier that holds the range.
 	Step time.Duration
 }
 
-// Export is what an export is about. Whoever has it can read all of its pages, another process too.
+// Export describes an export. Any process that has it can read all of its pages.
 type Export struct {
 	Prefix string
-	// Range is the range asked for, widened to whole steps, without those that were not closed. It can be empty.
-	// Steps begin at multiples of their length since 1970.
+	// Range is the range asked for, widened to whole steps, without those that were not closed. It can be
+	// empty. Steps begin at multiples of their length since 1970.
 	Range Range
 	Step  time.Duration
 	// Cut reports whether the question named an end that was not closed.
@@ -42,7 +42,7 @@ type Export struct {
 // ExportPlace is how far an export has been read. The zero value is its beginning.
 type ExportPlace struct {
 	Counter string // all counters up to this one have been read
-	// Inside, if it is not 0, is the moment (Unix milliseconds) up to which Counter itself has been read.
+	// Inside, if not 0, is the moment (Unix milliseconds) up to which Counter itself has been read.
 	Inside int64
 }
 
@@ -66,12 +66,12 @@ type ExportRow struct {
 const (
 	// exportCells is how many cells the hashes of a page can hold. Full ones take Redis some 10 ms.
 	exportCells = 50_000
-	// exportNames is how many counters a page has at most.
+	// exportNames is the most counters per page.
 	exportNames = 1000
 	dayMillis   = 86_400_000
 )
 
-// ErrReopened means that steps which were closed are not any more: Redis has lost commits, or a stream has come back.
+// ErrReopened means that closed steps reopened: Redis has lost commits, or a stream has come back.
 var ErrReopened = errors.New("as_of has gone back behind the end of the export")
 
 // StepError means that an export cannot have such steps.
@@ -100,8 +100,8 @@ func (e *exportReachError) Error() string {
 	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", FormatDuration(e.step), Moment(e.from), e.fit.Reach())
 }
 
-// BeginExport decides what an export is about: which steps are closed is what the cursors say now. Its errors are those
-// of Answer, and a *StepError in a *QuestionError.
+// BeginExport decides range and steps by the current cursors. Its errors are those of Answer, and a
+// *StepError in a *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
 	return surveyed(ctx, r, func(found survey) (Export, error) {
 		out, err := found.dir.layout.planExport(q, found.at.milli, found.asOf())
@@ -112,7 +112,7 @@ func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, err
 	})
 }
 
-// planExport decides the range and the steps at the moment now (Unix milliseconds).
+// planExport decides the range and the steps at now (Unix milliseconds).
 func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 	closed := min(asOf, now)
 	if q.To != Now && q.To-now > maxEndAhead.Milliseconds() {
@@ -153,7 +153,6 @@ func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 	return out, err
 }
 
-// exportStep checks a step, or chooses one.
 func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, error) {
 	if step == 0 {
 		t, _, err := l.holding(l.Tiers, from, now, false)
@@ -165,8 +164,7 @@ func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, 
 	return 0, &StepError{step, l.Tiers}
 }
 
-// exportTier returns the tier that answers an export. Every tier that holds its range has all hits of it, as Layout.Plan
-// explains. So it is that of which the least is to be read.
+// exportTier returns the cheapest tier that holds the range. All such have all of its hits (see Layout.Plan).
 func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 	var fit, held Tiers
 	for _, t := range l.Tiers {
@@ -194,8 +192,8 @@ func (t Tier) roomOf(r Range) int64 {
 	return (last - first + 1) * t.cellsPerEpoch()
 }
 
-// ExportPage reads the page behind a place. Its errors are those of Answer, and ErrReopened. If the tier that answers
-// ceases to hold the range while the export goes on, the error is a *QuestionError.
+// ExportPage reads the page after a place. Its errors are those of Answer, and ErrReopened, and a
+// *QuestionError if the tier that answers ceases to hold the range while the export goes on.
 func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (ExportPage, error) {
 	return untilFresh(func() (ExportPage, error) {
 		dir, now, err := r.begin(ctx)
@@ -248,8 +246,8 @@ func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e 
 	return out, nil
 }
 
-// exportNames returns the counters of the page behind a place, the piece of the range that it has of them, and whether
-// there may be further counters. A page has all of the range, unless the range of a single counter is too much.
+// exportNames returns the counters of the page after a place, the part of the range that it covers, and
+// whether there may be more. A page covers the whole range, unless a single counter's range is too much.
 func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export, at ExportPlace) (names []string, piece Range, more bool, err error) {
 	piece = e.Range
 	if piece.From == piece.To {

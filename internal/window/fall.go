@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Fall answers how many hits a counter has in the window that ends now, like Answer, and how long it
-// takes until the total is at most that many if no more hits come. Its errors are those of Answer.
+// Fall answers, like Answer, how many hits a counter has in the window that ends now, and how long it takes
+// without new hits until the total is at most most. Its errors are those of Answer.
 func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (Answers, time.Duration, error) {
 	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
 		plans, err := l.planAll([]Question{{counter, Last(length)}}, now)
@@ -24,9 +24,8 @@ func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration,
 	return found.totals(), wait, nil
 }
 
-// fall returns how long it takes until the total of a plan that ends now is at most that many. total
-// adds up the cells of such a plan at a later moment. Without new hits a total never rises, and nothing is
-// left once the window has passed and the cell that is being filled has ended.
+// fall returns how long it takes until the total of a plan that ends now is at most most. total adds up a
+// later plan. Without new hits it never rises, and is 0 after the window and the cell that is being filled.
 func (p *Plan) fall(most int64, total func(later *Plan) int64) time.Duration {
 	longest := p.Range.To - p.Range.From + p.Tier.cellMillis()
 	wait := sort.Search(int(longest), func(ms int) bool {
@@ -36,7 +35,7 @@ func (p *Plan) fall(most int64, total func(later *Plan) int64) time.Duration {
 	return time.Duration(wait) * time.Millisecond
 }
 
-// after returns the plan with all of its times later, for the hashes that it reads already.
+// after returns the plan with all of its times later, for the hashes that it already reads.
 func (p *Plan) after(ms int64) Plan {
 	out := *p
 	out.now += ms

@@ -9,11 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fetch plans for a layout and a moment, and reads once what the plans need. The snapshot is of the
-// moment when everything had been read. fetch returns errStale if the plans turn out to be old.
-// It reads the cursors before the hashes, so a commit between them can only make the
-// counts newer than AsOf says. It reads the clock last: what had not expired by then
-// was there.
+// fetch plans for a moment, and reads once what the plans need. The error is errStale if they turn out to be
+// old. It reads the cursors before the hashes, so the counts can only be newer than AsOf, and the clock last:
+// what had not expired by then was there.
 func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan planner) (snapshot, error) {
 	plans, err := plan(dir.layout, at.milli)
 	if err != nil {
@@ -50,7 +48,7 @@ func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan pla
 	return out, out.settle(plan)
 }
 
-// blame adds to an error which question reads the foreign key, if that is a hash of one.
+// blame adds to an error which question reads the foreign key, if one does.
 func (r *Reader) blame(plans []Plan, err error) error {
 	var foreign *ForeignError
 	if !errors.As(err, &foreign) {
@@ -69,9 +67,8 @@ func (r *Reader) blame(plans []Plan, err error) error {
 	return err
 }
 
-// affordable returns how many counters MaxCells allows to be read with all of these plans: what a
-// counter costs does not depend on its name. The error is a *TooMuchError if these
-// are fewer than least.
+// affordable returns how many counters MaxCells allows to be read with all of these plans; a counter's cost
+// does not depend on its name. The error is a *TooMuchError if these are fewer than least.
 func (r *Reader) affordable(least int, plans ...Plan) (int, error) {
 	if r.MaxCells == 0 {
 		return math.MaxInt, nil
@@ -86,14 +83,13 @@ func (r *Reader) affordable(least int, plans ...Plan) (int, error) {
 	return int(r.MaxCells / each), nil
 }
 
-// keySet is a set of keys in the order in which they were added, and what a trip has read of them.
+// keySet is a set of keys in the order in which they were added, and the replies about them.
 type keySet struct {
 	keys    []string
 	at      map[string]int // index in keys
 	replies []*redis.RawCmd
 }
 
-// queue queues the same command for each key.
 func (s *keySet) queue(ctx context.Context, p redis.Pipeliner, name string, more ...any) {
 	s.replies = make([]*redis.RawCmd, len(s.keys))
 	for i, key := range s.keys {
@@ -102,10 +98,8 @@ func (s *keySet) queue(ctx context.Context, p redis.Pipeliner, name string, more
 	}
 }
 
-// reply returns what Redis said about a key of the set.
 func (s *keySet) reply(key string) reply { return reply{key, string(s.replies[s.at[key]].Val())} }
 
-// add returns the index of a key, and whether it is new.
 func (s *keySet) add(key string) (index int, added bool) {
 	if i, ok := s.at[key]; ok {
 		return i, false
@@ -124,7 +118,7 @@ func (s *keySet) addAll(keys []string) {
 	}
 }
 
-// wanted are the keys that a question reads, beside the layout record and the list of streams.
+// wanted are the keys that a question reads, in addition to the layout record and the list of streams.
 type wanted struct {
 	cursors, hashes keySet
 	sums            keySet // hashes of which the sum will do
@@ -132,7 +126,6 @@ type wanted struct {
 	unionCells      int64  // how many cells the unions have together
 }
 
-// size is how many hashes and unique cells are read.
 func (w *wanted) size() int { return len(w.hashes.keys) + len(w.sums.keys) + int(w.unionCells) }
 
 // addUnion returns the index of a union, or -1 if it is empty.
@@ -147,7 +140,7 @@ func (w *wanted) addUnion(key string, cells int) int {
 	return index
 }
 
-// need is what plans need of Redis, and how they find it again.
+// need is what plans need of Redis, and where each plan finds it.
 type need struct {
 	wanted
 	shards []int // that the plans are about, in the order of the cursors

@@ -11,27 +11,22 @@ import (
 )
 
 const (
-	// maxTrips is how many shared trips may be under way. With one, every question would wait for the slowest.
+	// maxTrips bounds the shared trips under way. With one, every question would wait for the slowest.
 	maxTrips = 2
-	// maxShared is how many hashes and unique cells a shared trip may read. They take Redis some milliseconds at most.
+	// maxShared bounds the hashes and unique cells of a shared trip: some milliseconds of Redis at most.
 	maxShared = 256
-	// gatherAtMost is how long questions gather if no trip comes back. They would fail with the trips that hang.
+	// gatherAtMost bounds how long questions gather if trips hang: they would fail with these.
 	gatherAtMost = 100 * time.Millisecond
 )
 
-// gatherer lets questions that come together share a round trip to Redis.
+// gatherer lets simultaneous questions share a round trip to Redis. If fewer than maxTrips are under way, or
+// if a question would make a trip too large, it travels at once, alone. Otherwise it joins the gathering
+// trip, which departs when one returns, or with the next question if none has departed for gatherAtMost. So a
+// lone question does not wait, and there is no timer.
 //
-// A question travels at once, by itself, if fewer than maxTrips trips are under way. Otherwise it joins the trip
-// that is gathering, which departs when one of those under way is back. So a lone question waits for nothing,
-// there is no timer, and the more questions come, the more of them share a trip. If none has departed for longer
-// than gatherAtMost, the next question that comes makes the gathering trip depart. A question that would make a trip
-// too large travels at once, by itself.
-//
-// What several questions need is read once. A question whose context ends leaves, and the trip goes on for the
-// others. If a trip fails, all of its questions have the error. Errors of single keys are in the replies, and
-// concern whoever reads them.
+// What several questions need is read once. A question whose context ends leaves, and the trip goes on. If a
+// trip fails, all of its questions get the error. Errors of single keys concern only their readers.
 type gatherer struct {
-	// read makes a trip.
 	read func(ctx context.Context, t *trip) error
 	// apart is set if questions must not share trips.
 	apart bool
@@ -39,10 +34,9 @@ type gatherer struct {
 	mu        sync.Mutex
 	underWay  int       // trips that have departed, but for large ones
 	departed  time.Time // when the last of them did
-	gathering *trip     // nil if nobody waits
+	gathering *trip     // nil if no question waits
 }
 
-// sharedTrip is what the questions of a gathered trip know of it.
 type sharedTrip struct {
 	deadline time.Time     // of the question that can wait longest; zero if one can wait for ever
 	done     chan struct{} // closed when the trip is back
@@ -53,7 +47,6 @@ type sharedTrip struct {
 // errTripEnded is the error of a trip that ended without one.
 var errTripEnded = errors.New("the round trip to Redis has ended early")
 
-// ask returns a trip that has read what is wanted.
 func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
 	if g.apart || want.size() > maxShared {
 		t := &trip{wanted: want}
@@ -88,7 +81,7 @@ func (g *gatherer) ask(ctx context.Context, want wanted) (*trip, error) {
 	return t, t.err
 }
 
-// join adds what a question wants to the trip that is gathering. It reports false if that would be too much.
+// join adds what a question wants to the gathering trip; ok is false if that would be too much.
 func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	deadline, _ := ctx.Deadline()
 	if g.gathering == nil {
@@ -111,7 +104,7 @@ func (g *gatherer) join(ctx context.Context, want wanted) (t *trip, ok bool) {
 	return t, true
 }
 
-// back lets the gathered trip depart when another one is back.
+// back makes the gathered trip depart when another one returns.
 func (g *gatherer) back() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +120,6 @@ func (g *gatherer) depart() {
 	g.gathering, g.departed = nil, time.Now()
 }
 
-// travel makes a gathered trip.
 func (g *gatherer) travel(t *trip) {
 	defer g.back()
 	defer close(t.done)

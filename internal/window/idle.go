@@ -12,12 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Claim is about a stream: whatever it stored before AsOf is at or before this place. So a cursor that stands at the
-// place lacks nothing from before AsOf. Its worker need not write that to every shard's cursor: one claim does for
-// all shards, and one command for the claims of all streams.
-//
-// A claim is about the stream and not about Redis, so it stays true whoever wrote it, however late it arrives, and
-// whatever Redis has lost. Only a cursor at the very same place may use it: of another place it says nothing.
+// Claim is about a stream: whatever it stored before AsOf is at or before this position, so a cursor at
+// exactly this position lacks nothing from before AsOf. It is a fact about the stream: it stays true
+// whichever worker wrote it, however late, and whatever Redis has lost. It says nothing of cursors at other
+// positions.
 type Claim struct {
 	Created int64 // Created, Seq and Stored are those of a Cursor
 	Seq     uint64
@@ -25,10 +23,10 @@ type Claim struct {
 	AsOf    int64 // Unix milliseconds
 }
 
-// claimsLast is how long claims that nobody renews stay in Redis. The cursors then tell an earlier as_of.
+// claimsLast is how long claims stay in Redis that no worker renews. Then as_of is that of the cursors.
 const claimsLast = time.Hour
 
-// Renew returns the cursor with the AsOf that a claim about its place gives it.
+// Renew returns the cursor with the later AsOf that a claim about its position gives it.
 func (c Claim) Renew(cursor Cursor) Cursor {
 	if c.IsOf(cursor) {
 		cursor.AsOf = max(cursor.AsOf, c.AsOf)
@@ -36,12 +34,12 @@ func (c Claim) Renew(cursor Cursor) Cursor {
 	return cursor
 }
 
-// IsOf reports whether the claim is about the place of a cursor.
+// IsOf reports whether the claim is about the position of a cursor.
 func (c Claim) IsOf(cursor Cursor) bool {
 	return c.Created == cursor.Created && c.Seq == cursor.Seq && c.Stored == cursor.Stored
 }
 
-// String is "created seq stored as_of".
+// String returns "created seq stored as_of".
 func (c Claim) String() string { return fmt.Sprintf("%d %d %d %d", c.Created, c.Seq, c.Stored, c.AsOf) }
 
 func parseClaim(stream, text string) (Claim, error) {
@@ -59,7 +57,7 @@ func parseClaim(stream, text string) (Claim, error) {
 	return Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}, nil
 }
 
-// parseClaims reads the claims about listed streams, by name. The error is a *ForeignError.
+// parseClaims parses the claims about listed streams, by name. The error is a *ForeignError.
 func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (map[string]Claim, error) {
 	out := make(map[string]Claim, len(values))
 	for stream, text := range values {
@@ -75,7 +73,7 @@ func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (m
 	return out, nil
 }
 
-// Claim reads the claim about a stream. It is the zero value if there is none.
+// Claim reads the claim about a stream; the zero value if there is none.
 func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
 	values, err := s.client.HMGet(ctx, s.keys.idle(), stream).Result()
 	if err != nil {
@@ -92,9 +90,8 @@ func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
 	return claim, nil
 }
 
-// WriteClaims writes claims, by stream. It returns the streams of which Redis no longer had the claim that this worker
-// wrote before. Redis may then have lost commits, too, or another worker reads the stream. Streams without a
-// claim in before are not compared.
+// WriteClaims writes claims, by stream. It returns the streams of before, this worker's last claims, whose
+// claim in Redis was another: Redis may have lost commits too, or another worker reads the stream.
 func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
 	streams := slices.Sorted(maps.Keys(claims))
 	values := make([]any, 0, 2*len(streams))

@@ -2,17 +2,14 @@ package window
 
 import "slices"
 
-// A tier with small hashes takes many of them for a long range: an hour of 1s/1h lies in 15. If another tier
-// counts in minutes, its 60 cells lie in one or two, and the seconds are needed for the edges alone.
+// A tier with small hashes needs many of them for a long range: an hour of 1s/1h lies in 15. If another tier
+// counts in minutes, its 60 cells lie in one or two, and the seconds are needed only for the edges.
 
-// hashCost is what it costs to read a hash besides its cells, as a number of cells. Redis takes 1 µs for HGETALL,
-// and 0.09 µs for each field (7.0).
+// hashCost is a hash's cost in cells. Redis takes 1 µs for HGETALL, and 0.09 µs for each field (7.0).
 const hashCost = 10
 
-// divide finds the part inside a range, of whole cells, that coarser tiers answer so that the range costs least.
-// The first tier answers the rest. It returns no coarser tiers if the first one had better answer all of it.
-//
-// Only tiers whose cells consist of whole cells of the first are taken.
+// divide returns the part of whole cells inside a range that coarser tiers answer, and the first the rest, if
+// that costs least. It uses only tiers whose cells consist of whole cells of the first.
 func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 	fine := ts[0]
 	cost = fine.cost(r)
@@ -34,11 +31,11 @@ func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 	return coarser, inside, cost
 }
 
-// isShort reports whether a range is no longer than a hash. It then lies in two hashes at most, and most often its
-// edges need both. With the default tiers, only a range of more than 256 hours is longer.
+// isShort reports whether a range is no longer than a hash. It then lies in two hashes at most, and its edges
+// usually need both. With the default tiers, only a range of more than 256 hours is longer.
 func (t Tier) isShort(r Range) bool { return r.To-r.From <= t.epochMillis() }
 
-// cost is what it costs to read a range from a tier's hashes. Each of them is read whole, and may be full.
+// cost returns the cost of reading a range from a tier's hashes. Each is read whole, and may be full.
 func (t Tier) cost(r Range) int64 {
 	if r.From >= r.To {
 		return 0
@@ -47,14 +44,11 @@ func (t Tier) cost(r Range) int64 {
 	return (last - first + 1) * (hashCost + t.cellsPerEpoch())
 }
 
-// epochsOf returns the epochs that hold the first and the last moment of a range.
 func (t Tier) epochsOf(r Range) (first, last int64) { return t.epochAt(r.From), t.epochAt(r.To - 1) }
 
-// wholeCells returns the part of a range that consists of whole cells. It is empty, or ends before it begins, if
-// there are none.
+// wholeCells returns the part of a range that consists of whole cells. Without any, From is not before To.
 func (t Tier) wholeCells(r Range) Range {
 	return Range{t.cellStart(t.cellAt(r.From-1) + 1), t.cellStart(t.cellAt(r.To))}
 }
 
-// from returns a tier and the coarser ones.
 func (ts Tiers) from(t Tier) Tiers { return ts[slices.Index(ts, t):] }

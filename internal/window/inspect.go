@@ -15,8 +15,7 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Whoever checks a namespace has to know what Redis holds and how far the streams were applied to it, both at the same
-// moment. Inspector reads cells and cursors in one transaction. It writes nothing.
+// Inspector reads cells and cursors of one moment in one transaction, for checks. It writes nothing.
 
 // CellID is a cell of a counter: the index of its tier, and its number there since 1970.
 type CellID struct {
@@ -24,8 +23,8 @@ type CellID struct {
 	Cell int64
 }
 
-// AppendCells appends the cells in which a hit of a counter (with its HashCounter) counts: one in each tier that held its
-// moment when the hit was stored. Moments are Unix milliseconds.
+// AppendCells appends the cells in which a hit of a counter (with its HashCounter) counts: one in each tier
+// that held its moment when the hit was stored. Moments are Unix milliseconds.
 func (l Layout) AppendCells(to []CellID, counterHash uint64, at, stored int64) []CellID {
 	for i, t := range l.Tiers {
 		if t.holds(counterHash, at, stored) {
@@ -35,20 +34,20 @@ func (l Layout) AppendCells(to []CellID, counterHash uint64, at, stored int64) [
 	return to
 }
 
-// CellStart is the first moment of a cell, in Unix milliseconds.
+// CellStart returns the first moment of a cell, in Unix milliseconds.
 func (l Layout) CellStart(c CellID) int64 { return l.Tiers[c.Tier].cellStart(c.Cell) }
 
-// CompleteFrom is a moment in Unix milliseconds: cells of the tier that begin earlier may lack hits, because they were built
-// from those of other tiers. It is 0 if there are none.
+// CompleteFrom returns a moment in Unix milliseconds: cells of the tier that begin earlier may lack hits,
+// because they were built from those of other tiers. 0: no cell does.
 func (l Layout) CompleteFrom(tier int) int64 { return l.Tiers[tier].since }
 
-// AppendUniqueCells is AppendCells for hits with a unique value. The Tier of the cells is one of UniqueTiers.
+// AppendUniqueCells is AppendCells for hits with a unique value. The Tier of the cells indexes UniqueTiers.
 func (l Layout) AppendUniqueCells(to []CellID, counterHash uint64, at, stored int64) []CellID {
 	return Layout{Tiers: l.UniqueTiers}.AppendCells(to, counterHash, at, stored)
 }
 
-// UniquesFrom is a moment in Unix milliseconds, if Redis's clock says now: if the tiers were changed, unique cells that begin
-// earlier may have other registers than the messages would raise now. The tiers before refused other hits as too late.
+// UniquesFrom returns a moment (Unix milliseconds) at now. Earlier unique cells may have other registers than
+// the messages would set now, because tiers before a change rejected other hits as too late.
 func (l Layout) UniquesFrom(now int64) int64 {
 	t := l.Tiers[len(l.Tiers)-1]
 	if t.generation == 0 {
@@ -57,17 +56,17 @@ func (l Layout) UniquesFrom(now int64) int64 {
 	return max(t.since, now-t.Window.Milliseconds())
 }
 
-// Uniques is the layout of unique cells, which are keys of their own: for CellStart and CellExpires.
+// Uniques returns the layout of unique cells, which are keys of their own: for CellStart and CellExpires.
 func (l Layout) Uniques() Layout { return Layout{Tiers: l.UniqueTiers, Shards: l.Shards} }
 
-// CellExpires is the Unix second at which the hash expires that holds a counter's cell.
+// CellExpires returns the Unix second at which the hash that holds a counter's cell expires.
 func (l Layout) CellExpires(c CellID, counterHash uint64) int64 {
 	t := l.Tiers[c.Tier]
 	epoch, _ := t.place(c.Cell)
 	return t.deadline(epoch, counterHash)
 }
 
-// Inspector reads a namespace as it is. Several goroutines may not use it at once.
+// Inspector reads a namespace as it is. It is not safe for concurrent use.
 type Inspector struct {
 	store   *Store
 	layout  Layout
@@ -115,11 +114,11 @@ type FoundCell struct {
 	N int64
 }
 
-// hashAhead is how far ahead of Redis's clock, in milliseconds, hashes are looked for: the clock of NATS may be.
+// hashAhead is how far ahead of Redis's clock (ms) hashes are looked for: the clock of NATS may be ahead.
 const hashAhead = 60_000
 
-// HashesPerCounter is how many hashes of a counter Read asks for, at most. Unique cells count as an eighth of a hash: most
-// counters have few, and Redis takes less time for one of 12 KiB than for a full hash.
+// HashesPerCounter returns the most hashes of a counter that Read asks for. Unique cells count as an eighth
+// of a hash: most counters have few, and Redis takes less time for one of 12 KiB than for a full hash.
 func (l Layout) HashesPerCounter() (n int) {
 	of := func(t Tier) int { return int((t.kept()+hashAhead)/t.epochMillis()) + 2 }
 	for _, t := range l.UniqueTiers {
@@ -132,7 +131,6 @@ func (l Layout) HashesPerCounter() (n int) {
 	return n
 }
 
-// askedHash is a hash that Read asks for.
 type askedHash struct {
 	counter int
 	tier    int
@@ -140,16 +138,15 @@ type askedHash struct {
 	reply   *redis.MapStringStringCmd
 }
 
-// askedUniques are the unique cells of a counter that Read asks for.
 type askedUniques struct {
 	cells []CellID
 	reply *redis.SliceCmd
 }
 
-// Read reads all hashes and unique cells of counters of one shard that live at a moment by Redis's clock, or later, with
-// the shard's cursors, in one transaction. now, in Unix milliseconds, may be in the past. latest is when the latest hit was stored,
-// by the clock of NATS. Unique cells are read of those counters alone whose HashCounter withUniques takes. The errors of
-// single hashes are in Found.
+// Read reads, in one transaction, all hashes and unique cells of a shard's counters that expire after now,
+// and the shard's cursors. now is by Redis's clock (Unix milliseconds), and may be in the past. latest is
+// when the latest hit was stored, by NATS's clock. Unique cells are read of the counters that withUniques
+// selects. Errors of single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
@@ -210,7 +207,6 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	return out, nil
 }
 
-// uniqueKeys are those of unique cells of a counter.
 func (i *Inspector) uniqueKeys(shard int, counter string, cells []CellID) []string {
 	out := make([]string, len(cells))
 	for n, c := range cells {
@@ -219,7 +215,7 @@ func (i *Inspector) uniqueKeys(shard int, counter string, cells []CellID) []stri
 	return out
 }
 
-// takeUniques adds unique cells to a counter. MGET returns nothing of a key of another type: then its registers are missing.
+// takeUniques adds unique cells to a counter. MGET returns nothing for a key of another type.
 func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) {
 	if asked.reply == nil {
 		return
@@ -238,7 +234,7 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 	}
 }
 
-// take adds the cells of a hash to those of its counter.
+// take adds the cells of a hash to its counter.
 func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	key, _ := a.reply.Args()[1].(string)
 	if err := a.reply.Err(); err != nil {
@@ -260,7 +256,7 @@ func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	}
 }
 
-// Cursors reads the cursors of a shard with all that they hold, up to when counters of the shard were erased (Unix
+// Cursors reads the cursors of a shard with all fields, up to when its counters were erased (Unix
 // milliseconds; 0 if never), and Redis's clock.
 func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, erased int64, clock time.Time, err error) {
 	var cursors []*redis.SliceCmd
@@ -282,7 +278,6 @@ func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, era
 	return places, erasedUpTo(text), now.Val(), err
 }
 
-// ask asks for some fields of a shard's cursors.
 func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, fields []string) []*redis.SliceCmd {
 	out := make([]*redis.SliceCmd, len(i.streams))
 	for n, stream := range i.streams {
@@ -303,8 +298,8 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 	return out, nil
 }
 
-// atOnce runs commands on a shard's keys as one transaction. failed returns the error of the last of them: if there is
-// one, nothing is known of the others.
+// atOnce runs commands as one transaction. If failed returns an error, that of the last command, the outcome
+// of the others is unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
 	pipelined := i.store.client.TxPipelined
 	if i.store.cluster != nil { // whose client would send TIME, which has no key, to any node
@@ -329,31 +324,31 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 	return nil
 }
 
-// Names lists counters in the order of their names' bytes: at most so many after one. more reports whether there are
-// further ones. now and latest are as for Read.
+// Names lists at most most counters after a name, in the order of their names' bytes, and whether there are
+// more. now and latest are as for Read.
 func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
 	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
 	alive := Range{coarsest.epochStart(coarsest.firstEpoch(math.MaxUint64, now)), max(now, latest) + hashAhead + 1} // with the longest jitter
 	return i.store.namesOn(ctx, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
 }
 
-// HasBegan reports whether streams have ended, of which some may not be listed any more.
+// HasBegan reports whether streams have ended, some of which may no longer be listed.
 func (s *Store) HasBegan(ctx context.Context) (bool, error) {
 	return s.client.HExists(ctx, s.keys.streams(), beganField).Result()
 }
 
-// CursorKey is the key of a cursor, for messages to people.
+// CursorKey returns the key of a cursor, for messages.
 func (s *Store) CursorKey(shard int, stream string) string { return s.keys.cursor(shard, stream) }
 
 // Oddity is a key that is not as a writer leaves it.
 type Oddity struct {
 	Key     string
-	What    string // is wrong, for people
+	What    string // is wrong, human-readable
 	Counter string // that is not listed, if that is wrong
 	Expiry  bool   // it has none
 }
 
-// Swept is what is found among some of the keys of a namespace.
+// Swept is what Sweep found among some of the keys of a namespace.
 type Swept struct {
 	Keys    int      // looked at
 	Streams []string // that have a cursor; they may repeat
@@ -361,8 +356,7 @@ type Swept struct {
 	Odd     []Oddity
 }
 
-// Sweep looks at all keys of the namespace, and hands over what it finds, page by page. It takes time with the number of
-// all keys in Redis.
+// Sweep checks all keys of the namespace, and passes what it finds to each. It scans all keys in Redis.
 func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
 	return i.store.scan(ctx, func(_ server, keys []string) error {
 		found, err := i.judge(ctx, keys)
@@ -373,7 +367,6 @@ func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
 	})
 }
 
-// judge looks at keys.
 func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 	out := Swept{Keys: scanCount}
 	type hashLook struct {
@@ -433,7 +426,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 	return out, nil
 }
 
-// Again looks at a key once more, and reports whether it is as odd as before.
+// Again checks a key again, and reports whether it still has the same oddity.
 func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
 	if !odd.Expiry && odd.Counter == "" {
 		n, err := i.store.client.Exists(ctx, odd.Key).Result()
@@ -443,7 +436,7 @@ func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
 	return slices.ContainsFunc(found.Odd, func(o Oddity) bool { return o.What == odd.What }), err
 }
 
-// parseHash reads what follows "h:" in the name of a hash of cells. what is what is wrong with it.
+// parseHash parses what follows "h:" in the key of a hash of cells. what describes an error, or is empty.
 func (l Layout) parseHash(shard int, rest string) (h cellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, ok := strings.Cut(rest, ":")

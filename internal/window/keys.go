@@ -10,30 +10,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The names of all keys. The shard's number in braces is the hash tag: counts
-// and cursor of a shard share a slot, and with it a transaction.
+// All keys. The shard's number in braces is the hash tag: counts and cursor of a shard share a slot, and so a
+// transaction.
 //
 //	<ns>:layout                                   STRING  the layout record (JSON)
 //	<ns>:streams                                  HASH    field = stream; value: see Listed
 //	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
-//	<ns>:{<shard>}:erased                         STRING  names the last erasure, see lastErasure
+//	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see lastErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
 //	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.namesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.segmentOf; expires
 //	<ns>:{<shard>}:unames:<set>                   ZSET    counters with unique values, all of score 0; see Layout.uniqueNamesOf; expires
 //	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier; number: Tier.cellAt; expires
 //
-// If a namespace's tiers were changed, "g<generation>:" comes behind the braces of "h", "names" and "top". Unique tiers
-// do not change, and PFADD twice is as good as once. So all generations share "u" and "unames". Until the change
-// is confirmed, there is also:
+// If a namespace's tiers were changed, "h", "names" and "top" have "g<generation>:" after the braces. All
+// generations share "u" and "unames", because unique tiers do not change and a repeated PFADD changes
+// nothing. Until the change is confirmed, there is also:
 //
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// CheckNamespace refuses a name that would not be safe as the first part of a key.
+// CheckNamespace returns an error for a name that is not safe as the first part of a key.
 func CheckNamespace(ns string) error {
 	if !namespacePattern.MatchString(ns) {
 		return fmt.Errorf("1 to 64 letters, digits, underscores, hyphens and dots")
@@ -56,7 +56,7 @@ func (k keys) erased(shard int) string {
 	return k.namespace + ":{" + strconv.Itoa(shard) + "}:erased"
 }
 
-// hash makes a key with a single allocation: a commit or a question needs thousands.
+// hash builds a key with a single allocation: a commit or a question needs thousands.
 func (k keys) hash(h cellHash) string {
 	out := append(make([]byte, 0, 128), k.namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(h.shard), 10)
@@ -67,7 +67,6 @@ func (k keys) hash(h cellHash) string {
 	return string(out)
 }
 
-// unique makes the key of a cell of a unique tier.
 func (k keys) unique(shard int, t Tier, cell int64, counter string) string {
 	out := append(make([]byte, 0, 128), k.namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(shard), 10)
@@ -77,7 +76,7 @@ func (k keys) unique(shard int, t Tier, cell int64, counter string) string {
 	return string(out)
 }
 
-// names takes the coarsest tier.
+// names returns the key of a set of names; t is the coarsest tier.
 func (k keys) names(shard int, t Tier, set int64) string {
 	return k.of(shard, t.generation) + "names:" + strconv.FormatInt(set, 10)
 }
@@ -90,7 +89,7 @@ func (k keys) summary(shard int, t Tier, number int64, stream string) string {
 	return k.of(shard, t.generation) + "top:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
 }
 
-// of is what the keys of a shard and a generation begin with.
+// of returns the prefix of the keys of a shard and a generation.
 func (k keys) of(shard, generation int) string {
 	return k.namespace + ":{" + strconv.Itoa(shard) + "}:" + string(Tier{generation: generation}.appendGeneration(nil))
 }
@@ -104,14 +103,12 @@ func (t Tier) appendGeneration(to []byte) []byte {
 
 func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
 
-// shardKey is the name of a key of a shard, taken apart: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]. The zero value is any
-// other key.
+// shardKey is a parsed key: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other.
 type shardKey struct {
 	shard, generation int
 	kind, rest        string
 }
 
-// split takes the name of a key apart.
 func (k keys) split(key string) (out shardKey) {
 	rest, ok := strings.CutPrefix(key, k.namespace+":{")
 	number, rest, found := strings.Cut(rest, "}:")
@@ -129,9 +126,8 @@ func (k keys) split(key string) (out shardKey) {
 	return out
 }
 
-// ForeignError names a key of the namespace that another program has written to: it has a
-// value of another type, or one that this program cannot read. Waiting does not mend this. A
-// person has to look at the key.
+// ForeignError names a key that another program has written to: its value has another type, or cannot be
+// parsed. Waiting does not repair this: an operator has to inspect the key.
 type ForeignError struct {
 	Key string
 	Err error
@@ -143,8 +139,7 @@ func (e *ForeignError) Error() string {
 
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-// foreign names the key if Redis says that its value is of another type, and
-// returns every other error as it is.
+// foreign names the key if its value has another type, and returns any other error unchanged.
 func foreign(key string, err error) error {
 	if isAboutValue(err) {
 		return &ForeignError{Key: key, Err: err}
@@ -152,7 +147,7 @@ func foreign(key string, err error) error {
 	return err
 }
 
-// isAboutValue reports whether Redis says that a key has a value of another type, or a HyperLogLog that is broken.
+// isAboutValue reports whether Redis replied that a value has another type, or is a broken HyperLogLog.
 func isAboutValue(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "INVALIDOBJ")
 }
@@ -163,8 +158,7 @@ func IsForeign(err error) bool {
 	return errors.As(err, &f)
 }
 
-// foreignCommand returns why a command of an applied transaction has failed, or nil if it
-// has not. Such an error is always about the value of the command's key.
+// foreignCommand returns why a command of an applied transaction failed (always its key's value), or nil.
 func foreignCommand(command redis.Cmder) *ForeignError {
 	if command.Err() == nil {
 		return nil
@@ -181,8 +175,8 @@ func foreignCommand(command redis.Cmder) *ForeignError {
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
-// foreignReply returns the error of a pipeline, and names the key if Redis says that
-// its value is of another type. The first argument of each command is its key.
+// foreignReply returns the error of a pipeline, and names the key if its value has another type. The first
+// argument of each command is its key.
 func foreignReply(cmds []redis.Cmder, err error) error {
 	if err == nil {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Layout is how a namespace maps a counter and a moment to Redis: its tiers, which Retier changes, and
-// its unique tiers and its number of shards, which are fixed for the life of a namespace.
+// Layout maps a counter and a moment to Redis: the tiers, which Retier changes, and the unique tiers and the
+// number of shards, which are fixed for the life of a namespace.
 type Layout struct {
 	Tiers       Tiers
 	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if different ones are not counted
 	Shards      int
 }
 
-// MaxShards bounds SHARDS: each stream has a cursor on every shard, and a worker moves it every second if there are hits.
+// MaxShards bounds SHARDS: each stream has a cursor per shard, which moves every second if there are hits.
 const MaxShards = 4096
 
 // validate checks what ParseTiers does not: the number of shards.
@@ -31,15 +31,14 @@ func (l Layout) validate() error {
 	return nil
 }
 
-// HashCounter is the hash that places a counter: xxhash64 of its name.
+// HashCounter returns the hash that places a counter: xxhash64 of its name.
 func HashCounter(name []byte) uint64 { return xxhash.Sum64(name) }
 
 // ShardOf returns the shard of a counter with this hash.
 func (l Layout) ShardOf(counterHash uint64) int { return int(counterHash % uint64(l.Shards)) }
 
-// Holds reports whether any tier still held the time of a hit when it was
-// stored; both are Unix milliseconds. The result depends only on the hit, so a replay
-// decides the same.
+// Holds reports whether any tier still held a hit's time (both Unix milliseconds) when it was stored. The
+// result depends only on the hit, so a replay decides the same.
 func (l Layout) Holds(counterHash uint64, at, stored int64) bool {
 	return l.Tiers[len(l.Tiers)-1].holds(counterHash, at, stored)
 }
@@ -48,24 +47,21 @@ func (t Tier) holds(counterHash uint64, at, stored int64) bool {
 	return t.deadline(t.epochAt(at), counterHash)*1000 > stored
 }
 
-// ErrBadLayout means that this program cannot read the layout record: another version of
-// it, or another program, wrote the record.
+// ErrBadLayout means that this program cannot read the layout record: another version or program wrote it.
 var ErrBadLayout = errors.New("layout record")
 
-// layoutRecord is what Redis keeps about a namespace's layout.
 type layoutRecord struct {
 	Layout
 	id     string  // see Store.ID
 	change *change // nil if no change of the tiers is under way
 }
 
-// layoutJSON is the record's text.
 type layoutJSON struct {
 	Version int `json:"version"`
 	tiersJSON
 	// UniqueTiers are as ParseUniqueTiers reads them, and empty for recordUniqueTiers.
 	UniqueTiers string `json:"unique_tiers,omitempty"`
-	// UniquesListed says that every counter with unique values is listed, see Layout.uniqueNamesOf. It always is.
+	// UniquesListed says that all counters with unique values are listed. It always is.
 	UniquesListed bool        `json:"uniques_listed,omitempty"`
 	Shards        int         `json:"shards"`
 	Hash          string      `json:"hash"` // of counters
@@ -73,21 +69,19 @@ type layoutJSON struct {
 	Change        *changeJSON `json:"retier,omitempty"`
 }
 
-// recordUniqueTiers are those of a record that does not name any, such as one of a version that did not know them. They
-// stay, whatever DefaultUniqueTiers become.
+// recordUniqueTiers are those of a record that names none. They stay, whatever DefaultUniqueTiers become.
 const recordUniqueTiers = "5m/1h,1h/1d,1d/32d"
 
-// tiersJSON are tiers, and where their cells are.
 type tiersJSON struct {
 	Tiers string `json:"tiers"`
-	// EpochCells is the most cells that a hash spans: a program with another EpochCells goes on with it.
+	// EpochCells is the most cells that a hash spans. A program with another EpochCells goes on with it.
 	EpochCells int64 `json:"epoch_cells"`
 	Generation int   `json:"generation,omitempty"`
-	// CompleteFrom has Tier.since for each tier, or is empty if there are none.
+	// CompleteFrom has Tier.since for each tier. It is empty if no tier lacks hits.
 	CompleteFrom []int64 `json:"complete_from,omitempty"`
 }
 
-// A record of version 2 has a generation or a change, and programs that do not know them must not read or count by it.
+// Version 2 has a generation or a change. Programs that do not know these must not read or count by it.
 const layoutVersion, changedVersion, layoutHash = 1, 2, "xxhash64"
 
 func (ts Tiers) toJSON() tiersJSON {
@@ -142,7 +136,7 @@ func (r layoutRecord) encode() string {
 	return string(out)
 }
 
-// parseLayoutRecord reads what encode wrote. Its errors are ErrBadLayout.
+// parseLayoutRecord parses what encode wrote. Its errors are ErrBadLayout.
 func parseLayoutRecord(text string) (layoutRecord, error) {
 	var found layoutJSON
 	if err := json.Unmarshal([]byte(text), &found); err != nil {

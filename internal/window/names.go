@@ -10,34 +10,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The names of counters. When a writer sets the expiry of a counter's coarsest hash, it also adds
-// the counter's name to a sorted set of the shard. Both happen in the transaction
-// that makes the hash, so every counter that has a hash is listed. A name costs nothing while its hash
-// is in use.
+// The names of counters. A writer sends a name with the expiry of the counter's coarsest hash, in the
+// transaction that creates the hash, so every counter with such a hash is listed. There is a set for every
+// two windows; a set per epoch would hold a name once for each hash of a window. It expires when the last
+// hash that begins in it may expire.
 //
-// There is a set for every two windows, for the hashes whose epochs begin in them. It expires when the
-// last of these hashes may expire. A set per epoch would hold a name once for each hash of a window.
-//
-// Unique cells can outlive the hashes, and tiers change while unique tiers do not. So counters with unique values are
-// listed once more, in sets of the coarsest unique tier's two windows, for erasures alone: whatever has a unique cell is
-// in one of them. A name goes into the transaction that raises the first registers that its writer knows of a cell.
+// Unique cells can outlive the hashes, and tiers change while unique tiers do not. So every counter with a
+// unique cell is also listed in a set of the coarsest unique tier's two windows, which only erasures read.
+// The name goes into the transaction that updates the first registers of a cell that its writer knows of.
 
-// namesOf is the number, since 1970, of the set that has the names for an epoch.
+// namesOf returns the number, since 1970, of the set that lists the names for an epoch.
 func (t Tier) namesOf(epoch int64) int64 { return floorDiv(epoch*t.cellsPerEpoch(), t.twoWindows()) }
 
-// namesDeadline is the Unix second at which a set of names expires: the latest deadline of its hashes.
+// namesDeadline returns the Unix second at which a set of names expires: the latest deadline of its hashes.
 func (t Tier) namesDeadline(set int64) int64 {
 	lastEpoch := floorDiv((set+1)*t.twoWindows()-1, t.cellsPerEpoch())
 	return t.deadline(lastEpoch, math.MaxUint64)
 }
 
-// uniqueNamesOf is the number, since 1970, of the set that lists the counters of unique cells which begin at a moment.
+// uniqueNamesOf returns the number, since 1970, of the set for unique cells that begin at a moment.
 func (l Layout) uniqueNamesOf(milli int64) int64 {
 	t := l.UniqueTiers[len(l.UniqueTiers)-1]
 	return t.namesOf(t.epochAt(milli))
 }
 
-// uniqueNamesDeadline is the Unix second at which such a set expires: the latest deadline of its cells.
+// uniqueNamesDeadline returns the Unix second at which such a set expires: the latest deadline of its cells.
 func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
 	end := (set + 1) * 2 * l.UniqueTiers[len(l.UniqueTiers)-1].Window.Milliseconds()
 	for _, t := range l.UniqueTiers {
@@ -46,8 +43,7 @@ func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
 	return out
 }
 
-// listNames queues the names of the writer's changes and the expiries of their sets. In the
-// transaction, the expiries must come after everything that they belong to.
+// listNames queues the names of the changes, and their sets' expiries. These must be last in the transaction.
 func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 	for set, names := range w.changes.names {
@@ -58,7 +54,6 @@ func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// list queues names for a set, and its expiry.
 func list(ctx context.Context, p redis.Pipeliner, set string, names []string, deadline int64) {
 	members := make([]redis.Z, len(names))
 	for i := range names {
@@ -73,12 +68,11 @@ type NamesQuestion struct {
 	Prefix string // that the names begin with
 	After  string // the first name comes after this one; empty for the beginning
 	Limit  int    // at least 1
-	// Match, if it is not nil, reports which names to keep.
+	// Match, if not nil, reports which names to keep.
 	Match func(name string) bool
-	// Totals, if it is not nil, is a span; each counter then comes with the answer about it.
+	// Totals, if not nil, is a span; each counter then comes with the answer about it.
 	Totals *Span
-	// Listed keeps all names, also those of counters that have no hits in the longest window any more. Nothing but
-	// names is then read.
+	// Listed keeps all names, also of counters without hits in the longest window. Then only names are read.
 	Listed bool
 }
 
@@ -88,30 +82,27 @@ type Names struct {
 	// Complete and CountingSince are as in Answer, of the longest window.
 	Complete      bool
 	CountingSince int64
-	// CompleteSince is a moment from which no hit of any counter is known to be missing. It is
-	// math.MaxInt64 if some stream has not been counted yet.
+	// CompleteSince is a moment from which no hit of any counter is known to be missing; math.MaxInt64 if a
+	// stream has not been counted yet.
 	CompleteSince int64
 	// Now is a moment by Redis's clock at which the longest window ended, or earlier.
 	Now      int64
 	Counters []string
-	// Answers are about Totals, one for each counter. There are none without Totals.
+	// Answers has one answer about Totals per counter; empty without Totals.
 	Answers []Answer
-	// Next is the After of the next question, if there may be more names. A page can be
-	// shorter than its limit, or even empty, and still have a next one.
+	// Next is the After of the next question, if there may be more names, even after an empty page.
 	Next string
 }
 
 const (
-	// maxNameRounds bounds the work for a page if many counters are listed but have no
-	// hits any more, or do not match.
+	// maxNameRounds bounds the work for a page if many counters have no hits any more, or do not match.
 	maxNameRounds = 8
-	// namesPerRound is how many names are listed at a time if not each of them is read: 10 ms on two shared cores.
+	// namesPerRound is how many names are listed at a time if not all are read: 10 ms on two shared cores.
 	namesPerRound = 5000
 )
 
-// Names lists the counters that may have hits in the longest window before now.
-// Its errors are those of Answer; a *QuestionError is about Totals. MaxCells can make pages shorter. The
-// error is a *TooMuchError if MaxCells does not allow even one counter.
+// Names lists the counters that may have hits in the longest window before now. Its errors are those of
+// Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; for none it is a *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
 	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
 }
@@ -182,8 +173,7 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 	return out, nil
 }
 
-// readNames adds to a page the counters that may have hits in the first of the spans, with their answers about the
-// second, if there is one.
+// readNames adds counters that may have hits in the first span, with their answers about the second, if any.
 func (r *Reader) readNames(ctx context.Context, base survey, names []string, spans []Span, out *Names) error {
 	if len(names) == 0 {
 		return nil
@@ -207,14 +197,13 @@ func (r *Reader) readNames(ctx context.Context, base survey, names []string, spa
 	return nil
 }
 
-// namesAfter returns the first most listed names after a name, or some of them, and reports
-// whether there are more. If there are more, it returns at least one name.
+// namesAfter returns the first listed names after a name, or at least some. more reports if there are others.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
 	return r.store.namesOn(ctx, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
 }
 
-// namesOn is namesAfter for some shards, of each of which it asks for so many names.
+// namesOn is namesAfter for the shards from first to before end, asking each for each names.
 func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return s.namesIn(ctx, func(shard int) (sets []string) {
@@ -225,7 +214,6 @@ func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, lon
 	}, first, end, each, prefix, after, most)
 }
 
-// namesIn is namesOn for these sets of names.
 func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
@@ -246,10 +234,9 @@ func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, firs
 	return names, more, nil
 }
 
-// mergeNames returns the first most names of lists that are sorted and hold at most each names. more reports whether
-// there may be further ones.
+// mergeNames returns the first most names of sorted lists of at most each, and whether there may be more.
 func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, more bool) {
-	// If a list was cut off, it may go on after its last name, so the names are known only up to there.
+	// A list that was cut off may go on, so the merged names are complete only up to its last one.
 	cut := ""
 	for _, list := range lists {
 		found := list.Val()
@@ -270,7 +257,8 @@ func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, 
 	return names, more
 }
 
-// GroupOf returns the first parts of the name of a counter, which . and / part. One at the beginning, as in a path, parts nothing.
+// GroupOf returns the first parts of a name, separated by . and /. A separator at the beginning, as in a
+// path, does not count.
 func GroupOf(name string, parts int) string {
 	for i := 1; i < len(name); i++ {
 		if name[i] == '.' || name[i] == '/' {

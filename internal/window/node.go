@@ -13,35 +13,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Where a command goes. On a single server, or on the master that Sentinels name,
-// there is no choice. On a cluster, a shard is a slot and lives on one node. Commands
-// that count, or that must be read in order, go to that node's own client, because the
+// Where a command goes. With a single server or Sentinel there is no choice. On a cluster, a shard is a slot
+// on one node. Commands that count, or that must be read in order, go to that node's own client, because the
 // cluster's client follows redirects and retries command by command.
 
-// findMasters asks a cluster which node is master of which slots, for at most a second.
-// After a failure, a slot may have moved or its master may have died.
+// findMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
+// slot may have moved or its master may have died.
 func (s *Store) findMasters(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	// ForEachMaster asks before it calls anything. ReloadState would return before it has
-	// asked, and the next attempt would go to the same node as the last one.
+	// ReloadState would return before it has asked, and the next attempt would go to the same node.
 	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
-// readInOrder sends the commands that the functions queue, each with its key as the first argument.
-// What first reads from a shard is never newer than what then reads from it, and nothing that either reads is
-// newer than what last reads. readInOrder may call them again; only the commands of the last call then
-// have replies. It returns what the servers' clocks said when first and then had been read.
-// The errors of single keys are the replies of their commands.
+// readInOrder sends the commands that the functions queue, each with its key as the first argument. What
+// first reads from a shard is never newer than what then reads from it, and nothing that either reads is
+// newer than what last reads. It may call the functions again; only the commands of the last call have
+// replies, with the errors of single keys. It returns the servers' clocks after first and then.
 //
-// The commands for a node go over one connection, and so to one process with one
-// history, and all nodes are asked at once, before those that last asks. The first attempt follows no redirect:
-// if a slot moves, a redirected cursor would be read after the counts that it describes. If a slot is
-// moving, everything is read again in three steps, with redirects. That does not notice a
-// fail-over between the first two that loses commits.
+// The commands for a node go over one connection, and so to one process with one history. All nodes are asked
+// at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
+// after the counts that it describes. If a slot is moving, everything is read again in three steps, with
+// redirects. That does not notice a fail-over between the first two that loses commits.
 func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
 	if s.cluster == nil {
 		var clock *redis.TimeCmd
@@ -118,8 +114,8 @@ func refusal(cmds []redis.Cmder) error {
 	return nil
 }
 
-// readRedirected sends the commands of a queue through the cluster's client, which follows redirects. It sees
-// them only in replies that it parses, so raw commands are sent as others and get what these were told.
+// readRedirected sends the queued commands through the cluster's client, which sees redirects only in replies
+// that it parses. So raw commands are sent as parsed ones and get their replies.
 func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
 	queued := s.cluster.Pipeline()
 	queue(queued)
@@ -146,7 +142,6 @@ func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner))
 	return nil
 }
 
-// times asks all masters of a cluster for their clocks.
 func (s *Store) times(ctx context.Context) (serverTimes, error) {
 	var mu sync.Mutex
 	out := make(serverTimes)
@@ -160,7 +155,7 @@ func (s *Store) times(ctx context.Context) (serverTimes, error) {
 	return out, err
 }
 
-// redirected reports whether a node said that another node has the slot, or some keys of the slot.
+// redirected reports whether another node has the slot, or some keys of the slot.
 func redirected(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || isSplit(err)
 }
@@ -168,10 +163,9 @@ func redirected(err error) bool {
 // isSplit reports whether no node has all keys of a command, because their slot is moving.
 func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN ") }
 
-// server is a server that holds data.
 type server struct {
 	redis.Cmdable
-	name string // for messages to people
+	name string // for messages
 }
 
 // masters returns the servers that hold the namespace: a single one, or a cluster's masters.
@@ -191,7 +185,7 @@ func (s *Store) masters(ctx context.Context) ([]server, error) {
 	return out, err
 }
 
-// Servers returns how many servers the namespace is spread over: a cluster's masters, or one.
+// Servers returns how many servers hold the namespace: a cluster's masters, or one.
 func (s *Store) Servers(ctx context.Context) (int, error) {
 	if s.cluster == nil {
 		return 1, nil

@@ -10,13 +10,11 @@ import (
 	"tallyroll/internal/human"
 )
 
-// Range is a piece of time from From up to, but not including, To, in Unix milliseconds. To == now
-// asks about everything applied so far: all hits in the cell of To then count,
-// unless some are known to be dated later (see sum).
+// Range is the time from From up to, but not including, To (Unix milliseconds). To == now asks about all that
+// was applied so far: all hits in the cell of To count, unless some are known to be dated later (see sum).
 type Range struct{ From, To int64 }
 
-// Plan holds which hashes answer a question about one counter, and how their
-// cells add up. It knows nothing about Redis: the Reader turns the hashes into keys.
+// Plan holds which hashes answer a question about a counter, and how their cells add up, without Redis.
 type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range
 	Range Range
@@ -27,18 +25,18 @@ type Plan struct {
 	now       int64
 	sums      bool // of a hash whose cells all count in full, their sum will do
 
-	// unions are the sets of unique cells that a plan about uniques counts; it has no stretches then.
+	// unions are the sets of unique cells that a plan about uniques counts; such a plan has no stretches.
 	unions []union
 }
 
-// stretch is a piece of the range, with the epochs of the tier that answers it.
+// stretch is a part of the range, with the epochs of the tier that answers it.
 type stretch struct {
 	Range
 	tier                  Tier
 	firstEpoch, lastEpoch int64
 }
 
-// cellHash identifies a hash of cells: that of a counter, a tier and an epoch.
+// cellHash identifies a hash of cells.
 type cellHash struct {
 	shard   int
 	counter string
@@ -47,7 +45,6 @@ type cellHash struct {
 	sum     bool // only the sum of its cells is asked for
 }
 
-// outOfReachError is a question that no tier can answer.
 type outOfReachError struct {
 	from, now int64 // Unix milliseconds
 	tiers     Tiers
@@ -63,24 +60,20 @@ func (e *outOfReachError) Error() string {
 		human.Millis(e.now-e.from), time.UnixMilli(e.from).UTC().Format(time.RFC3339), which, e.tiers.Reach())
 }
 
-// Plan chooses the finest tier that still holds all of the range at the moment now (by Redis's
-// clock, Unix milliseconds). It returns an error if no tier does, an *EmptyError if the
-// range is empty, and an *AheadError if the range ends after now.
+// Plan chooses the finest tier that still holds all of the range at now (Redis's clock, Unix milliseconds).
+// It returns an error if no tier does, an *EmptyError for an empty range, and an *AheadError if it ends after
+// now.
 //
-// A range that ends before now may cut a cell at its end, too. If finer tiers
-// reach back to the beginning of that cell, they answer the rest of the range,
-// and only one of their smaller cells is then in doubt.
+// An end before now may cut a cell. If finer tiers reach back to the beginning of that cell, they answer the
+// rest, so that only one of their smaller cells is uncertain. Inside, coarser cells replace finer ones if
+// they are less to read, which changes no sum and no bound.
 //
-// Inside, where no edge cuts anything, coarser cells stand for finer ones if they are less to read. That
-// changes no sum and no bound.
-//
-// No hit falls between the tiers. The stretches share no moment. Each begins where a cell of
-// its own tier and a cell of the previous stretch's tier both begin, so a hit lies in
-// exactly one of them. A tier has every hit of its stretch: a hit at t ≥ now-W was stored before
-// now (apart from clock differences, which the deadline's grace covers), and its hash lives
-// until after t+W. This holds for every tier whose window reaches back to the stretch. So coarser tiers, with
-// longer windows and no shorter a grace, have what the finer one has. If a hit was too late for a finer tier
-// when it was stored, it is older than that tier's stretch, and it is in the coarser tier, which still held it.
+// No hit falls between the tiers. The stretches share no moment. Each begins where a cell of its own tier and
+// a cell of the previous stretch's tier both begin, so a hit lies in exactly one of them. A tier has every
+// hit of its stretch: a hit at t ≥ now-W was stored before now (apart from clock differences, which the
+// deadline's grace covers), and its hash lives until after t+W. So coarser tiers, with longer windows and no
+// shorter a grace, have what the finer one has. If a hit was too late for a finer tier when it was stored, it
+// is older than that tier's stretch, and the coarser tier still held it.
 func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	tier, err := l.reaching(r, now)
 	if err != nil {
@@ -99,7 +92,6 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	return p, nil
 }
 
-// alone returns the plan without other tiers than its own.
 func (p Plan) alone() Plan {
 	p.stretches = nil
 	p.add(p.Tier, p.Range)
@@ -110,14 +102,12 @@ func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
 	return Plan{Tier: t, Range: r, counter: counter, shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
 }
 
-// of returns the same plan for another counter.
 func (p Plan) of(counter string, l Layout) Plan {
 	p.counter, p.shard = counter, l.ShardOf(HashCounter([]byte(counter)))
 	return p
 }
 
-// reaching returns the finest tier whose window reaches from now back to the
-// beginning of the range.
+// reaching returns the finest tier whose window reaches from now back to the beginning of the range.
 func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	switch {
 	case r.From >= r.To:
@@ -131,8 +121,7 @@ func (l Layout) reaching(r Range, now int64) (Tier, error) {
 	return Tier{}, &outOfReachError{from: r.From, now: now, tiers: l.Tiers}
 }
 
-// fullest returns the finest of the tiers that fit whose cells lack no hit from a moment on, or else the one that
-// lacks least.
+// fullest returns the finest fitting tier that lacks no hit from a moment on, or the one that lacks least.
 func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 	for _, t := range ts {
 		if !fit(t) {
@@ -148,13 +137,12 @@ func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 	return out, ok
 }
 
-// lacks reports whether a tier that answers a part of the plan may lack hits of it.
 func (p *Plan) lacks() bool {
 	return slices.ContainsFunc(p.stretches, func(s stretch) bool { return s.From < s.tier.since })
 }
 
-// refine finds the cell of tier t that the end of the range cuts, and the finest tier that can
-// answer from the beginning of that cell (edge) on. edge lies after r.From.
+// refine finds the cell of tier t that the end of the range cuts, and the finest tier that can answer from
+// the beginning of that cell (edge) on. edge lies after r.From.
 func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok bool) {
 	edge = t.cellStart(t.cellAt(r.To))
 	if edge == r.To || r.To == now || edge <= r.From {
@@ -188,7 +176,6 @@ func (p *Plan) cover(tiers Tiers, r Range) {
 	p.add(tiers[0], Range{inside.To, r.To})
 }
 
-// add adds a stretch that the tier t answers, unless it is empty.
 func (p *Plan) add(t Tier, r Range) {
 	if r.From < r.To {
 		first, last := t.epochsOf(r)
@@ -196,7 +183,6 @@ func (p *Plan) add(t Tier, r Range) {
 	}
 }
 
-// hashes yields the hashes that the plan reads, stretch by stretch.
 func (p *Plan) hashes(yield func(cellHash) bool) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
@@ -213,12 +199,10 @@ func (p *Plan) hash(t Tier, epoch int64) cellHash {
 	return cellHash{shard: p.shard, counter: p.counter, tier: t, epoch: epoch}
 }
 
-// holds reports whether all of an epoch lies inside the stretch.
 func (s *stretch) holds(epoch int64) bool {
 	return s.tier.epochStart(epoch) >= s.From && s.tier.epochStart(epoch+1) <= s.To
 }
 
-// hashCount returns how many hashes the plan reads.
 func (p *Plan) hashCount() (n int) {
 	for _, s := range p.stretches {
 		n += int(s.lastEpoch - s.firstEpoch + 1)
@@ -226,8 +210,7 @@ func (p *Plan) hashCount() (n int) {
 	return n
 }
 
-// readsLike reports whether the plan reads the same hashes of its counter as another one, in the same order and
-// the same way.
+// readsLike reports whether two plans read the same hashes of their counters in the same way and order.
 func (p *Plan) readsLike(o *Plan) bool {
 	return slices.EqualFunc(p.unions, o.unions, slices.Equal[union]) && slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
 		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
@@ -243,22 +226,18 @@ func (p *Plan) room() (n int64) {
 	return n
 }
 
-// Estimate is how many hits there were. Total is the best guess; the truth lies between Lower and Upper.
+// Estimate is a number of hits. Total is the best guess; the truth lies between Lower and Upper.
 type Estimate struct{ Total, Lower, Upper int64 }
 
-// storedCell is a cell as a hash holds it.
 type storedCell struct{ field, n int64 }
 
 // planCells are the cells of a plan's hashes, in the order of Plan.hashes.
 type planCells [][]storedCell
 
-// sum adds up the cells of the plan's hashes. A cell inside the range counts in full. A cell that
-// an edge cuts counts in full in Upper, not at all in Lower, and in Total in proportion to the
-// part of its elapsed time that lies inside, rounded.
-//
-// ahead is a moment after now up to which there may be hits because the clock of NATS is ahead
-// of Redis's. The end of a range that ends now then cuts its cell like any other end. ahead is 0
-// if no such hits are known.
+// sum adds up the plan's cells. One that an edge cuts counts in full in Upper, not at all in Lower, and in
+// Total by the part of its elapsed time that lies inside, rounded. ahead is a moment after now up to which
+// there may be hits because the clock of NATS is ahead of Redis's, or 0. The end of a range that ends now
+// then cuts its cell, too.
 func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 	for _, s := range p.stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
@@ -272,11 +251,10 @@ func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 	return out
 }
 
-// count adds the n hits of a cell to out.
 func (s *stretch) count(out *Estimate, cell, n, latest int64) {
 	start := s.tier.cellStart(cell)
 	end := start + s.tier.cellMillis()
-	// A cell that is still being filled has hits up to the latest moment only.
+	// A cell that is still being filled has hits only up to the latest moment.
 	filled := min(end, latest)
 	from, to := max(start, s.From), min(filled, s.To)
 	switch {
@@ -294,7 +272,7 @@ func (e *Estimate) add(n int64) {
 	e.Lower, e.Total, e.Upper = addCounts(e.Lower, n), addCounts(e.Total, n), addCounts(e.Upper, n)
 }
 
-// portion is n × inside / whole, rounded half up, for 0 < inside ≤ whole.
+// portion returns n × inside / whole, rounded half up, for 0 < inside ≤ whole.
 func portion(n, inside, whole int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(inside))
 	lo, carry := bits.Add64(lo, uint64(whole)/2, 0)
@@ -302,7 +280,7 @@ func portion(n, inside, whole int64) int64 {
 	return int64(q)
 }
 
-// addCounts stops at the largest number and never wraps round.
+// addCounts saturates at the largest int64.
 func addCounts(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

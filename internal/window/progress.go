@@ -5,7 +5,6 @@ import (
 	"math"
 )
 
-// progress is what all cursors of a shard together say.
 type progress struct {
 	allRead       bool  // every live stream has a cursor, and it is known when counting began
 	began         int64 // when counting began; 0 if that is not known
@@ -16,7 +15,7 @@ type progress struct {
 	cursors []reply // by stream
 }
 
-// whole returns the moment from which nothing is known to be missing, later than any range if that is not known.
+// whole returns the moment from which nothing is known to be missing; later than any range if unknown.
 func (p *progress) whole() int64 {
 	if !p.allRead {
 		return math.MaxInt64
@@ -24,12 +23,9 @@ func (p *progress) whole() int64 {
 	return p.completeSince
 }
 
-// parseProgress reads the cursors of one shard, in the order of the directory's streams. claims are by stream.
-//
-// Counting began when the oldest stream was created. A younger stream takes nothing away from
-// what was counted before it, and if a stream has ended, there is nothing more to wait for.
-// If a live stream has no cursor, it is counted up to its creation, and nobody knows
-// what may be missing from it.
+// parseProgress parses a shard's cursors, in the order of the directory's streams. Counting began with the
+// oldest stream: a younger one does not affect what was counted before, and an ended one is not waited for. A
+// live stream without a cursor is counted up to its creation, and what is missing from it is unknown.
 func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*progress, error) {
 	out := &progress{began: dir.began, cursors: cursors}
 	var lastEnd int64
@@ -44,7 +40,7 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 		c.Cursor = claims[dir.streams[i]].Renew(c.Cursor)
 		lastEnd = max(lastEnd, listed.Ended)
 		if listed.Ended > 0 && !c.Ended && c.IncompleteBefore < listed.Ended {
-			// Nobody reads the stream any more, so nobody finds out what Redis has lost since it ended.
+			// No worker reads the stream any more, so what Redis has lost since it ended stays undetected.
 			out.completeSince = max(out.completeSince, listed.Ended)
 		}
 		if c.torn() {
@@ -78,7 +74,7 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 	return out, nil
 }
 
-// Progress holds how far the shards have got in one stream.
+// Progress is how far the shards have got in one stream.
 type Progress struct {
 	Stream  string
 	Counted bool   // every shard has a cursor
@@ -88,8 +84,9 @@ type Progress struct {
 	Ended   int64  // when the stream was found gone, Unix milliseconds, or 0 while it lives
 }
 
-// Progress returns how far each listed stream is counted, by name, and the id of the namespace. It returns ErrNoLayout
-// before the first worker has started, and a *ForeignError for a key that another program has written to.
+// Progress returns how far each listed stream is counted, by name, and the namespace's id. Errors are
+// ErrNoLayout before the first worker has started, and a *ForeignError if another program has written to a
+// key.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
 	streams, err = surveyed(ctx, r, func(found survey) ([]Progress, error) {
 		id = found.dir.id
@@ -109,8 +106,7 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 	return id, streams, err
 }
 
-// progressOf sums up the cursors of a stream. Those of an earlier incarnation of the stream say nothing
-// about this one.
+// progressOf combines the cursors of a stream. It ignores those of an earlier incarnation.
 func progressOf(stream string, listed Listed, cursors []reply, claim Claim) (Progress, error) {
 	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended}
 	var all []record

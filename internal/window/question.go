@@ -20,33 +20,30 @@ type Answer struct {
 	Range    Range // what the span was when it was answered
 	Tier     Tier
 	Complete bool // no hit of the range is known to be missing, up to AsOf
-	// CountingSince is when counting of the streams began, in Unix milliseconds, or 0 if that is
-	// not known. If an answer is incomplete although it begins later, hits were lost.
+	// CountingSince is when counting began (Unix milliseconds; 0 if unknown). If an answer is incomplete
+	// although it begins later, hits were lost.
 	CountingSince int64
 }
 
-// usualLag is how far a range that ends now usually reaches beyond as_of at most, while somebody counts. Workers move
-// as_of every second, of idle streams too, and that takes up to a second. The streams of a worker that was killed are
-// taken within five.
+// usualLag is how far a range that ends now reaches beyond as_of while workers count. as_of moves every
+// second, and that takes up to a second. The streams of a killed worker are taken over within five.
 const usualLag = 5 * time.Second
 
-// Outruns reports whether the range reaches further beyond as_of (Unix milliseconds) than it does while somebody counts.
-// The estimate of its hits then holds for those applied, and nobody knows how many more were stored: it has no upper
-// bound, and is not complete. Whoever shows an estimate asks this first.
+// Outruns reports whether the range reaches further beyond as_of (Unix milliseconds) than while workers
+// count. How many hits were stored but not applied is then unknown, so an estimate has no upper bound, and is
+// not complete. Callers must check this before they show one.
 //
-// The end of a range is by the clock of Redis, and as_of by that of NATS. The rule is the same if all streams have ended,
-// although none is left that hits could be stored in. as_of then stands at the end of the last one, and nothing in
-// Redis tells whether a worker is watching for new ones.
+// The end of a range is by the clock of Redis, as_of by that of NATS. The rule is the same if all streams
+// have ended: as_of then stays, and Redis does not show whether a worker is watching for new ones.
 func (r Range) Outruns(asOf int64) bool { return r.To-asOf > usualLag.Milliseconds() }
 
 // Bound is the most hits that there can have been, or Unbounded, which is null in JSON.
 type Bound int64
 
-// Unbounded is where sums stop, too: they never wrap round.
+// Unbounded is also where sums saturate.
 const Unbounded Bound = math.MaxInt64
 
-// AtMost is the bound on the hits of the range, if there were at most n among those that were applied at asOf. Whatever
-// shows a bound has it from here.
+// AtMost returns the bound on the range's hits, if at most n were applied at asOf. Show no other bounds.
 func (r Range) AtMost(n, asOf int64) Bound {
 	if r.Outruns(asOf) {
 		return Unbounded
@@ -54,7 +51,7 @@ func (r Range) AtMost(n, asOf int64) Bound {
 	return Bound(n)
 }
 
-// Float is the number as Prometheus takes it.
+// Float returns the number for Prometheus; Unbounded is +Inf.
 func (b Bound) Float() float64 {
 	if b == Unbounded {
 		return math.Inf(1)
@@ -83,17 +80,16 @@ func (b *Bound) UnmarshalJSON(data []byte) error {
 
 // Answers are the answers to several questions at one moment.
 type Answers struct {
-	// Now is that moment by Redis's clock, in Unix milliseconds. Spans that last until now
-	// end at it.
+	// Now is that moment by Redis's clock, in Unix milliseconds. Spans that last until now end at it.
 	Now int64
-	// AsOf is a moment in Unix milliseconds: every hit stored before it is in
-	// the answers. It is 0 if some stream has not been counted at all yet.
+	// AsOf is a moment (Unix milliseconds): every hit stored before it is in the answers. 0 if some stream
+	// has not been counted yet.
 	AsOf    int64
 	Answers []Answer
 }
 
-// QuestionError means that a question cannot be answered: either whatever Redis holds, or
-// (a *ForeignError) because of a key that no other question reads.
+// QuestionError means that a question cannot be answered, either whatever Redis holds, or (a *ForeignError)
+// because of a key that no other question reads.
 type QuestionError struct {
 	Index int // of the question
 	Err   error
@@ -102,7 +98,7 @@ type QuestionError struct {
 func (e *QuestionError) Error() string { return e.Err.Error() }
 func (e *QuestionError) Unwrap() error { return e.Err }
 
-// TooMuchError means that a call would cost more than it may.
+// TooMuchError means that a call would cost more than allowed.
 type TooMuchError struct {
 	What       string // cells or points
 	Count, Max int64

@@ -9,24 +9,21 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Different ones are counted in HyperLogLogs: one key per counter, unique tier and cell. A commit raises registers, with
-// one PFADD per cell and an argument per register (see internal/unique), in the transaction that moves the cursor.
+// Unique values are counted in HyperLogLogs (docs/design.md). PFADD keeps the maximum, so applying a hit
+// again changes nothing. But a missing register stays missing, so a writer leaves out only registers that it
+// knows to be in Redis (registerMemory).
 //
-// PFADD is a maximum, so a hit that is applied again changes nothing. But a register that is missing stays missing: a
-// writer leaves out only what it knows to be in Redis (see registerMemory).
-//
-// Each PFADD has an EXPIREAT right behind it. So no key is left without an expiry: if EXEC runs when the cell has expired
-// meanwhile, EXPIREAT deletes what PFADD has made. Nothing has to be remembered or mended, unlike for hashes.
+// An EXPIREAT directly follows each PFADD: if the cell has expired when EXEC runs, it deletes what PFADD has
+// created. So, unlike for hashes, no expiry has to be remembered or repaired.
 
-// uniqueCell is a cell of a unique tier. It has the counter's name, not its hash: two counters with the same hash would
-// hide each other's registers.
+// uniqueCell has the counter's name: counters with the same hash would hide each other's registers.
 type uniqueCell struct {
 	counter string
 	tier    int // of Layout.UniqueTiers
 	cell    int64
 }
 
-// raise is a cell of a unique tier, and the registers that a transaction raises in it.
+// raise is a cell of a unique tier, and the registers that a transaction updates in it.
 type raise struct {
 	uniqueCell
 	key       string
@@ -35,7 +32,7 @@ type raise struct {
 	arguments []string // of PFADD, one per register
 }
 
-// raises are those of a transaction. They keep their memory from one transaction to the next.
+// raises are those of a transaction. The next transaction reuses their memory.
 type raises struct {
 	list      []raise
 	names     map[int64][]string // by set (see Layout.uniqueNamesOf), the counters of cells of which no register is known
@@ -51,9 +48,8 @@ func (r *raises) reset() {
 	r.list, r.registers, r.arguments, r.bytes = r.list[:0], r.registers[:0], r.arguments[:0], r.bytes[:0]
 }
 
-// workOut lists what a counter's unique values raise, if Redis's clock says now, in Unix seconds. It leaves out cells that
-// have expired since their hits were stored, and registers that are known to be in Redis. A cell can be there twice, if
-// hits in other tiers lie between.
+// workOut lists a counter's register updates at now (Redis's clock, Unix seconds), without expired cells and
+// registers known to be in Redis. A cell can be listed twice, if hits in other tiers lie between.
 func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, known *registerMemory, now int64) {
 	for i, t := range layout.UniqueTiers {
 		for rest := c.extras.uniques; len(rest) > 0; {
@@ -83,7 +79,7 @@ func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, kn
 	}
 }
 
-// firstCell returns what the first slots hold, up to one that is not in the same cell of a tier, and the rest from there.
+// firstCell merges the first slots, up to one that is not in the same cell of a tier, and returns the rest.
 func firstCell(slots []slotUniques, tier int, t Tier) (sketch *unique.Sketch, rest []slotUniques) {
 	sketch, cell, merged := &slots[0].sketch, t.cellAt(slots[0].slot.begins()), false
 	for i := 1; i < len(slots); i++ {
@@ -99,7 +95,7 @@ func firstCell(slots []slotUniques, tier int, t Tier) (sketch *unique.Sketch, re
 	return sketch, nil
 }
 
-// finish makes the arguments, when all is worked out.
+// finish builds the arguments; call it last.
 func (r *raises) finish() {
 	for _, register := range r.registers {
 		r.bytes = register.AppendArgument(r.bytes)
@@ -117,7 +113,6 @@ func (r *raises) finish() {
 	}
 }
 
-// queueRaises queues PFADD and EXPIREAT for each cell.
 func (c *commands) queueRaises(ctx context.Context, p redis.Pipeliner, list []raise) {
 	for i := range list {
 		r := &list[i]
@@ -131,8 +126,7 @@ func (c *commands) queueRaises(ctx context.Context, p redis.Pipeliner, list []ra
 	}
 }
 
-// askRaises asks what has become of raises whose reply was lost: for the beginning of each key, by which PFADD knows a
-// HyperLogLog.
+// askRaises queries raises whose reply was lost: the beginning of each key, which identifies a HyperLogLog.
 func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.StringCmd {
 	out := make([]*redis.StringCmd, len(list))
 	for i := range list {
@@ -141,8 +135,8 @@ func askRaises(ctx context.Context, p redis.Pipeliner, list []raise) []*redis.St
 	return out
 }
 
-// judgeRaise returns why a raise has failed, or nil. gone reports whether the key may be missing. Any error beside the
-// *ForeignError means that nothing is known.
+// judgeRaise returns why a raise has failed, or nil. gone is whether the key may be missing. Any error other
+// than the *ForeignError means that the outcome is unknown.
 func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, error) {
 	text, err := reply.Result()
 	switch {
@@ -162,28 +156,26 @@ func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, err
 	return nil, nil
 }
 
-// knownRegisters is how much memory a stream's writers take, all together, for the registers that they know to be in Redis.
+// knownRegisters bounds the memory of a stream's writers for registers known to be in Redis (bytes).
 const knownRegisters = 8 << 20
 
-// leastRegisters is what each of them may take, if there are many.
+// leastRegisters is the least that each of them may take.
 const leastRegisters = unique.Registers
 
-// registerMemory remembers the registers that this writer has raised, so that it sends only what can raise one: of a
-// million different values of a counter, 1 in 16 does. What it holds is in Redis, or in a cell that has expired: only a
-// transaction that is known to have been applied adds to it, and it is emptied at any doubt (see Writer.forget). So
-// leaving out what it holds changes nothing.
-//
-// It has two generations of cells. A cell that is used stays, and of the others the older half goes.
+// registerMemory remembers the registers that this writer has updated, so that it sends only those that can
+// raise one: of a million different values of a counter, 1 in 16. They are in Redis, or in an expired cell,
+// because only a transaction known to have been applied adds to it, and any doubt empties it (Writer.forget).
+// It has two generations of cells: a used cell stays, and of the others the older half is dropped.
 type registerMemory struct {
 	young, old map[uniqueCell]*unique.Sketch
 	bytes      int // of young
 	most       int // of both
 }
 
-// cellMemoryBytes is what a cell takes beside its registers and its counter's name.
+// cellMemoryBytes is the memory of a cell in addition to its registers and its counter's name.
 const cellMemoryBytes = 160
 
-// of returns what is known of a cell. It is not to be changed.
+// of returns the known registers of a cell, read-only.
 func (m *registerMemory) of(at uniqueCell) *unique.Sketch {
 	if s := m.young[at]; s != nil {
 		return s
@@ -196,7 +188,6 @@ func (m *registerMemory) of(at uniqueCell) *unique.Sketch {
 	return &unique.Sketch{}
 }
 
-// add notes registers that are in Redis now.
 func (m *registerMemory) add(at uniqueCell, registers []unique.Register) {
 	s := m.young[at]
 	if s == nil {

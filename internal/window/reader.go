@@ -13,18 +13,17 @@ import (
 type Reader struct {
 	store *Store
 
-	// MaxCells bounds the cells that the hashes of one call can hold together. 0 means
-	// no bound. A filled cell costs about 0.6 µs from question to answer, and 110 bytes
-	// (118,000 cells of 2000 counters took 70 ms and 13 MB, on two shared cores).
+	// MaxCells bounds the cells that the hashes of one call can hold; 0: no bound. A filled cell costs about
+	// 0.6 µs and 110 bytes (118,000 cells of 2000 counters took 70 ms and 13 MB, on two shared cores).
 	MaxCells int64
-	// MaxPoints bounds the points of one call of Series. 0 means no bound.
+	// MaxPoints bounds the points of one call of Series; 0: no bound.
 	MaxPoints int64
 
-	// MaxUniqueCells bounds the unique cells that one call reads, each as often as it is in a union. 0 means no bound. A
-	// cell of 2,000 different ones or more costs Redis 39 µs, and a smaller one less.
+	// MaxUniqueCells bounds the unique cells that one call reads, once per union; 0: no bound. A cell of
+	// 2,000 different values or more costs Redis 39 µs, and a smaller one less.
 	MaxUniqueCells int64
 
-	// Local is the local clock. Only differences between its times matter. nil means time.Now.
+	// Local is the local clock; nil means time.Now. Only differences between its times matter.
 	Local func() time.Time
 
 	clocks clocks
@@ -42,19 +41,15 @@ func NewReader(store *Store) *Reader {
 	return r
 }
 
-// errStale means that a question was planned with a layout, a list of streams or a time that
-// is not (or no longer) true. The question may be planned again.
+// errStale means that a plan's layout, list of streams or time was wrong. The question may be planned again.
 var errStale = errors.New("layout, streams or time have changed while Redis was asked")
 
-// maxTries is how often a question may be planned. The second plan uses what the first
-// attempt found to have changed.
+// maxTries bounds how often a question is planned. The second plan uses what the first attempt has found.
 const maxTries = 3
 
-// Answer answers all questions in one pipelined round trip, in their order, at
-// one moment of Redis's clock. It returns ErrNoLayout before the first worker has
-// started, a *QuestionError for a bad question, a *TooMuchError for too many questions, a
-// *ForeignError for a key that another program has written to, and errors of Redis as
-// they are.
+// Answer answers all questions in one round trip, in their order, at one moment of Redis's clock. It returns
+// ErrNoLayout before the first worker has started, a *QuestionError for a bad question, a *TooMuchError for
+// too many, a *ForeignError if another program has written to a key, and Redis's errors unchanged.
 func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, error) {
 	found, err := r.ask(ctx, sumOf(questions))
 	if err != nil {
@@ -80,7 +75,7 @@ func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {
 // planner plans a question for a layout and a moment (Unix milliseconds).
 type planner func(l Layout, now int64) ([]Plan, error)
 
-// sumOf plans sums. Hashes inside a range are read without their fields, which is half of what they cost.
+// sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
 func sumOf(questions []Question) planner {
 	return func(l Layout, now int64) ([]Plan, error) {
 		plans, err := l.planAll(questions, now)
@@ -91,8 +86,7 @@ func sumOf(questions []Question) planner {
 	}
 }
 
-// ask plans for the current layout and moment, and fetches what the plans need. It does both again
-// if the layout or the moment turns out to have changed.
+// ask plans for the current layout and moment, and fetches what the plans need; again if either has changed.
 func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
 	return untilFresh(func() (snapshot, error) {
 		dir, at, err := r.begin(ctx)
@@ -103,7 +97,6 @@ func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
 	})
 }
 
-// untilFresh tries again as long as the error is errStale, at most maxTries times.
 func untilFresh[T any](try func() (T, error)) (out T, err error) {
 	for range maxTries {
 		if out, err = try(); !errors.Is(err, errStale) {
@@ -113,9 +106,8 @@ func untilFresh[T any](try func() (T, error)) (out T, err error) {
 	return out, err
 }
 
-// begin returns what a question is planned with. It does not hold the lock while it asks
-// Redis: a wait for the lock has no deadline, so if Redis hung, each caller would wait for all
-// callers before it.
+// begin returns what a question is planned with. It does not hold the lock while it asks Redis, because a
+// wait for the lock has no deadline: if Redis hung, each caller would wait for all callers before it.
 func (r *Reader) begin(ctx context.Context) (*directory, instant, error) {
 	r.mu.Lock()
 	dir := r.directory
@@ -132,8 +124,7 @@ func (r *Reader) begin(ctx context.Context) (*directory, instant, error) {
 	return dir, at, nil
 }
 
-// Look reads the layout, the list of streams and the clock anew, to find out
-// whether questions can be answered. Its errors are those of Answer.
+// Look reads layout, streams and clock, to check whether questions can be answered. Errors: those of Answer.
 func (r *Reader) Look(ctx context.Context) (Layout, error) {
 	dir, err := r.look(ctx)
 	if err != nil {
@@ -167,7 +158,7 @@ func (r *Reader) remember(dir *directory) {
 	r.mu.Unlock()
 }
 
-// forget forgets a directory that is old, unless another question has found a new one already.
+// forget drops an old directory, unless another question has found a new one already.
 func (r *Reader) forget(dir *directory) {
 	r.mu.Lock()
 	if r.directory == dir {

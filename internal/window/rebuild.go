@@ -11,12 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rebuild makes the cells, names and summaries of other tiers from those of the layout, in which nobody counts, under the
-// keys of their generation. It writes numbers, and adds nothing to any, so it can be repeated. It returns the tiers with
-// the moments from which they are complete.
-//
-// A cell is the sum of whole cells of one tier. Of the tiers whose cells its own consist of, that is the one that holds
-// the longest time: as Layout.Plan explains, a tier has every hit of the time that it holds.
+// rebuild builds other tiers' cells, names and summaries, while no worker counts. It increments nothing, so
+// it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
+// of whole cells of one tier: of those that fit, the one that holds the longest time, with every hit of it
+// (Layout.Plan).
 func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
@@ -58,9 +56,8 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 // replicated is how long a cluster gets to copy what was written, before the layout record relies on it.
 var replicated = 2 * time.Second // tests shorten it
 
-// checkBuilt makes sure that no server of a cluster has lost cells, because a replica that lacked them took over. A
-// server that has a shard's last key has all that was written before it. Other servers cannot lose the one without
-// the layout record.
+// checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
+// shard's last key has all that was written before. A single server would lose the layout record too.
 func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
 	if s.cluster == nil {
 		return nil
@@ -89,7 +86,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// rebuilding is the state of rebuild.
 type rebuilding struct {
 	store    *Store
 	from, to Layout
@@ -101,14 +97,13 @@ type rebuilding struct {
 }
 
 const (
-	// rebuildCells is how many cells the hashes can hold that are read at a time. Full ones take Redis some 20 ms.
+	// rebuildCells is how many cells the hashes read at a time can hold. Full ones take Redis some 20 ms.
 	rebuildCells = 100_000
-	// rebuildNames is how many counters are read at a time at most.
 	rebuildNames = 500
 )
 
-// heir is the stream among whose summaries those of all hits so far are put. Readers add all streams up. It is a live
-// one, if there is one; if it ends, it stays listed for as long as a window reaches back to its end.
+// heir returns the stream that inherits the summaries of all hits so far; readers add up all streams. It is a
+// live one if possible. If it ends, it stays listed for as long as a window reaches back to its end.
 func heir(streams map[string]Listed) (out string) {
 	for name, l := range streams {
 		better := out == "" || (l.Ended == 0) != (streams[out].Ended == 0) && l.Ended == 0
@@ -119,7 +114,7 @@ func heir(streams map[string]Listed) (out string) {
 	return out
 }
 
-// now is the latest of the servers' clocks, in Unix milliseconds.
+// now returns the latest of the servers' clocks, in Unix milliseconds.
 func (s *Store) now(ctx context.Context) (int64, error) {
 	if s.cluster != nil {
 		times, err := s.times(ctx)
@@ -129,7 +124,7 @@ func (s *Store) now(ctx context.Context) (int64, error) {
 	return at.UnixMilli(), err
 }
 
-// latestApplied is a moment in Unix milliseconds after which no hit has been stored that any counter has.
+// latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored.
 func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]Listed) (latest int64, err error) {
 	for stream := range streams {
 		for shard := range l.Shards {
@@ -146,7 +141,6 @@ func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]
 	return latest, nil
 }
 
-// chooseSources finds the tier that each tier's cells come from.
 func (b *rebuilding) chooseSources() []int {
 	out := make([]int, len(b.to.Tiers))
 	for i, t := range b.to.Tiers {
@@ -172,7 +166,7 @@ func (t Tier) cellsAlike(o Tier) bool {
 	return t.Cell == o.Cell && t.Window == o.Window && t.cellsPerEpoch() == o.cellsPerEpoch()
 }
 
-// heldFrom is the first moment since which a tier's hashes hold everything.
+// heldFrom returns the first moment since which a tier's hashes hold everything.
 func (t Tier) heldFrom(now int64) int64 {
 	epoch := t.epochAt(now - t.Window.Milliseconds() - t.grace()/2 - t.epochMillis())
 	for !t.holdsSince(t.epochStart(epoch), now) {
@@ -181,7 +175,7 @@ func (t Tier) heldFrom(now int64) int64 {
 	return t.epochStart(epoch)
 }
 
-// completeFrom is the moment from which a tier's new cells lack nothing, if Redis's clock said now when they were there.
+// completeFrom returns the moment from which a tier's new cells, built by now (Redis's clock), lack nothing.
 func (b *rebuilding) completeFrom(tier int, now int64) int64 {
 	t, from := b.to.Tiers[tier], b.end
 	if j := b.sources[tier]; j >= 0 {
@@ -194,12 +188,10 @@ func (b *rebuilding) completeFrom(tier int, now int64) int64 {
 	return -floorDiv(-from, t.cellMillis()) * t.cellMillis()
 }
 
-// epochs are those of which a tier may have a hash.
 func (b *rebuilding) epochs(t Tier) (first, last int64) {
 	return t.firstEpoch(math.MaxUint64, b.now), t.epochAt(b.end)
 }
 
-// shard builds a shard, some counters at a time, and then its summaries.
 func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	coarsest := b.from.Tiers[len(b.from.Tiers)-1]
 	first, _ := b.epochs(coarsest)
@@ -236,7 +228,6 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	return b.writeTops(ctx, shard, tops)
 }
 
-// counters builds the cells and names of counters, and adds them to the summaries.
 func (b *rebuilding) counters(ctx context.Context, shard int, names []string, tops map[segment]*summary) error {
 	cells, err := b.read(ctx, shard, names)
 	if err != nil {
@@ -297,7 +288,6 @@ type sourceCells [][]sourceCell
 
 type sourceCell struct{ start, n int64 }
 
-// read reads the cells of counters that others are built from.
 func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sourceCells, error) {
 	type read struct {
 		counter, tier int
@@ -359,7 +349,7 @@ func (b *rebuilding) sum(tier int, cells sourceCells) map[int64]map[int64]int64 
 	return out
 }
 
-// addWhole lists a counter with all hits that it has. It is called once for each, so a count needs no floor.
+// addWhole lists a counter with all of its hits. Call it once per counter, so that a count needs no floor.
 func (s *summary) addWhole(name string, n int64, size int) {
 	s.listed = append(s.listed, listing{name, n})
 	if len(s.listed) >= 2*size {

@@ -9,12 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reply is what Redis said about a key, as it came over the wire (RESP, version 2 or 3). The client's own
-// commands would make a string of each field and a map of each hash, which is most of what an answer costs.
-// And a reply that has not changed is known by its bytes.
+// reply is a reply as it came over the wire (RESP 2 or 3). The client's own commands would make a string of
+// each field and a map of each hash, most of an answer's cost. And equal bytes are an unchanged reply.
 type reply struct{ key, text string }
 
-// replyError is an error with which Redis replied.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }
@@ -24,7 +22,6 @@ func (replyError) RedisError() {}
 
 var _ redis.Error = replyError("")
 
-// errorIn returns the error that a reply is, or nil if it is none.
 func errorIn[T string | []byte](text T) error {
 	if len(text) == 0 || text[0] != '-' {
 		return nil
@@ -32,13 +29,13 @@ func errorIn[T string | []byte](text T) error {
 	return replyError(strings.TrimSuffix(string(text[1:]), "\r\n"))
 }
 
-// value reads the reply to GET. exists is false if there is no such key.
+// value parses the reply to GET. exists is false if there is no such key.
 func (r reply) value() (value string, exists bool, err error) {
 	one := elements{reply: r, rest: r.text, left: 1}
 	return one.next()
 }
 
-// elements reads the reply to HGETALL, HVALS or HMGET.
+// elements parses the reply to HGETALL, HVALS or HMGET.
 func (r reply) elements() (elements, error) {
 	if r.text != "" && (r.text[0] == '*' || r.text[0] == '%') {
 		if n, rest, ok := takeLength(r.text); ok {
@@ -53,7 +50,7 @@ func (r reply) elements() (elements, error) {
 	return elements{}, r.unexpected(r.text)
 }
 
-// unexpected is the error for a part of a reply. It is a *ForeignError if the key has another type.
+// unexpected returns the error for a part of a reply. It is a *ForeignError if the key has another type.
 func (r reply) unexpected(text string) error {
 	if err := errorIn(text); err != nil {
 		return foreign(r.key, err)
@@ -61,14 +58,13 @@ func (r reply) unexpected(text string) error {
 	return fmt.Errorf("key %s: Redis replied %.40q", r.key, text)
 }
 
-// elements are the strings of a reply that are still to be read.
 type elements struct {
 	reply
 	rest string
 	left int
 }
 
-// next reads a string. exists is false if Redis has none there.
+// next reads a string. exists is false if Redis replied null.
 func (e *elements) next() (value string, exists bool, err error) {
 	e.left--
 	if strings.HasPrefix(e.rest, "$") {
@@ -86,7 +82,6 @@ func (e *elements) next() (value string, exists bool, err error) {
 	return "", false, e.unexpected(e.rest)
 }
 
-// pair reads a field of a hash and its value.
 func (e *elements) pair() (field, value string, err error) {
 	if field, _, err = e.next(); err == nil {
 		value, _, err = e.next()
@@ -107,7 +102,7 @@ func takeLength(text string) (n int, rest string, ok bool) {
 	return n, text[i+2:], true
 }
 
-// number reads the reply to a command that counts.
+// number parses the reply to a command that counts.
 func (r reply) number() (int64, error) {
 	if text, ok := strings.CutPrefix(r.text, ":"); ok {
 		if n, err := strconv.ParseInt(strings.TrimSuffix(text, "\r\n"), 10, 64); err == nil {
@@ -117,7 +112,6 @@ func (r reply) number() (int64, error) {
 	return 0, r.unexpected(r.text)
 }
 
-// hash reads the reply to HGETALL.
 func (r reply) hash() (map[string]string, error) {
 	fields, err := r.elements()
 	if err != nil {
@@ -134,7 +128,7 @@ func (r reply) hash() (map[string]string, error) {
 	return out, nil
 }
 
-// cells reads the reply to HGETALL of a hash of cells.
+// cells parses the reply to HGETALL of a hash of cells.
 func (r reply) cells() ([]storedCell, error) {
 	fields, err := r.elements()
 	if err != nil {
@@ -174,7 +168,7 @@ func (r reply) sum() (sum int64, err error) {
 	return sum, nil
 }
 
-// noCell is the error for a field of a hash of cells that is none.
+// noCell is the error for a field of a hash of cells that is not a cell.
 func (e *elements) noCell() error {
 	field, value, err := e.pair()
 	if err != nil {
@@ -183,7 +177,7 @@ func (e *elements) noCell() error {
 	return &ForeignError{e.key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
 }
 
-// count reads a string of digits, as Redis writes a count. It reports false if it is another string.
+// count reads a string of digits, as Redis writes a count; ok is false for any other string.
 func (e *elements) count() (n int64, ok bool) {
 	e.left--
 	if !strings.HasPrefix(e.rest, "$") {
@@ -206,7 +200,6 @@ func (e *elements) count() (n int64, ok bool) {
 // maxDigits are the digits of the largest int64. Fewer than twice as many never wrap round to a count.
 const maxDigits = 19
 
-// record reads the reply to HMGET with cursorFields.
 func (r reply) record() (c record, found bool, err error) {
 	fields, err := r.elements()
 	if err != nil {
@@ -228,8 +221,7 @@ func (r reply) record() (c record, found bool, err error) {
 	return c, found, nil
 }
 
-// encodeReply turns what the client has parsed back into what came over the wire. It reports false if that was
-// no reply.
+// encodeReply turns a parsed reply back into its wire format; ok is false if value and err were not a reply.
 func encodeReply(value any, err error) ([]byte, bool) {
 	var refused redis.Error
 	switch {

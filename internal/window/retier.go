@@ -10,23 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A change of tiers (Retier) builds all cells, names and summaries anew, under the keys of another generation, from the
-// cells that are there. The old ones stay as they are until the change is confirmed.
-//
-// The layout record says how far a change is. Building can be repeated as a whole, because nothing that it reads has
-// changed: no worker counts meanwhile. For the same reason it can be abandoned: the old cells, and the cursors but for
-// who wrote them, are as they were.
+// A change of tiers (Retier) builds all cells, names and summaries again, under the keys of another
+// generation. It can be repeated or abandoned: no worker counts meanwhile, and old cells, and cursors except
+// "by", do not change.
 
-// phase is how far a change is. The record's own tiers are those that answers are given from.
+// phase is how far a change is. Answers come from the record's own tiers.
 type phase string
 
 const (
-	building  phase = "building"  // the record has the old tiers, and the change the new ones; nobody may count
+	building  phase = "building"  // the record has the old tiers, and the change the new ones; no worker may count
 	switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
 	confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
 )
 
-// change is a change of tiers that has not ended.
 type change struct {
 	phase phase
 	other Tiers
@@ -52,7 +48,7 @@ func (c *change) forbidsCounting() bool {
 	return c != nil && c.phase == building
 }
 
-// RetieringError means that the tiers of a namespace are being changed, so nobody may count into it.
+// RetieringError means that the tiers of a namespace are being changed, so no worker may count into it.
 type RetieringError struct {
 	namespace string
 	from, to  Tiers
@@ -63,19 +59,18 @@ func (e *RetieringError) Error() string {
 		e.namespace, e.to, e.to, e.from)
 }
 
-// RetierError means that a change of tiers cannot be made now. It says what to do.
+// RetierError means that a change of tiers cannot be made now. Its text says what to do.
 type RetierError struct{ text string }
 
 func (e *RetierError) Error() string { return e.text }
 
-// RetierProgress is told how far a step is: so many counters built, cursors moved or keys deleted.
+// RetierProgress receives the number of counters built, cursors moved or keys deleted so far.
 type RetierProgress func(what string, done int)
 
 // Built is a tier after a change.
 type Built struct {
 	Tier Tier
-	// CompleteFrom is the moment (Unix milliseconds) from which its cells lack nothing that the old ones had, 0 if they
-	// lack nothing at all.
+	// CompleteFrom is the moment (Unix ms) from which its cells lack nothing of the old; 0: nothing at all.
 	CompleteFrom int64
 }
 
@@ -88,9 +83,9 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 	return out
 }
 
-// Retier changes the tiers of a namespace in which nobody counts. If it is ended in between, call it again with the same
-// tiers to go on, or with the old ones to abandon the change. It returns what the tiers are then. changed is false if they
-// are what they were.
+// Retier changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
+// same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
+// same.
 func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {
@@ -107,7 +102,7 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 		if have, err = s.setChange(ctx, have, have.Tiers, &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}); err != nil {
 			return nil, false, err
 		}
-	case have.change.phase == building && same: // nobody may count before all that was built is gone: the next change builds there
+	case have.change.phase == building && same: // no worker may count before all that was built is gone: the next change builds there
 		if have, err = s.endChange(ctx, have, tell); err != nil {
 			return nil, false, err
 		}
@@ -138,7 +133,7 @@ func builtOf(tiers Tiers) []Built {
 	return out
 }
 
-// RetierConfirm deletes what a change has left of the old tiers, and returns the new ones. Workers may count meanwhile.
+// RetierConfirm deletes what is left of the old tiers, and returns the new ones. Workers may count meanwhile.
 func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, error) {
 	have, err := s.layout(ctx)
 	if err != nil {
@@ -158,7 +153,7 @@ func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, 
 	return have.Tiers, err
 }
 
-// inTheWay says what a change that has not ended needs first.
+// inTheWay returns the error that says what an unfinished change needs first.
 func (s *Store) inTheWay(have layoutRecord) error {
 	other := have.change.other
 	if have.change.phase == building {
@@ -168,7 +163,7 @@ func (s *Store) inTheWay(have layoutRecord) error {
 	return &RetierError{fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm before you change them again", s.keys.namespace, other)}
 }
 
-// endChange deletes what a change that was confirmed or abandoned has left, and returns the record.
+// endChange deletes what a confirmed or abandoned change has left, and returns the record.
 func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierProgress) (layoutRecord, error) {
 	if err := s.deleteGeneration(ctx, have.change.other[0].generation, tell); err != nil {
 		return have, err
@@ -176,17 +171,16 @@ func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierPro
 	return s.setChange(ctx, have, have.Tiers, nil)
 }
 
-// setChange writes the record with other tiers and another change, and returns it.
 func (s *Store) setChange(ctx context.Context, have layoutRecord, tiers Tiers, c *change) (layoutRecord, error) {
 	next := have
 	next.Tiers, next.change = tiers, c
 	return next, s.swapLayout(ctx, have, next)
 }
 
-// errLayoutChanged means that somebody else has written the layout record.
+// errLayoutChanged means that another process has written the layout record.
 var errLayoutChanged = &RetierError{"the layout record has changed meanwhile: does another ingest --retier run? Wait for its end, and run this one again"}
 
-// swapLayout writes the record next in place of have. If it fails, either may be there.
+// swapLayout replaces the record have with next. If it fails, either may be there.
 func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
 	key := s.keys.layout()
 	err := s.watch(ctx, []string{key}, func(tx *watched) error {
@@ -222,5 +216,5 @@ func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
 	return nil
 }
 
-// newMark is a value for record.by that no writer has.
+// newMark returns a value for record.by that no writer has.
 func newMark() string { return "retier-" + rand.Text()[:12] }

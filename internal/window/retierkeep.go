@@ -11,17 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a change of tiers fences and deletes.
-
 const (
-	// scanCount is how many keys Redis looks at for one SCAN. They take it some hundred µs.
+	// scanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
 	scanCount = 1000
-	// tellEvery is after how many cursors one is told how far it is.
+	// tellEvery is the number of cursors between two calls of RetierProgress.
 	tellEvery = 1000
 )
 
-// fence alters "by" in every cursor, listed or not. A worker that was merely paused has read the layout before it said that
-// nobody may count. Its next commit finds another "by".
+// fence alters "by" in every cursor, listed or not. A worker that was paused does not know that it may not
+// count; its next commit finds another "by".
 func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error {
 	streams, err := s.cursorStreams(ctx)
 	if err != nil {
@@ -69,7 +67,7 @@ func (s *Store) fenceCursor(ctx context.Context, key string) error {
 	}
 }
 
-// cursorStreams returns the streams that are listed or have a cursor, in order.
+// cursorStreams returns the streams that are listed or have a cursor, sorted.
 func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
@@ -90,8 +88,7 @@ func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(streams)), err
 }
 
-// scan calls do with the keys of the namespace's shards, some at a time, and the server that has them. It may call do
-// twice with the same key.
+// scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
 func (s *Store) scan(ctx context.Context, do func(at server, keys []string) error) error {
 	servers, err := s.masters(ctx)
 	if err != nil {
@@ -115,7 +112,7 @@ func (s *Store) scan(ctx context.Context, do func(at server, keys []string) erro
 	return nil
 }
 
-// deleteGeneration deletes the cells, names and summaries of tiers that are no longer, or not yet, answered from.
+// deleteGeneration deletes the cells, names and summaries of tiers from which no answers come.
 func (s *Store) deleteGeneration(ctx context.Context, generation int, tell RetierProgress) error {
 	goes := func(k shardKey) bool {
 		switch k.kind {
@@ -145,8 +142,7 @@ func (s *Store) deleteGeneration(ctx context.Context, generation int, tell Retie
 	})
 }
 
-// Moves reports whether anybody counts: whether a cursor or a claim about a stream at rest changes within a while. Workers
-// change one of them every second.
+// Moves reports whether workers count. They change a cursor, or an idle stream's claim, every second.
 func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 	before, err := s.places(ctx)
 	if err != nil || len(before) == 0 {
@@ -168,7 +164,7 @@ func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 	return false, nil
 }
 
-// places are what workers write into the cursors of the first shard, and the claims.
+// places returns what workers write into the cursors of the first shard, and the claims.
 func (s *Store) places(ctx context.Context) (map[string]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The texts of the rules that cursors name are kept once per namespace, each under its fingerprint.
-// This package does not look into them.
+// The texts of the rules that cursors name are kept once per namespace. This package does not interpret them.
 
-// KeepRules writes texts, by fingerprint, that Redis does not hold. Call it before a cursor names one of them.
+// KeepRules writes texts, by fingerprint, that Redis does not hold. Call it before a cursor names one.
 func (s *Store) KeepRules(ctx context.Context, texts map[string][]byte) error {
 	if len(texts) == 0 {
 		return nil
@@ -66,5 +65,5 @@ func (s *Store) DropRules(ctx context.Context, fingerprints []string) error {
 	return nil
 }
 
-// RulesKey is the key of the texts, for messages to people.
+// RulesKey returns the key of the texts, for messages.
 func (s *Store) RulesKey() string { return s.keys.rules() }

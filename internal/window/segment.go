@@ -2,61 +2,55 @@ package window
 
 import "time"
 
-// Writers keep summaries of the counters with most hits for segments of time. Segments are the
-// cells of some tiers, which are called levels, or several cells each if a window has many. The finest
-// tiers are not levels: a summary for every second or minute would cost more than it is worth.
+// Writers keep summaries of the largest counters per segment of time: one or several cells of some tiers, the
+// levels. The finest tiers are not levels: a summary per second or minute would cost more than it is worth.
 
 const (
-	// levelAbove: a tier is a level if its window is longer than this.
+	// levelAbove is the window (exclusive) from which a tier is a level.
 	levelAbove = time.Hour
-	// maxSegments is the most segments of a level that a question reads per stream and
-	// shard, if there is a coarser level.
+	// maxSegments is the most segments that a question reads per stream and shard, if a level is coarser.
 	maxSegments = 100
-	// summaryCounters is how many counters the summaries of one segment and stream
-	// list on all shards together. leastSummary is how many each of them may list at least.
+	// summaryCounters is how many counters the summaries of one segment and stream list on all shards
+	// together; leastSummary is how many each may list at least.
 	summaryCounters, leastSummary = 1000, 16
 )
 
-// segment is a piece of time of a level; see Tier.segmentOf.
 type segment struct {
 	tier   int
 	number int64
 }
 
-// isLevel reports whether summaries are kept for the cells of a tier. They are kept for the
-// tiers with long windows, or for the coarsest tier if no window is long enough.
+// isLevel reports whether summaries are kept for a tier: one with a long window, or else the coarsest.
 func (l Layout) isLevel(tier int) bool {
 	return l.Tiers[tier].Window > levelAbove || tier == len(l.Tiers)-1
 }
 
-// summarySize is how many counters a summary lists.
 func (l Layout) summarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }
 
-// segmentCells is how many cells a segment has: as many as hashes it takes to span two windows. So a
-// window has at most half as many segments as a hash has cells, however many cells it has itself.
+// segmentCells returns the cells of a segment: as many as hashes that it takes to span two windows. So a
+// window has at most half as many segments as a hash has cells.
 func (t Tier) segmentCells() int64 {
 	return (t.twoWindows() + t.cellsPerEpoch() - 1) / t.cellsPerEpoch()
 }
 
-// segmentOf is the number, since 1970, of the segment that a cell belongs to.
+// segmentOf returns the number, since 1970, of the segment that a cell belongs to.
 func (t Tier) segmentOf(cell int64) int64 { return floorDiv(cell, t.segmentCells()) }
 
 func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.cellMillis() }
 
-// segmentDeadline is the Unix second at which a summary expires: when no window of its tier
-// reaches back to it any more, plus the grace that hashes have.
+// segmentDeadline returns the Unix second at which a summary expires: when no window and grace reaches back.
 func (t Tier) segmentDeadline(number int64) int64 {
 	end := (number + 1) * t.segmentMillis()
 	w := t.Window.Milliseconds()
 	return (end + w + t.grace() + 999) / 1000
 }
 
-// segments returns the segments that hold every hit of a plan's range and of the cells that its
-// edges cut. They belong to the coarsest level whose segments are at most a quarter of the range, or to
-// the finest level if there is none. If they were more than maxSegments, it takes a coarser level. A level whose cells
-// may lack hits of the range is taken only if all do; whole is then false.
+// segments returns the segments that hold every hit of a plan's range and of the cells that its edges cut: of
+// the coarsest level with segments of at most a quarter of the range, or else of the finest; of a coarser one
+// if they were more than maxSegments. A level whose cells may lack hits is used only if all may; whole is
+// then false.
 func (l Layout) segments(p Plan) (tier int, first, last int64, whole bool) {
 	tier = -1
 	from := p.Tier.cellStart(p.Tier.cellAt(p.Range.From))

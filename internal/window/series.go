@@ -11,7 +11,7 @@ type SeriesQuestion struct {
 	Counter string
 	Span    Span
 	Step    time.Duration // 0 means one cell
-	// Steps, if it is not nil, divides the range in place of Step.
+	// Steps, if not nil, divides the range in place of Step.
 	Steps Steps
 	Reach Reach
 }
@@ -22,58 +22,49 @@ type Reach int
 const (
 	// WithinWindow is as far as its window.
 	WithinWindow Reach = iota
-	// WhileHeld is for as long as its hashes are sure to live, which is longer than its window. The counts are as
-	// exact: a hit of a hash that lives is in it, however late it came. So a range that ended a moment ago gets the
-	// cells that the same range ending now would get.
+	// WhileHeld is for as long as its hashes are sure to exist, which is longer. The counts are as exact,
+	// because a hash has every hit, however late. So a range that ended a moment ago gets the cells that it
+	// would get if it ended now.
 	WhileHeld
-	// WhileHeldIfFitting is WhileHeld without tiers whose window is shorter than the range. Whether a range that ends
-	// now gets their cells would depend on when their epochs began.
+	// WhileHeldIfFitting is WhileHeld without tiers whose window is shorter than the range. Whether a range
+	// that ends now gets their cells would depend on when their epochs began.
 	WhileHeldIfFitting
-	// WhileHeldWithLead is WhileHeld of a range that is widened by the length of a cell at its beginning, so that a
-	// whole cell lies before From.
+	// WhileHeldWithLead is WhileHeld of a range widened by a cell, so that a whole cell lies before From.
 	WhileHeldWithLead
 )
 
-// Steps divide time into steps that need not be equally long, such as the days of a time zone. They can be compared.
+// Steps divide time into steps of any lengths, such as the days of a time zone. They must be comparable.
 type Steps interface {
 	// At returns the step that holds a moment (Unix milliseconds).
 	At(milli int64) Range
-	// String is what the steps are called, such as 1d.
+	// String returns the name of the steps, such as 1d.
 	String() string
 }
 
-// Series are the hits of a counter step by step.
-//
-// If the steps are equally long, they are whole cells, and every count is exact. Of other steps an edge can cut a
-// cell; see Bounds.
+// Series are a counter's hits by step. Equally long steps are whole cells and exact; for others see Bounds.
 type Series struct {
-	// Range is the range asked for, widened to include the cells that its edges cut, or the steps. The
-	// last cell may reach beyond now.
+	// Range is the range asked for, widened to whole cells, or to the steps. It may reach beyond now.
 	Range Range
 	Asked Range // what the span was when it was answered
-	// Step is the step asked for, rounded up to whole cells. It is 0 if there are Steps.
+	// Step is the step asked for, rounded up to whole cells; 0 if there are Steps.
 	Step time.Duration
 	// Steps are those asked for. Edges are then where they begin, in order, and the end of the last.
 	Steps Steps
 	Edges []int64
-	// Counts has a number per step, in order. The last step ends
-	// with the range and may be shorter than the others.
+	// Counts has a number per step, in order. The last step ends with the range and may be shorter.
 	Counts []int64
-	// Bounds has the least and the most hits that each step can have. It is nil if no edge cuts a cell: then
-	// every count is exact.
+	// Bounds has the least and the most hits of each step; nil if no edge cuts a cell: all are exact.
 	Bounds        [][2]int64
 	Tier          Tier
 	Now, AsOf     int64 // see Answers
 	Complete      bool  // see Answer, and ask Asked.Outruns
 	CountingSince int64 // see Answer
-	// CompleteSince is the moment from which no hit is known to be missing. It is later than any
-	// range if that is not known.
+	// CompleteSince is the moment from which no hit is known to be missing; later than any range if unknown.
 	CompleteSince int64
 }
 
-// Begun returns the first step that says something: that holds hits, or ends after counting began. It is
-// len(Counts) if there is none. A step without hits from before counting began says nothing, because nobody
-// counted then. One with hits holds those that carried a time of their own.
+// Begun returns the first step that holds hits or ends after counting began, or len(Counts). Earlier steps
+// without hits show nothing, because no worker counted then. Those with hits have hits with a ts.
 func (s Series) Begun() int {
 	begun := 0
 	if s.CountingSince > s.Range.From {
@@ -87,7 +78,7 @@ func (s Series) Begun() int {
 	return begun
 }
 
-// CompleteFrom returns the first step from which on no hit is known to be missing, or len(Counts) if there is none.
+// CompleteFrom returns the first step from which on no hit is known to be missing, or len(Counts).
 func (s Series) CompleteFrom() int {
 	if s.CompleteSince <= s.Range.From {
 		return 0
@@ -99,8 +90,7 @@ func (s Series) CompleteFrom() int {
 	return i
 }
 
-// Finished returns how many steps, from the first on, had ended by AsOf. The counts of later
-// steps may still grow, and not only by hits that come late.
+// Finished returns how many steps had ended by AsOf. Later counts may still grow, and not only by late hits.
 func (s Series) Finished() int {
 	switch {
 	case s.AsOf >= s.Range.To:
@@ -111,7 +101,7 @@ func (s Series) Finished() int {
 	return s.stepOf(s.AsOf)
 }
 
-// stepOf returns the step that holds a moment which is not before the range, or len(Counts) if that is after it.
+// stepOf returns the step of a moment that is not before the range; len(Counts) if it is after it.
 func (s Series) stepOf(milli int64) int {
 	if s.Edges != nil {
 		return stepAt(s.Edges, milli)
@@ -128,7 +118,7 @@ func stepAt(edges []int64, milli int64) int {
 	return i
 }
 
-// Start is the beginning of a step, in Unix milliseconds, or the end of the last.
+// Start returns the beginning of a step, in Unix milliseconds, or the end of the last.
 func (s Series) Start(step int) int64 {
 	if s.Edges != nil {
 		return s.Edges[step]
@@ -136,15 +126,13 @@ func (s Series) Start(step int) int64 {
 	return s.Range.From + int64(step)*s.Step.Milliseconds()
 }
 
-// seriesPlan is a plan of cells of one tier, and the steps that divide its range.
 type seriesPlan struct {
 	Plan
 	asked Range
 	step  int64 // milliseconds, if edges is nil
 
-	// edges are where steps begin, and the end of the last. The cells of the plan's tier begin at or before the first
-	// and end at or after the last. A cell that an edge cuts is in finer, by its beginning, if the cells of a finer
-	// tier stand for it. cuts says that some edge cuts even those.
+	// edges are where steps begin, and the end of the last; the tier's cells cover all of that. finer has, by
+	// its beginning, each cut cell that a finer tier replaces. cuts: an edge cuts even those.
 	edges []int64
 	finer map[int64]Tier
 	cuts  bool
@@ -152,9 +140,8 @@ type seriesPlan struct {
 	covers []uniqueCover // of each step, if the plan is about uniques; it has their unions then
 }
 
-// planSeries chooses the finest tier that holds all of the range. That tier also holds all of
-// the cell that from cuts: a hash lives a window longer than its last cell, so all of its
-// cells are there if one of them is.
+// planSeries chooses the finest tier that holds all of the range. It also holds all of the cell that from
+// cuts: a hash lives a window longer than its last cell, so if one of its cells is there, all are.
 func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 	asked, err := q.Span.At(now)
 	if err != nil {
@@ -174,12 +161,10 @@ func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 	return p, nil
 }
 
-// planSteps widens the range to whole steps, of which the last ends soon after now if it goes on. If no tier
-// reaches back to the beginning of the first step, that one begins where the range does.
-//
-// The cells are those of the finest tier that holds the range. If an edge cuts one of them, and a finer tier still
-// holds all of it, then that tier's cells stand for it: a tier has every hit of a time that it holds, as Layout.Plan
-// explains, so both hold the same hits.
+// planSteps widens the range to whole steps; a last step that goes on ends soon after now. If no tier reaches
+// back to the first step's beginning, that step begins where the range does. If an edge cuts a cell of the
+// finest tier that holds the range, and a finer tier still holds all of that cell, its cells replace it: both
+// hold the same hits (see Layout.Plan).
 func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan, error) {
 	first := q.Steps.At(asked.From).From
 	t, _, err := l.tierOf(q, Range{first, asked.To}, now)
@@ -203,8 +188,7 @@ func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan,
 	return p, nil
 }
 
-// refineEdges finds the cells that edges cut, and the tiers whose cells stand for them: the coarsest whose cells no
-// edge cuts, or else the finest.
+// refineEdges finds cut cells, and the tiers to replace them: the coarsest that no edge cuts, or the finest.
 func (p *seriesPlan) refineEdges(tiers Tiers) {
 	spans := make(map[Tier]Range) // that finer tiers answer
 	for rest := p.edges; len(rest) > 0; {
@@ -253,12 +237,11 @@ func (t Tier) isCut(moments []int64, now int64) bool {
 	return slices.ContainsFunc(moments, func(at int64) bool { return at <= now && t.cellStart(t.cellAt(at)) != at })
 }
 
-// around returns the whole cells that hold a range.
 func (t Tier) around(r Range) Range {
 	return Range{t.cellStart(t.cellAt(r.From)), t.cellStart(t.cellAt(r.To-1) + 1)}
 }
 
-// tierOf returns the tier that answers a range, and the range, which is longer by a cell at WhileHeldWithLead.
+// tierOf returns the tier that answers a range, and the range, which WhileHeldWithLead widens by a cell.
 func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error) {
 	if q.Reach == WithinWindow {
 		t, err := l.reaching(r, now)
@@ -272,8 +255,8 @@ func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error
 	return t, Range{first, r.To}, err
 }
 
-// holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment,
-// or the one a cell earlier if lead is set.
+// holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment;
+// with lead, from a cell earlier.
 func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
 	first := func(t Tier) int64 {
 		if lead {
@@ -288,8 +271,8 @@ func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, e
 	return t, first(t), nil
 }
 
-// holdsSince reports whether a tier's hashes hold everything from a moment on. Half of the grace is left for clocks
-// that differ, and for the way to Redis. settle makes sure that no more of it is used up.
+// holdsSince reports whether a tier's hashes hold everything from a moment on. Half of the grace is left for
+// clocks that differ, and for the way to Redis. settle makes sure that no more of it is used up.
 func (t Tier) holdsSince(from, now int64) bool {
 	end := (t.epochAt(from) + 1) * t.epochMillis()
 	return now <= end+t.Window.Milliseconds()+t.grace()/2
@@ -303,7 +286,6 @@ func (ts Tiers) windowsFrom(length int64) Tiers {
 	return ts
 }
 
-// points returns how many steps the range has.
 func (p seriesPlan) points() int64 {
 	if p.edges != nil {
 		return int64(len(p.edges) - 1)
@@ -318,7 +300,6 @@ func (p seriesPlan) counts(cells planCells, latest int64) []Estimate {
 	return out
 }
 
-// count adds the cells to those of each step.
 func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
 	for h := range p.hashes {
 		for _, c := range cells[0] {
@@ -334,8 +315,7 @@ func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
 	}
 }
 
-// spread adds the n hits of a cell to the steps that share it: to each in proportion to the part of the cell's
-// elapsed time that lies inside, so that no hit is in two of them.
+// spread divides the n hits of a cell among its steps by the elapsed time inside each: no hit is in two.
 func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 	if p.tierAt(start) != t {
 		return
@@ -355,7 +335,6 @@ func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 	}
 }
 
-// tierAt returns the tier whose cells count at a moment.
 func (p seriesPlan) tierAt(milli int64) Tier {
 	if t, ok := p.finer[p.Tier.cellStart(p.Tier.cellAt(milli))]; ok {
 		return t
@@ -363,8 +342,7 @@ func (p seriesPlan) tierAt(milli int64) Tier {
 	return p.Tier
 }
 
-// Series answers all questions in one pipelined round trip, in their order. Its
-// errors are those of Answer.
+// Series answers all questions in one pipelined round trip, in their order. Its errors are those of Answer.
 func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
 	found, steps, err := r.askSeries(ctx, questions, false)
 	if err != nil {
@@ -415,14 +393,14 @@ func (r *Reader) askSeries(ctx context.Context, questions []SeriesQuestion, uniq
 	return found, steps, err
 }
 
-// series returns a series without counts, with what is known of its shard.
+// series returns a series without counts, with the progress of its shard.
 func (s *snapshot) series(p *seriesPlan, q SeriesQuestion) Series {
 	shard, out := s.shards[p.shard], p.series(q, s.at.milli)
 	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.since)
 	return out
 }
 
-// series returns a series without counts, and without what its shard says.
+// series returns a series without counts, and without its shard's progress.
 func (p seriesPlan) series(q SeriesQuestion, now int64) Series {
 	out := Series{Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Edges: p.edges, Tier: p.Tier, Now: now}
 	if p.edges != nil {
@@ -431,7 +409,7 @@ func (p seriesPlan) series(q SeriesQuestion, now int64) Series {
 	return out
 }
 
-// with returns the series with these counts, and with bounds if there are to be some.
+// with returns the series with these counts, and with bounds if bounded.
 func (s Series) with(counts []Estimate, bounded bool) Series {
 	s.Counts = make([]int64, len(counts))
 	if bounded {
@@ -446,7 +424,6 @@ func (s Series) with(counts []Estimate, bounded bool) Series {
 	return s
 }
 
-// likeBut reports whether two questions differ in nothing but the counter.
 func (q SeriesQuestion) likeBut(o SeriesQuestion) bool {
 	q.Counter = o.Counter
 	return q == o

@@ -11,10 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EvictionError means that Redis may throw away any key when its memory is full. If a cursor
-// vanishes, hits count again, and counts vanish unnoticed.
+// EvictionError means that Redis may evict keys: without a cursor hits count again, and counts vanish.
 type EvictionError struct {
-	server string // its name, for messages to people
+	server string // its name, for messages
 	policy string
 }
 
@@ -22,10 +21,9 @@ func (e *EvictionError) Error() string {
 	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk", e.server, e.policy)
 }
 
-// CheckServer checks the settings of Redis (on a cluster, of every master) that the promises of
-// this package rest on. It returns warnings for people, one sentence each, and an
-// *EvictionError if the promises cannot be kept at all. If Redis does not reveal its
-// settings, CheckServer accepts it, with a warning that says so.
+// CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
+// rest. It returns human-readable warnings, and an *EvictionError if promises cannot be kept. If Redis hides
+// its settings, that is a warning.
 func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := s.masters(ctx)
 	if err != nil {
@@ -66,17 +64,14 @@ func (s server) check(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// RewriteTorn returns a function for redis.Options.OnConnect that has Redis rewrite its append-only file once after
-// each of its starts, before the first commit over any new connection.
+// RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file
+// once after each of its starts, before the first commit over any new connection. A rewritten file has no
+// torn beginning of a transaction (see record.torn). As soon as a rewrite begins, Redis 7 writes to another
+// file, so nothing waits for its end. (If Redis is killed before that, its next start can fail once, because
+// the file that was cut is no longer the last one: start it again.)
 //
-// If Redis 7.0 is killed while it writes a transaction to the file, its next start leaves the beginning of the
-// transaction there, and the start after that would run it together with whatever transaction followed
-// (record.torn). A rewritten file has no such beginning. From the moment at which a rewriting begins, Redis 7 writes
-// to another file, so nothing has to wait for its end. (If Redis is killed before that end, its next start can fail
-// once, because the file that was cut is no longer the last one: start it again.)
-//
-// tell is told what Redis was asked for (nil), or why it could not be asked, at most once for each outcome. If Redis may
-// not be asked, commits go on: if something torn is run, the cursors show it.
+// It calls tell with nil for a request, or with why Redis could not be asked, once for each outcome. Without
+// permission, commits go on: if something torn is run, the cursors show it.
 func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 	var mu sync.Mutex
 	told := ""
@@ -126,7 +121,7 @@ func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 	}
 }
 
-// A rewriting that waits for a snapshot is waited for this often, and so long each time.
+// How often, and how long each time, to wait for a rewrite that waits for a snapshot.
 const (
 	rewriteTries = 20
 	rewritePause = 100 * time.Millisecond

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// snapshot is what one round trip to Redis has found.
 type snapshot struct {
 	keys   keys
 	dir    *directory
@@ -18,7 +17,6 @@ type snapshot struct {
 	counts [][]int64        // by plan: of its unions
 }
 
-// parse reads the replies that the plans need.
 func (s *snapshot) parse(need need, t *trip) (err error) {
 	claims, err := t.idle.hash()
 	if err != nil {
@@ -74,9 +72,8 @@ func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 	}
 }
 
-// settle moves the snapshot to the moment when all of it had been read. The snapshot has hits that
-// were stored while the question was on its way, and they would otherwise lie after the end of a
-// span that ends now. settle returns errStale if the later moment needs other hashes.
+// settle moves the snapshot to the moment when all of it had been read. It has hits stored since it was
+// planned, after the end of a span that ends now. If that moment needs other hashes, the error is errStale.
 func (s *snapshot) settle(plan planner) error {
 	if s.clock <= s.at.milli {
 		return nil
@@ -94,7 +91,6 @@ func (s *snapshot) settle(plan planner) error {
 	return nil
 }
 
-// estimate adds up the cells of a plan's hashes.
 func (s *snapshot) estimate(p *Plan, cells planCells) Estimate {
 	return p.sum(cells, s.ahead(p))
 }
@@ -107,15 +103,13 @@ func (s *snapshot) ahead(p *Plan) int64 {
 	return 0 // the hits came while the question was on its way
 }
 
-// latest returns up to which moment there may be hits.
 func (s *snapshot) latest(p *Plan) int64 { return max(s.at.milli, s.ahead(p)) }
 
-// totals returns the answers to the questions of the plans.
 func (s *snapshot) totals() Answers {
 	return s.answers(func(i int, p *Plan) Estimate { return s.estimate(p, s.cells[i]) })
 }
 
-// answers returns answers of which estimate has the numbers, by plan.
+// answers returns the answers with the numbers of estimate, by plan.
 func (s *snapshot) answers(estimate func(i int, p *Plan) Estimate) Answers {
 	out := Answers{Now: s.at.milli, AsOf: s.asOf(), Answers: make([]Answer, len(s.plans))}
 	for i := range s.plans {
@@ -127,7 +121,6 @@ func (s *snapshot) answers(estimate func(i int, p *Plan) Estimate) Answers {
 	return out
 }
 
-// asOf returns the moment up to which all shards of the plans are counted.
 func (s *snapshot) asOf() int64 {
 	var out int64
 	for i := range s.plans {
@@ -144,8 +137,7 @@ func (s *snapshot) complete(p *Plan) bool {
 	return shard.allRead && p.Range.From >= shard.completeSince && !p.lacks()
 }
 
-// graceOf returns how long the hashes of the plans live on after the moment for which the plans
-// were made: the shortest grace of their tiers.
+// graceOf returns how long the plans' hashes live after the planned moment: their tiers' shortest grace.
 func graceOf(plans []Plan) time.Duration {
 	out := int64(math.MaxInt64 / time.Millisecond)
 	for i := range plans {

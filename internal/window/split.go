@@ -5,14 +5,9 @@ import (
 	"slices"
 )
 
-// Split cuts a commit that moves the cursor from one place to another into transactions of
-// at most maxCommands each, in order. The cursor in each transaction says which counters have
-// reached the new place, so after a crash between two transactions each counter goes on
-// from its own place.
-//
-// Split does not cut a commit while some counters are already ahead, and it does not cut the
-// commands of a single counter, even if they are more than maxCommands. So a transaction can have as many more as the
-// largest counter needs.
+// Split divides a commit into transactions of at most maxCommands each, in order. Each cursor lists which
+// counters have reached the new position, so after a crash each counter continues from its own. It does not
+// divide a commit while some counters are ahead, nor the commands of a single counter, which may be more.
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.inexact && s.commands > maxCommands {
@@ -36,19 +31,17 @@ func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBat
 	}
 }
 
-// numberedPart is a part that has counters, with its number.
 type numberedPart struct {
 	number  int // see partOf
 	largest int // commands of a counter that needs more than maxCommands by itself
 	ShardBatch
 }
 
-// maxParts bounds the number of parts, so that splitting always ends. With this many parts, a part may
-// need more than maxCommands.
+// maxParts bounds the number of parts, so that splitting always ends. Then a part may exceed maxCommands.
 const maxParts = 1 << 20
 
-// parts divides the counters into so many parts that no part needs more than maxCommands, beside those of one counter that
-// needs more than maxCommands by itself. It returns the parts that have counters.
+// parts divides the counters so that no part exceeds maxCommands, except by one counter that does so alone.
+// It returns the parts that have counters.
 func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 	for count = (s.commands + maxCommands - 1) / maxCommands; ; count += count/8 + 1 {
 		found, fits := make(map[int]*numberedPart), true
@@ -85,7 +78,7 @@ func (s *ShardBatch) take(c *counterHits) {
 	s.counters = append(s.counters, *c)
 }
 
-// count adds the hits and the commands of a counter, and puts its slots in order.
+// count adds the hits and the commands of a counter, and sorts its slots.
 func (s *ShardBatch) count(c *counterHits) {
 	c.order()
 	for i, h := range c.slots {
@@ -101,7 +94,7 @@ func (s *ShardBatch) count(c *counterHits) {
 	}
 }
 
-// recount counts the commands of all counters again, in order of time: then none counts twice.
+// recount counts the commands of all counters again, in order of time, so that none counts twice.
 func (s *ShardBatch) recount() {
 	s.hits, s.commands, s.inexact = 0, 0, false
 	clear(s.segments)

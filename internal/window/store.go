@@ -20,18 +20,17 @@ type Store struct {
 	clocks  latestClocks
 }
 
-// NewStore returns the namespace ns on a client. The client must not retry commands by
-// itself, because a repeated HINCRBY counts twice. If it is a cluster's client, the clients
-// of its nodes must not retry either, and it must read from masters alone.
+// NewStore returns the namespace ns on a client. The client, and the clients of a cluster's nodes, must not
+// retry commands, because a repeated HINCRBY counts twice. A cluster's client must read only from masters.
 func NewStore(client redis.UniversalClient, ns string) *Store {
 	cluster, _ := client.(*redis.ClusterClient)
 	return &Store{client: client, cluster: cluster, keys: keys{ns}}
 }
 
-// ErrNoLayout means that no worker has written to the namespace yet. Errors that are ErrNoLayout name the namespace.
+// ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
 var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
 
-// noLayoutError is ErrNoLayout, for the person who looks at the wrong Redis or namespace.
+// noLayoutError is an ErrNoLayout that names the namespace, in case it, or the Redis, is the wrong one.
 type noLayoutError struct{ namespace string }
 
 func (e *noLayoutError) Error() string {
@@ -40,7 +39,7 @@ func (e *noLayoutError) Error() string {
 
 func (e *noLayoutError) Is(target error) bool { return target == ErrNoLayout }
 
-// LayoutMismatchError means that the namespace was made with other settings.
+// LayoutMismatchError means that the namespace was created with other settings.
 type LayoutMismatchError struct {
 	namespace  string
 	Have, want Layout
@@ -56,11 +55,10 @@ func (e *LayoutMismatchError) Error() string {
 		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
 }
 
-// ErrLayoutLost means that a namespace has streams and no layout record. With another layout, nobody would find its
-// counts.
+// ErrLayoutLost means streams without a layout record. With another layout, counts would not be found.
 var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
 
-// CheckLayout returns ErrLayoutLost if somebody has deleted the layout record alone.
+// CheckLayout returns ErrLayoutLost if only the layout record was deleted.
 func (s *Store) CheckLayout(ctx context.Context) error {
 	streams, err := s.client.Exists(ctx, s.keys.streams()).Result()
 	if err != nil || streams == 0 {
@@ -73,10 +71,9 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	return err
 }
 
-// ID distinguishes this namespace from one of the same name in another Redis: workers of
-// the two must not share streams. It is random and made with the layout record. It is
-// empty before EnsureLayout. If Redis is emptied, any worker that knows the ID
-// writes the same one again.
+// ID distinguishes this namespace from one of the same name in another Redis: workers must not share their
+// streams. It is random, and empty before EnsureLayout. If Redis is emptied, workers that have the ID write
+// it again.
 func (s *Store) ID() string {
 	if id := s.id.Load(); id != nil {
 		return *id
@@ -84,11 +81,10 @@ func (s *Store) ID() string {
 	return ""
 }
 
-// ErrRemade means that the namespace has been made anew, and its hashes span other epochs now.
+// ErrRemade means that the namespace was recreated, and its hashes span other epochs now.
 var ErrRemade = errors.New("the namespace has been made anew by a worker of another version: its hashes span other times now")
 
-// EnsureLayout writes the layout if the namespace has none. Otherwise it checks that the
-// namespace has the same layout. Its errors are those of OpenLayout, and ErrRemade.
+// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and ErrRemade.
 func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 	have, err := s.OpenLayout(ctx, want)
 	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
@@ -97,9 +93,9 @@ func (s *Store) EnsureLayout(ctx context.Context, want Layout) error {
 	return err
 }
 
-// OpenLayout returns the namespace's layout, which is the one that must be used. If the namespace has none,
-// it writes the one wanted. Otherwise it returns a *LayoutMismatchError if the tiers, the unique tiers or the shards
-// are others, and a *RetieringError while they are being changed. How long hashes span is what it was when the namespace was made.
+// OpenLayout returns the namespace's layout, which callers must use, and writes the one wanted if there is
+// none. It returns a *LayoutMismatchError if tiers, unique tiers or shards differ, and a *RetieringError
+// while they are being changed. The span of hashes is the one with which the namespace was created.
 func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	id := s.ID()
 	if id == "" {
@@ -128,7 +124,7 @@ func (s *Store) Layout(ctx context.Context) (Layout, error) {
 	return found.Layout, err
 }
 
-// Identify reads the namespace's id, if there is a layout; see ID.
+// Identify reads the namespace's layout and id; see ID.
 func (s *Store) Identify(ctx context.Context) (Layout, string, error) {
 	found, err := s.layout(ctx)
 	return found.Layout, found.id, err

@@ -11,23 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listed is an entry of the list of streams. Readers find the cursors through
-// the list, and a live stream whose cursors stand still holds AsOf back.
+// Listed is an entry of the list of streams. Readers find the cursors through the list, and a live stream
+// whose cursors do not move holds AsOf back.
 type Listed struct {
-	// Created is a moment in Unix milliseconds before which the stream cannot have stored
-	// anything. It serves as AsOf while the stream has no cursor. 0 means that it is not known.
+	// Created is a moment (Unix ms) before which it stored nothing; 0: unknown. It is AsOf without a cursor.
 	Created int64
 	// Ended is when the stream was found gone, in Unix milliseconds, or 0 while it lives.
 	Ended int64
 }
 
-// A live stream's value in the hash of streams is "live", a space and Created, or empty if Created
-// is not known. An ended stream's value is the bare number Ended.
+// A live stream's value is "live", a space and Created, or empty if Created is unknown. An ended stream's
+// value is the bare number Ended.
 const livePrefix = "live "
 
-// beganField is not a stream, because no stream's name has a dot. Its value is when the
-// oldest of the ended streams was created (Unix milliseconds). It says when
-// counting began after their cursors have expired.
+// beganField is not a stream, because no stream's name has a dot. Its value is when the oldest of the ended
+// streams was created (Unix milliseconds), which is when counting began after their cursors have expired.
 const beganField = ".began"
 
 func (l Listed) value() string {
@@ -55,13 +53,12 @@ func parseListed(stream, value string) (Listed, error) {
 	return Listed{Ended: at}, nil
 }
 
-// parseMoment reads Unix milliseconds. They are not 0, which stands for no moment.
+// parseMoment parses Unix milliseconds. 0 is not accepted, because it stands for no moment.
 func parseMoment(text string) (at int64, ok bool) {
 	at, err := strconv.ParseInt(text, 10, 64)
 	return at, err == nil && at != 0 && isMoment(at)
 }
 
-// parseList reads the streams of the list, by name.
 func parseList(list map[string]string) (out map[string]Listed, err error) {
 	out = make(map[string]Listed, len(list))
 	for stream, value := range list {
@@ -75,7 +72,7 @@ func parseList(list map[string]string) (out map[string]Listed, err error) {
 	return out, nil
 }
 
-// AddStream lists a stream as live if it is not known when the stream was created.
+// AddStream lists a stream of unknown creation as live.
 func (s *Store) AddStream(ctx context.Context, stream string) error {
 	return s.AddStreamSince(ctx, stream, 0)
 }
@@ -105,11 +102,9 @@ func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 	return parseList(values)
 }
 
-// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then no
-// longer count for AsOf, but still for Complete. created is when the stream was made, or 0
-// if it was never counted. gone checks that the stream is really gone. If another worker lists the
-// stream as live after that check, the stream stays live. EndStream reports whether it ended
-// the stream.
+// EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count for
+// Complete, not for AsOf. created is its creation; 0: never counted. gone checks that the stream is really
+// gone; if another worker lists it as live after that, it stays live.
 func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
 	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
 		p.HSet(ctx, s.keys.streams(), stream, Listed{Ended: at}.value())
@@ -119,8 +114,7 @@ func (s *Store) EndStream(ctx context.Context, stream string, at, created int64,
 	})
 }
 
-// RemoveStream takes an ended stream off the list. Call it when no window reaches back to
-// the stream's end any more. gone is as in EndStream.
+// RemoveStream takes an ended stream off the list, when no window reaches back. gone is as in EndStream.
 func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bool, error)) (removed bool, err error) {
 	return s.changeStream(ctx, "remove", stream, func(l Listed) bool { return l.Ended > 0 }, gone, func(p redis.Pipeliner, _ int64) {
 		p.HDel(ctx, s.keys.streams(), stream)
@@ -167,7 +161,7 @@ func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(
 	return changed, nil
 }
 
-// parseBegan reads the value of beganField, which is nil or empty if there is none.
+// parseBegan parses the value of beganField, which is nil or empty if it is missing.
 func parseBegan(value any) (int64, error) {
 	text, _ := value.(string)
 	if text == "" {
@@ -180,16 +174,14 @@ func parseBegan(value any) (int64, error) {
 	return at, nil
 }
 
-// Keep returns how long an ended stream's cursors are of use. After that, and the grace that
-// hashes have, no window reaches back to the stream's end.
+// Keep returns how long an ended stream's cursors are needed: a window plus grace.
 func (l Layout) Keep() time.Duration {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return coarsest.Window + time.Duration(coarsest.grace())*time.Millisecond
 }
 
-// ExpireCursor lets the cursor of an ended stream expire after a while, or at once if that is
-// 0. If the cursor belongs to another incarnation than the one created at that moment (Unix
-// nanoseconds), it stays. If a writer commits all the same, it removes the cursor's expiry again.
+// ExpireCursor makes the cursor of an ended stream expire after a while, or at once if that is 0. A cursor of
+// another incarnation than created (Unix nanoseconds) stays. A later commit removes the expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
 	key := s.keys.cursor(shard, stream)
 	err := s.watch(ctx, []string{key}, func(tx *watched) error {

@@ -7,42 +7,39 @@ import (
 	"slices"
 )
 
-// summary finds the counters with most hits in bounded memory. It lists at most
-// size counters. Of n hits in all it promises:
+// summary finds the counters with most hits in bounded memory. It lists at most size counters. Of n hits in
+// all it promises:
 //
 //  1. A listed counter has at most its count of hits, and at least count - floor.
 //  2. A counter that is not listed has at most floor.
 //  3. floor is at most n / size.
 //
-// A counter that is listed for the first time may have had floor hits before, so
-// that is added to its count. These are the counts of Space-Saving (A. Metwally,
-// D. Agrawal and A. El Abbadi, "Efficient Computation of Frequent and Top-k Elements
-// in Data Streams", ICDT 2005). Less the floor they are those of Misra-Gries. So a
-// whole batch is merged at once, as P. K. Agarwal, G. Cormode, Z. Huang, J. M.
-// Phillips, Z. Wei and K. Yi merge these: "Mergeable Summaries", PODS 2012.
+// A counter that is listed for the first time may have had floor hits before, so that is added to its count.
+// These are the counts of Space-Saving (A. Metwally, D. Agrawal and A. El Abbadi, "Efficient Computation of
+// Frequent and Top-k Elements in Data Streams", ICDT 2005). Less the floor they are those of Misra-Gries. So
+// a whole batch is merged at once, as P. K. Agarwal, G. Cormode, Z. Huang, J. M. Phillips, Z. Wei and K. Yi
+// merge these: "Mergeable Summaries", PODS 2012.
 //
-// The proof. Let g be count - floor of a listed counter, and 0 of any other. Then 1
-// and 2 say that g ≤ hits ≤ g + floor for every counter.
+// The proof. Let g be count - floor of a listed counter, and 0 of any other. Then 1 and 2 say that g ≤ hits ≤
+// g + floor for every counter.
 //
-// Merging adds the batch's hits to g, as both hits and bounds require. If more than
-// size counters then have a count, the smallest are dropped. Let d be the largest g
-// among them. floor grows by d, to the largest count that is dropped. The counts
-// that are kept stay as they are, so their g shrinks by d. A counter that is dropped
-// had at most d, which the floor now covers. So g has grown for no counter, g + floor
-// has shrunk for none, and 1 and 2 hold.
+// Merging adds the batch's hits to g, as both hits and bounds require. If more than size counters then have a
+// count, the smallest are dropped. Let d be the largest g among them. floor grows by d, to the largest count
+// that is dropped. The counts that are kept stay as they are, so their g shrinks by d. A counter that is
+// dropped had at most d, which the floor now covers. So g has grown for no counter, g + floor has shrunk for
+// none, and 1 and 2 hold.
 //
-// For 3, size·floor + Σg ≤ n. At first all of these are 0. Merging adds the batch's
-// hits to Σg and to n. Dropping takes d from each of the size counters that are kept,
-// and from the one that had d. It adds size·d to size·floor. So the sum shrinks by d.
+// For 3, size·floor + Σg ≤ n. At first all of these are 0. Merging adds the batch's hits to Σg and to n.
+// Dropping takes d from each of the size counters that are kept, and from the one that had d. It adds size·d
+// to size·floor. So the sum shrinks by d.
 //
-// Σcount may exceed n while a batch is merged, because each new counter brings the floor
-// with it. Nothing depends on that.
+// Σcount may exceed n while a batch is merged, because each new counter brings the floor with it. Nothing
+// depends on that.
 type summary struct {
 	floor  int64
 	listed []listing
 }
 
-// listing is a counter and a number of hits.
 type listing struct {
 	name  string
 	count int64
@@ -50,8 +47,7 @@ type listing struct {
 
 var errListedTwice = errors.New("it lists a counter twice")
 
-// merge adds the hits of a batch, which names each counter once, and keeps the
-// size largest counts.
+// merge adds the hits of a batch, which names each counter once, and keeps the size largest counts.
 func (s *summary) merge(batch []listing, size int) error {
 	at := make(map[string]int, len(s.listed))
 	for i, l := range s.listed {
@@ -74,7 +70,7 @@ func (s *summary) merge(batch []listing, size int) error {
 	return nil
 }
 
-// keep drops all but the size largest counts, of which there are more.
+// keep drops all but the size largest counts. There must be more.
 func (s *summary) keep(size int) {
 	counts := make([]int64, len(s.listed)) // numbers sort several times faster than the entries
 	for i, l := range s.listed {
@@ -96,22 +92,20 @@ func (s *summary) keep(size int) {
 	})
 }
 
-// remove takes counters off the list that have no hits any more, and reports whether it listed any. 1 and 2 still hold of
-// every other counter, and of those: whatever comes is added to the floor. In 3, n still has the hits that were removed.
+// remove removes counters that no longer have hits, and reports whether it listed any. 1 and 2 still hold,
+// because later hits of a removed counter are added to the floor. In 3, n still includes the removed hits.
 func (s *summary) remove(gone map[string]bool) bool {
 	before := len(s.listed)
 	s.listed = slices.DeleteFunc(s.listed, func(l listing) bool { return gone[l.name] })
 	return len(s.listed) < before
 }
 
-// listsAny reports whether the summary lists any of the counters.
 func (s *summary) listsAny(counters map[string]bool) bool {
 	return slices.ContainsFunc(s.listed, func(l listing) bool { return counters[l.name] })
 }
 
-// summaryVersion is the first byte of a summary as Redis keeps it. The floor
-// follows, then for each listed counter the length of its name, the name, and its
-// count. All numbers are unsigned varints.
+// summaryVersion is the first byte of a summary in Redis. The floor follows, then for each listed counter the
+// length of its name, the name, and its count. All numbers are unsigned varints.
 const summaryVersion = 1
 
 func (s *summary) encode() string {
@@ -131,7 +125,7 @@ func (s *summary) encode() string {
 
 var errSummaryEnds = errors.New("it ends early")
 
-// parseSummary reads what encode wrote. The names are parts of the text.
+// parseSummary parses what encode wrote. The names share the text's memory.
 func parseSummary(text string) (s summary, err error) {
 	if text == "" {
 		return summary{}, errSummaryEnds
@@ -152,7 +146,6 @@ func parseSummary(text string) (s summary, err error) {
 	return s, nil
 }
 
-// takeListing takes a counter and its count off the text.
 func takeListing(text string) (l listing, rest string, err error) {
 	length, text, err := takeCount(text)
 	if err != nil {
@@ -169,7 +162,6 @@ func takeListing(text string) (l listing, rest string, err error) {
 // maxCountBytes is the length of the largest int64 as a varint.
 const maxCountBytes = 9
 
-// takeCount takes a varint off the text.
 func takeCount(text string) (n int64, rest string, err error) {
 	for i := range min(len(text), maxCountBytes) {
 		n |= int64(text[i]&0x7f) << (7 * i)

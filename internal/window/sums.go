@@ -7,15 +7,12 @@ import (
 	"strings"
 )
 
-// SeriesSums are series that are added up over many counters. All have the same steps, and are as fresh and as complete
-// as the series of the counters all are.
+// SeriesSums are series added up over counters, with the same steps, and as fresh and complete as all are.
 type SeriesSums struct {
-	// All is the sum over all counters.
 	All Series
-	// Lines are the sums of the largest groups: by hits in the range, the largest first; then by name. A group that has
-	// no hits in the range is no line.
+	// Lines are the sums of the largest groups with hits: by hits, the largest first; then by name.
 	Lines []SeriesLine
-	// Others is the sum of the groups, so many, that have hits and are no line. It is nil if there are none.
+	// Others is the sum of the other OtherGroups groups with hits; nil if there are none.
 	Others      *Series
 	OtherGroups int
 }
@@ -26,11 +23,10 @@ type SeriesLine struct {
 	Series
 }
 
-// SeriesSums answers the question about each of the counters in one pipelined round trip, and adds the answers up by
-// group. There are at most so many lines. Without counters, all sums are 0. Its errors are those of Answer; a
-// *QuestionError has the index 0. MaxPoints bounds the points of the lines and of the others together.
-//
-// It goes over the cells twice, so that it holds the steps of the lines only, however many groups there are.
+// SeriesSums answers the question about each counter in one round trip, and adds the answers up by group, at
+// most lines of them. Without counters, all sums are 0. Errors: those of Answer; a *QuestionError has the
+// index 0. MaxPoints bounds the points of lines and others. It goes over the cells twice, to hold only the
+// steps of the lines.
 func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []string, group func(counter string) string, lines int) (SeriesSums, error) {
 	groups := groupsOf(counters, group)
 	asked := counters
@@ -99,7 +95,6 @@ func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []st
 	return out, nil
 }
 
-// grouping is which counter belongs to which group, and how many hits the groups have.
 type grouping struct {
 	of    []int // by counter: the index of its group
 	names []string
@@ -123,7 +118,6 @@ func groupsOf(counters []string, group func(string) string) grouping {
 	return out
 }
 
-// add adds hits of a counter to those of its group.
 func (g *grouping) add(counter int, e Estimate) { g.hits[g.of[counter]].addAll(e) }
 
 // largest returns the groups with most hits, and how many others have some.
@@ -142,7 +136,6 @@ func (g *grouping) largest(most int) (chosen []int, others int) {
 	return chosen, 0
 }
 
-// addAll adds other hits.
 func (e *Estimate) addAll(o Estimate) {
 	e.Lower, e.Total, e.Upper = addCounts(e.Lower, o.Lower), addCounts(e.Total, o.Total), addCounts(e.Upper, o.Upper)
 }

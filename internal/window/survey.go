@@ -21,7 +21,7 @@ func (s survey) complete(p Plan) bool {
 	return true
 }
 
-// countingSince returns when counting began on all shards, or 0 if that is not known for one of them.
+// countingSince returns when counting began on all shards; 0 if unknown for one of them.
 func (s survey) countingSince() (out int64) {
 	for _, shard := range s.shards {
 		if shard.began == 0 {
@@ -40,9 +40,8 @@ func (s survey) completeSince() (out int64) {
 	return out
 }
 
-// surveyed reads the cursors of every shard, together with the present layout and list of streams,
-// and then calls next to read on. If next finds that too much has changed in the meantime, it
-// does all of this again. What next reads after the cursors can only be newer than asOf.
+// surveyed reads all shards' cursors with the current layout and streams, and calls next, whose reads can
+// only be newer than asOf; again if next finds too much changed.
 func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error)) (T, error) {
 	return untilFresh(func() (out T, err error) {
 		found, err := r.ask(ctx, func(l Layout, _ int64) ([]Plan, error) {
@@ -59,14 +58,13 @@ func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error
 	})
 }
 
-// holds reports whether keys that live for grace after the survey's moment still exist, as far as
-// the clocks are known.
+// holds reports whether keys that live for grace after the survey's moment exist, as far as clocks are known.
 func (r *Reader) holds(base survey, grace time.Duration) bool {
 	now, _ := r.clocks.now(r.local())
 	return now.milli-base.at.milli <= grace.Milliseconds()
 }
 
-// answerAfter answers like Answer, based on what a survey has found.
+// answerAfter answers like Answer, based on a survey.
 func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Question) (Answers, error) {
 	found, err := r.fetch(ctx, base.dir, base.at, sumOf(questions))
 	if err != nil {
@@ -75,8 +73,8 @@ func (r *Reader) answerAfter(ctx context.Context, base survey, questions []Quest
 	return found.totals(), nil
 }
 
-// About returns what the namespace holds: its layout, and when counting of its streams began on all shards (Unix
-// milliseconds, or 0 if that is not known). Its errors are those of Answer.
+// About returns the layout, and when counting began on all shards (Unix milliseconds; 0 if unknown). Its
+// errors are those of Answer.
 func (r *Reader) About(ctx context.Context) (layout Layout, countingSince int64, err error) {
 	layout, err = surveyed(ctx, r, func(found survey) (Layout, error) {
 		countingSince = found.countingSince()

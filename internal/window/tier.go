@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// Tier is a cell size and the longest window that cells of this size answer. ParseTiers makes one.
+// Tier is a cell size and the longest window that cells of this size answer; see ParseTiers.
 type Tier struct {
 	Cell   time.Duration // whole seconds
 	Window time.Duration // a whole number of cells
 
-	// epoch is how many cells a hash spans, if these are less than two windows. 0 means two windows.
+	// epoch is how many cells a hash spans, if less than two windows. 0 means two windows.
 	epoch int64
-	// generation tells the keys of the tiers apart that a namespace has had, see Retier. 0 is that of the first.
+	// generation distinguishes the keys of the tiers that a namespace has had, see Retier. 0 is the first.
 	generation int
-	// since is a moment in Unix milliseconds at which a cell begins. Cells from before it may lack hits, because they
-	// were built from those of other tiers, which did not hold them all. It is 0 if there are none.
+	// since is a moment (Unix milliseconds) at which a cell begins. Earlier cells may lack hits, because they
+	// were built from those of other tiers, which did not hold them all. 0: no cell does.
 	since int64
 }
 
 // Tiers are ordered from the finest cells to the coarsest.
 type Tiers []Tier
 
-// DefaultTiers are those of a namespace that is made now, if nobody sets others. The longest window is
-// that of a calendar's month, in a zone whose clocks change in it. Its cells begin where the days of every zone of
-// whole hours do, so days, weeks and months are exact there.
+// DefaultTiers are those of a new namespace. The longest window is a calendar's month, in a zone whose clocks
+// change in it. Days of every zone of whole hours begin with its cells, so days, weeks and months are exact.
 const DefaultTiers = "1s/1m,1m/1h,15m/1d,1h/32d"
 
 const (
-	// EpochCells is the most cells that a hash spans in a namespace that is made now. With this many, an
-	// increment takes at most 2.7 µs of Redis, and the whole hash 23 µs to read (Redis 7.0; both grow with the
-	// number of cells). Fewer cells would make more hashes, whose keys cost more memory than they save.
+	// EpochCells is the most cells of a new namespace's hashes. An increment then takes Redis at most 2.7 µs,
+	// and reading a hash 23 µs (7.0; both grow with the cells). Fewer cells would make more hashes, whose
+	// keys cost more memory than they save.
 	EpochCells = 256
 	// maxCells bounds the cells of a window, and so the hashes of one question.
 	maxCells = 1 << 20
@@ -41,8 +40,7 @@ const (
 	maxTiers = 8
 )
 
-// ParseTiers reads cell/window pairs such as DefaultTiers, finest first. A hash of theirs spans two
-// windows, or EpochCells cells if these are less.
+// ParseTiers parses cell/window pairs, finest first. Hashes span two windows, or EpochCells if that is less.
 func ParseTiers(s string) (Tiers, error) {
 	var tiers Tiers
 	for pair := range strings.SplitSeq(s, ",") {
@@ -67,14 +65,13 @@ func ParseTiers(s string) (Tiers, error) {
 	return tiers.Cut(EpochCells), nil
 }
 
-// DefaultUniqueTiers are the unique tiers of a namespace that is made now, if nobody sets others.
+// DefaultUniqueTiers are the unique tiers of a new namespace.
 const DefaultUniqueTiers = "5m/1h,1h/1d,1d/32d"
 
-// noUniqueTiers is how people write that different ones are not counted.
+// noUniqueTiers is the setting with which unique values are not counted.
 const noUniqueTiers = "off"
 
-// ParseUniqueTiers reads the tiers in which different ones are counted: like ParseTiers, but each cell is a key of its own,
-// or "off" for no tiers.
+// ParseUniqueTiers parses the tiers of unique values: like ParseTiers, but each cell is a key; or "off".
 func ParseUniqueTiers(s string) (Tiers, error) {
 	if s == noUniqueTiers {
 		return nil, nil
@@ -83,7 +80,7 @@ func ParseUniqueTiers(s string) (Tiers, error) {
 	return tiers.Cut(1), err
 }
 
-// FormatUniqueTiers writes what ParseUniqueTiers reads.
+// FormatUniqueTiers returns the text that ParseUniqueTiers parses.
 func FormatUniqueTiers(ts Tiers) string {
 	if len(ts) == 0 {
 		return noUniqueTiers
@@ -91,7 +88,7 @@ func FormatUniqueTiers(ts Tiers) string {
 	return ts.String()
 }
 
-// Cut returns the tiers with hashes that span at most so many cells. A hash never spans more than two windows.
+// Cut returns the tiers with hashes that span at most cells cells, and never more than two windows.
 func (ts Tiers) Cut(cells int64) Tiers {
 	out := slices.Clone(ts)
 	for i, t := range out {
@@ -103,7 +100,7 @@ func (ts Tiers) Cut(cells int64) Tiers {
 	return out
 }
 
-// epochCells returns the most cells that a hash spans. Cut to as many, the tiers stay as they are.
+// epochCells returns the most cells that a hash spans. Cut to this many, the tiers do not change.
 func (ts Tiers) epochCells() int64 {
 	most := int64(1)
 	for _, t := range ts {
@@ -146,7 +143,7 @@ func (ts Tiers) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Reach returns how far back each tier answers, for messages to people.
+// Reach returns how far back each tier answers, for messages.
 func (ts Tiers) Reach() string {
 	reaches := make([]string, len(ts))
 	for i, t := range ts {
@@ -155,7 +152,7 @@ func (ts Tiers) Reach() string {
 	return strings.Join(reaches, ", ")
 }
 
-// year is the year of a duration. Years of a calendar have a day more every four.
+// year is the y of a duration. Calendar years have a day more every four.
 const year = 365 * 24 * time.Hour
 
 var units = []struct {
@@ -173,8 +170,8 @@ var units = []struct {
 // maxDuration keeps sums of durations and times far from overflow.
 const maxDuration = 10 * year
 
-// ParseDuration reads a positive whole number and a unit (s, m, h, d of 24
-// hours, w of 7 days, y of 365 days), such as 90s, 15m, 24h, 7d or 1y; at most ten years.
+// ParseDuration parses a positive whole number and a unit (s, m, h, d of 24 hours, w of 7 days, y of 365
+// days), such as 90s, 15m, 24h, 7d or 1y; at most ten years.
 func ParseDuration(s string) (time.Duration, error) {
 	if len(s) >= 2 {
 		for _, u := range units {
@@ -194,8 +191,8 @@ func ParseDuration(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d", s)
 }
 
-// FormatDuration writes whole seconds with the largest unit that divides them, except that weeks and years are
-// written in days: 60 s is 1m, 90 s is 90s, 14 days 14d. (Earlier versions, which read the layout record, know no y.)
+// FormatDuration formats whole seconds with the largest unit that divides them, but weeks and years in days:
+// 60 s is 1m, 90 s is 90s, 14 days 14d. (Earlier versions, which read the layout record, do not know y.)
 func FormatDuration(d time.Duration) string { return string(appendDuration(nil, d)) }
 
 func appendDuration(to []byte, d time.Duration) []byte {

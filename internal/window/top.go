@@ -13,23 +13,19 @@ import (
 )
 
 const (
-	// topChunk is how many candidates are read at a time.
 	topChunk = 200
-	// maxTopReads bounds how many candidates are read beyond those asked for. If many counters
-	// have nearly the same count, Top would otherwise read all of them.
+	// maxTopReads bounds the candidates read beyond limit: many counters can have nearly the same count.
 	maxTopReads = 2000
 )
 
-// Top is the counters with most hits, and what is known about the others.
+// Top is the counters with most hits, and a bound on the others.
 type Top struct {
 	// AsOf is as in Answers. The totals may include later hits, too.
-	AsOf     int64
-	Range    Range // what the span was when the summaries were read
-	Complete bool  // see Answer
-	// CountingSince is as in Answer.
+	AsOf          int64
+	Range         Range // what the span was when the summaries were read
+	Complete      bool  // see Answer
 	CountingSince int64
-	// Floor is a number of hits. Of the hits applied at AsOf, no counter outside the list
-	// had more.
+	// Floor bounds the hits applied at AsOf of every counter that is not in the list.
 	Floor    int64
 	Counters []TopCounter // by total, the largest first; then by name
 }
@@ -40,20 +36,15 @@ type TopCounter struct {
 	Answer
 }
 
-// candidate is a counter that a summary lists.
 type candidate struct {
 	counter string
-	bound   int64 // the counter had at most so many hits in the range
+	bound   int64 // the most hits that the counter had in the range
 }
 
-// Top finds up to limit counters with most hits in a range. Its errors are those
-// of Answer; a *QuestionError has the index 0.
-//
-// The summaries of all streams bound the hits of every counter. Top reads the counters that they
-// list from their cells, in the order of those bounds, until no other counter can be
-// among the first, or until it reaches maxTopReads or MaxCells. Floor then says what may be
-// missing. The error is a *TooMuchError if MaxCells does not allow even limit counters
-// to be read.
+// Top finds up to limit counters with most hits. Errors: those of Answer; a *QuestionError has the index 0; a
+// *TooMuchError if MaxCells does not allow limit counters. It reads the counters that summaries list, in the
+// order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
+// Floor then bounds what may be missing.
 func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
 	return surveyed(ctx, r, func(base survey) (Top, error) { return r.top(ctx, base, asked, limit) })
 }
@@ -88,8 +79,7 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 	return out, nil
 }
 
-// candidates returns the listed counters, the one with the largest bound first. floor bounds all others, if whole is
-// set: see Layout.segments.
+// candidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
 func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
 	layout := base.dir.layout
 	level, first, last, whole := layout.segments(plan)
@@ -131,16 +121,14 @@ func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []
 	return out, floor, whole, nil
 }
 
-// summaries are the summaries of a shard.
 type summaries struct {
 	keys  []string
 	there *redis.IntCmd // how many of the keys exist, whatever their type
 	texts *redis.SliceCmd
 }
 
-// checkSummaries looks again if there were more keys than values. MGET answers for a key of
-// another type as if the key did not exist, and its counters would be missing
-// without warning.
+// checkSummaries reads again if there were more keys than values: MGET answers for a key of another type as
+// if it did not exist, and its counters would be missing without warning.
 func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	var missing []string
 	for i, value := range s.texts.Val() {
@@ -163,8 +151,8 @@ func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	return err
 }
 
-// bounds adds up the summaries. A counter has at most its count in each summary that
-// lists it, and at most the floor of each summary that does not.
+// bounds adds up the summaries. A counter has at most its count in each summary that lists it, and at most
+// the floor of each summary that does not.
 func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	above := make(map[string]int64) // the sum of count - floor over the summaries that list a counter
 	for i, value := range s.texts.Val() {
@@ -188,7 +176,6 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	return listed, unlisted, nil
 }
 
-// readCandidates reads candidates and puts those with hits in the range on the list.
 func (r *Reader) readCandidates(ctx context.Context, base survey, asked Span, chunk []candidate, out *Top) error {
 	questions := make([]Question, len(chunk))
 	for i, c := range chunk {
@@ -204,8 +191,7 @@ func (r *Reader) readCandidates(ctx context.Context, base survey, asked Span, ch
 	return nil
 }
 
-// settled reports whether the list is full, and no counter with at most bound hits can
-// replace one on it.
+// settled reports whether the list is full, and no counter with at most bound hits can replace one on it.
 func (t *Top) settled(limit int, bound int64) bool {
 	return len(t.Counters) == limit && t.Counters[limit-1].Total >= bound
 }
@@ -225,18 +211,14 @@ func (t *Top) trim(limit int) {
 	t.Counters = t.Counters[:keep]
 }
 
-// topChange is what one attempt at a commit does to the summaries of its stream
-// and shard. It reads them under the WATCH of the cursor, merges the batch into them,
-// and writes them in the transaction that moves the cursor. Every change of the summaries
-// moves the cursor, or counts in it as an erasure does, so they always cover exactly the hits that Redis has.
+// topChange is what one attempt at a commit does to the summaries of its stream and shard: it reads them
+// under the WATCH of the cursor, and writes them merged in the transaction that moves it. Every change of
+// them moves the cursor, or counts in it as an erasure does, so they always cover exactly the hits that Redis
+// has. A copy in the writer's memory would be wrong if Redis lost everything, the stream was rolled back, and
+// another worker then reached the same cursor.
 //
-// A writer keeps nothing in memory from one attempt to the next: a second attempt
-// adds to what it has read itself. A writer that trusted its memory would be wrong
-// if Redis lost everything, the stream was rolled back, and another worker then came to
-// the same cursor.
-//
-// If another program has written to a summary, the writer leaves it as it is. The hits count
-// all the same: a list of the largest counters is no reason to stop a stream.
+// A summary that another program has written to is left as it is. The hits still count: a list of the largest
+// counters is no reason to stop a stream.
 type topChange struct {
 	writer   *Writer
 	segments []segment // in which the batch has hits
@@ -245,8 +227,7 @@ type topChange struct {
 	foreign  *ForeignError // about the first one left as it is
 }
 
-// ask queues the commands that read the summaries. GET distinguishes a key of another type from a
-// missing key; MGET does not.
+// ask queues the reads. GET distinguishes a key of another type from a missing one; MGET does not.
 func (c *topChange) ask(ctx context.Context, p redis.Pipeliner, batch *ShardBatch) {
 	for s := range batch.segments {
 		c.segments = append(c.segments, s)
@@ -254,7 +235,6 @@ func (c *topChange) ask(ctx context.Context, p redis.Pipeliner, batch *ShardBatc
 	}
 }
 
-// merge adds the hits of the changes to what has been read.
 func (c *topChange) merge(changes *changes) error {
 	size := c.writer.layout.summarySize()
 	for i, s := range c.segments {
@@ -272,7 +252,6 @@ func (c *topChange) merge(changes *changes) error {
 	return nil
 }
 
-// mergeReply adds the hits to the summary that Redis has.
 func mergeReply(key string, reply *redis.StringCmd, hits []listing, size int) (string, error) {
 	var s summary
 	text, err := reply.Result()
@@ -293,8 +272,8 @@ func mergeReply(key string, reply *redis.StringCmd, hits []listing, size int) (s
 	return s.encode(), nil
 }
 
-// write puts the new summaries into the transaction. now is Redis's clock in Unix
-// seconds. It skips a summary past its deadline, like a hash.
+// write queues the new summaries. now is Redis's clock in Unix seconds. Those past their deadline are left
+// out.
 func (c *topChange) write(ctx context.Context, p redis.Pipeliner, now int64) {
 	for i, s := range c.segments {
 		if deadline := c.writer.layout.Tiers[s.tier].segmentDeadline(s.number); deadline > now && c.texts[i] != "" {

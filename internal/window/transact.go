@@ -19,13 +19,13 @@ func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, o
 	})
 	out.Took = time.Since(start)
 	if err == nil && !applied {
-		// A client may come back without having run the function.
+		// A client may return without having run the function.
 		err = errors.New("the transaction was not run")
 	}
 	return err
 }
 
-// transact is what attempt does under the WATCH of the cursor and of erasures. It reports whether the cursor is at next.
+// transact is attempt under the WATCH of cursor and erasures. It reports whether the cursor is at next.
 func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next *record, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
 	at, err := w.look(ctx, tx, batch, &tops, out)
@@ -48,9 +48,8 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 	}
 	if err := w.compare(found, exists); err != nil {
 		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.behind(next.Cursor) {
-			// The previous attempt may have been applied, and another worker may have gone on from
-			// there. If it was not applied, that worker has counted these hits itself: they are in
-			// their cells either way.
+			// The previous attempt may have been applied, and another worker may have gone on from there. If
+			// not, that worker has counted these hits itself: they are in their cells either way.
 			if lost := w.lookBack(ctx, tx, now, out); lost != nil {
 				return false, lost // the caller looks again
 			}
@@ -72,16 +71,16 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 	return err == nil, err
 }
 
-// forget forgets what this writer knows of Redis beside the cursor.
+// forget drops what this writer remembers of Redis, except the cursor.
 func (w *Writer) forget() {
 	w.expiries = expiryMemory{}
 	w.registers.forget()
 }
 
-// clockMayFall is how far Redis's clock may fall before a writer takes it that the clock was wrong before.
+// clockMayFall is how far Redis's clock may fall before a writer concludes that it was wrong before.
 const clockMayFall = 2 * time.Second
 
-// admit makes next say what the cursor in Redis and Redis's clock show: hits counted twice, or not at all.
+// admit marks in next what the cursor in Redis and Redis's clock show: hits counted twice, or not at all.
 func (w *Writer) admit(found record, clock time.Time, next *record, out *Commit) {
 	doubt := func(before int64, why error) {
 		if before > next.IncompleteBefore {
@@ -92,14 +91,13 @@ func (w *Writer) admit(found record, clock time.Time, next *record, out *Commit)
 	if found.torn() {
 		doubt(max(clock.UnixMilli(), found.AsOf, next.AsOf, found.Latest/1e6, next.Latest/1e6)+1, ErrTorn)
 	}
-	// Hashes whose deadline lies before the latest moment that this clock has shown may have expired, and were
-	// left out by commits. Every stream admits it, also one of which nothing was committed meanwhile.
+	// Hashes with a deadline before the latest moment that this clock has shown may have expired, and commits
+	// left them out. Every stream marks this, also one of which nothing was committed meanwhile.
 	if clock.Before(w.doubted) {
 		doubt(w.doubted.UnixMilli()+1, ErrClockFell)
 	}
 }
 
-// sight is what a look finds.
 type sight struct {
 	record
 	exists bool      // the record
@@ -134,7 +132,7 @@ func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops 
 	return at, err
 }
 
-// compare decides whether this writer may go on from the cursor in Redis.
+// compare decides whether this writer may continue from the cursor in Redis.
 func (w *Writer) compare(found record, exists bool) error {
 	switch {
 	case exists == w.exists && found.same(w.held):
@@ -146,9 +144,8 @@ func (w *Writer) compare(found record, exists bool) error {
 	}
 }
 
-// exec sends MULTI … EXEC with the writer's changes. now is Redis's own clock in Unix
-// seconds, so a worker with a wrong clock can neither drop cells nor leave a hash
-// without an expiry.
+// exec sends MULTI … EXEC with the writer's changes. now is Redis's clock in Unix seconds, so a worker with a
+// wrong clock can neither drop cells nor leave a hash without an expiry.
 func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next record, now int64, out *Commit) error {
 	var clock *redis.TimeCmd
 	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
@@ -201,8 +198,7 @@ func (w *Writer) lookBack(ctx context.Context, tx *watched, now int64, out *Comm
 	return w.healDoubtful(ctx, tx, now)
 }
 
-// healDoubtful mends what attempts can have done whose replies were lost. The cursor has moved since, so none of
-// them can still be applied later.
+// healDoubtful repairs what attempts with lost replies did. The cursor has moved: none can be applied later.
 func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error {
 	err := w.healExpiries(ctx, tx, w.doubtful, now)
 	if err == nil {
@@ -211,9 +207,8 @@ func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error
 	return err
 }
 
-// healExpiries mends what a very long stall before EXEC can cause: a hash whose
-// expiry had been trusted passed its deadline and vanished, and EXEC made it anew
-// without an expiry. EXPIREAT with a time in the past deletes it.
+// healExpiries repairs what a long stall before EXEC can cause: a hash whose expiry was trusted expired, and
+// EXEC recreated it without one. EXPIREAT with a time in the past deletes it.
 func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashExpiry, execAt int64) error {
 	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, h := range trusted {
@@ -226,15 +221,13 @@ func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashEx
 	return err
 }
 
-// commands makes the HINCRBY and EXPIREAT commands of a transaction, most of what
-// a worker sends. It keeps the memory of the arguments from one transaction to the next. The
-// client takes arguments as interface values, and making each anew costs five
-// allocations per command. So the arguments point into the changes.
+// commands builds the HINCRBY and EXPIREAT commands, most of what a worker sends. The client takes interface
+// values, which cost five allocations per command, so the arguments point into the changes. The next
+// transaction reuses their memory.
 type commands struct{ args []any }
 
-// queue queues the increments, and after all of them the expiries: past a hash's deadline,
-// EXPIREAT deletes the hash, and an increment after that would make it anew without an
-// expiry. No command that was queued before may still be in use.
+// queue queues the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes it, and a
+// later increment would recreate it without an expiry. No command that was queued before may still be in use.
 func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *changes) {
 	c.args = c.args[:0]
 	for i := range changes.increments {
@@ -247,19 +240,17 @@ func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *change
 	}
 }
 
-// arguments returns the arguments of one command, in the kept memory.
 func (c *commands) arguments(args ...any) []any {
 	first := len(c.args)
 	c.args = append(c.args, args...)
 	return c.args[first:len(c.args):len(c.args)]
 }
 
-// inspect checks the cells, and the unique cells, of a transaction whose reply was lost although the cursor has
-// moved. It looks for what the reply would have shown: single commands that failed. now is
-// Redis's clock in Unix seconds, for which the writer's changes were worked out.
-//
-// If counters were erased since, cells that are gone show nothing. It misses a failed command only if somebody has
-// mended the key since, and the very same cell has then got a hit, or anything was erased on this shard.
+// inspect checks the cells and unique cells of a transaction whose reply was lost although the cursor has
+// moved, for what the reply would have shown: single commands that failed. now is Redis's clock (Unix
+// seconds) for which the changes were computed. If counters were erased since, a missing cell proves nothing.
+// A failed command is missed only if an operator has repaired the key, and the very same cell has then got a
+// hit, or anything was erased on this shard.
 func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
 	cells := w.changes.increments
 	replies := make([]*redis.StringCmd, len(cells))
@@ -309,9 +300,8 @@ func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commi
 	return nil
 }
 
-// ClockAhead returns how far a server's clock is ahead of this process's (negative: behind), if it
-// showed that moment between the question and the answer. It leaves out any difference that the
-// round trip may explain.
+// ClockAhead returns how far a server's clock is ahead of this process's (negative: behind), if it showed
+// that moment between question and answer, less what the round trip may explain.
 func ClockAhead(server, asked, answered time.Time) time.Duration {
 	switch {
 	case server.After(answered):

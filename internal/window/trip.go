@@ -7,14 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// trip is one round trip, with what it is to read and what it has read.
 type trip struct {
 	wanted
 	replies
 	sharedTrip
 }
 
-// replies are what a trip has read beside the keys that are wanted.
+// replies are what a trip reads in addition to the wanted keys.
 type replies struct {
 	record, list   reply       // the layout record and the list of streams
 	idle           reply       // the claims
@@ -22,8 +21,8 @@ type replies struct {
 	times          serverTimes // when everything had been read
 }
 
-// travel reads what a trip wants: of each shard cursors before hashes, then the list of streams, and the clocks
-// last. The list comes after whatever has an as_of: a new stream is listed before any as_of claims its hits.
+// travel makes a trip: of each shard cursors before hashes, then the list of streams, and the clocks last.
+// The list comes after every as_of, because a new stream is listed before any as_of claims its hits.
 func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 	k := r.store.keys
 	record, idle := redis.NewRawCmd(ctx, "get", k.layout()), redis.NewRawCmd(ctx, "hgetall", k.idle())

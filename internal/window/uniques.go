@@ -14,30 +14,26 @@ import (
 	"tallyroll/internal/unique"
 )
 
-// Uniques are how many different values the hits of a counter had. Each cell of a unique tier is a HyperLogLog of
-// Redis under a key of its own, and the different ones of a range are those of the union of its cells (PFCOUNT).
-//
-// A union adds no error of its own, but it cannot take anything away again. So a cell that an edge of the range cuts is
-// either in or out: Lower counts the cells that lie inside the range, Upper the cells that touch it, and the estimate
-// lies between them, by the share of time. Both are estimates of Redis, too, whose standard error is uniqueSigma. So
-// Lower and Upper hold with a confidence, unlike those of a total.
+// Uniques are the number of different values, estimated by PFCOUNT over the union of a range's cells. A union
+// cannot subtract, so a cell that an edge cuts is in or out: Lower counts the cells inside the range, Upper
+// those that touch it, and the estimate lies between them, by the share of time. Both have the standard error
+// uniqueSigma, so, unlike those of a total, these bounds only hold with a confidence.
 
 const (
-	// uniqueSigma is the standard error of Redis's estimate, as a part of it: 1.04/√m for m = 16,384 registers.
+	// uniqueSigma is the relative standard error of Redis's estimate: 1.04/√m for m = 16,384 registers.
 	uniqueSigma = 1.04 / 128
-	// uniqueDeviations is how many standard errors the bounds reach. Two hold 95.4 % of a normal distribution.
+	// uniqueDeviations is how many standard errors the bounds reach: 95.4 % of a normal distribution.
 	uniqueDeviations = 2
 	// UniqueConfidence is how often the truth lies within the bounds, at least.
 	UniqueConfidence = 0.95
 )
 
-// UniqueCells is what a *TooMuchError counts if a call reads too many cells of uniques.
+// UniqueCells is what a *TooMuchError counts if a call reads too many unique cells.
 const UniqueCells = "unique cells"
 
-// ErrNoUniques means that the namespace has no tiers of uniques.
+// ErrNoUniques means that the namespace has no unique tiers.
 var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off, as make run starts its own if it finds no redis-server, because its stand-in for Redis cannot count them")
 
-// unionCell is a HyperLogLog: the hits of a counter in one cell of a unique tier.
 type unionCell struct {
 	tier   Tier
 	number int64 // since 1970
@@ -46,13 +42,11 @@ type unionCell struct {
 func (c unionCell) start() int64 { return c.tier.cellStart(c.number) }
 func (c unionCell) end() int64   { return c.tier.cellStart(c.number + 1) }
 
-// union is cells whose different ones are counted together.
 type union []unionCell
 
-// keySeparator parts the keys of a union. No name has control characters.
+// keySeparator separates the keys of a union. No name has control characters.
 const keySeparator = "\n"
 
-// key has the keys of all cells of the plan's counter.
 func (u union) key(k keys, p *Plan) string {
 	var out strings.Builder
 	for i, c := range u {
@@ -77,8 +71,7 @@ func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// countUnion counts as PFCOUNT does, key by key: while a slot moves, some keys of a union are on one node and some on
-// another, and neither counts them together.
+// countUnion is PFCOUNT key by key: while a slot moves, keys are on two nodes, and neither has all.
 func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
 	cells := make([]*redis.StringCmd, len(keys))
 	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -105,7 +98,6 @@ func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
 	return int64(math.Round(all.Estimate())), nil
 }
 
-// dealCounts gives each plan the counts of its unions.
 func (s *snapshot) dealCounts(need need, t *trip) error {
 	if len(need.counts) == 0 {
 		return nil
@@ -132,7 +124,7 @@ func (s *snapshot) dealCounts(need need, t *trip) error {
 	return nil
 }
 
-// nameForeign finds out which key of a union is not Tallyroll's: Redis's error does not tell.
+// nameForeign finds out which key of a union is not Tallyroll's, which Redis's error does not show.
 func (r *Reader) nameForeign(ctx context.Context, err error) error {
 	var foreign *ForeignError
 	if !errors.As(err, &foreign) || !strings.Contains(foreign.Key, keySeparator) {
@@ -161,7 +153,7 @@ func (p *Plan) counts(k keys, key string) bool {
 	return false
 }
 
-// uniqueLayout returns the layout whose tiers are those of uniques. A hash of theirs would hold one cell.
+// uniqueLayout returns a layout with the unique tiers as its tiers. Their hashes would hold one cell.
 func (l Layout) uniqueLayout() (Layout, error) {
 	if len(l.UniqueTiers) == 0 {
 		return Layout{}, ErrNoUniques
@@ -169,15 +161,14 @@ func (l Layout) uniqueLayout() (Layout, error) {
 	return Layout{Tiers: l.UniqueTiers.Cut(1), Shards: l.Shards}, nil
 }
 
-// uniqueGap is a part of a range in which no cell begins and ends. Cells that reach beyond it stand for it.
+// uniqueGap is a part of a range that contains no whole cell. Cells that reach beyond it cover it.
 type uniqueGap struct {
 	Range
 	cells   []unionCell // they hold the gap; one, as a rule
 	covered int64       // how many milliseconds of these cells other cells of the range have, too
 }
 
-// share is which part of what the cells of a gap add to a union is of the gap, by time: from 0 to 1. There are hits up
-// to the latest moment.
+// share returns which part (0 to 1) of what a gap's cells add is the gap's, by time. No hit is after latest.
 func (g *uniqueGap) share(latest int64) float64 {
 	whole := -g.covered
 	for _, c := range g.cells {
@@ -190,17 +181,14 @@ func (g *uniqueGap) share(latest int64) float64 {
 	return float64(length) / float64(whole)
 }
 
-// uniqueCover is the cells that stand for a range.
 type uniqueCover struct {
 	inside []stretch // of whole cells
 	gaps   []uniqueGap
 }
 
-// coverUniques finds as few cells as it can. Where a coarse cell lies inside the range, it stands for finer ones: a tier
-// has every hit of a time that it holds, so both hold the same. What is left is for the finer tiers, as far as they
-// still hold it.
-//
-// If open is set, the range ends now, and nothing is yet to happen in the cells of now.
+// coverUniques returns as few cells as possible. A coarse cell inside the range replaces finer ones, because
+// a tier has every hit of a time that it holds. Finer tiers cover the rest, as far as they still hold it. If
+// open is set, the range ends now, and the cells of now have no later hits.
 func (l Layout) coverUniques(r Range, now int64, open bool) (out uniqueCover) {
 	l.coverFrom(len(l.Tiers)-1, r, now, open, &out)
 	for i := range out.gaps {
@@ -215,7 +203,6 @@ func (l Layout) coverUniques(r Range, now int64, open bool) (out uniqueCover) {
 	return out
 }
 
-// coverFrom covers a range with whole cells of a tier and of finer ones.
 func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCover) {
 	if r.From >= r.To {
 		return
@@ -239,7 +226,6 @@ func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCo
 	l.coverFrom(tier-1, Range{whole.To, r.To}, now, open, out)
 }
 
-// holdingUniques returns the cells of the finest tier that holds a range.
 func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 	t := l.Tiers[len(l.Tiers)-1]
 	for _, finer := range l.Tiers {
@@ -255,7 +241,7 @@ func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 	return out
 }
 
-// unions are those that are counted: the cells inside, and then again and again with the cells of one gap more.
+// unions returns the unions to count: the cells inside, and then repeatedly with the cells of one gap more.
 func (c *uniqueCover) unions() (out []union) {
 	var all union
 	for _, s := range c.inside {
@@ -276,7 +262,6 @@ func (c *uniqueCover) unions() (out []union) {
 	return out
 }
 
-// estimate makes an estimate of the counts of the unions.
 func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
 	total, most := float64(counts[0]), counts[0]
 	for i := range c.gaps {
@@ -290,8 +275,8 @@ func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
 	return out
 }
 
-// leastUniques and mostUniques bound how many different ones there were if Redis says n. An error of less than a half
-// is none: the bounds of small numbers are these numbers.
+// leastUniques and mostUniques bound the number of different values if Redis replies n. An error of less than
+// a half is none, so for small n the bounds are n.
 func leastUniques(n int64) int64 {
 	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))
 }
@@ -300,14 +285,13 @@ func mostUniques(n int64) int64 {
 	return int64(math.Round(float64(n) / (1 - uniqueDeviations*uniqueSigma)))
 }
 
-// uniquePlan is a plan of unions about one range.
 type uniquePlan struct {
 	Plan
 	cover uniqueCover
 }
 
-// planUniques covers the range that a question asks about. If doubt is set, hits may be dated later than now, and a
-// range that ends now cuts the cell of now.
+// planUniques covers a question's range. doubt is whether hits may be dated later than now, so that a range
+// that ends now cuts the cell of now.
 func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, error) {
 	unique, err := l.uniqueLayout()
 	if err != nil {
@@ -326,7 +310,6 @@ func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, erro
 	return p, nil
 }
 
-// aboutUniques says of an error about tiers that they are those of uniques.
 func aboutUniques(err error) error {
 	var far *outOfReachError
 	if errors.As(err, &far) {
@@ -335,8 +318,8 @@ func aboutUniques(err error) error {
 	return err
 }
 
-// Uniques estimates how many different ones there were: the numbers of the answers. Their bounds hold with
-// UniqueConfidence. Its errors are those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis twice.
+// Uniques estimates the number of different values. The bounds hold with UniqueConfidence. Its errors are
+// those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis twice.
 func (r *Reader) Uniques(ctx context.Context, questions []Question) (Answers, error) {
 	found, plans, err := r.askUniques(ctx, questions, false)
 	if err == nil && found.isAhead(plans) {
@@ -368,8 +351,8 @@ func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt boo
 	return found, plans, err
 }
 
-// UniqueSeries estimates how many different ones there were in each step. Every step has bounds, which hold with
-// UniqueConfidence. The steps are those of Series, in cells of the unique tiers. Its errors are those of Answer.
+// UniqueSeries estimates the number of different values per step of Series, in cells of the unique tiers,
+// with bounds that hold with UniqueConfidence. Its errors are those of Answer.
 func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
 	found, steps, err := r.askSeries(ctx, questions, true)
 	if err != nil {
@@ -401,7 +384,6 @@ func (l Layout) coverSteps(p *seriesPlan, now int64) {
 	}
 }
 
-// stepRange is the time of a step.
 func (p *seriesPlan) stepRange(step int) Range {
 	if p.edges != nil {
 		return Range{p.edges[step], p.edges[step+1]}

@@ -8,22 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// watched is a transaction on keys that nobody else may change meanwhile, in two round trips.
+// watched is a transaction on keys that must not change meanwhile, in two round trips. WATCH goes out
+// together with the reads that follow it. Redis runs the commands of a connection in order, so a change that
+// the reads do not show makes EXEC fail.
 //
-// WATCH goes out together with the reads that follow it. Redis runs the commands of a connection in
-// their order, so a change that the reads do not show makes EXEC fail.
-//
-// A redis.Tx takes one connection from the pool, for its first commands. If that connection breaks,
-// every later command fails, because the Tx never takes a second one (go-redis 9.23,
-// internal/pool/pool_sticky.go). So EXEC cannot run on a connection that watches nothing.
+// A redis.Tx keeps the connection of its first commands. If that breaks, every later command fails (go-redis
+// 9.23, internal/pool/pool_sticky.go), so EXEC cannot run on a connection that watches nothing.
 type watched struct {
 	*redis.Tx
 	keys     []string
 	watching bool // a WATCH may be in force
 }
 
-// watch runs fn with a connection to the server that holds the keys, at most once. They share a slot.
-// It retries nothing and follows no redirect.
+// watch runs fn at most once, with a connection to the server of the keys, which share a slot. It retries
+// nothing and follows no redirect.
 func (s *Store) watch(ctx context.Context, keys []string, fn func(*watched) error) error {
 	run := s.client.Watch
 	if s.cluster != nil {
@@ -40,8 +38,8 @@ func (s *Store) watch(ctx context.Context, keys []string, fn func(*watched) erro
 	})
 }
 
-// look watches the keys and then runs the commands that queue queues, in one round trip. Its error is
-// that of WATCH, after which nothing follows from the other replies. The caller looks at their errors.
+// look watches the keys and then runs the commands of queue, in one round trip. Its error is that of WATCH,
+// after which the other replies prove nothing. The caller checks their errors.
 func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
 	args := append(make([]any, 0, 1+len(w.keys)), "watch")
 	for i := range w.keys {
@@ -55,15 +53,15 @@ func (w *watched) look(ctx context.Context, queue func(redis.Pipeliner)) error {
 	})
 	w.watching = true
 	if watch.Err() == nil && watch.Val() == "" {
-		// If Redis refuses the password of a new connection, go-redis 9.23 leaves all commands without an error and
-		// without a reply, as if there were no cursor.
+		// If Redis refuses the password of a new connection, go-redis 9.23 leaves all commands without an
+		// error and without a reply, as if there were no cursor.
 		return cmp.Or(err, errors.New("WATCH was not answered"))
 	}
 	return watch.Err()
 }
 
-// exec runs the commands that queue queues in a transaction. If a key has changed since look, it runs
-// none of them and returns redis.TxFailedErr.
+// exec runs the commands of queue in a transaction. If a key has changed since look, it runs none of them and
+// returns redis.TxFailedErr.
 func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redis.Cmder, error) {
 	commands, err := w.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		queue(p)
@@ -73,8 +71,8 @@ func (w *watched) exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redi
 	return commands, err
 }
 
-// release ends a WATCH that no EXEC has ended, or else a change of its keys could fail the next
-// transaction on the pooled connection. The Tx by itself releases only what its method Watch watches.
+// release ends a WATCH that no EXEC has ended. Otherwise a change of its keys could fail the next transaction
+// on the pooled connection. The Tx itself releases only what its method Watch watches.
 func (w *watched) release(ctx context.Context) {
 	if w.watching {
 		_ = w.Unwatch(ctx) // if that fails, the connection is broken and closed
