@@ -74,3 +74,5 @@ func many(o outcome, n int) (out []outcome) {
 	}
 	return out
 }
+
+func (v verdict) String() string { return [...]string{"drained", "gone", "fenced", "failed"}[v] }

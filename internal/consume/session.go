@@ -205,8 +205,6 @@ const (
 	failed                 // anything else: the unexpected ends a session
 )
 
-func (v verdict) String() string { return [...]string{"drained", "gone", "fenced", "failed"}[v] }
-
 var (
 	errGap        = errors.New("messages were lost on the way")
 	errStalled    = errors.New("the stream holds messages that are not delivered")

@@ -61,12 +61,7 @@ const (
 	murmurInverse = 0x5f7a0ea7e59b19bd                    // murmurFactor times this is 1, modulo 2⁶⁴
 )
 
-// murmur is Redis's hash of a text of 8 bytes.
-func murmur(text uint64) uint64 {
-	hash := uint64(murmurStart) ^ fold(text*murmurFactor)*murmurFactor
-	return fold(fold(hash*murmurFactor) * murmurFactor)
-}
-
+// unmurmur undoes Redis's hash of a text of 8 bytes.
 func unmurmur(hash uint64) (text uint64) {
 	hash = fold(fold(hash)*murmurInverse) * murmurInverse
 	return fold((hash^murmurStart)*murmurInverse) * murmurInverse

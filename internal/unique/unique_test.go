@@ -185,3 +185,9 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// murmur is Redis's hash of a text of 8 bytes.
+func murmur(text uint64) uint64 {
+	hash := uint64(murmurStart) ^ fold(text*murmurFactor)*murmurFactor
+	return fold(fold(hash*murmurFactor) * murmurFactor)
+}

@@ -27,8 +27,7 @@
 //
 // If the reply to a publish is lost, the log that follows the stream shows whether it was stored, and the
 // next evaluation continues from there. If the stream is deleted or replaced, the session ends, and states
-// restart. If it is an older copy of itself, the next session stores again what this process has and the copy
-// lacks. If the file cannot be read again, the previous rule set stays in use.
+// restart. If it is an older copy of itself, the next session stores again what the copy lacks.
 //
 // # Goroutines
 //

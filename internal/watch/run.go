@@ -149,7 +149,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	book, namespace := s.book.Load(), s.settings.Redis.Namespace
 	opening, cancel := context.WithTimeout(ctx, catchUpWithin)
 	defer cancel()
-	stream, err := openStream(opening, js, namespace, s.settings.keeping())
+	stream, err := openStream(opening, js, namespace, Keeping{s.settings.Keep, s.settings.Changes, s.settings.Replicas})
 	if err != nil {
 		return err
 	}

@@ -69,8 +69,4 @@ func (s *Settings) Validate() error {
 
 func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }
 
-func (s *Settings) keeping() Keeping { return Keeping{s.Keep, s.Changes, s.Replicas} }
-
-func (s *Settings) file() boot.SettingFile {
-	return boot.SettingFile{Key: "WATCH_FILE", Path: s.File}
-}
+func (s *Settings) file() boot.SettingFile { return boot.SettingFile{Key: "WATCH_FILE", Path: s.File} }
