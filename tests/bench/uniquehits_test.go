@@ -3,6 +3,7 @@ package bench_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,7 +133,10 @@ func TestUniqueHitsAreMeasured(t *testing.T) {
 	r := newRig(t)
 	all := measureUniqueHits(t, r, options{runs: 1, scale: 1.0 / 50, only: everything})
 	for i, v := range all {
-		if got, without := v.runs["commands"][0], all[i/3*3].runs["commands"][0]; got <= 0 || i%3 > 0 && got <= without {
+		// With one counter, a commit has a few commands of its own for its one hash, and how many commits there are
+		// depends on the machine.
+		many := !strings.HasPrefix(v.name, "1 counters")
+		if got, without := v.runs["commands"][0], all[i/3*3].runs["commands"][0]; got <= 0 || many && i%3 > 0 && got <= without {
 			t.Errorf("%s: %v commands per hit, %v without unique values", v.name, got, without)
 		}
 	}
