@@ -43,7 +43,6 @@ type Reader struct {
 	counters Counters
 }
 
-// NewReader returns the Reader that asks c.
 func NewReader(c Counters) Reader { return Reader{c, c} }
 
 var _ Counters = Reader{}

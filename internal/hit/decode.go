@@ -34,7 +34,6 @@ type Decoder struct {
 	stored  int64
 }
 
-// NewDecoder returns a decoder with these limits.
 func NewDecoder(limits Limits) *Decoder { return newDecoder(limits, newObject()) }
 
 func newDecoder(limits Limits, o *object) *Decoder {
@@ -163,7 +162,6 @@ type Parser struct {
 	bodies *Decoder // for ParseBody, with the same object
 }
 
-// NewParser returns a Parser.
 func NewParser() *Parser {
 	o := newObject()
 	bodies := newDecoder(Limits{}, o)

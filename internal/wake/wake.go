@@ -5,7 +5,6 @@ package wake
 // everything that may have changed, so a second token would say nothing new.
 type Signal chan struct{}
 
-// New returns a signal that nobody has given yet.
 func New() Signal { return make(Signal, 1) }
 
 // Give wakes the goroutine that waits, or the next one to wait. It never blocks.

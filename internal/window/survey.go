@@ -2,6 +2,7 @@ package window
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -42,20 +43,23 @@ func (s survey) completeSince() (out int64) {
 
 // surveyed reads all shards' cursors with the current layout and streams, and calls next, whose reads can
 // only be newer than asOf; again if next finds too much changed.
-func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error)) (T, error) {
-	return untilFresh(func() (out T, err error) {
-		found, err := r.ask(ctx, func(l Layout, _ int64) ([]Plan, error) {
+func surveyed[T any](ctx context.Context, r *Reader, next func(survey) (T, error)) (out T, err error) {
+	for range maxTries {
+		found, asked := r.ask(ctx, func(l Layout, _ int64) ([]Plan, error) {
 			shards := make([]Plan, l.Shards)
 			for i := range shards {
 				shards[i].shard = i
 			}
 			return shards, nil
 		})
-		if err != nil {
-			return out, err
+		if asked != nil { // also errStale: ask has tried often enough
+			return out, asked
 		}
-		return next(survey{found})
-	})
+		if out, err = next(survey{found}); !errors.Is(err, errStale) {
+			break
+		}
+	}
+	return out, err
 }
 
 // holds reports whether keys that live for grace after the survey's moment exist, as far as clocks are known.
