@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/worker"
 )
@@ -33,14 +35,10 @@ func tried(t *testing.T, rules, in string, args ...string) (out string, code int
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	err = os.WriteFile(file, []byte(rules), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var settings worker.Settings
 	err = boot.Parse(&settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var text strings.Builder
 	code, err = try(append([]string{"--try", file}, args...), settings.HitLimits(), strings.NewReader(in), &text, stored)
 	return text.String(), code, err

@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -119,9 +120,7 @@ func TestLineEndsWithAsOf(t *testing.T) {
 	seedFrom(t, redis.Client(), cursorAt(since, asOf), hit{"a", at.Add(-time.Minute), 7}, hit{"a", at.Add(16 * time.Minute), 100})
 	promql := start(t, redis)
 	value, _, _, err := clientOf(t, promql).QueryRange(t.Context(), "tallyroll_hits", v1.Range{Start: at.Add(-time.Hour), End: time.Now(), Step: 5 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	values := value.(model.Matrix)[0].Values
 	first, last := values[0].Timestamp.Time(), values[len(values)-1].Timestamp.Time()
 	if !first.Equal(at.Add(-30*time.Minute)) || !last.Equal(at.Add(30*time.Minute)) {

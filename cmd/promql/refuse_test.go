@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -86,9 +88,7 @@ func TestBadInput(t *testing.T) {
 			path += "?" + form
 		}
 		req, err := http.NewRequestWithContext(t.Context(), method, promql.URL()+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("Authorization", "Bearer secret")
 		return send(t, req)
@@ -155,9 +155,7 @@ func TestRefusalsAreShort(t *testing.T) {
 	ask := func(path string, form url.Values) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, promql.URL()+path, strings.NewReader(form.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		status, answer := send(t, req)
 		if status >= 400 && (answer.Error == "" || len(answer.Error) > 1100) {

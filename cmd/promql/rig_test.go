@@ -18,6 +18,7 @@ import (
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/unique"
@@ -50,26 +51,18 @@ func cursorAt(began, asOf time.Time) window.Cursor {
 func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...hit) {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	layout := window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers(t), Shards: 4}
 	ctx, store := t.Context(), window.NewStore(client, namespace)
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(ctx, layout))
+	require.NoError(t, store.AddStream(ctx, "HITS"))
 	batch := window.NewBatch(layout)
 	for _, h := range hits {
 		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), cursor.AsOf, h.n)
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
 			t.Fatal(err)
 		}
@@ -79,9 +72,7 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 func uniqueTiers(t testing.TB) window.Tiers {
 	t.Helper()
 	tiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tiers
 }
 
@@ -95,9 +86,7 @@ func came(t testing.TB, client redis.UniversalClient, key string, at time.Time, 
 	}
 	for _, tier := range uniqueTiers(t) {
 		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
-		if err := client.PFAdd(t.Context(), cell, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.PFAdd(t.Context(), cell, args...).Err())
 	}
 }
 
@@ -111,14 +100,10 @@ func start(t testing.TB, redis stack.Endpoint, env ...string) *stack.Service {
 func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
 	t.Helper()
 	var settings Settings
-	if err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace))
 	change(&settings)
 	s, err := newService(window.NewReader(window.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -131,9 +116,7 @@ func peakMemory(t testing.TB, pid int) int64 {
 	_, after, _ := strings.Cut(readFile(t, fmt.Sprintf("/proc/%d/status", pid)), "VmHWM:")
 	text, _, _ := strings.Cut(after, "kB")
 	kB, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return kB << 10
 }
 
@@ -141,9 +124,7 @@ func peakMemory(t testing.TB, pid int) int64 {
 func clientOf(t testing.TB, s *stack.Service) v1.API {
 	t.Helper()
 	client, err := api.NewClient(api.Config{Address: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return v1.NewAPI(client)
 }
 
@@ -163,9 +144,7 @@ func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, a
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/api/v1/"+path+"?"+params.Encode(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return send(t, req)
 }
 
@@ -175,9 +154,7 @@ func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL()+"/api/v1/"+path, strings.NewReader(params.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return send(t, req)
 }
@@ -185,26 +162,18 @@ func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, 
 func send(t testing.TB, req *http.Request) (int, answerOf) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out answerOf
-	if err := json.Unmarshal(text, &out); err != nil {
-		t.Fatalf("%s: %d %s: %v", req.URL, resp.StatusCode, text, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(text, &out), "%s: %d %s", req.URL, resp.StatusCode, text)
 	return resp.StatusCode, out
 }
 
 func readFile(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }

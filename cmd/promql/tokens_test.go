@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -29,9 +31,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 	} {
 		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	s := serviceOf(t, redis, func(s *Settings) { s.TokensFile = file })
 	t.Cleanup(func() { _ = s.engine.Close() })
 	server := httptest.NewServer(s.handler())
@@ -42,9 +42,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		if method == http.MethodGet {
 			req, err = http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/"+path+"?"+params.Encode(), nil)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("Authorization", "Bearer "+token)
 		return send(t, req)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -44,17 +45,13 @@ func TestSumsAreTotals(t *testing.T) {
 			to := from.Add(time.Duration(1+random.Int64N(int64(last.Sub(from)/tier.cell))) * tier.cell)
 			expr := fmt.Sprintf("sum_over_time(tallyroll_hits{key=%s}[%dms])", strconv.Quote(key), to.Sub(from).Milliseconds())
 			value, _, _, err := client.Query(t.Context(), expr, to)
-			if err != nil {
-				t.Fatalf("%s at %s: %v", expr, to, err)
-			}
+			require.NoErrorf(t, err, "%s at %s", expr, to)
 			got := int64(0)
 			if vector := value.(model.Vector); len(vector) > 0 {
 				got = int64(vector[0].Value)
 			}
 			answer, err := stack.FetchTotals(query.URL(), url.Values{"key": {key}, "from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			want := answer.Totals[0]
 			if want.Lower != want.Upper {
 				t.Fatalf("%s to %s: %+v is not a window of whole cells", from, to, want)
@@ -90,17 +87,11 @@ func TestSumsReachAsOf(t *testing.T) {
 	query.WaitReady()
 	for _, w := range []string{"30s", "1h", "1d", "7d"} {
 		value, _, _, err := clientOf(t, promql).Query(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[`+w+`])`, asOf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		d, err := model.ParseDuration(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		answer, err := stack.FetchTotals(query.URL(), url.Values{"key": {"a"}, "from": {asOf.Add(-time.Duration(d)).UTC().Format(time.RFC3339)}, "to": {asOf.UTC().Format(time.RFC3339)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		total, got := answer.Totals[0], int64(value.(model.Vector)[0].Value)
 		if got < total.Lower || got > total.Upper {
 			t.Errorf("%s: %d, want between lower and upper of %+v", w, got, total)

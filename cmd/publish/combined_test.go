@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/hit"
 )
 
@@ -79,9 +81,7 @@ func TestCombinedParser(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if string(h.Counter) != c.want || h.At != c.ts || h.N != 1 {
 				t.Fatalf("%q at %d, n %d; want %q at %d", h.Counter, h.At, h.N, c.want, c.ts)
 			}

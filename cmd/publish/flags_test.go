@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 )
@@ -50,9 +52,7 @@ func TestParseFlags(t *testing.T) {
 		t.Run(c.args, func(t *testing.T) {
 			_, err := parse(strings.Fields(c.args)...)
 			if c.err == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				return
 			}
 			var usage boot.UsageError
@@ -66,9 +66,7 @@ func TestParseFlags(t *testing.T) {
 func TestHelpNamesFlagsAndVariables(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, nil, &out, &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run(t.Context(), []string{"--help"}, nil, &out, &out))
 	for _, want := range []string{"--rebase", "--batch", "200", "hits.publish", "NATS_URL", "nats://127.0.0.1:4222"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("help does not say %q", want)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
@@ -32,14 +33,10 @@ func TestLineCutterAnyChunks(t *testing.T) {
 		}}
 		for rest := text; rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "chunk")
-			if err := cutter.cut([]byte(rest[:n])); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, cutter.cut([]byte(rest[:n])))
 			rest = rest[n:]
 		}
-		if err := cutter.finish(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cutter.finish())
 		want := strings.Split(text, "\n")
 		if want[len(want)-1] == "" {
 			want = want[:len(want)-1] // nothing follows the last line end
@@ -73,9 +70,7 @@ func TestFeedLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			keys, bad, err := feedLines(t, in, parseName)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if want := []string{"a", "b", "last"}; !slices.Equal(keys, want) {
 				t.Errorf("names %q, want %q", keys, want)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
@@ -74,9 +75,7 @@ func publishing(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...string
 		return nil
 	}}
 	feed := newFeeder(context.Background(), batch, 0)
-	if err := errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()))
 	return hits, feed.bad
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
@@ -26,9 +27,7 @@ import (
 func hitsOf(t *testing.T, server *stack.NATSEmbedded) jetstream.Stream {
 	t.Helper()
 	s, err := server.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -36,24 +35,18 @@ func hitsOf(t *testing.T, server *stack.NATSEmbedded) jetstream.Stream {
 func counts(t *testing.T, s jetstream.Stream) (messages uint64, hits int64, byKey map[string]int64) {
 	t.Helper()
 	info, err := s.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	byKey = map[string]int64{}
 	for seq := max(1, info.State.FirstSeq); seq <= info.State.LastSeq; seq++ {
 		m, err := s.GetMsg(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		decoder := json.NewDecoder(bytes.NewReader(m.Data))
 		for decoder.More() {
 			h := struct {
 				Key string
 				N   int64
 			}{N: 1}
-			if err := decoder.Decode(&h); err != nil {
-				t.Fatalf("message %d: %v", seq, err)
-			}
+			require.NoErrorf(t, decoder.Decode(&h), "message %d", seq)
 			byKey[h.Key] += h.N
 			hits++
 		}
@@ -72,9 +65,7 @@ func parse(args ...string) (o options, err error) {
 func mustParse(t *testing.T, args ...string) options {
 	t.Helper()
 	o, err := parse(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o
 }
 
@@ -139,9 +130,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 	}
 	wantEachOnce(t, byKey, 10_050)
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("hits.publish.*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(info.State.Subjects) != 51 {
 		t.Errorf("messages are spread over %d subjects, want 51", len(info.State.Subjects))
 	}
@@ -227,17 +216,13 @@ func TestRunPublishesALog(t *testing.T) {
 	t.Setenv("NATS_URL", b.URL())
 	log := goodLine + "\n" + `h - - [17/May/2015:10:05:03 +0000] no request` + "\n" + goodLine + "\n"
 	var stdout bytes.Buffer
-	if err := run(t.Context(), []string{"--rebase", "2026-11-21T10:00:00Z"}, strings.NewReader(log), &stdout, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, run(t.Context(), []string{"--rebase", "2026-11-21T10:00:00Z"}, strings.NewReader(log), &stdout, io.Discard))
 	line := stdout.String()
 	if !strings.HasPrefix(line, "published 2 hits in 1 messages in ") || !strings.HasSuffix(line, "; skipped 1 bad lines (first: line 2: no request in quotes)\n") {
 		t.Errorf("%q", line)
 	}
 	m, err := s.GetMsg(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	one := `{"key":"/images/a.png","ts":1795255200000}`
 	if string(m.Data) != one+"\n"+one {
 		t.Errorf("%s", m.Data)

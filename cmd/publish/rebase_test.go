@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/boot"
@@ -43,9 +44,7 @@ func TestRebaseKeepsDifferences(t *testing.T) {
 		latest := int64(hit.NoTime)
 		for _, h := range hits {
 			latest = max(latest, h.ts)
-			if err := log.add(hit.Hit{Counter: []byte(h.name), N: h.n, At: h.ts, Unique: textOrNil(h.unique)}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, log.add(hit.Hit{Counter: []byte(h.name), N: h.n, At: h.ts, Unique: textOrNil(h.unique)}))
 		}
 		var want []in
 		for _, h := range hits {

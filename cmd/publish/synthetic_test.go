@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/hit"
 )
 
@@ -69,9 +71,7 @@ func TestPace(t *testing.T) {
 			ts   int64
 			want time.Duration
 		}{{50_000, 0}, {51_000, 100 * time.Millisecond}, {hit.NoTime, 100 * time.Millisecond}, {40_000, 100 * time.Millisecond}, {60_000, time.Second}} {
-			if err := p.pace(hit.Hit{At: step.ts}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, p.pace(hit.Hit{At: step.ts}))
 			if got := time.Since(start); got != step.want {
 				t.Errorf("hit at %d let through after %v, want %v", step.ts, got, step.want)
 			}

@@ -16,6 +16,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	units "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -149,9 +150,7 @@ func TestHits(t *testing.T) {
 	request := func(n uint32, d ...*ratelimit.RateLimitDescriptor) *rls.RateLimitResponse {
 		t.Helper()
 		out, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: d, HitsAddend: n})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return out
 	}
 	left(request(2, user("a")), 1, "OK: OK")

@@ -15,6 +15,7 @@ import (
 	manager "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -33,21 +34,13 @@ const examples = "../../deploy/examples"
 func readExample(t *testing.T, name string) *bootstrap.Bootstrap {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var tree map[string]any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &tree))
 	text, err = json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := &bootstrap.Bootstrap{}
-	if err := protojson.Unmarshal(text, out); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoErrorf(t, protojson.Unmarshal(text, out), "%s", name)
 	validate(t, name, out)
 	return out
 }
@@ -85,9 +78,7 @@ func TestExamplesOfEnvoy(t *testing.T) {
 	}
 
 	file, err := filepath.Abs(filepath.Join(examples, "limits.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := start(t, stack.Redis(t), "", "RLS_LIMITS_FILE="+file)
 	host := routes.GetRouteConfig().VirtualHosts[0]
 	ask := func(limits string, all ...[]*route.RateLimit) *rls.RateLimitResponse {
@@ -99,9 +90,7 @@ func TestExamplesOfEnvoy(t *testing.T) {
 			}
 		}
 		out, err := r.send(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := ""
 		for _, s := range out.Statuses {
 			got += s.CurrentLimit.GetName() + " "
@@ -126,9 +115,7 @@ func TestExamplesOfEnvoy(t *testing.T) {
 
 func unpack(t *testing.T, packed *anypb.Any, into proto.Message) {
 	t.Helper()
-	if err := packed.UnmarshalTo(into); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, packed.UnmarshalTo(into))
 }
 
 // sentFor is the descriptor that Envoy makes of the actions in its settings.

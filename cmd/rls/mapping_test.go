@@ -7,6 +7,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -100,9 +101,7 @@ limits:
 - {name: parts, window: 1h, max: 5, key: "{host} {path} {ip}", envoy: {domain: edge, descriptor: [{key: h, as: host}, {key: p, as: path}, {key: i, as: ip}]}}
 - {name: fixed, window: 1h, max: 5, envoy: {domain: edge, descriptor: [{key: f, value: v}, {key: g, value: "w w"}]}}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := newMapping(set)
 	keyOf := func(d *ratelimit.RateLimitDescriptor) string {
 		rules := m.find("edge", d.Entries)
@@ -114,9 +113,7 @@ limits:
 			values = append(values, e.Value)
 		}
 		take, err := rules[0].take(values, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return take.Under
 	}
 	for _, c := range []struct {
@@ -149,9 +146,7 @@ limits:
 // What is a message stays as it is. What is one but for its texts becomes one, and nothing makes the codec panic.
 func FuzzCodec(f *testing.F) {
 	whole, err := proto.Marshal(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("user=\u00e9", "a=b"), 3)}, HitsAddend: 2})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(whole)
 	f.Add([]byte("\n\x01\xff"))
 	f.Add([]byte("\x80\x9c\xf6\xed00")) // the number of its field is too large

@@ -9,6 +9,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -45,17 +46,13 @@ func start(t testing.TB, redis stack.Endpoint, limits string, env ...string) *ri
 
 func (r *rig) write(limits string) {
 	r.t.Helper()
-	if err := os.WriteFile(r.file, []byte(limits), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, os.WriteFile(r.file, []byte(limits), 0o600))
 }
 
 func dial(t testing.TB, addr string, credentials credentials.TransportCredentials, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, append(options, grpc.WithTransportCredentials(credentials))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -80,9 +77,7 @@ func hits(d *ratelimit.RateLimitDescriptor, n int64) *ratelimit.RateLimitDescrip
 func (r *rig) ask(descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimitResponse {
 	r.t.Helper()
 	out, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: descriptors})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return out
 }
 

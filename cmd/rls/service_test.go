@@ -17,6 +17,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -79,9 +80,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yml")
-	if err := os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 5, envoy: {domain: edge}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 5, envoy: {domain: edge}}\n"), 0o600))
 	for _, c := range []struct{ env, want string }{
 		{"LOG_LEVEL=info", "rls: RLS_LIMITS_FILE: allowed is a YAML file of limits"},
 		{"RLS_LIMITS_FILE=/none", "rls: RLS_LIMITS_FILE: open /none: no such file"},
@@ -119,9 +118,7 @@ func TestTLS(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(authority, text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	replace(client)
 	r := start(t, stack.Redis(t), oneLimit, "RLS_TLS_CERT="+own.CertFile, "RLS_TLS_KEY="+own.KeyFile, "RLS_TLS_CLIENT_CA="+authority)
@@ -134,9 +131,7 @@ func TestTLS(t *testing.T) {
 		config := &tls.Config{RootCAs: trusted}
 		if with != nil {
 			pair, err := tls.LoadX509KeyPair(with.CertFile, with.KeyFile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 )
@@ -27,15 +28,11 @@ func TestFind(t *testing.T) {
 			name, fields, _ := strings.Cut(entry, " ")
 			text += fmt.Sprintf("  - {name: %s, sha256: %x, may: [read], %s}\n", name, sha256.Sum256([]byte("secret-"+name)), fields)
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("kept", "gone", "changed", "old until: 2020-01-01", "both prefixes: [a.]")
 	settings := Settings{Program: "TEST", File: file}
-	if err := settings.Plain.UnmarshalText([]byte("plain,secret-both")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, settings.Plain.UnmarshalText([]byte("plain,secret-both")))
 	files := boot.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} })
 	tokens, err := New(settings, files)
 	if err != nil || !tokens.Required() || tokens.Count() != 7 || tokens.Settings() != "TEST_TOKENS or TEST_TOKENS_FILE" {

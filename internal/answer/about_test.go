@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 )
 
@@ -21,9 +23,7 @@ func TestOffered(t *testing.T) {
 		{"1d/520w", "24h 7d 30d 90d 365d 3640d", "1d 1w"},
 	} {
 		tiers, err := window.ParseTiers(c.tiers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := strings.Join(windowsOf(tiers), " "); got != c.windows {
 			t.Errorf("%s: windows %s, want %s", c.tiers, got, c.windows)
 		}

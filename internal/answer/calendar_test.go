@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // drawnZones have days of 23 and 25 hours, midnights that do not exist or come twice, dates that were left
@@ -24,9 +26,7 @@ func TestCalendarRanges(t *testing.T) {
 	for range 20_000 {
 		name := drawnZones[random.IntN(len(drawnZones))]
 		zone, err := parseZone(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		now := first + random.Int64N(last-first)
 		if random.IntN(2) == 0 { // around a change of the clocks, or at it
 			_, change := time.UnixMilli(now).In(zone).ZoneBounds()
@@ -103,9 +103,7 @@ func TestCalendarSteps(t *testing.T) {
 	for range 1000 {
 		name := drawnZones[random.IntN(len(drawnZones))]
 		zone, err := parseZone(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		at := first + random.Int64N(last-first)
 		if _, change := time.UnixMilli(at).In(zone).ZoneBounds(); random.IntN(2) == 0 && !change.IsZero() {
 			at = change.UnixMilli() + []int64{-1, 0, 1, random.Int64N(2*86_400_000) - 86_400_000}[random.IntN(4)]
@@ -164,16 +162,12 @@ func TestOddDays(t *testing.T) {
 		{"Europe/Berlin", thisYear, "2026-07-01T10:00:00Z", "2025-12-31T23:00:00Z", ""},
 	} {
 		zone, err := parseZone(c.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if c.to == "" {
 			c.to = c.now
 		}
 		now, err := time.Parse(time.RFC3339, c.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r := calendar{c.window, zone}.Range(now.UnixMilli())
 		from, to := Time(r.From).Format(time.RFC3339), Time(r.To).Format(time.RFC3339)
 		if from != c.from || to != c.to {

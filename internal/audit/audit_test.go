@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -54,9 +55,7 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	r.settled("HITS")
 	stop()
 	whole := r.clean()
-	if err := r.redis.Client().Del(t.Context(), r.keys("test:{*}:h:*")...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.redis.Client().Del(t.Context(), r.keys("test:{*}:h:*")...).Err())
 	const memory = 60 << 10
 	most := 0
 	got := r.audit(func(a *auditor) { a.memory, a.filled = memory, func(bytes int) { most = max(most, bytes) } })
@@ -80,9 +79,7 @@ func TestChangesAreFound(t *testing.T) {
 	r.clean()
 	ctx, client := t.Context(), r.redis.Client()
 	layout, err := r.store.Layout(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	hash := func(cell string) string { return r.keys("test:{*}:h:" + cell + ":*:c7")[0] }
 	shard := layout.ShardOf(window.HashCounter([]byte("c7")))
 	field := func(key string) string { return client.HKeys(ctx, key).Val()[0] }
@@ -187,9 +184,7 @@ func TestDiscardedMessagesAreUndecided(t *testing.T) {
 		r.publish("hits.a", "")
 	}
 	r.settled("HITS")
-	if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(21)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSequence(21)))
 	got := r.clean()
 	if got.gone == 0 || got.goneHits == 0 || got.hits != 10 || got.counters != 1 {
 		t.Errorf("%+v\n%s", got.report, got.text)
@@ -209,16 +204,12 @@ func TestDiscardedMessagesAreUndecided(t *testing.T) {
 	back()
 
 	// A message from the middle.
-	if err := s.DeleteMsg(t.Context(), 25); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.DeleteMsg(t.Context(), 25))
 	if got := r.clean(); got.hits != 9 {
 		t.Errorf("%d hits, want 9", got.hits)
 	}
 	// And all of them, but the last place.
-	if err := s.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Purge(t.Context()))
 	if got := r.clean(); got.hits != 0 || got.gone == 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
@@ -237,9 +228,7 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	r.publish("hits.b", "")
 	r.settled("HITS")
 	stop()
-	if err := s.DeleteMsg(t.Context(), ack.Sequence); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.DeleteMsg(t.Context(), ack.Sequence))
 	r.clean()
 	key := r.keys("test:{*}:h:1s:*:b")[0]
 	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
@@ -259,9 +248,7 @@ func TestAdmittedCells(t *testing.T) {
 	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
 	r.finds(1)
 	layout, err := r.store.Layout(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cursor := r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
 	r.redis.Client().HSet(t.Context(), cursor, "incomplete_before", time.Now().UnixMilli())
 	if got := r.clean(); got.admitted != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
@@ -286,9 +273,7 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 		t.Errorf("%d cells are undecided\n%s", got.erased, got.text)
 	}
 	layout, err := r.store.Layout(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	shardOf := func(counter string) int { return layout.ShardOf(window.HashCounter([]byte(counter))) }
 	other := "b"
 	for shardOf(other) == shardOf("a") {
@@ -313,9 +298,7 @@ func TestChangedTiers(t *testing.T) {
 	r.settled("HITS")
 	stop()
 	tiers, err := window.ParseTiers("2m/2h,1h/1d,1d/32d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tell := func(string, int) {}
 	if _, changed, err := r.store.Retier(t.Context(), tiers, tell); err != nil || !changed {
 		t.Fatal(changed, err)
@@ -347,9 +330,7 @@ func TestATornTransactionIsAdmitted(t *testing.T) {
 	r.settled("HITS")
 	stop()
 	layout, err := r.store.Layout(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.redis.Client().HIncrBy(t.Context(), r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS"), "opened", 1)
 	key := r.keys("test:{*}:h:1h:*:a")[0]
 	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
@@ -365,30 +346,22 @@ func TestCommitInParts(t *testing.T) {
 	s := r.stream("HITS", "hits.>")
 	ctx := t.Context()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	layout := window.Layout{Tiers: tiers, Shards: 1}
-	if err := errors.Join(r.store.EnsureLayout(ctx, layout), r.store.AddStream(ctx, "HITS")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(r.store.EnsureLayout(ctx, layout), r.store.AddStream(ctx, "HITS")))
 	batch := window.NewBatch(layout)
 	to := window.Cursor{Created: s.CachedInfo().Created.UnixNano()}
 	for i := range 100 {
 		name := fmt.Sprintf("c%d", i)
 		ack := r.publish("hits.x", fmt.Sprintf(`{"key":%q}`, name))
 		m, err := s.GetMsg(ctx, ack.Sequence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		at := m.Time.UnixMilli()
 		batch.Add([]byte(name), window.HashCounter([]byte(name)), at, at, 1)
 		to.Seq, to.Stored, to.Latest, to.AsOf = m.Sequence, m.Time.UnixNano(), m.Time.UnixNano(), at
 	}
 	w, err := r.store.OpenWriter(ctx, layout, "HITS", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	applied := int64(0)
 	for part, cursor := range batch.Shard(0).Split(window.Cursor{Created: to.Created}, to, 100) {
 		if _, err := w.Commit(ctx, part, cursor); err != nil {
@@ -413,9 +386,7 @@ func TestRolledBackStream(t *testing.T) {
 	restart := func(change func() error) {
 		t.Helper()
 		r.nats.Stop()
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, change())
 		r.nats.Start()
 		stack.Eventually(t, "the stream to be there again", func() (bool, string) {
 			_, err := r.js.Stream(t.Context(), "HITS")
@@ -539,9 +510,7 @@ func TestSeveralStreams(t *testing.T) {
 	if all.gone != 0 {
 		t.Errorf("%d cells are undecided", all.gone)
 	}
-	if err := r.js.DeleteStream(t.Context(), "HITS_1"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.js.DeleteStream(t.Context(), "HITS_1"))
 	if got := r.audit(); !errors.Is(got.err, errUnjudged) && got.gone == 0 {
 		t.Errorf("a deleted stream that is listed as live: %v", got.err)
 	}
@@ -573,9 +542,7 @@ func TestRulesAndSubjects(t *testing.T) {
 	s := r.stream("HITS", "hits.>")
 	file := filepath.Join(t.TempDir(), "rules.yml")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(firstRules)
 	stop, reload := r.start("INGEST_RULES=" + file)
@@ -663,9 +630,7 @@ func TestUnjudged(t *testing.T) {
 	}
 	says("no worker has counted in the namespace test yet")
 	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4}
-	if err := r.store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.store.EnsureLayout(t.Context(), layout))
 	says("no stream has a cursor")
 	r.stream("HITS", "hits.>")
 	stop, _ := r.start()
@@ -673,9 +638,7 @@ func TestUnjudged(t *testing.T) {
 	r.settled("HITS")
 	stop()
 	r.clean()
-	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.js.DeleteStream(t.Context(), "HITS"))
 	says("this NATS does not have it")
 	r.stream("HITS", "hits.>")
 	says("its cursors are about one created at")

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
@@ -50,9 +51,7 @@ func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
 		"NATS_URL=" + r.nats.URL(), "REDIS_URL=" + r.redis.URL(), "TALLYROLL_NAMESPACE=test", "SHARDS=4",
 		"INGEST_FLUSH_INTERVAL=20ms", fmt.Sprintf("INGEST_ADDR=127.0.0.1:%d", stack.FreePort(r.t)),
 	}, env...)...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, signals := make(chan error, 1), make(chan os.Signal)
 	go func() {
@@ -77,9 +76,7 @@ func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
 func (r *rig) stream(name, subject string) jetstream.Stream {
 	r.t.Helper()
 	s, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return s
 }
 
@@ -92,9 +89,7 @@ func (r *rig) publish(subject, body string, header ...string) *jetstream.PubAck 
 		m.Header.Set(header[i], header[i+1])
 	}
 	ack, err := r.js.PublishMsg(r.t.Context(), m)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return ack
 }
 
@@ -145,9 +140,7 @@ func (r *rig) settled(streams ...string) {
 	r.t.Helper()
 	for _, name := range streams {
 		s, err := r.js.Stream(r.t.Context(), name)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, err)
 		last := s.CachedInfo().State.LastSeq
 		stack.Eventually(r.t, "the cursors to reach the end", func() (bool, string) {
 			for shard := range 4 {
@@ -237,9 +230,7 @@ func (r *rig) undo() func() {
 			}
 		}
 		for key := range maps.Keys(all) {
-			if err := client.RestoreReplace(ctx, key, all[key].ttl, all[key].dump).Err(); err != nil {
-				r.t.Fatal(err)
-			}
+			require.NoError(r.t, client.RestoreReplace(ctx, key, all[key].ttl, all[key].dump).Err())
 		}
 	}
 }

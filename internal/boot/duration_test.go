@@ -3,6 +3,7 @@ package boot
 import (
 	"bytes"
 	"errors"
+	"github.com/stretchr/testify/require"
 	"os"
 	"path/filepath"
 	"pgregory.net/rapid"
@@ -89,9 +90,7 @@ func TestUnknownSettings(t *testing.T) {
 		Token  string `env:"BOOTED_TOKEN" secret:"true"`
 	}
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("secret"), 0o600))
 	for key, value := range map[string]string{
 		"BOOTED_LIMIT_FILE": "limits.yml", "BOOTED_LIMITS_FILE": "", "BOOTED_TOKEN_FILE": file, "BOOTED_EMPTY": "", "BOOTEDS_OTHER": "x", "REDIS_HOST": "x", "NATS_URL": "nats://x", "OTHER_BOOTED_ADDR": "x",
 		"BOOTED_SERVICE_HOST": "10.0.0.1", "BOOTED_SERVICE_PORT_HTTP": "80", "BOOTED_PORT": "tcp://10.0.0.1:80", "BOOTED_PORT_80_TCP_ADDR": "10.0.0.1",
@@ -99,9 +98,7 @@ func TestUnknownSettings(t *testing.T) {
 		t.Setenv(key, value)
 	}
 	var s programSettings
-	if err := Parse(&s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Parse(&s))
 	if want := []UnknownSetting{{"BOOTED_LIMIT_FILE", "BOOTED_LIMITS_FILE"}}; !slices.Equal(s.Log.Unknown, want) {
 		t.Errorf("unknown: %v, want %v", s.Log.Unknown, want)
 	}

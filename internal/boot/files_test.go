@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 )
 
 // rereading is two files that belong together, and how often they were read again.
@@ -46,9 +47,7 @@ func newRereading(t *testing.T) *rereading {
 
 func (r *rereading) write(path, text string) {
 	r.t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // open takes a pair of which neither is "bad".
@@ -77,9 +76,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		r := newRereading(t)
 		r.write(r.one, "a")
 		r.write(r.two, "x")
-		if err := r.open(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.open())
 		signals := make(chan os.Signal)
 		go func() { _ = r.files.Follow(t.Context(), signals) }()
 		time.Sleep(filesEvery / 2) // between two checks
@@ -105,9 +102,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		after(5, "d+", 3, 0, "it was read at the signal")
 		signals <- nil
 		after(0, "d+", 3, 0, "a signal without a change")
-		if err := os.Remove(r.one); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(r.one))
 		after(5, "d+", 3, 1, "it is gone")
 		r.write(r.one, "bad")
 		after(5, "d+", 3, 2, "it is bad")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
 )
 
 // What a page of the web can own is not known, unless it is named.
@@ -13,9 +15,7 @@ func TestHosts(t *testing.T) {
 	var none, named, all Hosts
 	for h, text := range map[*Hosts]string{&named: "Stats.Example.com., other.example", &all: "*"} {
 		err := h.UnmarshalText([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	for _, host := range []string{
 		"", "localhost", "LOCALHOST:8080", "a.localhost:1", "127.0.0.1", "127.0.0.1:8080", "[::1]:8080", "[::1]", "[fe80::1%25eth0]:80", "10.1.2.3:443", "[::ffff:10.1.2.3]:80",

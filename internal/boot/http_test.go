@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 )
 
 type lockedBuffer struct {
@@ -29,9 +30,7 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 // What the server itself has to say goes to the log; options change the server.
 func TestServe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var text lockedBuffer
 	var timeout time.Duration
 	ctx, stop := context.WithCancel(t.Context())
@@ -44,9 +43,7 @@ func TestServe(t *testing.T) {
 		ended <- Serve(ctx, l, handler, nil, LogErrors(zerolog.New(&text)), func(s *http.Server) { timeout = s.WriteTimeout })
 	}()
 	resp, err := http.Get("http://" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp.Body.Close()
 	stop()
 	if err := <-ended; err != nil {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestLogFormat(t *testing.T) {
@@ -39,9 +41,7 @@ func TestLogFormat(t *testing.T) {
 		t.Errorf("console has no milliseconds: %q", got)
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer file.Close()
 	if isTerminal(file) || isTerminal(NewScreen(file, "messages")) {
 		t.Error("a file is taken for a terminal")
@@ -62,8 +62,6 @@ func TestOnlyBootPrintsServers(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 }

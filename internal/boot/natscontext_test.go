@@ -3,19 +3,17 @@ package boot
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestParseContext(t *testing.T) {
 	t.Setenv("WHERE", "/etc/nats")
 	c, err := parseContext([]byte(`{"url":"nats://u:hunter2@h:1, i","user":"u","password":"hunter2","ca":"$WHERE/ca.pem","cert":"file:///c.pem","key":"~/k.pem",
 		"tls_first":true,"nsc":"","windows_ca_certs_match":null,"color_scheme":"red","later":"","jetstream_event_prefix":"x","inbox_prefix":"_I"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	home, err := homeDirectory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c.servers.String() != "h:1,i" || c.user != "u" || c.password != "hunter2" || c.ca != "/etc/nats/ca.pem" || c.cert != "/c.pem" ||
 		c.key != home+"/k.pem" || !c.tlsFirst || c.inboxPrefix != "_I" {
 		t.Errorf("%+v", c)
@@ -26,15 +24,11 @@ func TestParseContext(t *testing.T) {
 func TestCompletedSettings(t *testing.T) {
 	context := func(text string) NATSAccess {
 		c, err := parseContext([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return NATSAccess{context: c}
 	}
 	servers := func(text string) (s NATSServers) {
-		if err := s.UnmarshalText([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.UnmarshalText([]byte(text)))
 		return s
 	}
 	all := context(`{"url":"nats://t@c:1","token":"t","user_jwt":"j","user_seed":"s","cert":"cc","key":"ck","ca":"cca","jetstream_domain":"cd","inbox_prefix":"ci","tls_first":true}`)

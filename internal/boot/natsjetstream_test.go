@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 )
@@ -25,9 +26,7 @@ func TestJetStreamSubject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			js, err := c.access.JetStream(&nats.Conn{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got := boot.JetStreamSubject(js, "STREAM.INFO.X"); got != c.subject {
 				t.Errorf("%s, want %s", got, c.subject)
 			}
@@ -62,9 +61,7 @@ func TestOriginJetStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			js, err := c.access.JetStream(&nats.Conn{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			origin, err := boot.OriginJetStream(js, c.external)
 			if c.subject == "" {
 				if err == nil {
@@ -72,9 +69,7 @@ func TestOriginJetStream(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got := boot.JetStreamSubject(origin, "X"); got != c.subject {
 				t.Errorf("%s, want %s", got, c.subject)
 			}

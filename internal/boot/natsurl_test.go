@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestNATSServers(t *testing.T) {
@@ -20,9 +22,7 @@ func TestNATSServers(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			var s NATSServers
-			if err := s.UnmarshalText([]byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.UnmarshalText([]byte(text)))
 			if *s.text != want.servers || s.String() != want.hosts || !s.Set() {
 				t.Errorf("%s at %s, want %+v", *s.text, s, want)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
@@ -33,24 +34,18 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 		"node of a cluster": func(t *testing.T) (*redis.Client, *replyCutter) {
 			cut := newReplyCutter(t)
 			_, port, err := net.SplitHostPort(cut.addr())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			// One master of all slots, which tells clients to come by way of the cutter.
 			server := stack.Redis(t, stack.RedisArgs("--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(stack.FreePort(t)),
 				"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port))
 			cut.start(t, server.Addr())
-			if err := server.Client().Do(t.Context(), "cluster", "addslotsrange", 0, 16383).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, server.Client().Do(t.Context(), "cluster", "addslotsrange", 0, 16383).Err())
 			stack.Eventually(t, "the cluster to be ok", func() (bool, string) {
 				info, err := server.Client().ClusterInfo(t.Context()).Result()
 				return err == nil && strings.Contains(info, "cluster_state:ok"), info
 			})
 			node, err := stack.ProgramClient(t, "redis+cluster://"+cut.addr()).(*redis.ClusterClient).MasterForKey(t.Context(), "counts")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if node.Options().Addr != cut.addr() {
 				t.Fatalf("the node is at %s, not behind the cutter at %s", node.Options().Addr, cut.addr())
 			}
@@ -98,9 +93,7 @@ type replyCutter struct {
 func newReplyCutter(t *testing.T) *replyCutter {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &replyCutter{l: l}
 }
 

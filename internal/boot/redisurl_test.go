@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 func TestRedisURL(t *testing.T) {
@@ -28,9 +29,7 @@ func TestRedisURL(t *testing.T) {
 	} {
 		t.Run(c.url, func(t *testing.T) {
 			var u RedisURL
-			if err := u.UnmarshalText([]byte(c.url)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, u.UnmarshalText([]byte(c.url)))
 			got := *u.options
 			name := ""
 			if got.TLSConfig != nil {
@@ -106,9 +105,7 @@ func TestBadRedisURL(t *testing.T) {
 func TestNoClientRepeatsCounting(t *testing.T) {
 	for _, url := range []string{"redis://h", "redis+cluster://h", "redis+sentinel://h?master_name=m"} {
 		var u RedisURL
-		if err := u.UnmarshalText([]byte(url)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, u.UnmarshalText([]byte(url)))
 		client := Redis{URL: u}.Client()
 		defer client.Close()
 		switch c := client.(type) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // terminal shows what is written to it, as one does that knows \r, \n and the
@@ -145,9 +147,7 @@ func TestScreenManyAtATime(t *testing.T) {
 func TestScreenThatIsNoTerminal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer file.Close()
 	s := NewScreen(file, "messages")
 	s.Progress("HITS", Progress{Done: 1, Left: 9})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 )
 
 type secretSettings struct {
@@ -23,9 +24,7 @@ type secretSettings struct {
 
 func writeSecret(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -63,9 +62,7 @@ func TestBadSecretFile(t *testing.T) {
 	empty := writeSecret(t, path("empty"), "\n\n")
 	large := writeSecret(t, path("large"), strings.Repeat("hunter2", maxSecret))
 	spaces := writeSecret(t, path("spaces"), "hunter2 hunter2\n")
-	if err := syscall.Mkfifo(path("pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Mkfifo(path("pipe"), 0o600))
 	for name, c := range map[string]struct {
 		key, value, file string
 		want             string
@@ -126,9 +123,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 			t.Errorf("%d: after %q there are %d tokens, and the log is:\n%s", i, c.text, n, log.String())
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(path))
 	if n := len(tokens().hashes); n != 1 {
 		t.Errorf("without the file there are %d tokens", n)
 	}

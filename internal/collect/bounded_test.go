@@ -9,6 +9,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/web"
 )
 
@@ -44,9 +46,7 @@ func TestRefusalsAreShort(t *testing.T) {
 		strings.Repeat("%", 15_000), strings.Repeat(",", 15_000), strings.Repeat("{", 15_000), strings.Repeat("👩", 4000), `"` + strings.Repeat("a", 15_000), "",
 	} {
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		raw := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
 		for _, header := range []string{keyHeader, "Content-Type", "Content-Encoding", "Origin", "Referer", "Authorization", requestOrigin, "User-Agent"} {
 			ask(header, "POST", hitsPath, `{"key":"a"}`, header, value)
@@ -60,9 +60,7 @@ func TestRefusalsAreShort(t *testing.T) {
 		for _, v := range []string{string(text), raw, strings.Repeat("1", 15_000), "-" + strings.Repeat("1", 15_000), "[" + raw + "]", "{" + raw + ":1}", value} {
 			for _, field := range []string{"key", "n", "ts", "id", "count", "value", value} {
 				name, err := json.Marshal(field)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				for _, body := range []string{fmt.Sprintf(`{%s:%s}`, name, v), fmt.Sprintf(`{"key":"a",%s:%s}`, name, v), fmt.Sprintf(`[{"key":"shop.a"},{%s:%s}`, name, v)} {
 					ask(field, "POST", hitsPath, body)
 					ask(field, "POST", beaconPath, body, "Origin", "https://shop.example.com")
@@ -70,9 +68,7 @@ func TestRefusalsAreShort(t *testing.T) {
 			}
 			for _, field := range []string{"specversion", "type", "source", "id", "time", "data", "data_base64", "datacontenttype", value} {
 				name, err := json.Marshal(field)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				body := fmt.Sprintf(`{%s:%s,"specversion":"1.0","type":"a","source":"/a","id":"1"}`, name, v)
 				ask(field, "POST", hitsPath, body, "Content-Type", structuredType)
 				ask(field, "POST", hitsPath, "["+body+"]", "Content-Type", batchType)

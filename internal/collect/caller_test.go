@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/access"
 	"tallyroll/internal/web"
 )
@@ -23,9 +25,7 @@ func tokensOf(t *testing.T, entries ...string) (path string) {
 		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
 	}
 	path = filepath.Join(t.TempDir(), "tokens.yml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

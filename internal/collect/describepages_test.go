@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
 )
 
 // The document is such that others can read it, and has what pages call.
@@ -15,9 +16,7 @@ func TestPagesAreDescribed(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
 	document, err := openapi3.NewLoader().LoadFromData(w.Body.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	err = document.Validate(t.Context(), openapi3.EnableExamplesValidation())
 	if err != nil {
 		t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
@@ -28,16 +29,12 @@ func binary(id string, more ...string) []string {
 func (r *rig) counted() map[string]int64 {
 	r.t.Helper()
 	set, err := rules.Parse([]byte(eventRules))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	d := rules.NewDecoder(set.For("HITS"), hit.Limits{MaxHits: 10_000, MaxAhead: 10e9, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
 	out := make(map[string]int64)
 	for seq := range r.messages() {
 		m, err := r.stream.GetMsg(r.t.Context(), seq+1)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, err)
 		hits, rejects, _ := d.Decode(rules.Message{Subject: m.Subject, Header: m.Header.Get, Stored: m.Time.UnixMilli(), Body: m.Data})
 		if len(rejects) > 0 {
 			r.t.Errorf("a worker refuses %v %s: %+v", m.Header, m.Data, rejects)
@@ -84,15 +81,11 @@ func TestEventsHaveUniqueValues(t *testing.T) {
 	r.stored(`[{"specversion":"1.0","type":"paid","source":"/shop","id":"2","data":{"user":"u2"}}]`, "Content-Type", batchType)
 	r.stored(`{"user":"u3"}`, binary("3")...)
 	set, err := rules.Parse([]byte("- {stream: HITS, subject: hits.>, format: cloudevents, count: [{key: paid, unique: '{data.user}'}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d := rules.NewDecoder(set.For("HITS"), hit.Limits{MaxHits: 10, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
 	for seq := range r.messages() {
 		m, err := r.stream.GetMsg(t.Context(), seq+1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		hits, rejects, _ := d.Decode(rules.Message{Subject: m.Subject, Header: m.Header.Get, Stored: m.Time.UnixMilli(), Body: m.Data})
 		if want := fmt.Sprint("u", seq+1); len(hits) != 1 || string(hits[0].Unique) != want {
 			t.Errorf("%s: %v, rejects %+v; want one of %s", m.Data, hits, rejects, want)
@@ -212,9 +205,7 @@ func TestEventsOfCallers(t *testing.T) {
 		t.Error("a duplicate")
 	}
 	m, err := r.stream.GetMsg(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if id := m.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, `"all"cloudevent `) {
 		t.Errorf("its id is %q", id)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 )
@@ -64,18 +65,12 @@ func pack(t testing.TB, how, body string) string {
 	case "gzip":
 		w := gzip.NewWriter(&out)
 		_, _ = w.Write([]byte(body))
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Close())
 	case "zstd":
 		w, err := zstd.NewWriter(&out, zstd.WithWindowSize(8<<20)) // as command line tools make for a pipe
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, _ = w.Write([]byte(body))
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Close())
 	default:
 		return body
 	}
@@ -201,9 +196,7 @@ func TestIdempotencyKey(t *testing.T) {
 		t.Errorf("counted %d", got)
 	}
 	// If the first message is gone, its hits were stored all the same.
-	if err := r.stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.stream.Purge(t.Context()))
 	if got := r.stored(`{"key":"a","n":2}`, keyHeader, "k-1"); !got.Duplicate || got.Sequence != first.Sequence {
 		t.Errorf("%+v", got)
 	}
@@ -237,9 +230,7 @@ func TestMessageIDs(t *testing.T) {
 	ids := map[string]bool{}
 	for _, c := range []struct{ name, key string }{{"", "k"}, {"a", "k"}, {"ak", "k"}, {"a", `"k`}, {`a"`, "k"}, {`a\`, `"k`}} {
 		req, err := http.NewRequest(http.MethodPost, hitsPath, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set(keyHeader, strings.TrimPrefix(c.key, `"`))
 		id, p := messageID(req, c.name)
 		if p != nil || ids[id] && !strings.HasPrefix(c.key, `"`) {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -23,9 +25,7 @@ type relay struct {
 func newRelay(t *testing.T, server string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := &relay{Listener: l}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -81,9 +81,7 @@ func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
 	address, err := url.Parse(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	between := newRelay(t, address.Host)
 	r := newRigOn(t, server, nil, "NATS_URL=nats://"+between.Addr().String())
 	var sent sync.WaitGroup

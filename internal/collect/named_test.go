@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/hit"
 )
 
@@ -63,9 +65,7 @@ func TestCallersKeysNeverMeet(t *testing.T) {
 func (r *rig) ask(method, target, body, origin string, headers ...string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+target, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	if origin != "" {
 		req.Header.Set("Origin", origin)
 	}
@@ -73,9 +73,7 @@ func (r *rig) ask(method, target, body, origin string, headers ...string) *http.
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	r.t.Cleanup(func() { resp.Body.Close() })
 	return resp
 }
@@ -150,9 +148,7 @@ func TestUniqueIsPassedOn(t *testing.T) {
 	d := decoder()
 	for seq := range r.messages() {
 		m, err := r.stream.GetMsg(t.Context(), seq+1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		hits, _ := d.Decode("", m.Time.UnixMilli(), m.Data)
 		for i := range hits {
 			hits[i].At = hit.NoTime

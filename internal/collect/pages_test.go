@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
@@ -21,13 +22,9 @@ var pageVariables = []string{"COLLECT_ORIGINS=https://shop.example.com,http://lo
 func offline(t *testing.T, variables ...string) *service {
 	t.Helper()
 	var settings Settings
-	if err := boot.Parse(&settings, variables...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, boot.Parse(&settings, variables...))
 	s, err := newService(settings, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -35,9 +32,7 @@ func pageSettings(t *testing.T) PageSettings {
 	t.Helper()
 	var s struct{ Pages PageSettings }
 	err := boot.Parse(&s, pageVariables...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s.Pages
 }
 
@@ -47,9 +42,7 @@ func TestPixel(t *testing.T) {
 		t.Errorf("it has %d bytes", len(pixel))
 	}
 	img, err := gif.Decode(strings.NewReader(pixel))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, _, _, alpha := img.At(0, 0).RGBA(); img.Bounds().Dx() != 1 || img.Bounds().Dy() != 1 || alpha != 0 {
 		t.Errorf("it is %v, alpha %d", img.Bounds(), alpha)
 	}

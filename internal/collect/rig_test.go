@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
@@ -44,9 +45,7 @@ type broker interface {
 func settingsOf(t testing.TB, env ...string) Settings {
 	t.Helper()
 	var s Settings
-	if err := boot.Parse(&s, env...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, boot.Parse(&s, env...))
 	return s
 }
 
@@ -66,9 +65,7 @@ func newRigOn(t testing.TB, server broker, change func(*jetstream.StreamConfig),
 	}
 	var err error
 	r.stream, err = r.js.CreateStream(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.serve(env...)
 	return r
 }
@@ -77,9 +74,7 @@ func newRigOn(t testing.TB, server broker, change func(*jetstream.StreamConfig),
 func (r *rig) serve(env ...string) {
 	r.t.Helper()
 	s, err := newService(settingsOf(r.t, append([]string{"NATS_URL=" + r.nats.URL()}, env...)...), zerolog.New(zerolog.NewTestWriter(r.t)).Level(zerolog.WarnLevel))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	r.service = s
 	server := httptest.NewServer(s.handler())
 	ctx, stop := context.WithCancel(context.Background())
@@ -113,21 +108,15 @@ func (r *rig) post(body string, headers ...string) (*http.Response, []byte) {
 func (r *rig) send(body io.Reader, headers ...string) (*http.Response, []byte) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+hitsPath, body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return resp, answer
 }
 
@@ -168,9 +157,7 @@ func refused(t testing.TB, resp *http.Response, answer []byte, status int) web.P
 func (r *rig) messages() uint64 {
 	r.t.Helper()
 	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return info.State.Msgs
 }
 
@@ -178,16 +165,12 @@ func (r *rig) messages() uint64 {
 func (r *rig) counts() map[string]int64 {
 	r.t.Helper()
 	info, err := r.stream.Info(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	out := make(map[string]int64)
 	d := decoder()
 	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
 		m, err := r.stream.GetMsg(r.t.Context(), seq)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, err)
 		hits, rejects := d.Decode("collect", m.Time.UnixMilli(), m.Data)
 		if len(rejects) > 0 {
 			r.t.Fatalf("a worker refuses %s: %+v", m.Data, rejects)

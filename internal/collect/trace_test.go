@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 )
@@ -32,9 +33,7 @@ func TestMessagesHaveTheTraceOfTheirRequest(t *testing.T) {
 		{"an event", append([]string{"traceparent", oneParent}, event...), oneParent},
 	} {
 		m, err := r.stream.GetMsg(t.Context(), r.stored(`{"key":"a"}`, c.headers...).Sequence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := m.Header.Get("traceparent"); got != c.want {
 			t.Errorf("%s: the message has %q, want %q", c.what, got, c.want)
 		}
@@ -90,9 +89,7 @@ func TestTraceTakesNoRoom(t *testing.T) {
 		want string
 	}{{most - boot.TraceSize, oneParent}, {most - boot.TraceSize + 1, ""}, {most, ""}} {
 		m, err := r.stream.GetMsg(t.Context(), r.stored(lines+key(c.size-len(lines)), "traceparent", oneParent).Sequence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := m.Header.Get("traceparent"); got != c.want || len(m.Data) != c.size {
 			t.Errorf("%d bytes: %q, want %q (%d stored)", c.size, got, c.want, len(m.Data))
 		}

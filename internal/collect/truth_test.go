@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -19,14 +20,10 @@ import (
 func (r *rig) ready() (status int, body string) {
 	r.t.Helper()
 	resp, err := http.Get(r.url + "/readyz")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -34,9 +31,7 @@ func (r *rig) ready() (status int, body string) {
 func TestNoStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	if err := r.js.DeleteStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.js.DeleteStream(t.Context(), "HITS"))
 	resp, answer := r.post(`{"key":"a"}`)
 	if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "COLLECT_SUBJECT") || !strings.Contains(p.Detail, "hits.collect") {
 		t.Error(p.Detail)
@@ -47,9 +42,7 @@ func TestNoStream(t *testing.T) {
 	})
 	var err error
 	r.stream, err = r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.stored(`{"key":"b"}`)
 	if got := r.counts(); got["a"] != 0 || got["b"] != 1 {
 		t.Error(got)
@@ -81,9 +74,7 @@ func TestStreamFull(t *testing.T) {
 	if status, body := r.ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, "maximum messages exceeded") {
 		t.Errorf("/readyz of a service that can store nothing: %d, %s", status, body)
 	}
-	if err := r.stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.stream.Purge(t.Context()))
 	r.stored(`{"key":"c"}`)
 	if status, body := r.ready(); status != http.StatusOK {
 		t.Errorf("/readyz after a hit was stored: %d, %s", status, body)
@@ -189,9 +180,7 @@ func TestNoRoom(t *testing.T) {
 		t.Error(p.Detail)
 	}
 	r.gate.requests.Store(1) // the first
-	if err := rest.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rest.Close())
 	if status := <-first; status != http.StatusAccepted {
 		t.Errorf("the first: status %d", status)
 	}

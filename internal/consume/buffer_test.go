@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
@@ -223,7 +225,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 	} {
 		b := newBuffer(testLayout, testLimits(1000), cursorsAt(test.applied))
 		b.pass(0, 9, 0, 0)
-		must(t, b.add("HITS", m))
+		require.NoError(t, b.add("HITS", m))
 		l := b.take()
 		for shard, applied := range test.applied {
 			want := perShard[shard]
@@ -296,7 +298,7 @@ func testLimits(maxCommands int) Limits {
 func TestBufferPass(t *testing.T) {
 	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
-	must(t, b.add("HITS", testMessage(1)))
+	require.NoError(t, b.add("HITS", testMessage(1)))
 	b.pass(0, 5, testStored*1e6, testStored) // message 1 has come
 	if seq, _, _ := b.place(); seq != 1 {
 		t.Errorf("the place is %d, want 1", seq)

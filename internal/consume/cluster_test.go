@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/source"
 	"tallyroll/tests/stack"
@@ -19,10 +20,10 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.Je
 	handle, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "HITS", Subjects: []string{"hits.>"}, Replicas: replicas, AllowDirect: true,
 	})
-	must(t, err)
+	require.NoError(t, err)
 	stored := make([]time.Time, 41) // by sequence
 	for seq := uint64(1); seq <= 40; seq++ {
-		must(t, errOf(js.Publish(t.Context(), "hits.c", nil)))
+		require.NoError(t, errOf(js.Publish(t.Context(), "hits.c", nil)))
 		stack.Eventually(t, "the replica that is asked to have the message", func() (bool, string) {
 			m, err := handle.GetMsg(t.Context(), seq)
 			if err == nil {
@@ -32,7 +33,7 @@ func askedStream(t *testing.T, js jetstream.JetStream, replicas int) (*source.Je
 		})
 	}
 	for _, seq := range []uint64{1, 2, 10, 11, 12, 20, 30, 31, 40} {
-		must(t, handle.DeleteMsg(t.Context(), seq))
+		require.NoError(t, handle.DeleteMsg(t.Context(), seq))
 	}
 	return source.New(js, "tallyroll", "HITS", 1<<20), stored
 }
@@ -97,7 +98,7 @@ func TestHistoryOnACluster(t *testing.T) {
 		t.Fatalf("%+v %v", l.Reign, err)
 	}
 	began := time.Now()
-	must(t, errOf(source.Confirmed(t.Context(), s)))
+	require.NoError(t, errOf(source.Confirmed(t.Context(), s)))
 	t.Logf("a state of an idle stream was confirmed in %s", time.Since(began).Round(time.Millisecond))
 
 	// A leader without its followers is not believed, though it answers.

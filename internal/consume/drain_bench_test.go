@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
@@ -69,7 +70,7 @@ func benchmarkDrain(b *testing.B, d *drain) {
 	for range b.N {
 		b.StopTimer()
 		d.fill()
-		must(b, redis.Client().FlushAll(b.Context()).Err())
+		require.NoError(b, redis.Client().FlushAll(b.Context()).Err())
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		b.StartTimer()
@@ -110,7 +111,7 @@ func (d *drain) fill() {
 	if err := d.js.DeleteStream(ctx, "HITS"); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		d.b.Fatal(err)
 	}
-	must(d.b, errOf(d.js.CreateStream(ctx, jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})))
+	require.NoError(d.b, errOf(d.js.CreateStream(ctx, jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})))
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 100_000-1)
 	for published := 0; published < drainHits; published += d.size {
 		subject, body := fmt.Sprintf("hits.api-%d", zipf.Uint64()), []byte(nil)
@@ -122,7 +123,7 @@ func (d *drain) fill() {
 		if d.age != nil {
 			subject, body = "hits.api-1", fmt.Appendf(nil, "{\"ts\":%d}", d.filled.Add(-d.age(published)).UnixMilli())
 		}
-		must(d.b, errOf(d.js.PublishAsync(subject, body, jetstream.WithStallWait(stack.Hung))))
+		require.NoError(d.b, errOf(d.js.PublishAsync(subject, body, jetstream.WithStallWait(stack.Hung))))
 	}
 	select {
 	case <-d.js.PublishAsyncComplete():
@@ -159,7 +160,7 @@ func (d *drain) run() (stop func()) {
 			d.b.Fatal("the stream is not counted to its end")
 		}
 		families, err := counted.Gather()
-		must(d.b, err)
+		require.NoError(d.b, err)
 		hits = 0
 		for _, family := range families {
 			for _, m := range family.GetMetric() {

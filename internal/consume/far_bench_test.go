@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -58,7 +60,7 @@ func BenchmarkCommitFarRedis(b *testing.B) {
 // delayed returns the address of a proxy that delivers everything later, in both directions.
 func delayed(b *testing.B, target string, by time.Duration) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
+	require.NoError(b, err)
 	b.Cleanup(func() { l.Close() })
 	go func() {
 		for {

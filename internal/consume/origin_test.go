@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
@@ -33,7 +34,7 @@ func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 			"ce-more": {c.more}, "Content-Type": {"text/plain"}, "Ce-Id": {"1", "2"}, "Nats-Rollup": {"all"}, "Nats-Msg-Id": {"7"}, "Tallyroll-Reason": {"none"}, "ce-": {"x"},
 		}}
 		m := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.Subject, d.Header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
-		must(t, b.add("HITS", m))
+		require.NoError(t, b.add("HITS", m))
 		rejected := b.take().rejects[0]
 		messages, err := rejected.Messages(1 << 20)
 		if err != nil || len(messages) != 1 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
@@ -42,7 +44,7 @@ func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	buffer.pass(0, 3, 0, 0)
 	buffer.give(buffer.take())
 	w := newWatcher(&setup{stream: "HITS", source: emptied{state: state}}, &standing{state: state}, buffer, nil, nil, nil)
-	must(t, w.passDeletedTail(t.Context(), 3, 0))
+	require.NoError(t, w.passDeletedTail(t.Context(), 3, 0))
 	if got := buffer.take(); got.seq != 5 || got.discarded != 2 || got.incompleteBefore != 9000 {
 		t.Errorf("at %d with %d discarded, incomplete before %d; want 5, 2, 9000", got.seq, got.discarded, got.incompleteBefore)
 	}

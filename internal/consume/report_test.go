@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
@@ -85,7 +86,7 @@ func TestClocks(t *testing.T) {
 		}
 	}
 	families, err := registry.Gather()
-	must(t, err)
+	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != "tallyroll_ingest_clock_difference_seconds" {
 			continue

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/source"
@@ -22,12 +23,12 @@ import (
 func TestRulesAreSwept(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	must(t, errOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})))
+	require.NoError(t, errOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})))
 	file := filepath.Join(t.TempDir(), "rules.yml")
-	must(t, os.WriteFile(file, []byte("- stream: HITS\n  subject: hits.order.*\n  count:\n    - key: a.{id}\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("- stream: HITS\n  subject: hits.order.*\n  count:\n    - key: a.{id}\n"), 0o600))
 	log, metrics := zerolog.New(zerolog.NewTestWriter(t)), NewMetrics(prometheus.NewRegistry())
 	book, err := OpenRulebook(file, nil, metrics, buildinfo.NewFiles(prometheus.NewRegistry(), log), log)
-	must(t, err)
+	require.NoError(t, err)
 	store := window.NewStore(stack.Redis(t).Client(), "test")
 	keeper := NewKeeper(Config{Store: store, Layout: testLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Rules: book, Log: log})
 	ctx, stop := context.WithCancel(t.Context())
@@ -36,7 +37,7 @@ func TestRulesAreSwept(t *testing.T) {
 		defer close(ended)
 		keeper.Keep(ctx, "HITS", func(bool) {}, func(bytes int) source.Stream { return source.New(js, "test", "HITS", bytes) })
 	}()
-	must(t, errOf(js.Publish(t.Context(), "hits.order.new", []byte(`{"id":"1"}`))))
+	require.NoError(t, errOf(js.Publish(t.Context(), "hits.order.new", []byte(`{"id":"1"}`))))
 	stack.Eventually(t, "every cursor to be at the message", func() (bool, string) {
 		cursors, err := readCursors(t.Context(), store, testLayout, "HITS")
 		return err == nil && !slices.ContainsFunc(cursors, func(c window.Cursor) bool { return c.Seq != 1 }), fmt.Sprintf("%+v %v", cursors, err)
@@ -46,13 +47,13 @@ func TestRulesAreSwept(t *testing.T) {
 
 	keep := func(texts map[string][]byte) {
 		t.Helper()
-		must(t, store.KeepRules(t.Context(), texts))
+		require.NoError(t, store.KeepRules(t.Context(), texts))
 	}
 	keep(map[string][]byte{"00": []byte("x"), "01": []byte("y")})
 	s := &sweeper{layout: testLayout, store: store, log: log}
 	sweep := func(want ...string) {
 		t.Helper()
-		must(t, s.sweep(t.Context()))
+		require.NoError(t, s.sweep(t.Context()))
 		want = append(want, book.Current().Fingerprint())
 		slices.Sort(want)
 		kept, err := store.RulesKept(t.Context())

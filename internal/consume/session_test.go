@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
@@ -92,13 +93,13 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		must(t, err)
+		require.NoError(t, err)
 		s.standing.writers = append(s.standing.writers, &shardWriter{Writer: w})
 	}
 	// Another worker takes shard 0.
 	other, err := store.OpenWriter(ctx, layout, "HITS", 0)
-	must(t, err)
-	must(t, errOf(other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7})))
+	require.NoError(t, err)
+	require.NoError(t, errOf(other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7})))
 
 	s.buffer.add("HITS", every)
 	if err := s.count(ctx, ctx, noFeed{}, newCommitter(&s.setup, s.standing, s.buffer, &s.tail)); err == nil {
@@ -106,7 +107,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(t.Context(), layout, "HITS", shard)
-		must(t, err)
+		require.NoError(t, err)
 		if c, _ := w.Cursor(); c.Seq == 2 {
 			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,6 +152,18 @@ func drawPlan(t *rapid.T) simPlan {
 		maxLoad:     rapid.SampledFrom([]int{0, 0, 2000, 500}).Draw(t, "maxLoad"),
 		late:        rapid.Bool().Draw(t, "late"),
 	}
+}
+
+// simLosses are the events after which a worker may stand still until a person purges the stream: it does not know which
+// messages were counted, or by which rules.
+var simLosses = []string{
+	"roll back", "roll back, claims stay", "flush", "flush and cut", "torn file", "stream rolled back", "stream made anew",
+	"stream restored", "clock of NATS set back", "delete tail", "leader cut off", "leader paused", "foreign cursor",
+}
+
+// needsPerson reports whether workers may stand still for good.
+func (p simPlan) needsPerson() bool {
+	return slices.ContainsFunc(p.events, func(e simEvent) bool { return slices.Contains(simLosses, e.kind) })
 }
 
 func (p simPlan) String() string {

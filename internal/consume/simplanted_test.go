@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 var simPlanted = flag.Int("simulation.planted", 0, "let the simulation look for each planted bug in this many schedules")
@@ -145,7 +147,7 @@ func (b plantedBug) plant(t *testing.T, dir string) (overlay string) {
 		text, ok := edited[e.file]
 		if !ok {
 			source, err := os.ReadFile(filepath.Join("..", e.file))
-			must(t, err)
+			require.NoError(t, err)
 			text = string(source)
 		}
 		if n := strings.Count(text, e.was); n != 1 {
@@ -156,14 +158,14 @@ func (b plantedBug) plant(t *testing.T, dir string) (overlay string) {
 	replace := map[string]string{}
 	for file, text := range edited {
 		real, err := filepath.Abs(filepath.Join("..", file))
-		must(t, err)
+		require.NoError(t, err)
 		replace[real] = filepath.Join(dir, filepath.Base(file))
-		must(t, os.WriteFile(replace[real], []byte(text), 0o600))
+		require.NoError(t, os.WriteFile(replace[real], []byte(text), 0o600))
 	}
 	list, err := json.Marshal(map[string]any{"Replace": replace})
-	must(t, err)
+	require.NoError(t, err)
 	overlay = filepath.Join(dir, "overlay.json")
-	must(t, os.WriteFile(overlay, list, 0o600))
+	require.NoError(t, os.WriteFile(overlay, list, 0o600))
 	return overlay
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -35,9 +36,7 @@ func newFellow(t *testing.T, server *stack.NATSEmbedded, namespace, id, name str
 	t.Helper()
 	conn := server.Conn()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f := &fellow{t: t, name: name, conn: conn, ended: make(chan struct{})}
 	f.Fleet = New(Config{
 		JS: js, Namespace: namespace, ID: func() string { return id }, Name: name, Status: "status", Streams: Globs{"HITS*"},
@@ -130,9 +129,7 @@ func TestFleetLeavesInABeat(t *testing.T) {
 		f := newFellow(t, server, "test", "id", "a", streams...).start()
 		shared(t, streams, f)
 		for range 1000 { // another fleet's keys: writes queue, and reads overtake them
-			if err := noise.Publish("$KV."+bucketName("test")+".other.plan", nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, noise.Publish("$KV."+bucketName("test")+".other.plan", nil))
 		}
 		f.Release("HITS_0")
 		for len(f.kick) > 0 {
@@ -197,9 +194,7 @@ func TestFleetTwoOfOneName(t *testing.T) {
 func openBucket(t *testing.T, server *stack.NATSEmbedded) jetstream.KeyValue {
 	t.Helper()
 	bucket, err := server.JetStream().KeyValue(t.Context(), bucketName("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return bucket
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
@@ -37,9 +38,7 @@ func TestABadLimitsFile(t *testing.T) {
 		"limits:\n  - {name: a, window: 1m, max: 5}\n  - {name: b, window: 1, max: 5}\n": file + ": line 3: window: ",
 	} {
 		if text != "" {
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		} else {
 			_ = os.Remove(file)
 		}
@@ -77,14 +76,10 @@ func limitsIn(t *testing.T, text string) (l *limits, rewrite func(text string)) 
 	file, files := filepath.Join(t.TempDir(), "limits.yml"), noFiles()
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(text)
 	l, err := newLimits(TakeNamed, file, files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l, func(text string) { write(text); files.Reload() }
 }

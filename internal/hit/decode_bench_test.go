@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
 )
@@ -14,9 +16,7 @@ import (
 func BenchmarkDecode(b *testing.B) {
 	const stored = int64(1763683200000)
 	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	layout := window.Layout{Tiers: tiers, Shards: 4}
 	place := func(counter []byte, at, stored int64) (uint64, string) {
 		hash := window.HashCounter(counter)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -352,13 +353,13 @@ func TestDecodeAsEncodingJSON(t *testing.T) {
 			objects, want = append(objects, o), append(want, w)
 		}
 		array, err := json.Marshal(objects)
-		must(t, err)
+		require.NoError(t, err)
 		indented, _ := json.MarshalIndent(objects, "", "  ")
 		var lines bytes.Buffer
 		encoder := json.NewEncoder(&lines)
 		encoder.SetEscapeHTML(rapid.Bool().Draw(t, "escape"))
 		for _, o := range objects {
-			must(t, encoder.Encode(o))
+			require.NoError(t, encoder.Encode(o))
 		}
 		d := NewDecoder(Limits{testMaxAhead, len(objects), testLimits.Place, nil})
 		for form, body := range map[string][]byte{"array": array, "indented": indented, "lines": lines.Bytes()} {
@@ -386,14 +387,6 @@ func TestFutureDetail(t *testing.T) {
 		if len(rejects) != 1 || !strings.HasPrefix(rejects[0].Detail, want) {
 			t.Errorf("%+v, want %q", rejects, want)
 		}
-	}
-}
-
-// must ends a test that cannot go on.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -19,9 +20,7 @@ func TestAppendJSON(t *testing.T) {
 		var got map[string]any
 		decoder := json.NewDecoder(strings.NewReader(string(body)))
 		decoder.UseNumber()
-		if err := decoder.Decode(&got); err != nil {
-			t.Fatalf("%s: %v", body, err)
-		}
+		require.NoErrorf(t, decoder.Decode(&got), "%s", body)
 		want := map[string]any{"key": string(h.Counter)}
 		if h.N != 1 {
 			want["n"] = json.Number(jsonInt(h.N))
@@ -46,12 +45,10 @@ func FuzzAppendString(f *testing.F) {
 	f.Add([]byte("\x00\xff\xe2\x80\xa8"))
 	f.Fuzz(func(t *testing.T, s []byte) {
 		reference, err := json.Marshal(string(s))
-		must(t, err)
+		require.NoError(t, err)
 		var got, want string
-		if err := json.Unmarshal(appendString(nil, s), &got); err != nil {
-			t.Fatalf("%q: %v", s, err)
-		}
-		must(t, json.Unmarshal(reference, &want))
+		require.NoErrorf(t, json.Unmarshal(appendString(nil, s), &got), "%q", s)
+		require.NoError(t, json.Unmarshal(reference, &want))
 		if got != want {
 			t.Fatalf("%q, want %q", got, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -41,7 +42,7 @@ func TestHideUniqueKeepsTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.SampledFrom([]string{`"secret"`, `["secret",{"x":1}]`, `{"unique":"secret"}`, `17`, `null`, `"a\"secret"`}).Draw(t, "value")
 		other, err := json.Marshal(rapid.String().Draw(t, "other"))
-		must(t, err)
+		require.NoError(t, err)
 		fields := rapid.Permutation([]string{`"key":"a"`, fmt.Sprintf(`"x": [%s]`, other), "\"unique\" : \x00", `"y":{"z":{}}`}).Draw(t, "fields")
 		object := "{" + strings.Join(fields, rapid.SampledFrom([]string{",", " ,\n"}).Draw(t, "between")) + "}"
 		got := HideUnique([]byte(strings.Replace(object, "\x00", value, 1)))

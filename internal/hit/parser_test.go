@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -81,7 +82,7 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			must(t, err)
+			require.NoError(t, err)
 			if string(h.Counter) != c.want || h.N != c.n || h.At != c.ts {
 				t.Fatalf("%+v", h)
 			}
@@ -100,7 +101,7 @@ func TestParseRoundTrip(t *testing.T) {
 			At:      rapid.OneOf(rapid.Just(int64(NoTime)), rapid.Int64Range(MinTime, MaxTime)).Draw(t, "ts"),
 		}
 		got, err := p.Parse(h.AppendJSON(nil))
-		must(t, err)
+		require.NoError(t, err)
 		if string(got.Counter) != string(h.Counter) || got.N != h.N || got.At != h.At || string(got.Unique) != string(h.Unique) || (got.Unique == nil) != (h.Unique == nil) {
 			t.Fatalf("%+v, want %+v", got, h)
 		}
@@ -111,11 +112,9 @@ func TestParseRoundTrip(t *testing.T) {
 // bad_unique by a sentence that does not contain it.
 func TestParseUnique(t *testing.T) {
 	p := NewParser()
-	check := func(t interface{ Fatalf(string, ...any) }, line string) {
+	check := func(t rapid.TB, line string) {
 		var fields map[string]any
-		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
+		require.NoErrorf(t, json.Unmarshal([]byte(line), &fields), "%s", line)
 		value, has := fields["unique"]
 		text, isText := value.(string)
 		good := !has || isText && len(text) >= 1 && len(text) <= MaxUnique && utf8.ValidString(line) && (!strings.Contains(text, "\ufffd") || !strings.Contains(line, `\ud`))
@@ -144,7 +143,7 @@ func TestParseUnique(t *testing.T) {
 			rapid.Map(rapid.StringN(0, 600, -1), func(s string) any { return s }), rapid.Map(rapid.Int(), func(n int) any { return n }),
 			rapid.Just[any](nil), rapid.Just[any](strings.Repeat("x", MaxUnique)), rapid.Just[any](strings.Repeat("x", MaxUnique+1)),
 		).Draw(t, "value"))
-		must(t, err)
+		require.NoError(t, err)
 		fields := rapid.Permutation([]string{`"key":"a"`, `"n":3`, `"ts":1763683200000`, `"unique":` + string(value), `"y":[{"unique":0}]`}).Draw(t, "fields")
 		check(t, "{"+strings.Join(fields, rapid.SampledFrom([]string{",", " ,\t"}).Draw(t, "between"))+"}")
 	})
@@ -172,6 +171,6 @@ func BenchmarkParse(b *testing.B) {
 	line := []byte(`{"key":"/images/a.png?x=1&y=2","n":3,"ts":1763683200000}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		must(b, errOf(p.Parse(line)))
+		require.NoError(b, errOf(p.Parse(line)))
 	}
 }

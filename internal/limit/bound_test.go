@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
@@ -36,7 +37,7 @@ func TestBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
 	for _, script := range heldScripts.decide {
-		must(t, script.Load(t.Context(), client).Err())
+		require.NoError(t, script.Load(t.Context(), client).Err())
 	}
 	var seen struct{ Schedules, Allowed, Local, Shared, Late, Refused, Crashed, Over int }
 	began, round := time.Now(), 0
@@ -245,7 +246,7 @@ func (s *boundRun) step(rt *rapid.T) {
 		s.behind += by
 		s.mu.Unlock()
 	}
-	must(s.t, setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err())
+	require.NoError(s.t, setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err())
 	p.timeout.Store(int64(time.Minute))
 	switch what {
 	case "heal":

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A refusal is answered from memory, without a command, until the take can be allowed or a second has passed.
@@ -21,7 +23,7 @@ func TestDeniedFromMemory(t *testing.T) {
 					t.Helper()
 					sent.scripts()
 					a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
-					must(t, err)
+					require.NoError(t, err)
 					d := a.Decisions[0]
 					asked := len(sent.scripts()) > 0
 					if asked != (d.Source == FromRedis) {
@@ -72,10 +74,10 @@ func TestDenialsEnd(t *testing.T) {
 		{"something is given back", func(w *world, full Take) {
 			full.N = -2
 			_, err := w.limiter.Take(t.Context(), []Take{full})
-			must(t, err)
+			require.NoError(t, err)
 		}},
 		{"reset", func(w *world, full Take) {
-			must(t, w.limiter.Reset(t.Context(), full))
+			require.NoError(t, w.limiter.Reset(t.Context(), full))
 		}},
 		{"max has changed", func(_ *world, full Take) { full.Limit.Max = 6 }},
 	} {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestParseEnvoy(t *testing.T) {
@@ -27,7 +29,7 @@ limits:
       - {domain: b, partly: true, descriptor: [{key: user}, {key: path, value: "1"}]}
   - {name: none, window: 1m, max: 5}
 `))
-	must(t, err)
+	require.NoError(t, err)
 	for name, want := range map[string]string{
 		"login": "[{edge [{path /login } {remote_address  ip} {plan  header.x-plan}] false}]",
 		"many":  "[{a [{user  }] false} {b [{user  } {path 1 }] true}]",

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -20,7 +22,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 	t.Parallel()
 	all := measureErrors()
 	page, err := os.ReadFile(errorPage)
-	must(t, err)
+	require.NoError(t, err)
 	head, rest, ok := strings.Cut(string(page), errorBegin)
 	old, tail, ok2 := strings.Cut(rest, errorEnd)
 	if !ok || !ok2 {
@@ -29,7 +31,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 	table, chart := errorTable(all), drawErrors(all)
 	if os.Getenv("LIMITS_ERROR") == "write" {
 		for path, text := range map[string]string{errorPage: head + errorBegin + table + errorEnd + tail, errorChart: chart} {
-			must(t, os.WriteFile(path, []byte(text), 0o644))
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		}
 		return
 	}
@@ -37,7 +39,7 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 		t.Errorf("%s has other figures; with LIMITS_ERROR=write this test writes those of the code:\n%s", errorPage, table)
 	}
 	drawn, err := os.ReadFile(errorChart)
-	must(t, err)
+	require.NoError(t, err)
 	if string(drawn) != chart {
 		t.Errorf("%s is another picture; with LIMITS_ERROR=write this test draws it anew", errorChart)
 	}

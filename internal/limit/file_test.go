@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 const oneLimit = "limits:\n  - name: a\n    window: 1m\n    max: 5\n"
@@ -27,7 +29,7 @@ limits:
   - {name: tried, window: 1m, max: 5, mode: shadow}
   - {name: exports, window: 30s, max: 10000, policy: concurrent}
 `))
-	must(t, err)
+	require.NoError(t, err)
 	if names := slices.Sorted(maps.Keys(set)); !slices.Equal(names, []string{"07", "api.v1_x-Y", "exports", "login", "shared", "tried"}) {
 		t.Fatalf("the names are %v", names)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -48,7 +50,7 @@ func TestRedisIsFull(t *testing.T) {
 			info := server.Client().Info(t.Context(), "memory").Val()
 			_, rest, _ := strings.Cut(info, "used_memory:")
 			var used int64
-			must(t, errOf(fmt.Sscan(rest, &used)))
+			require.NoError(t, errOf(fmt.Sscan(rest, &used)))
 			t.Logf("of %d takes %d were refused for want of memory; Redis uses %.1f MB", keys, full, float64(used)/(1<<20))
 			if used > (megabytes+slack)<<20 {
 				t.Errorf("Redis uses %d bytes, and has %d MB", used, megabytes)
@@ -102,7 +104,7 @@ func TestRedisIsFull(t *testing.T) {
 			if _, err := limiter.Take(t.Context(), several); !errors.Is(err, ErrFull) {
 				t.Errorf("a give-back beside a take: %v", err)
 			}
-			must(t, server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err())
+			require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err())
 			a := mustTake(t, limiter, takeOf(local, "late", 1))
 			if d := a.Decisions[0]; d.Source != FromRedis || a.Allowed || d.Remaining != 0 {
 				t.Errorf("Redis has memory again, and was not told of a hundred hits: %+v", d)
@@ -122,12 +124,12 @@ func TestRedisIsFullAndItsClockWentBack(t *testing.T) {
 		w.at(1_000_000)
 		w.take(takeOf(l, "alice", 5))
 		w.at(0)
-		must(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
+		require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
 		_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
 		if !errors.Is(err, ErrFull) {
 			t.Errorf("%s: %v", policy, err)
 		}
-		must(t, server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err())
+		require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err())
 		if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Remaining != 4 {
 			t.Errorf("%s: %+v", policy, d)
 		}

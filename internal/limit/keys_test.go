@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -28,7 +28,7 @@ func mustTake(t *testing.T, l *Limiter, takes ...Take) Answer {
 	t.Helper()
 	l.denials.all = nil
 	a, err := l.Take(t.Context(), takes)
-	must(t, err)
+	require.NoError(t, err)
 	return a
 }
 
@@ -113,7 +113,7 @@ func TestRefusedAddsNothing(t *testing.T) {
 			mustTake(t, limiter, take)
 			for _, k := range []string{"alice", "bob"} {
 				_, err := limiter.Look(t.Context(), []Take{takeOf(l, k, n)})
-				must(t, err)
+				require.NoError(t, err)
 			}
 		}
 		mustTake(t, limiter, takeOf(l, "alice", 1), takeOf(l, "bob", 1))
@@ -145,7 +145,7 @@ func TestOneCommandPerDecision(t *testing.T) {
 		t.Errorf("a decision sends %v", got)
 	}
 	// Redis has forgotten its scripts, as after a restart.
-	must(t, server.Client().ScriptFlush(t.Context()).Err())
+	require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
 	a := mustTake(t, limiter, takes...)
 	if got := sent.scripts(); !slices.Equal(got, []string{"evalsha", "eval"}) {
 		t.Errorf("without scripts in Redis, a decision sends %v", got)
@@ -221,7 +221,7 @@ func TestNoRight(t *testing.T) {
 		for word := range strings.FieldsSeq(rights) {
 			args = append(args, word)
 		}
-		must(t, server.Client().Do(t.Context(), args...).Err())
+		require.NoError(t, server.Client().Do(t.Context(), args...).Err())
 		limiter := New(stack.ProgramClient(t, "redis://"+user+":secret@"+server.Addr()+"/0"), "real", 5*time.Second)
 		for _, policy := range Policies {
 			for i := range failuresInARow + 2 {
@@ -261,7 +261,7 @@ func TestForeignKeys(t *testing.T) {
 		l := adhoc(t, time.Minute, 10, policy)
 		take := takeOf(l, "alice", 1)
 		key := limiter.store.key(&take)
-		must(t, client.Set(t.Context(), key, "foreign", 0).Err())
+		require.NoError(t, client.Set(t.Context(), key, "foreign", 0).Err())
 		for _, n := range []int64{1, -1, 0} {
 			take.N = n
 			a, err := limiter.Take(t.Context(), []Take{take})
@@ -280,14 +280,6 @@ func TestForeignKeys(t *testing.T) {
 		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != FromRedis {
 			t.Errorf("%s: after a reset %+v", policy, a)
 		}
-	}
-}
-
-// must ends a test that cannot go on.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

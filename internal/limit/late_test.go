@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -81,7 +82,7 @@ func TestNotSentWhenLate(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	options, err := redis.ParseURL(server.URL())
-	must(t, err)
+	require.NoError(t, err)
 	var dials sync.Mutex // held: nobody gets a connection
 	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -118,7 +119,7 @@ func TestASlowKey(t *testing.T) {
 	take := func(key string) Source {
 		t.Helper()
 		a, err := limiter.Take(t.Context(), []Take{takeOf(l, key, 1)})
-		must(t, err)
+		require.NoError(t, err)
 		return a.Decisions[0].Source
 	}
 	take("well")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
@@ -71,7 +72,7 @@ func (r benchRun) references(b *testing.B) {
 	b.Run("redis_rate/refused", func(b *testing.B) {
 		limit := redis_rate.PerHour(1)
 		_, err := rate.Allow(ctx, "refused", limit)
-		must(b, err)
+		require.NoError(b, err)
 		r.loop(b, "evalsha", func(int64) error { return allow("refused", limit, 0) })
 	})
 }
@@ -132,7 +133,7 @@ func (r benchRun) measure(b *testing.B, name, command string, do func(i int64) e
 // loop calls do from all clients and reports what they waited, and what the command took inside Redis.
 func (r benchRun) loop(b *testing.B, command string, do func(i int64) error) {
 	ctx := context.Background()
-	must(b, r.client.(*redis.Client).ConfigResetStat(ctx).Err())
+	require.NoError(b, r.client.(*redis.Client).ConfigResetStat(ctx).Err())
 	var mu sync.Mutex
 	var decisions, increments []time.Duration
 	client := func(next func() bool) {
@@ -194,7 +195,7 @@ var benchCount atomic.Int64
 // benchUsec is how long a call of the command takes inside Redis, on average.
 func benchUsec(b *testing.B, client redis.UniversalClient, command string) float64 {
 	info, err := client.Info(context.Background(), "commandstats").Result()
-	must(b, err)
+	require.NoError(b, err)
 	_, rest, found := strings.Cut(info, "cmdstat_"+command+":")
 	if !found {
 		return 0
@@ -202,14 +203,14 @@ func benchUsec(b *testing.B, client redis.UniversalClient, command string) float
 	_, rest, _ = strings.Cut(rest, "usec_per_call=")
 	text, _, _ := strings.Cut(rest, ",")
 	micros, err := strconv.ParseFloat(text, 64)
-	must(b, err)
+	require.NoError(b, err)
 	return micros
 }
 
 // benchClient is a client as the programs make it, of a server that starts empty.
 func benchClient(b *testing.B, server *stack.RedisServer) redis.UniversalClient {
 	var settings boot.Redis
-	must(b, settings.URL.UnmarshalText([]byte(server.URL())))
+	require.NoError(b, settings.URL.UnmarshalText([]byte(server.URL())))
 	client := settings.Client()
 	b.Cleanup(func() { _ = client.Close() })
 	return client
@@ -217,7 +218,7 @@ func benchClient(b *testing.B, server *stack.RedisServer) redis.UniversalClient 
 
 func benchLimit(b *testing.B, window time.Duration, most int64, policy Policy) *Limit {
 	l, err := Adhoc(window, most, policy)
-	must(b, err)
+	require.NoError(b, err)
 	return l
 }
 
@@ -257,9 +258,9 @@ func (r benchRun) fill(b *testing.B, l *Limiter, limit *Limit, keys, hits int64)
 		}
 		pipe.PExpire(ctx, key, limit.Window)
 		_, err := pipe.Exec(ctx)
-		must(b, err)
+		require.NoError(b, err)
 		answer, err := l.Look(ctx, []Take{take})
-		must(b, err)
+		require.NoError(b, err)
 		if upper := answer.Decisions[0].Upper; upper < hits*9/10 || upper > hits {
 			b.Fatalf("the window of %s holds %d hits, not %d", key, upper, hits)
 		}

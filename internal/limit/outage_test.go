@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -133,7 +134,7 @@ func TestRedisIsLeftAlone(t *testing.T) {
 	begin := w.clock
 	for w.clock = begin; w.clock < begin+1000; w.clock += 10 {
 		_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
-		must(t, err)
+		require.NoError(t, err)
 	}
 	if err := w.limiter.Reset(t.Context(), takeOf(l, "bob", 1)); awayAnswer(FailClosed, 0, Answer{}, err) != "" {
 		t.Errorf("no fail mode decides about a reset: %v", err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
@@ -25,14 +26,14 @@ func concurrentLimit(most int64, fail Fail) *Limit {
 func (w *world) renew(take Take) Lease {
 	w.t.Helper()
 	lease, err := w.limiter.Renew(w.t.Context(), take)
-	must(w.t, err)
+	require.NoError(w.t, err)
 	return lease
 }
 
 func (w *world) release(take Take) bool {
 	w.t.Helper()
 	held, err := w.limiter.Release(w.t.Context(), take)
-	must(w.t, err)
+	require.NoError(w.t, err)
 	return held
 }
 
@@ -193,7 +194,7 @@ func TestPlacesWithoutRedis(t *testing.T) {
 	take := func(take Take) (bool, Source) {
 		t.Helper()
 		answer, err := w.limiter.Take(t.Context(), []Take{take})
-		must(t, err)
+		require.NoError(t, err)
 		w.clock += 1000
 		return answer.Allowed, answer.Decisions[0].Source
 	}
@@ -254,7 +255,7 @@ func TestPlacesBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
 	for _, script := range append(heldScripts.decide[:], heldScripts.lease) {
-		must(t, script.Load(t.Context(), client).Err())
+		require.NoError(t, script.Load(t.Context(), client).Err())
 	}
 	var seen placesSeen
 	round := 0
@@ -316,7 +317,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 	if what == "Redis back" {
 		r.behind += boundCell * rapid.Int64Range(1, 90).Draw(rt, "by")
 	}
-	must(r.t, setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err())
+	require.NoError(r.t, setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err())
 	p.limiter.timeout = after(time.Minute)
 	switch what {
 	case "heal":

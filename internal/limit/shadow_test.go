@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
@@ -146,7 +147,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 		w := newWorld(t, client, "foreign")
 		few, many := shadowOf("few", time.Minute, 5, Cells), adhoc(t, time.Hour, 10, Cells)
 		take := takeOf(few, "alice", 1)
-		must(t, client.Set(t.Context(), w.limiter.store.key(&take), "x", 0).Err())
+		require.NoError(t, client.Set(t.Context(), w.limiter.store.key(&take), "x", 0).Err())
 		a, err := w.limiter.Take(t.Context(), []Take{take, takeOf(many, "alice", 1)})
 		if err != nil || !a.Allowed || a.Decisions[0].Certain || a.Decisions[1].Remaining != 9 {
 			t.Errorf("%+v %v", a, err)
@@ -205,7 +206,7 @@ func TestShares(t *testing.T) {
 	for range 5 {
 		mustTake(t, limiter, takeOf(l, "bob", 1))
 	}
-	must(t, limiter.Reset(t.Context(), takeOf(l, "bob", 1)))
+	require.NoError(t, limiter.Reset(t.Context(), takeOf(l, "bob", 1)))
 	if d := mustTake(t, limiter, takeOf(l, "bob", 1)).Decisions[0]; d.Source != FromRedis || d.Remaining != l.Max-1 {
 		t.Errorf("after a reset: %+v", d)
 	}

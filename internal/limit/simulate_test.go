@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
@@ -23,7 +24,7 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	server := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
 	client := server.Client()
 	for _, script := range heldWhole.decide {
-		must(t, script.Load(t.Context(), client).Err())
+		require.NoError(t, script.Load(t.Context(), client).Err())
 	}
 	var seen tally
 	began := time.Now()

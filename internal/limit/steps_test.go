@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // A script does little, however much there is to do: what has left the window is removed bit by bit, and
@@ -36,7 +37,7 @@ func TestAScriptDoesLittle(t *testing.T) {
 		if size := sizeOf(t.Context(), client, policy, key).Val(); size != hits/giveStep+1 {
 			t.Errorf("%s: %d hits are kept", policy, size)
 		}
-		must(t, limiter.Reset(t.Context(), take))
+		require.NoError(t, limiter.Reset(t.Context(), take))
 
 		fillAt(t, client, policy, key, time.Now(), hits)
 		sent := watchCommands(limiter.store.client)
@@ -59,7 +60,7 @@ func fillAt(t *testing.T, client redis.UniversalClient, policy Policy, key strin
 	pipe := client.Pipeline()
 	for i := range hits {
 		if i%1000 == 999 { // so that no write has to wait long for a slow server
-			must(t, errOf(pipe.Exec(t.Context())))
+			require.NoError(t, errOf(pipe.Exec(t.Context())))
 		}
 		if policy == Log {
 			pipe.ZAdd(t.Context(), key, redis.Z{Score: float64(at.UnixMilli()), Member: 1_000_000_000_000_000 + i})
@@ -67,7 +68,7 @@ func fillAt(t *testing.T, client redis.UniversalClient, policy Policy, key strin
 			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: fmt.Sprintf("%d-%d", at.UnixMilli(), i), Values: []any{"n", 1, "c", i + 1}})
 		}
 	}
-	must(t, errOf(pipe.Exec(t.Context())))
+	require.NoError(t, errOf(pipe.Exec(t.Context())))
 }
 
 // Takes, give-backs in steps of 3 hits and looks come in any order, and the answers are the model's.
@@ -160,7 +161,7 @@ func TestTakeBack(t *testing.T) {
 			}
 
 			// After a reset, nothing of it is there. Hits of others are not taken for it.
-			must(t, w.limiter.Reset(ctx, take))
+			require.NoError(t, w.limiter.Reset(ctx, take))
 			w.at(90_000)
 			w.take(takeOf(l, "alice", 2))
 			w.limiter.undo([]Take{take}, []string{key}, states)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -92,7 +93,7 @@ func TestTemplatesKeepValuesApart(t *testing.T) {
 		}
 		fill := func(key, ip string) string {
 			out, err := template.Fill(func(variable string) (string, error) { return map[string]string{VarKey: key, VarIP: ip}[variable], nil })
-			must(t, err)
+			require.NoError(t, err)
 			return out
 		}
 		key, ip := text.Draw(t, "key"), text.Draw(t, "ip")
@@ -140,7 +141,7 @@ func TestTemplateWithAnUnknownValue(t *testing.T) {
 	t.Parallel()
 	missing := errors.New("the request has no such header")
 	template, err := ParseTemplate("{key} {header.X-Plan}")
-	must(t, err)
+	require.NoError(t, err)
 	_, err = template.Fill(func(variable string) (string, error) {
 		name, is := HeaderOf(variable)
 		if is && name == "X-Plan" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -127,7 +128,7 @@ func (w *world) answer(a Answer, err error) Answer {
 func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit {
 	t.Helper()
 	l, err := Adhoc(length, most, policy)
-	must(t, err)
+	require.NoError(t, err)
 	return l
 }
 

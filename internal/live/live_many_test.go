@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -40,9 +42,7 @@ func TestLiveOfManyQuestions(t *testing.T) {
 			t.Fatal("the stream has ended")
 		}
 		err := json.Unmarshal([]byte(raw), &got)
-		if err != nil {
-			t.Fatalf("%s: %v", raw, err)
-		}
+		require.NoErrorf(t, err, "%s", raw)
 		return event, got, raw
 	}
 	for _, want := range []answer.Total{{Key: "a", Window: "10m", Total: 5}, {Key: "a", Window: "1h", Total: 5}, {Key: "b", Window: "10m"}, {Key: "b", Window: "1h", Total: 7}} {
@@ -92,9 +92,7 @@ func TestHubBoundsQuestionsTogether(t *testing.T) {
 		t.Errorf("the refused client has left %d clients and %d questions", clients, questions)
 	}
 	l, err := ask("a", "b", "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.leave(l)
 	if clients, questions := h.sizes(); clients != 1 || questions != 1 {
 		t.Errorf("%d clients and %d questions are left", clients, questions)
@@ -116,13 +114,9 @@ func TestHubTellsAsOf(t *testing.T) {
 		go func() { _ = h.serve(ctx); close(done) }()
 		asked, lengths := []question{{"a", "1m"}}, []time.Duration{time.Minute}
 		with, err := h.join(asked, lengths, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		without, err := h.join(asked, lengths, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		count := map[*listener]int{}
 		for range 100 {
 			synctest.Wait()

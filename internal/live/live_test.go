@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
@@ -43,9 +44,7 @@ func totalsIn(n int64, questions []window.Question) (window.Answers, error) {
 func join(t *testing.T, h *hub, key string) *listener {
 	t.Helper()
 	l, err := h.join([]question{{key, "1m"}}, []time.Duration{time.Minute}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l
 }
 

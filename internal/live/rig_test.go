@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/boot"
@@ -43,9 +44,7 @@ func onFake(t testing.TB) *rig {
 func onRedis(t testing.TB, url string, now time.Time) *rig {
 	t.Helper()
 	var u boot.RedisURL
-	if err := u.UnmarshalText([]byte(url)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, u.UnmarshalText([]byte(url)))
 	client := boot.Redis{URL: u, Namespace: asking.Namespace}.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	stack.WatchClock(client).Hold(&now)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -17,9 +18,7 @@ func hits(t *testing.T, server *stack.NATSEmbedded, config jetstream.StreamConfi
 	t.Helper()
 	config.Name, config.Subjects = "HITS", []string{"hits.>"}
 	stream, err := server.JetStream().CreateStream(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return stream
 }
 
@@ -27,14 +26,10 @@ func hits(t *testing.T, server *stack.NATSEmbedded, config jetstream.StreamConfi
 func contents(t *testing.T, stream jetstream.Stream) (out []*jetstream.RawStreamMsg) {
 	t.Helper()
 	info, err := stream.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for seq := max(1, info.State.FirstSeq); seq <= info.State.LastSeq; seq++ {
 		m, err := stream.GetMsg(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out = append(out, m)
 	}
 	return out
@@ -54,9 +49,7 @@ func newOwner(t *testing.T, conn *nats.Conn) *owner {
 	o := &owner{t: t}
 	var err error
 	o.Box, err = Open(conn, func(*Letter, time.Duration) bool { o.asked++; return !o.mayNot }, func(_ *Letter, why error) { o.unsent = append(o.unsent, why) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(o.Close)
 	return o
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -17,9 +18,7 @@ func TestInterruptWithoutAStream(t *testing.T) {
 	s := Start(ctx, stack.NATS(t).Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(int) { t.Error("nothing takes it") })
 	m := NewMessage()
 	m.Hits, m.Body = 3, []byte(`{"key":"a"}`)
-	if err := s.Submit(m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Submit(m))
 	cancel()
 	<-s.ended
 	if err := s.Submit(NewMessage()); err == nil {
@@ -52,9 +51,7 @@ func TestSenderSurvivesRestarts(t *testing.T) {
 	for i := range messages {
 		m := NewMessage()
 		m.Hits, m.Body = 1, fmt.Appendf(m.Body, "c-%d", i)
-		if err := s.Submit(m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Submit(m))
 	}
 	<-restarted
 	if err := s.Close(); err != nil || len(stored) != messages/4 {
@@ -83,9 +80,7 @@ func TestOnce(t *testing.T) {
 		m := NewMessage()
 		m.Hits, m.Body = 1, append(m.Body, make([]byte, size)...)
 		m.Once = &Once{Subject: subject, ID: id, Settled: func(f Fate) { fates <- f }}
-		if err := s.Submit(m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Submit(m))
 		return <-fates
 	}
 	if f := send("hits.a", "a", 1); !f.Stored || f.Seq != 1 || f.Repeat {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/gate"
 	"tallyroll/tests/asking"
@@ -22,9 +24,7 @@ func aboutOf(t *testing.T, s *service) answer.AboutAnswer {
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s", resp.StatusCode, data)
 	}
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(data, &out))
 	return out
 }
 

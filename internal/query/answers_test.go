@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -133,14 +135,10 @@ func TestRecordedAnswers(t *testing.T) {
 		writeAnswer(t, &got, h, request)
 	}
 	if os.Getenv("UPDATE_ANSWERS") != "" {
-		if err := os.WriteFile(answersFile, got.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(answersFile, got.Bytes(), 0o600))
 	}
 	want, err := os.ReadFile(answersFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	gotBlocks, wantBlocks := strings.Split(got.String(), betweenAnswers), strings.Split(string(want), betweenAnswers)
 	if len(gotBlocks) != len(wantBlocks) {
 		t.Errorf("%d answers, want %d", len(gotBlocks), len(wantBlocks))
@@ -185,9 +183,7 @@ func onRecorder(t *testing.T) *service {
 	watched(t, s)
 	readFrom(s, recordedReader{f})
 	s.answers.MaxKeys, s.live.MaxKeys = 3, 3
-	if err := s.origins.UnmarshalText([]byte("https://a.example")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
 	return s
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
@@ -30,9 +32,7 @@ func onProxy(t *testing.T, mode gate.TakeMode, further ...string) (*service, *fa
 	f := new(fakeLimiter)
 	settings := testSettings
 	settings.Take = mode
-	if err := settings.TrustedProxies.UnmarshalText([]byte("10.0.0.0/8")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, settings.TrustedProxies.UnmarshalText([]byte("10.0.0.0/8")))
 	s, _ := onFakeWith(t, f, settings, further...)
 	return s, f
 }
@@ -72,9 +72,7 @@ func TestAuthzKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, f := onProxy(t, gate.TakeAny)
-			if err := s.origins.UnmarshalText([]byte("*")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.origins.UnmarshalText([]byte("*")))
 			resp := send(s, proxied(t, c.method, c.target, c.headers...))
 			if resp.StatusCode != http.StatusOK || resp.Header.Get("RateLimit") == "" {
 				t.Fatalf("status %d: %v %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -28,9 +30,7 @@ func BenchmarkTotal(b *testing.B) {
 	for _, n := range []int{1, 100, counters} {
 		for _, windows := range [][]string{{"59m"}, {"1m", "5m", "10m", "20m", "30m", "59m", "12h", "20h"}} {
 			body, err := json.Marshal(map[string]any{"keys": keys[:n], "windows": windows})
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			b.Run(fmt.Sprintf("counters=%d/windows=%d", n, len(windows)), func(b *testing.B) {
 				for b.Loop() {
 					if resp := asking.Ask(h, http.MethodPost, "/v1/total", string(body)); resp.StatusCode != http.StatusOK {
@@ -51,9 +51,7 @@ func BenchmarkWithoutRedis(b *testing.B) {
 		keys = append(keys, fmt.Sprintf("counter-%d", i))
 	}
 	many, err := json.Marshal(map[string]any{"keys": keys, "windows": []string{"1m", "1h", "12h", "20h"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	for _, c := range []struct{ name, method, target, body string }{
 		{"total", http.MethodGet, "/v1/total?key=api-1&window=20h", ""},
 		{"past", http.MethodGet, "/v1/total?key=api-1&window=20h&at=2026-11-21T09:00:00Z", ""},

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
@@ -192,9 +193,7 @@ func describedOperations(t *testing.T, h http.Handler) (out []described) {
 		Paths map[string]map[string]described
 	}
 	err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for path, item := range doc.Paths {
 		for method, op := range item {
 			if !answersFromRedis(path) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
@@ -77,9 +79,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, limiter := onProxy(t, gate.TakeNamed)
 			if c.origins != "" {
-				if err := s.origins.UnmarshalText([]byte(c.origins)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.origins.UnmarshalText([]byte(c.origins)))
 			}
 			if c.token != "" {
 				useTokens(t, s, c.token)
@@ -123,9 +123,7 @@ func onPort(t *testing.T, s *service) *hosted {
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &hosted{t, server, u.Port()}
 }
 
@@ -133,9 +131,7 @@ func onPort(t *testing.T, s *service) *hosted {
 func (h *hosted) ask(method, host, target, body string, headers ...string) *http.Response {
 	h.t.Helper()
 	r, err := http.NewRequest(method, h.server.URL+target, strings.NewReader(body))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	require.NoError(h.t, err)
 	r.Host = host
 	if !strings.Contains(host, ":") {
 		r.Host = net.JoinHostPort(host, h.port)
@@ -144,9 +140,7 @@ func (h *hosted) ask(method, host, target, body string, headers ...string) *http
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	require.NoError(h.t, err)
 	h.t.Cleanup(func() { resp.Body.Close() })
 	return resp
 }
@@ -204,9 +198,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	asking.Refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
 
 	named, _ := onFake(t)
-	if err := named.hosts.UnmarshalText([]byte("stats.example.com")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, named.hosts.UnmarshalText([]byte("stats.example.com")))
 	h = onPort(t, named)
 	fine("a named host", h.ask("GET", "Stats.example.com", goodTarget, ""))
 	fine("the page of a named host", h.ask("GET", "stats.example.com:443", "/", ""))
@@ -222,14 +214,10 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	server := httptest.NewTLSServer(open.handler())
 	defer server.Close()
 	r, err := http.NewRequest(http.MethodGet, server.URL+goodTarget, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Host = "stats.example.com"
 	resp, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	fine("HTTPS", resp)
 }
@@ -238,9 +226,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 func TestBrowserBesideTheProxy(t *testing.T) {
 	t.Parallel()
 	s, f := onProxy(t, gate.TakeNamed)
-	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")))
 	h := onPort(t, s)
 	for _, headers := range [][]string{image, mozilla} {
 		asking.Refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)

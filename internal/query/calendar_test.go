@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -49,23 +51,15 @@ func TestCalendarWindows(t *testing.T) {
 func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 	t.Parallel()
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	next := time.Now().Year() + 1 // so that Redis, by its own clock, has let nothing expire
 	first, now := time.Date(next, time.October, 1, 0, 0, 0, 0, berlin), time.Date(next, time.October, 31, 23, 59, 0, 0, berlin)
 	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	redis := stack.Redis(t)
 	store, layout := window.NewStore(redis.Client(), asking.Namespace), window.Layout{Tiers: tiers, Shards: 4}
-	if err := store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(t.Context(), layout))
+	require.NoError(t, store.AddStream(t.Context(), "HITS"))
 	// Midnight in Berlin is 22:00 UTC, where an hour begins.
 	asking.Commit(t, store, layout, now, 1, []asking.Sample{
 		asking.Hits("api", first.Add(-time.Second), 1), asking.Hits("api", first, 60), asking.Hits("api", now.Add(-time.Second), 500),
@@ -81,23 +75,15 @@ func TestTheLongestMonthHasAnAnswer(t *testing.T) {
 func TestTheYearHasAnAnswer(t *testing.T) {
 	t.Parallel()
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	year := time.Now().Year() + 1 // so that Redis, by its own clock, has let nothing expire
 	first, now := time.Date(year, time.January, 1, 0, 0, 0, 0, berlin), time.Date(year, time.December, 31, 23, 59, 0, 0, berlin)
 	tiers, err := window.ParseTiers("1m/1h,1h/400d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	redis := stack.Redis(t)
 	store, layout := window.NewStore(redis.Client(), asking.Namespace), window.Layout{Tiers: tiers, Shards: 4}
-	if err := store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(t.Context(), layout))
+	require.NoError(t, store.AddStream(t.Context(), "HITS"))
 	asking.Commit(t, store, layout, now, 1, []asking.Sample{
 		asking.Hits("shop.eu", first.Add(-time.Second), 1), asking.Hits("shop.eu", first, 60), asking.Hits("shop.us", now.Add(-time.Second), 500),
 	})

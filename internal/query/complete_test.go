@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -18,17 +20,11 @@ import (
 func cursorOf(t *testing.T, store *window.Store, stream string, c window.Cursor) {
 	t.Helper()
 	layout := asking.Layout(t)
-	if err := store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(t.Context(), stream); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(t.Context(), layout))
+	require.NoError(t, store.AddStream(t.Context(), stream))
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(t.Context(), layout, stream, shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := w.Commit(t.Context(), window.NewBatch(layout).Shard(shard), c); err != nil {
 			t.Fatal(err)
 		}
@@ -93,9 +89,7 @@ func TestNotCompleteBeforeAStreamIsRead(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	store := window.NewStore(redis.Client(), asking.Namespace)
 	cursorOf(t, store, "HITS_0", window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: 1, Stored: 1, AsOf: now.UnixMilli()})
-	if err := store.AddStream(t.Context(), "HITS_1"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.AddStream(t.Context(), "HITS_1"))
 	h := onRedis(t, redis.URL(), now).handler()
 	got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=1m", ""))
 	if got.Totals[0].Complete || got.AsOf.UnixMilli() != 0 {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -26,16 +28,12 @@ func TestCompression(t *testing.T) {
 	ask := func(method, target string, headers ...string) *http.Response {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+target, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for i := 0; i < len(headers); i += 2 {
 			req.Header.Set(headers[i], headers[i+1])
 		}
 		resp, err := (&http.Transport{DisableCompression: true}).RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
 		return resp
 	}
@@ -49,9 +47,7 @@ func TestCompression(t *testing.T) {
 		}
 		if want == "gzip" {
 			r, err := gzip.NewReader(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := io.Copy(io.Discard, r); err != nil {
 				t.Errorf("%s: %v", target, err)
 			}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 )
@@ -25,9 +27,7 @@ func TestCORS(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, _ := onFake(t)
 			if c.setting != "" {
-				if err := s.origins.UnmarshalText([]byte(c.setting)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.origins.UnmarshalText([]byte(c.setting)))
 			}
 			useTokens(t, s, "secret")
 			h := s.handler()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/window"
@@ -37,9 +38,7 @@ func TestTokens(t *testing.T) {
 	defer server.Close()
 	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {
 		resp, err := server.Client().Get(server.URL + path + "?key=a&window=1h")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
 			t.Errorf("%s: answered without a token", path)
@@ -134,9 +133,7 @@ func TestHead(t *testing.T) {
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
 	resp, err := server.Client().Head(server.URL + goodTarget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("status %d", resp.StatusCode)

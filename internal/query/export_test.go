@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -28,16 +30,12 @@ import (
 func exportOf(t *testing.T, server *httptest.Server, query string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/v1/export?"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	return resp, string(asking.ReadAll(t, resp))
 }
@@ -101,9 +99,7 @@ func TestExport(t *testing.T) {
 	resp, text = exportOf(t, server, ask.Encode()+"&format=ndjson")
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	var end answer.ExportEnd
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &end))
 	if len(lines) != 5 || end.Rows != 4 || end.Complete || !end.AsOf.Equal(now) || !end.To.Equal(hour.Add(2*time.Hour)) || resp.Trailer.Get("Tallyroll-Complete") != "false" {
 		t.Errorf("an end that is not closed: %s, trailers %v", text, resp.Trailer)
 	}
@@ -117,14 +113,10 @@ func TestExport(t *testing.T) {
 	resp, text = exportOf(t, server, ask.Encode(), "Accept-Encoding", "gzip")
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		plain, err := gzip.NewReader(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all, err := io.ReadAll(plain)
 		text = string(all)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	if text != head+strings.Join(rows, "") || resp.Trailer.Get("Tallyroll-Rows") != "4" {
 		t.Errorf("compressed (%s): %q, trailers %v", resp.Header.Get("Content-Encoding"), text, resp.Trailer)
@@ -161,15 +153,11 @@ func TestExport(t *testing.T) {
 
 	// Over HTTP/1.0 the end of the connection is the end of the answer.
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET /v1/export HTTP/1.0\r\nHost: localhost\r\n\r\n")
 	old, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer old.Body.Close()
 	if p := asking.Refused(t, old, http.StatusBadRequest); !strings.Contains(p.Detail, "HTTP/1.1") {
 		t.Error(p.Detail)
@@ -216,16 +204,12 @@ func TestExportIsBrokenOff(t *testing.T) {
 			server.Start()
 		}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/v1/export?format=ndjson", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
 		}
 		resp, err := server.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err == nil || resp.ProtoMajor == 1 && !errors.Is(err, io.ErrUnexpectedEOF) || resp.ProtoMajor != 1+i/2 || resp.StatusCode != http.StatusOK || len(resp.Trailer.Get("Tallyroll-Complete")) > 0 {
@@ -271,9 +255,7 @@ func TestExportWaitsForItsClient(t *testing.T) {
 			var clients []net.Conn
 			for i, caller := range callers {
 				conn, err := net.Dial("tcp", server.Listener.Addr().String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				defer conn.Close()
 				fmt.Fprintf(conn, "GET /v1/export HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", caller)
 				clients = append(clients, conn)

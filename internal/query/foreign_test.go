@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/live"
@@ -47,21 +48,15 @@ func TestForeignKeys(t *testing.T) {
 		{"a layout of another kind", "test:layout", stringInstead, all, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := client.FlushAll(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, client.FlushAll(t.Context()).Err())
 			asking.Seed(t, client, now, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
 			keys := stack.Scan(t, client, c.pattern)
 			if len(keys) == 0 {
 				t.Fatalf("there is no %s", c.pattern)
 			}
 			for _, key := range keys {
-				if err := client.Del(t.Context(), key).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if err := c.spoil(key); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, client.Del(t.Context(), key).Err())
+				require.NoError(t, c.spoil(key))
 			}
 			s := onRedis(t, server.URL(), now)
 			watched(t, s)
@@ -107,9 +102,7 @@ func TestForeignKeyBesideOthers(t *testing.T) {
 	client := server.Client()
 	asking.Seed(t, client, now, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
 	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
-		if err := client.Set(t.Context(), key, "mine", redis.KeepTTL).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.Set(t.Context(), key, "mine", redis.KeepTTL).Err())
 	}
 	s := onRedis(t, server.URL(), now)
 	h := s.handler()

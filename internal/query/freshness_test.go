@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -28,9 +30,7 @@ func scraped(t *testing.T, resp *http.Response) map[string]float64 {
 		}
 		at := strings.LastIndexByte(line, ' ')
 		value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
+		require.NoErrorf(t, err, "%s", line)
 		out[line[:at]] = value
 	}
 	return out
@@ -79,9 +79,7 @@ func TestFreshness(t *testing.T) {
 	})
 
 	// A new stream that nobody has counted holds the whole back, from when it was made.
-	if err := store.AddStreamSince(t.Context(), "HITS_NEW", now.Add(-time.Minute).UnixMilli()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.AddStreamSince(t.Context(), "HITS_NEW", now.Add(-time.Minute).UnixMilli()))
 	eventuallyScraped(t, h, map[string]float64{
 		"tallyroll_as_of_age_seconds":                           61.5,
 		`tallyroll_stream_as_of_age_seconds{stream="HITS"}`:     1.5,
@@ -108,9 +106,7 @@ func TestFreshness(t *testing.T) {
 	redis.Resume()
 
 	eventuallyScraped(t, h, map[string]float64{"tallyroll_query_redis_up": 1})
-	if err := redis.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, redis.Client().FlushAll(t.Context()).Err())
 	eventuallyScraped(t, h, map[string]float64{"tallyroll_query_redis_up": 1, "tallyroll_as_of_age_seconds": absent})
 }
 
@@ -126,9 +122,7 @@ func TestFreshnessWithNATS(t *testing.T) {
 	}
 	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x")
 	id, _, err := window.NewReader(window.NewStore(redis.Client(), asking.Namespace)).Progress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kv := beat(t, js, id, "T1", `{"name":"pod-0","holds":["HITS"]}`)
 	s, h := withNATS(t, redis.URL(), broker, now)
 	holdClock(s, now.Add(2*time.Second))
@@ -136,9 +130,7 @@ func TestFreshnessWithNATS(t *testing.T) {
 		`tallyroll_stream_owned{stream="HITS"}`: 1, `tallyroll_stream_lag_messages{stream="HITS"}`: 2, `tallyroll_stream_lag_seconds{stream="HITS"}`: 2,
 		`tallyroll_stream_rejected_messages{stream="HITS"}`: 1, "tallyroll_workers": 1,
 	})
-	if err := kv.Delete(t.Context(), id+".worker.T1"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, kv.Delete(t.Context(), id+".worker.T1"))
 	eventuallyScraped(t, h, map[string]float64{`tallyroll_stream_owned{stream="HITS"}`: 0, "tallyroll_workers": 0})
 	impatient(s)
 	broker.Stop()

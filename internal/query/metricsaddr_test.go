@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
@@ -20,9 +21,7 @@ func TestMetricsApart(t *testing.T) {
 	var settings Settings
 	err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)),
 		fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, zerolog.Nop(), nil) }()

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
@@ -29,9 +30,7 @@ import (
 func onNATS(t *testing.T, s *service, url string) (stop func()) {
 	t.Helper()
 	var settings boot.NATS
-	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.serveNATS(ctx, settings, asking.Namespace) }()
@@ -73,9 +72,7 @@ func services(t *testing.T, conn *nats.Conn, want int) {
 func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	t.Helper()
 	msg, err := conn.Request(asking.Namespace+"."+name, []byte(body), stack.Hung)
-	if err != nil {
-		t.Fatalf("%s %s: %v", name, body, err)
-	}
+	require.NoErrorf(t, err, "%s %s", name, body)
 	return msg
 }
 
@@ -87,9 +84,7 @@ func TestNATSThatRefuses(t *testing.T) {
 	var log asking.Log
 	s.log = zerolog.New(&log)
 	settings := boot.NATS{}
-	if err := settings.URL.UnmarshalText([]byte(broker.URL())); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, settings.URL.UnmarshalText([]byte(broker.URL())))
 	if err := s.serveNATS(t.Context(), settings, asking.Namespace); err != nil || log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
 		t.Errorf("%v, log %s", err, log.String())
 	}
@@ -209,9 +204,7 @@ func TestRequests(t *testing.T) {
 		} {
 			msg := request(t, conn, c.name, c.body)
 			var p web.Problem
-			if err := json.Unmarshal(msg.Data, &p); err != nil {
-				t.Fatalf("%s: %v", msg.Data, err)
-			}
+			require.NoErrorf(t, json.Unmarshal(msg.Data, &p), "%s", msg.Data)
 			if msg.Header.Get(micro.ErrorCodeHeader) != c.code || msg.Header.Get(micro.ErrorHeader) != p.Detail || !strings.Contains(p.Detail, c.detail) || fmt.Sprint(p.Status) != c.code {
 				t.Errorf("%s %s: %v %s", c.name, c.body, msg.Header, msg.Data)
 			}
@@ -243,9 +236,7 @@ func TestRequests(t *testing.T) {
 			if err == nil {
 				err = json.Unmarshal(msg.Data, into)
 			}
-			if err != nil {
-				t.Fatalf("%s: %v", subject, err)
-			}
+			require.NoErrorf(t, err, "%s", subject)
 		}
 		var ping micro.Ping
 		ask("$SRV.PING", &ping)
@@ -295,13 +286,9 @@ func TestRequestsAtOnce(t *testing.T) {
 	const n = 8
 	wait.Add(n + 1)
 	inbox, err := conn.SubscribeSync(nats.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range n {
-		if err := conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
 	}
 	go func() { wait.Done(); wait.Wait(); stop() }() // it stops while the last are being answered
 	for range n {
@@ -317,9 +304,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 	services(t, conn, 2)
 	for range 20 {
-		if err := conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
 	}
 	for range 20 {
 		if _, err := inbox.NextMsg(stack.Hung); err != nil {

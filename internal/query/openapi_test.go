@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/gate"
 	"tallyroll/internal/web/api"
@@ -61,9 +62,7 @@ func TestOpenAPI(t *testing.T) {
 		}
 		var doc document
 		data := asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", ""))
-		if err := json.Unmarshal(data, &doc); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(data, &doc))
 		var bounds []string // nothing else may be null
 		for name, s := range doc.Components.Schemas {
 			for field, is := range s.Properties {
@@ -201,9 +200,7 @@ func TestExamplesFollowTheirSchemas(t *testing.T) {
 			return
 		}
 		var example any
-		if err := json.Unmarshal(api.Encode(content.Example), &example); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(api.Encode(content.Example), &example))
 		result := &huma.ValidateResult{}
 		huma.Validate(registry, content.Schema, huma.NewPathBuffer(nil, 0), mode, example, result)
 		for _, err := range result.Errors {

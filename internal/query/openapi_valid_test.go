@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/asking"
 )
@@ -20,9 +21,7 @@ func TestOpenAPIIsValid(t *testing.T) {
 			useTokens(t, s, tokens)
 		}
 		document, err := openapi3.NewLoader().LoadFromData(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", "")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := document.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil || !strings.HasPrefix(document.OpenAPI, "3.1.") {
 			t.Errorf("with tokens %q: version %s: %v", tokens, document.OpenAPI, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/asking"
 )
 
@@ -67,9 +69,7 @@ func TestPageNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	settings := testSettings
 	err := settings.Tokens.UnmarshalText([]byte("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
 	for _, target := range []string{"/", "/page/" + newPage().version + "/main.js"} {
 		if resp := asking.Ask(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // rgb are linear parts from 0 to 1.
@@ -20,9 +22,7 @@ func colorOf(t *testing.T, css, name string) rgb {
 		t.Fatalf("no %s in %s", name, css)
 	}
 	n, err := strconv.ParseUint(m[1], 16, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out rgb
 	for i := range out {
 		if c := float64(n>>(16-8*i)&0xff) / 255; c <= 0.04045 {

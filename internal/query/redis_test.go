@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/tests/asking"
@@ -137,9 +138,7 @@ func TestRun(t *testing.T) {
 	var settings Settings
 	err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace,
 		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", port), "QUERY_TOKENS=secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var log asking.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -147,9 +146,7 @@ func TestRun(t *testing.T) {
 	base := "http://" + settings.Addr
 	status := func(path string) string {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer secret")
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
@@ -116,16 +117,12 @@ func TestRejects(t *testing.T) {
 
 	// Its consumers do not pile up.
 	stream, err := js.Stream(t.Context(), rejects.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stack.Eventually(t, "no consumer to be left", func() (bool, string) {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Consumers == 0, fmt.Sprint(info, err)
 	})
-	if err := stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, stream.Purge(t.Context()))
 	gone := decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Stored == 0 })
 	if len(gone.Rejects) != 0 {
 		t.Errorf("after a purge: %+v", gone)
@@ -154,9 +151,7 @@ func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
 		_, err := js.PublishMsgAsync(&nats.Msg{Subject: rejects.Subject(namespace, "HITS"), Header: nats.Header{
 			rejects.HeaderNamespace: {namespace}, rejects.HeaderReason: {string(hit.BadKey)}, rejects.HeaderStream: {"HITS"},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	select {
 	case <-js.PublishAsyncComplete():
@@ -174,16 +169,12 @@ func TestRejectsAmongGapsAndOthers(t *testing.T) {
 	js := broker.JetStream()
 	makeStream(t, js, rejects.Stream, rejects.Subjects)
 	stream, err := js.Stream(t.Context(), rejects.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reject(t, js, "HITS", hit.Future, 1, "a")
 	reject(t, js, "HITS", hit.TooLate, 2, "b")
 	rejectMany(t, js, asking.Namespace, 1000+10)
 	for seq := uint64(3); seq <= 1000+12; seq++ { // as redrive removes what it has sent
-		if err := stream.DeleteMsg(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, stream.DeleteMsg(t.Context(), seq))
 	}
 	decoded(t, h, "/v1/rejects", func(a status.RejectsAnswer) bool { return a.Stored == 2 && a.Searched == 2 && len(a.Rejects) == 2 })
 	rejectMany(t, js, "another", 3*1000)
@@ -206,9 +197,7 @@ func TestDocumentedRequestsWithNATS(t *testing.T) {
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
 	_, h := withNATS(t, redis.URL(), broker, now)
 	var doc document
-	if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc))
 	for _, path := range []string{"/v1/streams", "/v1/rejects"} {
 		op, described := doc.Paths[path]["get"]
 		if !described || op.Responses["501"].Description == "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
@@ -31,18 +32,14 @@ var testSettings = Settings{MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClie
 func made(t testing.TB, r access.Counters, l gate.Limiter, settings Settings, further ...string) *service {
 	t.Helper()
 	settings.LimitsFile = filepath.Join(t.TempDir(), "limits.yml")
-	if err := os.WriteFile(settings.LimitsFile, []byte(testLimits+strings.Join(further, "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(settings.LimitsFile, []byte(testLimits+strings.Join(further, "")), 0o600))
 	return newServiceFor(t, r, l, settings)
 }
 
 func newServiceFor(t testing.TB, r access.Counters, l gate.Limiter, settings Settings) *service {
 	t.Helper()
 	s, err := newService(r, r, l, settings, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -55,9 +52,7 @@ func onRedis(t testing.TB, url string, now time.Time) *service {
 func onRedisWith(t testing.TB, url string, now time.Time, settings Settings) *service {
 	t.Helper()
 	var u boot.RedisURL
-	if err := u.UnmarshalText([]byte(url)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, u.UnmarshalText([]byte(url)))
 	client := boot.Redis{URL: u, Namespace: asking.Namespace}.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	stack.WatchClock(client).Hold(&now)
@@ -88,14 +83,10 @@ func tokensOf(t testing.TB, tokens string) *access.Tokens {
 	t.Helper()
 	settings := access.Settings{Program: "QUERY"}
 	if tokens != "" {
-		if err := settings.Plain.UnmarshalText([]byte(tokens)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, settings.Plain.UnmarshalText([]byte(tokens)))
 	}
 	out, err := access.New(settings, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -141,13 +132,9 @@ func firstEvent(t testing.TB, h http.Handler, query string) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/v1/live?"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
@@ -167,9 +154,7 @@ func answered(t testing.TB, resp *http.Response) answer.TotalAnswer {
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %s", resp.StatusCode, data)
 	}
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatalf("answer %s: %v", data, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(data, &out), "answer %s", data)
 	return out
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
@@ -45,12 +46,8 @@ func writeTokens(t testing.TB, path string, entries ...string) {
 		name, fields, _ := strings.Cut(e, " ")
 		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
 	}
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
 }
 
 func fileSettings(file string) Settings {
@@ -227,17 +224,13 @@ func (w way) send(t *testing.T, server *httptest.Server, token string) (int, str
 		method = http.MethodGet
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, server.URL+w.target, strings.NewReader(w.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	for i := 0; i < len(w.headers); i += 2 {
 		req.Header.Add(w.headers[i], w.headers[i+1])
 	}
 	resp, err := server.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") == "text/event-stream" {
 		lines, text := bufio.NewScanner(resp.Body), ""
@@ -247,9 +240,7 @@ func (w way) send(t *testing.T, server *httptest.Server, token string) (int, str
 		return resp.StatusCode, text
 	}
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return resp.StatusCode, string(body)
 }
 
@@ -334,9 +325,7 @@ func checkRoutes(t *testing.T, h http.Handler, all []way) {
 	tried := make(map[string]bool)
 	for _, w := range all {
 		u, err := url.Parse(w.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, route := range []string{w.method + " " + u.Path, "GET " + u.Path} {
 			if _, ok := rights[strings.TrimSpace(route)]; ok {
 				tried[route] = true
@@ -350,9 +339,7 @@ func checkRoutes(t *testing.T, h http.Handler, all []way) {
 		}
 	}
 	var document struct{ Paths map[string]map[string]any }
-	if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &document); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &document))
 	open := []string{"/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics"}
 	documented := make(map[string]bool)
 	for path, methods := range document.Paths {
@@ -569,9 +556,7 @@ func TestAuditNamesTheToken(t *testing.T) {
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a.x", now.Add(-5*time.Minute), 3))
 	var u boot.Tokens
-	if err := u.UnmarshalText([]byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, u.UnmarshalText([]byte("secret")))
 	settings := fileSettings(tokensFile(t, "shop may: [erase, admin], prefixes: [a.]"))
 	settings.Tokens = u
 	s := onRedisWith(t, redis.URL(), now, settings)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -38,9 +40,7 @@ func TestSeries(t *testing.T) {
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("status %d: %s", resp.StatusCode, data)
 		}
-		if err := json.Unmarshal(data, into); err != nil {
-			t.Fatalf("answer %s: %v", data, err)
-		}
+		require.NoErrorf(t, json.Unmarshal(data, into), "answer %s", data)
 		return resp
 	}
 	// counts are the points that are not 0, by their distance from the running minute.
@@ -199,9 +199,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 
 	var got answer.Series
 	data := asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=api&from="+from, ""))
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatalf("%s: %v", data, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(data, &got), "%s", data)
 	var sum int64
 	for i, p := range got.Points {
 		sum += p[1]
@@ -214,9 +212,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 	}
 	t.Run("several", func(t *testing.T) {
 		var got answer.SeriesList
-		if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=other&key=api&from="+from, "")), &got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/v1/series?key=other&key=api&from="+from, "")), &got))
 		for _, s := range got.Series {
 			if len(s.Points) != 19 || s.Points[0][0] != hour.Add(-18*time.Hour).UnixMilli() {
 				t.Errorf("%s has %d points: all counters have the same moments", s.Key, len(s.Points))
@@ -241,9 +237,7 @@ func TestSeriesOfBackfilledHits(t *testing.T) {
 func TestCalendarSeries(t *testing.T) {
 	t.Parallel()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	redis, layout, random := stack.Redis(t), window.Layout{Tiers: tiers, Shards: 4}, rand.New(rand.NewPCG(7, 8))
 	year := time.Now().Year() + 1 // so that Redis, by its own clock, lets nothing expire
 	// Three weeks around the changes of Berlin and of Lord Howe.
@@ -253,16 +247,10 @@ func TestCalendarSeries(t *testing.T) {
 	} {
 		now := time.Date(year, month, 11, 9, 37, 0, 0, time.UTC)
 		client := redis.Client()
-		if err := client.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.FlushAll(t.Context()).Err())
 		store := window.NewStore(client, asking.Namespace)
-		if err := store.EnsureLayout(t.Context(), layout); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.AddStream(t.Context(), "HITS"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, store.EnsureLayout(t.Context(), layout))
+		require.NoError(t, store.AddStream(t.Context(), "HITS"))
 		hits := make([]asking.Sample, 3000)
 		for i := range hits {
 			hits[i] = asking.Hits("api", now.Add(-time.Duration(1+random.Int64N(int64(31*24*time.Hour)))), 1+random.Int64N(9))
@@ -271,9 +259,7 @@ func TestCalendarSeries(t *testing.T) {
 		h := onRedis(t, redis.URL(), now).handler()
 		for _, name := range zones {
 			zone, err := time.LoadLocation(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for step, label := range map[string]func(time.Time) string{
 				"1d":  func(at time.Time) string { return at.Format(time.DateOnly) },
 				"1w":  func(at time.Time) string { year, week := at.ISOWeek(); return fmt.Sprintf("%d-W%02d", year, week) },

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 )
 
@@ -27,9 +29,7 @@ func TestSettingsOfNATS(t *testing.T) {
 			env = []string{"NATS_URL=" + c.url}
 		}
 		var s Settings
-		if err := boot.Parse(&s, env...); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, boot.Parse(&s, env...))
 		if at := s.natsAt(); s.asksNATS() != c.asks || c.asks && (at.Chosen() != c.chosen || at.URL.String() != c.at) {
 			t.Errorf("%+v: asks %t, chosen %t, at %s", c, s.asksNATS(), at.Chosen(), at.URL)
 		}
@@ -39,9 +39,7 @@ func TestSettingsOfNATS(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	nothing := filepath.Join(t.TempDir(), "none.pem")
-	if err := os.WriteFile(nothing, []byte("no certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(nothing, []byte("no certificate"), 0o600))
 	for _, c := range []struct {
 		name string
 		env  map[string]string

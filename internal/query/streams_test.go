@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/rejects"
@@ -51,9 +52,7 @@ func decoded[A any](t *testing.T, h http.Handler, target string, fine func(A) bo
 func makeStream(t *testing.T, js jetstream.JetStream, name, subject string) {
 	t.Helper()
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func publish(t *testing.T, js jetstream.JetStream, subject, body string, headers ...string) {
@@ -64,9 +63,7 @@ func publish(t *testing.T, js jetstream.JetStream, subject, body string, headers
 		m.Header.Set(headers[i], headers[i+1])
 	}
 	_, err := js.PublishMsg(t.Context(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // beat writes a worker's key into the fleet's bucket, as a worker does.
@@ -76,9 +73,7 @@ func beat(t *testing.T, js jetstream.JetStream, id, token, value string) jetstre
 	if err == nil {
 		_, err = kv.PutString(t.Context(), id+".worker."+token, value)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return kv
 }
 
@@ -88,13 +83,9 @@ func TestStreams(t *testing.T) {
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
 	store := window.NewStore(redis.Client(), asking.Namespace)
 	id, _, err := window.NewReader(store).Progress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	created := now.Add(-time.Minute).UnixMilli()
-	if err := store.AddStreamSince(t.Context(), "HITS_NEW", created); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.AddStreamSince(t.Context(), "HITS_NEW", created))
 	js := broker.JetStream()
 	makeStream(t, js, "HITS", "hits.>")
 	makeStream(t, js, rejects.Stream, rejects.Subjects)
@@ -126,9 +117,7 @@ func TestStreams(t *testing.T) {
 
 	// Of a stream that has ended and is gone, nothing is left to tell.
 	_, err = store.EndStream(t.Context(), "HITS_NEW", now.UnixMilli(), created, func() (bool, error) { return true, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	decoded(t, h, "/v1/streams", func(a status.StreamsAnswer) bool { return len(a.Streams) == 1 })
 
 	asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/streams?key=a", ""), http.StatusBadRequest)

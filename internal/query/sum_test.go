@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -50,9 +52,7 @@ func TestSumsEqualSingleTotals(t *testing.T) {
 			body["group"] = depth
 		}
 		text, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?"+params.Encode(), ""))
 		posted := answered(t, asking.Ask(h, http.MethodPost, "/v1/total", string(text)))
 		if fmt.Sprint(posted.Totals[0].Total, posted.Totals[0].Groups) != fmt.Sprint(got.Totals[0].Total, got.Totals[0].Groups) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/asking"
@@ -105,9 +107,7 @@ func TestListsAreBounded(t *testing.T) {
 			target += "?after=" + after
 		}
 		var page answer.CountersAnswer
-		if err := json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, target, "")), &page); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, target, "")), &page))
 		if len(page.Counters) > 2 {
 			t.Errorf("a page of %d", len(page.Counters))
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/hit"
 	"tallyroll/tests/asking"
@@ -102,9 +104,7 @@ func TestTotal(t *testing.T) {
 	t.Run("names with any bytes", func(t *testing.T) {
 		byGet := get(t, url.Values{"key": odd, "window": {"10m"}})
 		body, err := json.Marshal(map[string]any{"keys": odd, "windows": []string{"10m"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		byPost := answered(t, asking.Ask(h, http.MethodPost, "/v1/total", string(body)))
 		for i, key := range odd {
 			for _, got := range []answer.Total{byGet.Totals[i], byPost.Totals[i]} {
@@ -179,9 +179,7 @@ func TestTotalFields(t *testing.T) {
 			t.Errorf("link %q", got)
 		}
 		var answer map[string]json.RawMessage
-		if err := json.Unmarshal(asking.ReadAll(t, resp), &answer); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(asking.ReadAll(t, resp), &answer))
 		if got := strings.Join(slices.Sorted(maps.Keys(answer)), " "); got != "as_of totals" {
 			t.Errorf("fields %s", got)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
@@ -25,9 +26,7 @@ func uniquesOf(t *testing.T, h http.Handler, method, target, body string) (out a
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s: status %d: %s", target, resp.StatusCode, data)
 	}
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(data, &out))
 	return out
 }
 
@@ -149,9 +148,7 @@ func TestUniquesThatAreRefused(t *testing.T) {
 
 	// A key of something else is named, whatever else the answer would need.
 	key := fmt.Sprintf("test:{%d}:u:5m:%d:a", asking.Layout(t).ShardOf(window.HashCounter([]byte("a"))), now.Add(-time.Hour).UnixMilli()/300_000)
-	if err := redis.Client().Set(t.Context(), key, "something", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, redis.Client().Set(t.Context(), key, "something", 0).Err())
 	h = onRedis(t, redis.URL(), now).handler()
 	if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/uniques?key=b&key=a&window=1h", ""), http.StatusInternalServerError); !strings.Contains(p.Detail, key) || strings.Contains(p.Detail, "\n") {
 		t.Error(p.Detail)
@@ -163,9 +160,7 @@ func TestNoUniques(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, server.Client(), now, asking.Hits("a", now, 1))
-	if err := editLayout(t, server.Client(), `"shards"`, `"unique_tiers":"off","shards"`); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, editLayout(t, server.Client(), `"shards"`, `"unique_tiers":"off","shards"`))
 	s := onRedis(t, server.URL(), now)
 	for _, target := range []string{"/v1/uniques?key=a&window=1h", "/v1/series?key=a&of=uniques"} {
 		if p := asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, "UNIQUE_TIERS=off") {
@@ -204,9 +199,7 @@ func TestSeriesOfUniques(t *testing.T) {
 		return text
 	}
 	var one answer.Series
-	if err := json.Unmarshal([]byte(read("/v1/series?key=shop&of=uniques&step=5m")), &one); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(read("/v1/series?key=shop&of=uniques&step=5m")), &one))
 	if one.Of != "uniques" || one.Confidence != 0.95 || one.Step != "5m" || len(one.Bounds) != len(one.Points) || len(one.Points) < 12 || one.UnfinishedFrom == 0 {
 		t.Fatalf("%+v", one)
 	}
@@ -224,9 +217,7 @@ func TestSeriesOfUniques(t *testing.T) {
 	}
 	// The union of all steps is that of one long one.
 	var whole answer.Series
-	if err := json.Unmarshal([]byte(read("/v1/series?key=shop&of=uniques&step=2h")), &whole); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(read("/v1/series?key=shop&of=uniques&step=2h")), &whole))
 	if len(whole.Points) != 1 || whole.Points[0][1] > 520 {
 		t.Errorf("%+v", whole)
 	}

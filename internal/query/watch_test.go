@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/status"
 	"tallyroll/internal/watch"
@@ -20,14 +21,10 @@ import (
 func keepStates(t *testing.T, js jetstream.JetStream, records ...watch.Record) {
 	t.Helper()
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: watch.StreamName(asking.Namespace), Subjects: []string{"tallyroll_watch." + asking.Namespace + ".>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, r := range records {
 		data, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		publish(t, js, fmt.Sprintf("tallyroll_watch.%s.state.%s.k%x", asking.Namespace, r.Rule, r.Key), string(data))
 	}
 	publish(t, js, "tallyroll_watch."+asking.Namespace+".seat", `{"by":"w","at":"2026-11-21T10:00:00Z","rules":3}`)
@@ -86,9 +83,7 @@ func TestWatchIsTold(t *testing.T) {
 		}
 	}
 	// A stream that is deleted takes its history with it.
-	if err := broker.JetStream().DeleteStream(t.Context(), watch.StreamName(asking.Namespace)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), watch.StreamName(asking.Namespace)))
 	decoded(t, h, "/v1/watch", func(a status.WatchAnswer) bool { return len(a.States)+len(a.Changes) == 0 })
 }
 

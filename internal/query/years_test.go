@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -23,17 +25,11 @@ import (
 func TestFiveYears(t *testing.T) {
 	t.Parallel()
 	tiers, err := window.ParseTiers("1m/1h,1h/32d,1d/5y")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	redis, now := stack.Redis(t), asking.Now()
 	store, layout := window.NewStore(redis.Client(), asking.Namespace), window.Layout{Tiers: tiers, Shards: 4}
-	if err := store.EnsureLayout(t.Context(), layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(t.Context(), layout))
+	require.NoError(t, store.AddStream(t.Context(), "HITS"))
 	random := rand.New(rand.NewPCG(1, 5))
 	old := now.AddDate(-4, 0, 0)
 	hits := []asking.Sample{asking.Hits("old", old, 7)}
@@ -58,9 +54,7 @@ func TestFiveYears(t *testing.T) {
 	for step, layoutOf := range map[string]string{"1d": time.DateOnly, "1mo": "2006-01", "1y": "2006"} {
 		for _, name := range []string{"UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Kolkata"} {
 			zone, err := time.LoadLocation(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			want := map[string]int64{}
 			for _, hit := range held {
 				if hit.Key == "api" {
@@ -121,9 +115,7 @@ func TestFiveYears(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if row[0] == "old" {
 			days++
 			if row[1] != old.Truncate(24*time.Hour).Format(time.RFC3339) || row[3] != "7" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
@@ -56,14 +57,10 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored", "--reason", "bad_key,too_late,bad_json,too_large"), 3, 0)
 	r.want("HITS", "", `{"id":"8"}`, `{"ts":1}`, `{"at":1}`, `{"one":1}`)
 	stream, err := r.js.Stream(t.Context(), "HITS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for seq, want := range []nats.Header{{rejects.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.a"}, "ce-id": {"7"}, "Content-Type": {"text/plain"}}, {rejects.HeaderNamespace: {hit.DefaultNamespace}, of: {"hits.b"}}} {
 		m, err := stream.GetMsg(t.Context(), uint64(seq+1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(m.Header) != len(want)+2 { // and those by which it is stored once
 			t.Errorf("message %d has %v", seq+1, m.Header)
 		}

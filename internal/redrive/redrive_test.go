@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
@@ -83,16 +84,12 @@ func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *
 func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*redriven, error) {
 	r.t.Helper()
 	var opts options
-	if err := newFlags(&opts).Read(args, ""); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, newFlags(&opts).Read(args, ""))
 	opts.namespace = r.namespace()
 	conn := r.nats.Conn(outbox.ConnOptions()...)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return redrive(ctx, conn, js, zerolog.Nop(), opts, list, boot.NewBar(io.Discard, "rejects"))
 }
 
@@ -112,18 +109,14 @@ func (r refusing) stored() (out []string) {
 func (r refusing) bodies(stream string) (out []string) {
 	r.t.Helper()
 	s, err := r.js.Stream(r.t.Context(), stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	state := s.CachedInfo().State
 	for seq := max(1, state.FirstSeq); seq <= state.LastSeq; seq++ {
 		m, err := s.GetMsg(r.t.Context(), seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) { // it was removed
 			continue
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, err)
 		out = append(out, string(m.Data))
 	}
 	return out
@@ -196,9 +189,7 @@ func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
 	for _, repeats := range []int{0, 1} { // a replay may also have stored the reject again
 		r := newRefusing(t)
 		_, err := r.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Duplicates: 100 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.refuse(1, hit.TooLate, `{"key":"a"}`)
 		for range repeats {
 			r.refuse(1, hit.TooLate, `{"key":"a"}`)
@@ -208,9 +199,7 @@ func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
 			probe := nats.NewMsg("hits.probe")
 			probe.Header.Set(nats.MsgIdHdr, "younger")
 			ack, err := r.js.PublishMsg(t.Context(), probe)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			known = ack.Duplicate || ack.Sequence == 2
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -251,9 +240,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	r.refuse(1, hit.TooLate, `{"key":"a"}`)
 	other.refuse(1, hit.TooLate, `{"key":"a"}`)
 	other.refuse(2, hit.TooLarge, `[{"key":"b"},`, `{"key":"b"}]`) // in parts
-	if err := r.conn.Publish(rejects.Subject(other.of, "HITS"), []byte("nobody's")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.conn.Publish(rejects.Subject(other.of, "HITS"), []byte("nobody's")))
 	for _, of := range []struct {
 		refusing
 		found, sent int64
@@ -267,17 +254,13 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	r.want("HITS", `{"key":"a"}`, `{"key":"a"}`, `[{"key":"b"},{"key":"b"}]`)
 	r.want(rejects.Stream, "nobody's")
 	hits, err := r.js.Stream(t.Context(), "HITS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stored := strconv.FormatInt(1e18+1, 36)
 	for i, want := range []struct{ subject, namespace string }{
 		{"hits.redrive-HITS-1-0-" + stored, "tallyroll"}, {"hits.redrive-a__b_-c/HITS-1-0-" + stored, "a_b.c"},
 	} {
 		m, err := hits.GetMsg(t.Context(), uint64(i+1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if of := m.Header.Get("Tallyroll-Namespace"); m.Subject != want.subject || of != want.namespace {
 			t.Errorf("%s for %q; want %v", m.Subject, of, want)
 		}
@@ -300,22 +283,16 @@ func TestRedriveInParts(t *testing.T) {
 
 	r.refuse(1, hit.TooLarge, parts...)
 	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, seq := range []uint64{6, 5} {
-		if err := rejected.DeleteMsg(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rejected.DeleteMsg(t.Context(), seq))
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard, again...), 0, 1)
 	r.want(rejects.Stream)
 
 	// Parts of which nothing was stored stay, and so does what is not made of objects.
 	r.refuse(2, hit.TooLarge, "{}", "{}")
-	if err := rejected.DeleteMsg(t.Context(), 8); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rejected.DeleteMsg(t.Context(), 8))
 	r.refuse(3, hit.TooLarge, "{}\nx")
 	if got := r.redrive(t.Context(), io.Discard, again...); !strings.Contains(got.String(), "left 2: 1 parts of it are missing, 1 too_large (not a JSON object") {
 		t.Error(got)
@@ -371,9 +348,7 @@ func TestRedriveWithoutRejects(t *testing.T) {
 	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "found 0 rejects, 0 match; sent 0 again in 0 messages") {
 		t.Error(got)
 	}
-	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.js.DeleteStream(t.Context(), rejects.Stream))
 	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "no stream HITS_REJECTED") {
 		t.Error(got)
 	}
@@ -387,12 +362,8 @@ func TestRedriveEndsAtAnInterrupt(t *testing.T) {
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	stored, err := r.conn.SubscribeSync("hits.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, r.conn.Flush())
 	done := make(chan *redriven, 1)
 	go func() { done <- r.redrive(ctx, io.Discard, "--ts", "now", "--rate", "20") }()
 	if _, err := stored.NextMsg(stack.Hung); err != nil {
@@ -416,12 +387,8 @@ func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
 		r.refuse(1+i, hit.TooLate, want[i])
 	}
 	stored, err := r.conn.SubscribeSync("hits.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, r.conn.Flush())
 	done := make(chan *redriven, 1)
 	go func() { done <- r.redrive(t.Context(), io.Discard, "--ts", "now", "--rate", "200") }()
 	for range 10 {
@@ -446,9 +413,7 @@ func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
 func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
-	if err := r.js.DeleteStream(t.Context(), rejects.Stream); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.js.DeleteStream(t.Context(), rejects.Stream))
 	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: rejects.Stream, Subjects: []string{rejects.Subjects}, DenyDelete: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/tests/stack"
@@ -149,9 +150,7 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 	t.Parallel()
 	const maxPayload = 1 << 10
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = maxPayload }).JetStream()
-	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	body := bytes.Repeat([]byte("x"), maxPayload)
 	r := New("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Detail: strings.Repeat("d", 300), Body: body})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -167,13 +166,9 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 	t.Helper()
 	handle, err := js.Stream(t.Context(), Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	info, err := handle.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return info.State.Msgs
 }
 
@@ -181,9 +176,7 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()
 	for range 2 { // the second finds the stream there
-		if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	}
 	rejects := []Reject{New("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
 	for i := range 1200 {
@@ -199,13 +192,9 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 		}
 	}
 	handle, err := js.Stream(t.Context(), Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	msg, err := handle.GetMsg(t.Context(), 1202)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if msg.Subject != "hits_rejected.HITS" || msg.Header.Get("Nats-Msg-Id") != "HITS:401:2" || string(msg.Data) != "{}" {
 		t.Errorf("the last: %s %v %q", msg.Subject, msg.Header, msg.Data)
 	}
@@ -215,9 +204,7 @@ func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
 func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	const many = 1200 // more than go out at once
 	rejects := make([]Reject, many)
 	for i, want := range []uint64{many, 2 * many, 2 * many} {
@@ -250,9 +237,7 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	for _, c := range []struct {
 		stored int64
 		want   uint64 // messages in the end
@@ -271,13 +256,9 @@ func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
 func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
-	if err := Create(t.Context(), js, 1, 48*time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	handle, err := js.Stream(t.Context(), Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, c := range []struct {
 		stored int64
 		want   uint64 // messages in the end
@@ -290,9 +271,7 @@ func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 			t.Errorf("after the reject of the message stored at %d: %d messages, want %d", c.stored, got, c.want)
 		}
 		if i == 0 {
-			if err := handle.DeleteMsg(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, handle.DeleteMsg(t.Context(), 1))
 		}
 	}
 }
@@ -302,14 +281,10 @@ func TestRejectStoredInAnotherDomain(t *testing.T) {
 	t.Parallel()
 	n := stack.NATS(t, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	err := Create(t.Context(), n.JetStream(), 1, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for domain, want := range map[string]int{"hub": 1, "leaf": 0} {
 		js, err := jetstream.NewWithDomain(n.Conn(), domain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		stored, err := Publish(t.Context(), js, hit.DefaultNamespace, []Reject{New("HITS", 1, 1, hit.Reject{Reason: hit.BadKey, Detail: "bad"})})
 		if stored != want || (err == nil) != (want == 1) {
 			t.Errorf("to the domain %s: %d are stored, %v", domain, stored, err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
@@ -39,9 +40,7 @@ func TestCallersSideBySide(t *testing.T) {
 			"count: [{key: \"{key}\"}, {key: all, n: n, optional: true}]",
 		}).Draw(t, "rule")
 		set, err := Parse([]byte(oneRule(rule)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		decoder := NewDecoder(set.For("ORDERS"), testLimits(most))
 		decode := func(objects []string) (out []string, unmet int) {
 			body := []byte(strings.Join(objects, "\n"))

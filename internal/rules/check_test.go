@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 )
@@ -21,9 +22,7 @@ func FuzzChecker(f *testing.F) {
 		f.Add(event)
 	}
 	set, err := Parse([]byte("- {stream: S, subject: e, format: cloudevents, count: [{key: counter}]}"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	structured := nats.Header{"Content-Type": {"application/cloudevents+json"}}.Get // as collect publishes them
 	f.Fuzz(func(t *testing.T, event string) {
 		event = strings.Trim(event, " \t\r\n")

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
@@ -128,9 +129,7 @@ func TestOverlap(t *testing.T) {
 			}
 			var err error
 			filters[i], err = parseFilter(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 		}
 		subjects := false
 		each("ab", ".", 5, func(s string) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
@@ -299,9 +300,7 @@ func TestRulesCountWhatAModelCounts(t *testing.T) {
 			want = append(want, counted...)
 		}
 		body, err := json.Marshal(events)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		hits, rejects, gotUnmet := NewDecoder(set.For("ORDERS"), testLimits(1000)).Decode(Message{Subject: "orders.x", Stored: now, Body: body})
 		var got []string
 		for _, h := range hits {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -32,14 +33,10 @@ func startFeed(t *testing.T, js jetstream.JetStream, set func(*pullRequest)) *fe
 		t.Fatal(err)
 	}
 	opened, err := source.Open(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := &feedReader{t, js, opened.(*jetStreamFeed), make(chan uint64), make(chan error, 8)}
 	set(&r.feed.request)
-	if err := r.feed.Start(r.take, func(err error) { r.lost <- err }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.feed.Start(r.take, func(err error) { r.lost <- err }))
 	t.Cleanup(r.feed.Stop)
 	return r
 }
@@ -114,9 +111,7 @@ func TestReadingAsksAgain(t *testing.T) {
 	t.Run("by time", func(t *testing.T) {
 		n := stack.NATS(t)
 		asked, err := n.Conn().SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.HITS.*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r := startFeed(t, n.JetStream(), func(r *pullRequest) { r.Expires, r.Heartbeat = 200*time.Millisecond, 50*time.Millisecond })
 		for range 6 {
 			if _, err := asked.NextMsg(stack.Hung); err != nil {
@@ -134,9 +129,7 @@ func TestReadingIsGivenUp(t *testing.T) {
 		r := startFeed(t, stack.NATS(t).JetStream(), func(*pullRequest) {})
 		r.publish(1, 0)
 		r.expect(1, 1)
-		if err := r.feed.Release(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.feed.Release())
 		r.expectLost("the server ended the delivery: ") // 409 Consumer Deleted, or 503 for a request that came after that
 	})
 	t.Run("refused", func(t *testing.T) {
@@ -166,17 +159,13 @@ func TestWaitingIsNoSilence(t *testing.T) {
 	t.Parallel()
 	n := stack.NATS(t)
 	asked, err := n.Conn().SubscribeSync("_INBOX.>") // heartbeats, too
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := startFeed(t, n.JetStream(), func(r *pullRequest) { r.Heartbeat = 500 * time.Millisecond })
 	heartbeats := func(n int) {
 		t.Helper()
 		for n > 0 {
 			m, err := asked.NextMsg(stack.Hung)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if m.Header.Get("Status") == "100" {
 				n--
 			}

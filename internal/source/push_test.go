@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -34,24 +35,16 @@ accounts {
 func TestReadingAcrossAccounts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(importing), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(importing), 0o600))
 	n := stack.NATS(t, func(o *server.Options) {
 		parsed, err := server.ProcessConfigFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o.Accounts, o.Users = parsed.Accounts, parsed.Users
 	})
 	owner, err := jetstream.New(n.Conn(nats.UserInfo("streams", "x")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	far, err := jetstream.NewWithAPIPrefix(n.Conn(nats.UserInfo("far", "x"), nats.CustomInboxPrefix("_INBOX_far")), "JS.streams.API")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := startFeed(t, far, func(*pullRequest) {})
 	const small, large, size, most = 100, 320, 128 << 10, 34 << 20 // the server's bound is 32 MiB, and one request more
 	for i := range small + large {

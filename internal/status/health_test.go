@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 )
@@ -34,9 +35,7 @@ func TestClockDifferenceIsTold(t *testing.T) {
 		}
 		for line := range strings.Lines(log.String()) {
 			var entry struct{ Level, Message string }
-			if err := json.Unmarshal([]byte(line), &entry); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal([]byte(line), &entry))
 			out = append(out, entry.Level+" "+strings.SplitN(entry.Message, ":", 2)[0])
 		}
 		return out

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
@@ -27,9 +28,7 @@ func TestArgumentsOfRedis(t *testing.T) {
 			want.Add(r)
 		}
 		key := fmt.Sprint("rank", rank)
-		if err := client.PFAdd(ctx, key, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.PFAdd(ctx, key, args...).Err())
 		text := client.Get(ctx, key).Val()
 		got, err := Decode(text)
 		if err != nil || !got.Equal(&want) {
@@ -70,9 +69,7 @@ func TestRedisHoldsTheSketch(t *testing.T) {
 				if len(args) == 0 {
 					continue
 				}
-				if err := client.PFAdd(ctx, key, args...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, client.PFAdd(ctx, key, args...).Err())
 				known.Merge(&load)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -110,9 +111,7 @@ func TestTheConsumersAreDeleted(t *testing.T) {
 	t.Cleanup(m.kill)
 	stack.Eventually(t, "the target to refuse a change", func() (bool, string) { return m.deliveries("a", "failed") > 1, "" })
 	stream, err := broker.JetStream().Stream(t.Context(), StreamName("tallyroll"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	names := stream.ConsumerNames(t.Context())
 	for name := range names.Name() {
 		if err := stream.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -182,9 +181,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 	at := time.Now().Add(-24 * time.Hour)
 	put := func(key string, r Record) {
 		data, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		l.take(subjectOf("tallyroll", "r", key), data, l.newest+1, at)
 	}
 	many := &Rule{Name: "r", Prefix: new(string), Group: 1, To: []string{"a"}}

@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -208,13 +209,9 @@ func startMember(t *testing.T, url string, w *world, book *Book, name string, ch
 	t.Helper()
 	m := &member{wire: &wire{}, done: make(chan struct{})}
 	conn, err := nats.Connect(url, nats.SetCustomDialer(m.wire), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &service{
 		settings: Settings{Interval: 50 * time.Millisecond, Timeout: 400 * time.Millisecond, GiveUp: time.Hour, Keep: time.Hour, Changes: 1e6, Replicas: 1, MaxStates: 1000, MaxSum: 100},
 		name:     name, metrics: newMetrics(), log: zerolog.Nop(), changed: make(chan struct{}, 1),
@@ -307,9 +304,7 @@ func bookFor(t *testing.T, ears map[string]*ear, rules string) *Book {
 		text += fmt.Sprintf("  %s: {webhook: %s}\n", name, server.URL)
 	}
 	book, err := Parse([]byte(text + "rules:\n" + rules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return book
 }
 
@@ -487,9 +482,7 @@ func TestTheStreamHasGoneOnElsewhere(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()
 	stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := newLog(js, "tallyroll")
 	subject := subjectOf("tallyroll", "r", "k")
 	for range 2 {
@@ -538,17 +531,13 @@ func TestNATSIsRolledBack(t *testing.T) {
 		hears(name, "still", "firing")
 	}
 	broker.Stop()
-	if err := os.CopyFS(older, os.DirFS(store)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
 	broker.Start()
 	ears["b"].be("refuse")
 	w.set(func() { w.totals["k"] = 10 })
 	hears("a", "r", "firing")
 	broker.Stop()
-	if err := errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
 	w.set(func() { w.totals["k"] = 0 }) // so only the processes remember that it fired
 	broker.Start()
 	ears["b"].be("")

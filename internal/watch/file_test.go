@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestParse(t *testing.T) {
@@ -22,9 +24,7 @@ rules:
   - {name: busiest, top: 20, window: 1d, change: "-12.5%", least: 3, to: [am]}
   - {name: rise, key: a, window: 1m, change: +50%, to: [am]}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	prefix := "shop."
 	for i, want := range []Rule{
 		{Name: "errors", Key: "http.5xx", Window: 5 * time.Minute, Condition: Condition{Kind: Above, Threshold: 100, Surely: true}, For: time.Minute, To: []string{"ops", "bus"}},

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -13,13 +15,9 @@ import (
 func storeFor(t *testing.T) *window.Store {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	store := window.NewStore(stack.ProgramClient(t, stack.Redis(t).URL()), "tallyroll")
-	if err := store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1}))
 	return store
 }
 
@@ -35,9 +33,7 @@ func TestWindowsThatNoTierHolds(t *testing.T) {
 	book := parse(t, text.String())
 	e := eye{window.NewReader(storeFor(t)), 10}
 	seen, err := e.look(t.Context(), book.Rules, func(*Rule) []string { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range seen.seen {
 		bad := s.Rule.Name != "good"
 		if refused := strings.HasPrefix(s.Reason, "it cannot be asked: ") && strings.Contains(s.Reason, "1h cells reach back 32d"); refused != bad {

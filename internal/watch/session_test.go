@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -105,9 +106,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 			fmt.Fprint(w, c.body)
 		})
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.URL+"/T0/hunter2?token=hunter3&b=1", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		err = send(newClient(), r, now)
 		got := ""
 		if err != nil {
@@ -131,9 +130,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 	t.Cleanup(babbler.Close)
 	for _, address := range []string{closed.URL, babbler.URL} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/T0/hunter2", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := send(newClient(), r, now); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("no answer: %v", err)
 		}
@@ -179,9 +176,7 @@ func TestTheFileOfAWebhook(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "url")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	a := answering(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 		if r.URL.Path == "/hunter2" {
@@ -201,9 +196,7 @@ func TestTheFileOfAWebhook(t *testing.T) {
 		}
 	}
 	a.eventually(t, "/hunter2 firing", "/b firing")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(file))
 	if err := w.tell(t.Context(), notice{}); err == nil || !strings.Contains(err.Error(), "webhook_file cannot be read") {
 		t.Error(err)
 	}
@@ -229,9 +222,7 @@ func TestTheFileOfAWebhook(t *testing.T) {
 func parse(t *testing.T, text string) *Book {
 	t.Helper()
 	book, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return book
 }
 
@@ -296,9 +287,7 @@ func TestTheStreamIsDeleted(t *testing.T) {
 		})
 	}
 	hears(1, "firing")
-	if err := broker.JetStream().DeleteStream(t.Context(), StreamName("tallyroll")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), StreamName("tallyroll")))
 	hears(2, "firing")
 	w.set(func() { w.totals["k"] = 0 })
 	hears(3, "resolved")

@@ -6,15 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestOrigins(t *testing.T) {
 	t.Parallel()
 	var o Origins
 	err := o.UnmarshalText([]byte("https://Shop.Example.com, http://localhost:3000,https://b.example:443,http://c.example:80,https://[::1]:8443,capacitor://localhost"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{"https://shop.example.com", "http://localhost:3000", "https://b.example", "http://c.example", "https://[::1]:8443", "capacitor://localhost"}
 	if !slices.Equal(o.exact, want) || o.Any() || o.None() {
 		t.Errorf("the origins are %q, want %q", o.exact, want)
@@ -45,9 +45,7 @@ func TestForeign(t *testing.T) {
 	var named, all Origins
 	for o, text := range map[*Origins]string{&named: "https://shop.example.com", &all: "*"} {
 		err := o.UnmarshalText([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	for _, c := range []struct {
 		origin, site          string

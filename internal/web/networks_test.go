@@ -3,6 +3,8 @@ package web
 import (
 	"net/http"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestNetworks(t *testing.T) {
@@ -17,9 +19,7 @@ func TestNetworks(t *testing.T) {
 func TestClientAddress(t *testing.T) {
 	t.Parallel()
 	var trusted Networks
-	if err := trusted.UnmarshalText([]byte("10.0.0.0/8, 192.0.2.7,fd00::/8")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, trusted.UnmarshalText([]byte("10.0.0.0/8, 192.0.2.7,fd00::/8")))
 	for _, c := range []struct {
 		name, peer string
 		forwarded  []string

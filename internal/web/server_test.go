@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
@@ -18,14 +20,10 @@ import (
 func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 	t.Helper()
 	var level boot.LogLevel
-	if err := level.UnmarshalText([]byte("debug")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, level.UnmarshalText([]byte("debug")))
 	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: boot.Log{Format: "json", Level: level}.New(log), Apart: metricsAddr != ""}
 	at, err := web.Addresses{Program: "TEST", Main: "127.0.0.1:0", Metrics: metricsAddr}.Listen(s.Files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mux := http.NewServeMux()
 	s.RouteStatus(mux, func(context.Context) string { return "" })
 	handler := s.Edge(mux, func(w *web.Response, r *http.Request, _ string, handler http.Handler) { handler.ServeHTTP(w, r) })
@@ -45,14 +43,10 @@ func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 func statusOf(t *testing.T, address string, header http.Header) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Header = header
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 )
@@ -91,7 +92,7 @@ func BenchmarkAnswer(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				must(b, errOf(reader.Answer(b.Context(), questions)))
+				require.NoError(b, errOf(reader.Answer(b.Context(), questions)))
 			}
 		})
 	}

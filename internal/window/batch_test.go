@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/unique"
@@ -102,7 +103,7 @@ func TestABatchKeepsEveryHit(t *testing.T) {
 func TestLateHitsShareASlot(t *testing.T) {
 	t.Parallel()
 	uniques, err := ParseUniqueTiers(DefaultUniqueTiers)
-	must(t, err)
+	require.NoError(t, err)
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: uniques, Shards: 1}
 	b, name := NewBatch(l), []byte("api")
 	const stored, hour = 1_763_683_200_000, 3_600_000

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -54,14 +56,14 @@ func BenchmarkPlan(b *testing.B) {
 	now := time.Date(2025, 11, 21, 10, 7, 23, 0, time.UTC).UnixMilli()
 	for _, tiers := range []string{window.DefaultTiers, "1s/1h,1m/1d,1h/92d"} {
 		parsed, err := window.ParseTiers(tiers)
-		must(b, err)
+		require.NoError(b, err)
 		layout := window.Layout{Tiers: parsed, Shards: layout.Shards}
 		for _, w := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
 			b.Run("tiers="+tiers+"/window="+window.FormatDuration(w), func(b *testing.B) {
 				r := window.Range{From: now - w.Milliseconds(), To: now}
 				b.ReportAllocs()
 				for b.Loop() {
-					must(b, errOf(layout.Plan("api-1", r, now)))
+					require.NoError(b, errOf(layout.Plan("api-1", r, now)))
 				}
 			})
 		}
@@ -85,9 +87,9 @@ func BenchmarkCommit(b *testing.B) {
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			ctx, client := b.Context(), server.Client()
-			must(b, client.FlushAll(ctx).Err())
+			require.NoError(b, client.FlushAll(ctx).Err())
 			w, err := window.NewStore(client, "bench").OpenWriter(ctx, one, "HITS", 0)
-			must(b, err)
+			require.NoError(b, err)
 			now := time.Now()
 			batch := window.NewBatch(one)
 			var cursor window.Cursor
@@ -103,7 +105,7 @@ func BenchmarkCommit(b *testing.B) {
 				cursor = cursorAt(uint64(round)+1, now)
 			}
 			fill(0)
-			must(b, errOf(w.Commit(ctx, batch.Shard(0), cursor)))
+			require.NoError(b, errOf(w.Commit(ctx, batch.Shard(0), cursor)))
 			b.ReportAllocs()
 			commands := 0
 			for round := 1; b.Loop(); round++ {

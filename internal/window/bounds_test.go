@@ -11,6 +11,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // boundsNow is the moment that the bursts lead up to, in the middle of a cell of each tier.
@@ -42,13 +44,13 @@ func bursts(r *rand.Rand) []storedHit {
 // milliseconds and a counter. They are shifted to end at boundsNow.
 func logHits(t *testing.T, path string) [][]storedHit {
 	data, err := os.ReadFile(path)
-	must(t, err)
+	require.NoError(t, err)
 	byCounter := map[string][]storedHit{}
 	last := int64(0)
 	for line := range strings.Lines(string(data)) {
 		text, counter, _ := strings.Cut(strings.TrimSpace(line), " ")
 		at, err := strconv.ParseInt(text, 10, 64)
-		must(t, err)
+		require.NoError(t, err)
 		last = max(last, at)
 		byCounter[counter] = append(byCounter[counter], storedHit{at, at, 1})
 	}
@@ -125,7 +127,7 @@ func TestBoundsHoldOnBursts(t *testing.T) {
 		now := boundsNow - r.Int64N(longest/4)
 		seen := slices.DeleteFunc(slices.Clone(hits), func(h storedHit) bool { return h.at >= now })
 		p, err := l.Plan("c", Range{now - window, now}, now)
-		must(t, err)
+		require.NoError(t, err)
 		got, want := p.sum(p.cellsOf(leftBy(Layout{Tiers: Tiers{p.Tier}, Shards: l.Shards}, "c", seen, now)), 0), truth(seen, p.Range)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("window of %d ms at %d: %+v does not hold the truth, %d", window, now, got, want)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -30,7 +31,7 @@ func TestSlotMoves(t *testing.T) {
 			now := time.Now()
 			batch, shard := batchOf("a", now.UnixMilli(), 1)
 			w := r.writers()[shard]
-			must(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
+			require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
 			move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
 			move.Keys(half(cursorKey(shard), stack.Scan(t, b.client, "test:*:h:*"))...)
 			for _, w := range []time.Duration{time.Minute, time.Hour} {
@@ -50,7 +51,7 @@ func TestSlotMoves(t *testing.T) {
 			t.Logf("refused: %v", <-failed)
 			<-failed
 			move.Finish()
-			must(t, <-done)
+			require.NoError(t, <-done)
 			if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 2 {
 				t.Errorf("counted %+v; want 2", a)
 			}
@@ -70,7 +71,7 @@ func TestSlotMoves(t *testing.T) {
 		r.cameAt("a", now.Add(-40*time.Minute), who[300:]...)
 		question := window.Question{Counter: "a", Span: window.Last(time.Hour)}
 		before, err := r.uniques(now, question)
-		must(t, err)
+		require.NoError(t, err)
 		key := uniqueKey("a", layout.UniqueTiers[0], now.Add(-40*time.Minute))
 		move := cluster.MoveSlot(key, cluster.Other(key))
 		for _, moved := range []string{"", key, cursorKey(layout.ShardOf(window.HashCounter([]byte("a"))))} {
@@ -93,7 +94,7 @@ func TestSlotMoves(t *testing.T) {
 		r := newRig(t, b)
 		now := time.Now()
 		batch, shard := batchOf("a", now.UnixMilli(), 1)
-		must(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
+		require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
 		hash := stack.Scan(t, b.client, "test:*:h:*")[0]
 		move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
 		move.Keys(cursorKey(shard))
@@ -149,7 +150,7 @@ func TestSlotMoves(t *testing.T) {
 
 	t.Run("the settings of every master are looked at", func(t *testing.T) {
 		node := cluster.Nodes[1]
-		must(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+		require.NoError(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 		_, err := newRig(t, b).store.CheckServer(t.Context())
 		var eviction *window.EvictionError
 		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -39,7 +40,7 @@ func aCommitCountsInEveryTier(t *testing.T, r *rig) {
 func hashesAreListpacks(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 3)
-	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:h:*")
 	if len(keys) != len(layout.Tiers) {
 		t.Errorf("%d hashes, want one a tier", len(keys))
@@ -58,7 +59,7 @@ func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 	w := r.writers()[shard]
 	commands := func(seq uint64) int {
 		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
-		must(t, err)
+		require.NoError(t, err)
 		return got.Commands
 	}
 	first, second := commands(1), commands(2)
@@ -79,8 +80,8 @@ func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	first := r.writers()[shard]
-	must(t, errOf(first.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
-	must(t, r.flushAll(t.Context()))
+	require.NoError(t, errOf(first.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, r.flushAll(t.Context()))
 	second := r.writers()[shard]
 	other := window.NewBatch(layout)
 	for i := 0; other.Shard(shard).Hits() == 0; i++ {
@@ -89,7 +90,7 @@ func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 			other.Add(name, hash, now.UnixMilli(), now.UnixMilli(), 1)
 		}
 	}
-	must(t, errOf(second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now))))
 	if _, err := first.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.Is(err, window.ErrFenced) {
 		t.Fatalf("over another writer's hits: %v", err)
 	}
@@ -98,7 +99,7 @@ func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 	empty := window.NewBatch(layout).Shard(shard)
 	for i, w := range []*window.Writer{second, third, second, third} {
 		later.AsOf += int64(i)
-		must(t, errOf(w.Commit(t.Context(), empty, later)))
+		require.NoError(t, errOf(w.Commit(t.Context(), empty, later)))
 	}
 }
 
@@ -115,9 +116,9 @@ func aLossInRedisRewinds(t *testing.T, r *rig) {
 			b, shard := batchOf("a", now.UnixMilli(), 1)
 			w := r.writers()[shard]
 			for seq := range uint64(2) {
-				must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, now))))
+				require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, now))))
 			}
-			must(t, lose(r, shard))
+			require.NoError(t, lose(r, shard))
 			if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(3, now)); !errors.Is(err, window.ErrRewound) {
 				t.Fatalf("a writer ahead of Redis: %v", err)
 			}
@@ -129,7 +130,7 @@ func whatHasExpiredIsSkipped(t *testing.T, r *rig) {
 	now := time.Now()
 	old := now.Add(-3 * time.Hour) // stored then, committed now: the two finest tiers have expired
 	b, shard := batchOf("a", old.UnixMilli(), 1)
-	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:h:*")
 	for _, key := range keys {
 		if strings.Contains(key, ":h:1s:") {
@@ -145,9 +146,9 @@ func aCommandThatFailsIsReported(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	for _, key := range stack.Scan(t, r.client, "test:*:h:1h:*") {
-		must(t, r.client.Set(t.Context(), key, "not ours", time.Hour).Err())
+		require.NoError(t, r.client.Set(t.Context(), key, "not ours", time.Hour).Err())
 	}
 	got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))
 	if err != nil || got.Failed == nil || !strings.Contains(got.Failed.Error(), "WRONGTYPE") {
@@ -163,13 +164,13 @@ func aForeignCursorEndsTheWriter(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
 	for _, write := range []func() error{
 		func() error { return r.client.HSet(t.Context(), key, "seq", "x").Err() },
 		func() error { return r.client.Set(t.Context(), key, "not ours", 0).Err() },
 	} {
-		must(t, write())
+		require.NoError(t, write())
 		var foreign *window.ForeignError
 		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.As(err, &foreign) || foreign.Key != key {
 			t.Errorf("commit: %v", err)
@@ -220,10 +221,10 @@ func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 		b, shard := batchOf(counter, now.UnixMilli(), 1)
 		w := r.writers()[shard]
 		from := uint64(10 * (i + 1))
-		must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
+		require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
 		for _, key := range stack.Scan(t, r.client, "test:*:h:*:"+counter) {
 			if test.damage != nil {
-				must(t, test.damage(key))
+				require.NoError(t, test.damage(key))
 			}
 		}
 		w.OnRetry = func(error) {
@@ -231,7 +232,7 @@ func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
 				return
 			}
 			other := r.writers()[shard]
-			must(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
+			require.NoError(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
 		}
 		hook.armed.Store(true)
 		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from+1, now))
@@ -254,23 +255,23 @@ func answersFollowTheNamespace(t *testing.T, r *rig) {
 	}
 	empty := window.NewBatch(layout)
 	for shard, w := range r.writers() {
-		must(t, errOf(w.Commit(t.Context(), empty.Shard(shard), cursorAt(1, now))))
+		require.NoError(t, errOf(w.Commit(t.Context(), empty.Shard(shard), cursorAt(1, now))))
 	}
 	if a, err := ask(); err != nil || a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
 		t.Errorf("after a commit: %+v, %v", a, err)
 	}
 	// A stream that joins holds as_of back until it is counted.
-	must(t, r.store.AddStream(t.Context(), "HITS_2"))
+	require.NoError(t, r.store.AddStream(t.Context(), "HITS_2"))
 	if a, err := ask(); err != nil || a.AsOf != 0 || a.Answers[0].Complete {
 		t.Errorf("with a new stream: %+v, %v", a, err)
 	}
-	must(t, r.flushAll(t.Context()))
+	require.NoError(t, r.flushAll(t.Context()))
 	if _, err := ask(); !errors.Is(err, window.ErrNoLayout) {
 		t.Errorf("after a flush: %v", err)
 	}
 	other := layout
 	other.Shards = 1
-	must(t, r.store.EnsureLayout(t.Context(), other))
+	require.NoError(t, r.store.EnsureLayout(t.Context(), other))
 	if _, err := ask(); err != nil {
 		t.Errorf("with another layout: %v", err)
 	}
@@ -287,7 +288,7 @@ func oneAnswerFromAllShards(t *testing.T, r *rig) {
 		questions = append(questions, window.Question{Counter: name, Span: window.Between(from.UnixMilli(), window.Now)})
 	}
 	for shard, w := range r.writers() {
-		must(t, errOf(w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second)))))
+		require.NoError(t, errOf(w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second)))))
 	}
 	got, err := r.answer(now.Add(5*time.Second), questions...)
 	if err != nil || got.AsOf != now.UnixMilli() {
@@ -308,12 +309,12 @@ func completeComparesWithWhatIsMissing(t *testing.T, r *rig) {
 	next := cursorAt(1, now)
 	next.Created, next.IncompleteBefore = began.UnixNano(), 0
 	w := r.writers()[shard]
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
 	if !r.total("a", 29*time.Minute, now).Complete || r.total("a", 31*time.Minute, now).Complete {
 		t.Error("complete does not follow the beginning of counting")
 	}
 	next.Seq, next.IncompleteBefore = 2, missing.UnixMilli()
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
 	if !r.total("a", 9*time.Minute, now).Complete || r.total("a", 11*time.Minute, now).Complete {
 		t.Error("complete does not follow the messages discarded unread")
 	}
@@ -327,7 +328,7 @@ func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
 	asOf := func() int64 {
 		t.Helper()
 		w, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard)
-		must(t, err)
+		require.NoError(t, err)
 		c, _ := w.Cursor()
 		return c.AsOf
 	}
@@ -336,7 +337,7 @@ func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
 	commit := func(b *window.Batch, later time.Duration) {
 		t.Helper()
 		next.AsOf = now.Add(later).UnixMilli()
-		must(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
+		require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
 	}
 	commit(b, time.Minute)
 	commit(empty, -time.Minute)
@@ -353,10 +354,10 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	ask := func(back time.Duration) window.Answers {
 		t.Helper()
 		a, err := r.answer(now, window.Question{Counter: "a", Span: window.Last(back)})
-		must(t, err)
+		require.NoError(t, err)
 		return a
 	}
-	must(t, r.store.AddStream(t.Context(), "OLD"))
+	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
 	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
 	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
 	if a := ask(50 * time.Minute); a.AsOf != old.UnixMilli() || !a.Answers[0].Complete {
@@ -366,7 +367,7 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 	end := func(gone bool) bool {
 		t.Helper()
 		ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), func() (bool, error) { return gone, nil })
-		must(t, err)
+		require.NoError(t, err)
 		return ended
 	}
 	if end(false) || !end(true) || end(true) {
@@ -387,7 +388,7 @@ func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
 		t.Errorf("with hits missing of it: %+v", a)
 	}
 
-	must(t, r.store.AddStream(t.Context(), "OLD"))
+	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
 	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
 	if a := ask(10 * time.Minute); a.AsOf != old.UnixMilli() {
 		t.Errorf("alive again: %+v", a)

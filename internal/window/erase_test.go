@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
@@ -29,14 +30,14 @@ func (c *counted) commit(counter string, now time.Time, n int64) window.Commit {
 	b, shard := batchOf(counter, now.UnixMilli(), n)
 	c.seq++
 	out, err := c.writers[shard].Commit(c.r.t.Context(), b.Shard(shard), cursorAt(c.seq, now))
-	must(c.r.t, err)
+	require.NoError(c.r.t, err)
 	return out
 }
 
 func (r *rig) erase(counters ...string) int {
 	r.t.Helper()
 	out, err := r.reader.Erase(r.t.Context(), counters)
-	must(r.t, err)
+	require.NoError(r.t, err)
 	return out.Counters
 }
 
@@ -147,12 +148,12 @@ func anErasureAfterALostReplyIsNoLoss(t *testing.T, r *rig) {
 		counter := fmt.Sprintf("a%d", i)
 		b, shard := batchOf(counter, now.UnixMilli(), 1)
 		w, from := r.writers()[shard], uint64(10*(i+1))
-		must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
+		require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
 		w.OnRetry = func(error) {
 			r.erase(counter)
 			if another {
 				other := r.writers()[shard]
-				must(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
+				require.NoError(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
 			}
 		}
 		hook.armed.Store(true)
@@ -189,7 +190,7 @@ func anErasureBetweenTwoCommands(t *testing.T, r *rig) {
 	b, shard := batchOf("a", now.UnixMilli(), 3)
 	for _, stream := range []string{"HITS", "UNLISTED"} {
 		w, err := r.store.OpenWriter(t.Context(), layout, stream, shard)
-		must(t, err)
+		require.NoError(t, err)
 		for seq := range uint64(3) {
 			if seq > 0 {
 				hook.do = func() { r.erase("a") }
@@ -218,7 +219,7 @@ func anErasureKnowsNewStreams(t *testing.T, r *rig) {
 	c := &counted{r: r, writers: r.writers()}
 	c.commit("a", now, 3)
 	hook.do = func() {
-		must(t, r.store.AddStream(t.Context(), "NEW"))
+		require.NoError(t, r.store.AddStream(t.Context(), "NEW"))
 		b, shard := batchOf("a", now.UnixMilli(), 4)
 		w, err := r.store.OpenWriter(t.Context(), layout, "NEW", shard)
 		if err == nil {
@@ -280,12 +281,12 @@ func anErasureLeavesForeignSummaries(t *testing.T, r *rig) {
 func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 	ctx, now := t.Context(), time.Now()
 	uniqueTiers, err := window.ParseUniqueTiers("5m/1h,1d/32d")
-	must(t, err)
+	require.NoError(t, err)
 	far := window.Layout{Tiers: parsed(t, "1s/1m,1m/1h"), UniqueTiers: uniqueTiers, Shards: 4}
 	store := window.NewStore(r.client, "far")
 	reader := window.NewReader(store)
-	must(t, store.EnsureLayout(ctx, far))
-	must(t, store.AddStream(ctx, "HITS"))
+	require.NoError(t, store.EnsureLayout(ctx, far))
+	require.NoError(t, store.AddStream(ctx, "HITS"))
 	keys := func(pattern string) []string { return stack.Scan(t, r.client, "far:{*}:"+pattern) }
 	count := func(layout window.Layout, seq uint64) {
 		t.Helper()
@@ -300,14 +301,14 @@ func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 		}
 		for shard := range layout.Shards {
 			w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-			must(t, err)
-			must(t, errOf(w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))))
+			require.NoError(t, err)
+			require.NoError(t, errOf(w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))))
 		}
 	}
 	expire := func(patterns ...string) {
 		for _, pattern := range patterns {
 			for _, key := range keys(pattern) {
-				must(t, r.client.Del(ctx, key).Err())
+				require.NoError(t, r.client.Del(ctx, key).Err())
 			}
 		}
 	}
@@ -338,8 +339,8 @@ func anErasureByPrefixLeavesNoUniqueValues(t *testing.T, r *rig) {
 	count(far, 2)
 	expire("names:*", "h:*")
 	_, _, err = store.Retier(ctx, parsed(t, "1s/1m,1m/2h"), quiet)
-	must(t, err)
-	must(t, errOf(store.RetierConfirm(ctx, quiet)))
+	require.NoError(t, err)
+	require.NoError(t, errOf(store.RetierConfirm(ctx, quiet)))
 	erased()
 }
 
@@ -370,7 +371,7 @@ func anErasureAsksLittle(t *testing.T, r *rig) {
 	}
 	one := sent()
 	for i := range streams {
-		must(t, r.store.AddStream(t.Context(), fmt.Sprint("MORE", i)))
+		require.NoError(t, r.store.AddStream(t.Context(), fmt.Sprint("MORE", i)))
 	}
 	all := sent()
 	t.Logf("%d commands, %d with %d more streams", one, all, streams)
@@ -389,7 +390,7 @@ func erasuresAndCommitsAtOnce(t *testing.T, r *rig) {
 	var gone [counters]span    // the last erasure
 	name := func(i int) string { return fmt.Sprintf("c%d", i) }
 	began := time.Now()
-	must(t, r.store.AddStream(t.Context(), "MORE"))
+	require.NoError(t, r.store.AddStream(t.Context(), "MORE"))
 	var running sync.WaitGroup
 	for _, stream := range []string{"HITS", "MORE"} {
 		for shard := range layout.Shards {

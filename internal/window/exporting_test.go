@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/window"
@@ -28,7 +29,7 @@ var genExportLayout = rapid.Custom(func(t *rapid.T) window.Layout {
 	tiers, err := window.ParseTiers(rapid.SampledFrom([]string{
 		window.DefaultTiers, "1s/1h,1m/1d,1h/92d", "1m/1h,1h/1d", "15m/1d", "7s/70s,1m/1h,1d/30d", "90s/1h,30m/2d",
 	}).Draw(t, "tiers"))
-	must(t, err)
+	require.NoError(t, err)
 	return window.Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{window.EpochCells, 24, 5}).Draw(t, "cells of a hash")), Shards: rapid.IntRange(1, 5).Draw(t, "shards")}
 })
 
@@ -41,7 +42,7 @@ func TestExportIsExact(t *testing.T) {
 	exported, cut, equal := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
-		must(rt, client.FlushAll(ctx).Err())
+		require.NoError(rt, client.FlushAll(ctx).Err())
 		layout := genExportLayout.Draw(rt, "layout")
 		now := time.Now().Truncate(time.Second).Add(time.Duration(rapid.IntRange(0, 999).Draw(rt, "ms")) * time.Millisecond)
 		clock.Hold(&now)
@@ -54,8 +55,8 @@ func TestExportIsExact(t *testing.T) {
 		}
 
 		store := window.NewStore(client, "test")
-		must(rt, store.EnsureLayout(ctx, layout))
-		must(rt, store.AddStream(ctx, "HITS"))
+		require.NoError(rt, store.EnsureLayout(ctx, layout))
+		require.NoError(rt, store.AddStream(ctx, "HITS"))
 		batch := window.NewBatch(layout)
 		var hits []exportHit
 		for range random.IntN(200) {
@@ -74,7 +75,7 @@ func TestExportIsExact(t *testing.T) {
 			if err == nil {
 				_, err = w.Commit(ctx, batch.Shard(shard), cursor)
 			}
-			must(rt, err)
+			require.NoError(rt, err)
 		}
 
 		reader := window.NewReader(store)
@@ -95,7 +96,7 @@ func TestExportIsExact(t *testing.T) {
 		if errors.As(err, &bad) {
 			rt.Skip(bad) // out of reach, or no step: other tests look at that
 		}
-		must(rt, err)
+		require.NoError(rt, err)
 		step := e.Step.Milliseconds()
 		switch {
 		case e.Range.From%step != 0 || e.Range.To%step != 0 || e.Range.From > e.Range.To || e.Range.To > max(asOf.UnixMilli(), e.Range.From):
@@ -121,7 +122,7 @@ func TestExportIsExact(t *testing.T) {
 			if errors.As(err, &much) && reader.MaxCells > 0 {
 				rt.Skip(much) // not even a step of one counter
 			}
-			must(rt, err)
+			require.NoError(rt, err)
 			for _, row := range page.Rows {
 				if row.Counter < last.Counter || row.Counter == last.Counter && row.From <= last.From {
 					rt.Fatalf("%+v after %+v", row, last)
@@ -163,7 +164,7 @@ func TestExportIsExact(t *testing.T) {
 			if errors.As(err, &bad) {
 				break // hashes outlive windows
 			}
-			must(rt, err)
+			require.NoError(rt, err)
 			a := found.Answers[0]
 			if sums[counter] < a.Lower || sums[counter] > a.Upper {
 				rt.Fatalf("%q: the rows of %+v add up to %d, the total is %+v", counter, e, sums[counter], a.Estimate)
@@ -192,7 +193,7 @@ func (r *rig) exported(now time.Time, q window.ExportQuestion) (e window.Export,
 			}
 			at, more = page.Next, err == nil && page.More
 		}
-		must(r.t, err)
+		require.NoError(r.t, err)
 	})
 	return e, rows
 }
@@ -207,7 +208,7 @@ func anExportHasWhatIsClosed(t *testing.T, r *rig) {
 			batch.Add([]byte(counter), window.HashCounter([]byte(counter)), asOf.Add(-time.Minute*time.Duration(i)).UnixMilli(), asOf.UnixMilli(), int64(i+1))
 		}
 		for i, w := range writers {
-			must(t, errOf(w.Commit(t.Context(), batch.Shard(i), cursorAt(seq, asOf))))
+			require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(i), cursorAt(seq, asOf))))
 		}
 	}
 	commit(1, now.Add(-20*time.Second), "open", "b", "a")

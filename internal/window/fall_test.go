@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -21,7 +22,7 @@ func TestFall(t *testing.T) {
 		total := func(p *Plan) int64 { return p.sum(p.cellsOf(cells), 0).Total }
 		plan := func(now int64) *Plan {
 			p, err := l.Plan("a", Range{now - length.Milliseconds(), now}, now)
-			must(t, err)
+			require.NoError(t, err)
 			return &p
 		}
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -46,18 +47,18 @@ func TestAnExpiryIsHealedAfterALostReply(t *testing.T) {
 	clock := stack.WatchClock(client)
 	store := window.NewStore(client, "test")
 	tiers, err := window.ParseTiers("1s/1m")
-	must(t, err)
+	require.NoError(t, err)
 	layout, err := store.OpenLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1})
-	must(t, err)
+	require.NoError(t, err)
 	w, err := store.OpenWriter(t.Context(), layout, "HITS", 0)
-	must(t, err)
+	require.NoError(t, err)
 	now := time.Now()
 	commit := func(seq uint64) {
 		t.Helper()
 		batch := window.NewBatch(layout)
 		batch.Add([]byte("c"), window.HashCounter([]byte("c")), now.UnixMilli(), now.UnixMilli(), 1)
 		to := window.Cursor{Created: 1, Seq: seq, Stored: now.UnixNano(), AsOf: now.UnixMilli()}
-		must(t, errOf(w.Commit(t.Context(), batch.Shard(0), to)))
+		require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(0), to)))
 	}
 	commit(1)
 	hook.before = func() {

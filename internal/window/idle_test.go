@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 )
 
@@ -93,7 +95,7 @@ func aClaimMovesAsOf(t *testing.T, r *rig) {
 		{map[string]window.Claim{"HITS": other}, at.AsOf},
 		{map[string]window.Claim{"HITS": claim, "UNLISTED": other}, claim.AsOf},
 	} {
-		must(t, errOf(r.store.WriteClaims(t.Context(), step.claims, nil)))
+		require.NoError(t, errOf(r.store.WriteClaims(t.Context(), step.claims, nil)))
 		check(step.want)
 	}
 	if got, err := r.store.Claim(t.Context(), "HITS"); err != nil || got != claim {
@@ -102,7 +104,7 @@ func aClaimMovesAsOf(t *testing.T, r *rig) {
 	if ttl := r.client.TTL(t.Context(), "test:idle").Val(); ttl <= 0 || ttl > time.Hour {
 		t.Errorf("the claims expire in %v, want an hour", ttl)
 	}
-	must(t, r.store.RemoveClaim(t.Context(), "HITS"))
+	require.NoError(t, r.store.RemoveClaim(t.Context(), "HITS"))
 	check(at.AsOf)
 	if got, err := r.store.Claim(t.Context(), "HITS"); err != nil || got != (window.Claim{}) {
 		t.Errorf("the removed claim is %v, %v", got, err)
@@ -124,7 +126,7 @@ func lostClaimsAreNoticed(t *testing.T, r *rig) {
 	write(is(2), is(1))
 	write(map[string]window.Claim{"B": {Seq: 3, AsOf: 9}}, nil) // another worker
 	write(is(3), is(2), "B")
-	must(t, r.client.Del(t.Context(), "test:idle").Err())
+	require.NoError(t, r.client.Del(t.Context(), "test:idle").Err())
 	write(is(4), is(3), "A", "B")
 	write(is(5), is(4))
 }
@@ -140,17 +142,17 @@ func foreignClaimsAreNamed(t *testing.T, r *rig) {
 		}
 	}
 	for _, value := range []string{"", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "1  2 3"} {
-		must(t, r.client.HSet(t.Context(), "test:idle", "HITS", value, "UNLISTED", "x").Err())
+		require.NoError(t, r.client.HSet(t.Context(), "test:idle", "HITS", value, "UNLISTED", "x").Err())
 		_, err := r.asOfs(now)
 		named(fmt.Sprintf("answers with %q", value), err)
 		_, err = r.store.Claim(t.Context(), "HITS")
 		named(fmt.Sprintf("the claim %q", value), err)
 	}
-	must(t, r.client.HDel(t.Context(), "test:idle", "HITS").Err())
+	require.NoError(t, r.client.HDel(t.Context(), "test:idle", "HITS").Err())
 	if _, err := r.asOfs(now); err != nil {
 		t.Errorf("what is claimed about a stream that is not listed is in the way: %v", err)
 	}
-	must(t, r.client.Set(t.Context(), "test:idle", "not ours", 0).Err())
+	require.NoError(t, r.client.Set(t.Context(), "test:idle", "not ours", 0).Err())
 	_, err := r.asOfs(now)
 	named("answers", err)
 	_, err = r.store.Claim(t.Context(), "HITS")

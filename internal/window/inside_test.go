@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -43,7 +44,7 @@ var genChart = rapid.Custom(func(t *rapid.T) Layout {
 		"1s/1h,1m/1d,1h/92d", "1s/1m,1m/1d,1h/32d", "1s/1m,5m/1d,6h/32d", "2s/2h,10s/3h,1m/1d", "3s/1h,4s/2h,1m/1d", "1s/2h",
 	}).Draw(t, "tiers")
 	tiers, err := ParseTiers(text)
-	must(t, err)
+	require.NoError(t, err)
 	return Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{EpochCells, 60, 7}).Draw(t, "cut")), Shards: 16}
 })
 
@@ -68,9 +69,9 @@ func TestCoarserCellsInsideChangeNoAnswer(t *testing.T) {
 		}
 
 		p, err := l.Plan("c", r, now)
-		must(t, err)
+		require.NoError(t, err)
 		plain, err := undivided(l, "c", r, now)
-		must(t, err)
+		require.NoError(t, err)
 		cells := leftBy(l, "c", hits, now)
 		if got, want := p.sum(p.cellsOf(cells), ahead), plain.sum(plain.cellsOf(cells), ahead); got != want || p.Tier != plain.Tier {
 			t.Fatalf("%+v in cells of %s with %+v; want %+v in cells of %s", got, p.Tier, p.stretches, want, plain.Tier)
@@ -154,7 +155,7 @@ func TestRangesAreDivided(t *testing.T) {
 		l := Layout{Tiers: mustTiers(t, c.tiers), Shards: 16}
 		r := Range{now.Add(-c.from).UnixMilli(), now.Add(-c.to).UnixMilli()}
 		p, err := l.Plan("c", r, now.UnixMilli())
-		must(t, err)
+		require.NoError(t, err)
 		var got []string
 		for _, s := range p.stretches {
 			got = append(got, FormatDuration(s.tier.Cell))
@@ -172,6 +173,6 @@ func TestRangesAreDivided(t *testing.T) {
 func (l Layout) mustReach(t *testing.T, r Range, now time.Time) Tier {
 	t.Helper()
 	tier, err := l.reaching(r, now.UnixMilli())
-	must(t, err)
+	require.NoError(t, err)
 	return tier
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -137,7 +138,7 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		hits = append(hits, genEdgeHits(l, r, now).Draw(t, "hits at the edges")...)
 
 		p, err := l.Plan("c", r, now)
-		must(t, err)
+		require.NoError(t, err)
 		got, want := p.sum(p.cellsOf(leftBy(l, "c", hits, now)), 0), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
@@ -181,7 +182,7 @@ func TestAnEndInThePastIsRefined(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	milli := func(s string) int64 {
 		at, err := time.Parse(time.TimeOnly, s)
-		must(t, err)
+		require.NoError(t, err)
 		return time.Date(2026, 11, 21, at.Hour(), at.Minute(), at.Second(), 0, time.UTC).UnixMilli()
 	}
 	for _, c := range []struct{ from, to, want string }{
@@ -194,7 +195,7 @@ func TestAnEndInThePastIsRefined(t *testing.T) {
 		{"08:46:00", "08:50:00", "15m 08:46:00-08:50:00"}, // all of it in one cell
 	} {
 		p, err := l.Plan("c", Range{milli(c.from), milli(c.to)}, now.UnixMilli())
-		must(t, err)
+		require.NoError(t, err)
 		var got []string
 		for _, s := range p.stretches {
 			got = append(got, fmt.Sprintf("%s %s-%s", FormatDuration(s.tier.Cell),
@@ -248,7 +249,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 		now - 120_000: {110, 110, 110},
 	} {
 		p, err := l.Plan("c", Range{from, now}, now)
-		must(t, err)
+		require.NoError(t, err)
 		if got := p.sum(p.cellsOf(leftBy(l, "c", hits, now)), 0); got != want {
 			t.Errorf("from %d s ago: %+v; want %+v", (now-from)/1000, got, want)
 		}
@@ -258,7 +259,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 func TestSumsStopAtTheLargestNumber(t *testing.T) {
 	t.Parallel()
 	p, err := Layout{Tiers: Tiers{{Cell: time.Second, Window: time.Minute}}, Shards: 1}.Plan("c", Range{0, 60_000}, 60_000)
-	must(t, err)
+	require.NoError(t, err)
 	got := p.sum(planCells{{{0, math.MaxInt64}, {1, math.MaxInt64}}}, 0)
 	if got != (Estimate{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
 		t.Errorf("%+v", got)

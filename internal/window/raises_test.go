@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
@@ -97,9 +98,9 @@ func registersAreThoseOfTheValues(t *testing.T, r *rig) {
 	for shard, w := range r.writers() {
 		place, _ := w.Cursor()
 		place.Created = 1
-		must(t, w.Take(t.Context(), place))
+		require.NoError(t, w.Take(t.Context(), place))
 		for part, to := range b.Shard(shard).Split(place, cursorAt(seq+1000, now), 100) {
-			must(t, errOf(w.Commit(t.Context(), part, to)))
+			require.NoError(t, errOf(w.Commit(t.Context(), part, to)))
 			if part.Commands() > 100 {
 				largest++
 			}
@@ -121,7 +122,7 @@ func onlyWhatCanRaiseARegisterIsSent(t *testing.T, r *rig) {
 	w := r.writers()[shard]
 	commit := func(seq uint64) int {
 		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
-		must(t, err)
+		require.NoError(t, err)
 		return got.Commands
 	}
 	commit(1)
@@ -149,7 +150,7 @@ func registersComeBackAfterAnyDoubt(t *testing.T, r *rig) {
 	beside := besideOf("a")
 	for name, doubt := range map[string]func(commit func(counter string, at time.Time, from, to int)){
 		"an erasure": func(func(string, time.Time, int, int)) {
-			must(t, errOf(window.NewReader(r.store).Erase(t.Context(), []string{"a"})))
+			require.NoError(t, errOf(window.NewReader(r.store).Erase(t.Context(), []string{"a"})))
 		},
 		"the clock has fallen": func(commit func(string, time.Time, int, int)) {
 			later := now.Add(100 * 24 * time.Hour)
@@ -188,7 +189,7 @@ func aUniqueCellThatHasExpiredIsLeftOut(t *testing.T, r *rig) {
 	now := time.Now()
 	old := now.Add(-3 * time.Hour) // stored then, committed now: the cell of five minutes has expired
 	b, shard := visits("a", old, 0, 1)
-	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:u:*")
 	if len(keys) != 2 {
 		t.Errorf("%q were written, want one of an hour and one of a day", keys)
@@ -196,7 +197,7 @@ func aUniqueCellThatHasExpiredIsLeftOut(t *testing.T, r *rig) {
 	// A hit that is dated so, and was stored now, was never in the finest tier.
 	b = window.NewBatch(layout)
 	b.AddUnique([]byte("a"), window.HashCounter([]byte("a")), old.UnixMilli(), now.UnixMilli(), 1, unique.Of([]byte("x")))
-	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(2, now))))
+	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(2, now))))
 	for _, key := range stack.Scan(t, r.client, "test:*:u:*") {
 		if strings.Contains(key, ":u:5m:") {
 			t.Errorf("%s was written", key)
@@ -223,11 +224,11 @@ func aForeignUniqueCellIsReported(t *testing.T, r *rig) {
 			b, shard := visits(counter, now, 0, 5)
 			w := r.writers()[shard]
 			seq++
-			must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))))
+			require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))))
 			for _, key := range stack.Scan(t, r.client, "test:*:u:1h:*:"+counter) {
 				if write != nil {
 					r.client.Del(t.Context(), key)
-					must(t, write(t.Context(), key))
+					require.NoError(t, write(t.Context(), key))
 				}
 			}
 			b, _ = visits(counter, now, 3, 9)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestCursorRecordComesBack(t *testing.T) {
@@ -112,7 +114,7 @@ func TestTheRecordKeepsUniqueTiers(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"off", recordUniqueTiers, "1m/1h,1d/64d"} {
 		tiers, err := ParseUniqueTiers(text)
-		must(t, err)
+		require.NoError(t, err)
 		record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
 		got, err := parseLayoutRecord(record.encode())
 		if err != nil || !slices.Equal(got.UniqueTiers, tiers) || FormatUniqueTiers(got.UniqueTiers) != text {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 func TestReplies(t *testing.T) {
@@ -66,7 +67,7 @@ func TestTheSameDirectory(t *testing.T) {
 	list := func(text string) reply { return reply{"ns:streams", text} }
 	a, b := "$1\r\nA\r\n$0\r\n\r\n", "$1\r\nB\r\n$6\r\nlive 7\r\n"
 	dir, err := parseDirectory(record, list("*4\r\n"+a+b))
-	must(t, err)
+	require.NoError(t, err)
 	for _, c := range []struct {
 		record, list reply
 		same         bool

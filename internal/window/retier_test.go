@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/unique"
@@ -35,7 +36,7 @@ var (
 
 func parsed(t rapid.TB, text string) window.Tiers {
 	tiers, err := window.ParseTiers(text)
-	must(t, err)
+	require.NoError(t, err)
 	return tiers
 }
 
@@ -252,16 +253,14 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 	clock := stack.WatchClock(client)
 	kill := new(killer)
 	kill.left.Store(forever)
-	if err := b.eachServer(t.Context(), func(_ context.Context, server *redis.Client) error { server.AddHook(kill); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.eachServer(t.Context(), func(_ context.Context, server *redis.Client) error { server.AddHook(kill); return nil }))
 	complete, killed, abandoned, runs := 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		if runs++; runs%of != 0 {
 			return
 		}
-		must(rt, b.flushAll(ctx))
+		require.NoError(rt, b.flushAll(ctx))
 		from, to := genTiers.Draw(rt, "from").Cut(genCells.Draw(rt, "cells of a hash")), genTiers.Draw(rt, "to")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second)} // by its own clock, Redis lets nothing expire
@@ -269,17 +268,17 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 		clock.Hold(&w.now)
 		w.reader = window.NewReader(w.store)
 		w.reader.Local = func() time.Time { return w.now }
-		must(rt, w.store.EnsureLayout(ctx, window.Layout{Tiers: from, Shards: rapid.IntRange(1, 4).Draw(rt, "shards")}))
-		must(rt, w.store.AddStream(ctx, "HITS"))
-		must(rt, w.count(ctx, random, random.IntN(300)))
+		require.NoError(rt, w.store.EnsureLayout(ctx, window.Layout{Tiers: from, Shards: rapid.IntRange(1, 4).Draw(rt, "shards")}))
+		require.NoError(rt, w.store.AddStream(ctx, "HITS"))
+		require.NoError(rt, w.count(ctx, random, random.IntN(300)))
 		judge := func() {
 			n, err := w.check(ctx, random)
 			complete += n
-			must(rt, err)
+			require.NoError(rt, err)
 		}
 		judge()
 		was, err := dump(ctx, client)
-		must(rt, err)
+		require.NoError(rt, err)
 
 		// do runs a step until it ends by itself, and checks answers after each kill.
 		do := func(step func() error) {
@@ -316,11 +315,11 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 				do(func() error { _, _, err := w.store.Retier(ctx, from, quiet); return err })
 				judge()
 				is, err := dump(ctx, client)
-				must(rt, err)
+				require.NoError(rt, err)
 				if !maps.Equal(was, is) {
 					rt.Fatalf("%v\nwas\n%v", is, was)
 				}
-				must(rt, w.count(ctx, random, random.IntN(100)))
+				require.NoError(rt, w.count(ctx, random, random.IntN(100)))
 				judge()
 			}
 		}
@@ -330,7 +329,7 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 			rt.Fatalf("%v, %v", layout, err)
 		}
 		if rapid.Bool().Draw(rt, "counts on") {
-			must(rt, w.count(ctx, random, random.IntN(100)))
+			require.NoError(rt, w.count(ctx, random, random.IntN(100)))
 			judge()
 		}
 		if !same {
@@ -351,7 +350,7 @@ func retierIsExact(t *testing.T, b *backend, of int) {
 				}
 			}
 		}
-		must(rt, w.count(ctx, random, random.IntN(100)))
+		require.NoError(rt, w.count(ctx, random, random.IntN(100)))
 		judge()
 	})
 	t.Logf("%d complete answers, %d kills, %d changes abandoned", complete, killed, abandoned)
@@ -374,7 +373,7 @@ func TestRetierFencesWriters(t *testing.T) {
 	}
 	shard := layout.ShardOf(window.HashCounter([]byte("a")))
 	paused := r.writers()[shard]
-	must(t, count(layout, paused, shard, 1))
+	require.NoError(t, count(layout, paused, shard, 1))
 
 	target := parsed(t, "1m/1h,1d/5y")
 	begin := func() {
@@ -404,7 +403,7 @@ func TestRetierFencesWriters(t *testing.T) {
 		t.Errorf("a worker that was paused before an abandoned change: %v", err)
 	}
 	paused = r.writers()[shard]
-	must(t, count(layout, paused, shard, 2))
+	require.NoError(t, count(layout, paused, shard, 2))
 	begin()
 	if _, _, err := r.store.Retier(ctx, target, quiet); err != nil {
 		t.Fatal(err)
@@ -413,10 +412,10 @@ func TestRetierFencesWriters(t *testing.T) {
 		t.Errorf("a worker that was paused: %v", err)
 	}
 	changed, err := r.store.Layout(ctx)
-	must(t, err)
+	require.NoError(t, err)
 	next, err := r.store.OpenWriter(ctx, changed, "HITS", shard)
-	must(t, err)
-	must(t, count(changed, next, shard, 3))
+	require.NoError(t, err)
+	require.NoError(t, count(changed, next, shard, 3))
 	if a := r.total("a", time.Hour, now.Add(time.Second)); a.Upper != 3 {
 		t.Errorf("%+v, want 3", a)
 	}
@@ -433,22 +432,22 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 	ctx, to := t.Context(), parsed(t, "2m/2h,30m/1d,1h/32d")
 	outcomes := make(map[bool]int) // by whether it is erased
 	for before, met := 0, true; met; before++ {
-		must(t, server.Client().FlushAll(ctx).Err())
+		require.NoError(t, server.Client().FlushAll(ctx).Err())
 		store, erasing := window.NewStore(stack.ProgramClient(t, server.URL()), "test"), window.NewStore(client, "test")
-		must(t, store.EnsureLayout(ctx, layout))
-		must(t, store.AddStream(ctx, "HITS"))
+		require.NoError(t, store.EnsureLayout(ctx, layout))
+		require.NoError(t, store.AddStream(ctx, "HITS"))
 		now := time.Now()
 		batch, shard := batchOf("a", now.UnixMilli(), 7)
 		for i := range layout.Shards {
 			writer, err := store.OpenWriter(ctx, layout, "HITS", i)
-			must(t, err)
-			must(t, errOf(writer.Commit(ctx, batch.Shard(i), cursorAt(1, now))))
+			require.NoError(t, err)
+			require.NoError(t, errOf(writer.Commit(ctx, batch.Shard(i), cursorAt(1, now))))
 		}
 		met = false
 		meets.arm(before, func() {
 			met = true
 			_, _, err := store.Retier(ctx, to, quiet)
-			must(t, err)
+			require.NoError(t, err)
 		})
 		_, err := window.NewReader(erasing).Erase(ctx, []string{"a"})
 		meets.left.Store(-1)
@@ -473,8 +472,8 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 		if _, err := reader.Erase(ctx, []string{"a"}); !errors.Is(err, window.ErrEraseRetier) {
 			t.Errorf("before the change is confirmed: %v", err)
 		}
-		must(t, errOf(store.RetierConfirm(ctx, quiet)))
-		must(t, errOf(window.NewReader(store).Erase(ctx, []string{"a"})))
+		require.NoError(t, errOf(store.RetierConfirm(ctx, quiet)))
+		require.NoError(t, errOf(window.NewReader(store).Erase(ctx, []string{"a"})))
 	}
 	if outcomes[false] < 3 || outcomes[true] < 1 {
 		t.Errorf("%d erasures were refused, %d not", outcomes[false], outcomes[true])
@@ -493,19 +492,19 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	count := func(seq uint64, n int) {
 		t.Helper()
 		l, err := r.store.Layout(ctx)
-		must(t, err)
+		require.NoError(t, err)
 		if !slices.Equal(l.UniqueTiers, layout.UniqueTiers) {
 			t.Fatalf("the unique tiers are %s, want %s", l.UniqueTiers, layout.UniqueTiers)
 		}
 		w, err := r.store.OpenWriter(ctx, l, "HITS", shard)
-		must(t, err)
+		require.NoError(t, err)
 		b := window.NewBatch(l)
 		for range n {
 			at := now.Add(-time.Duration(visitors%50) * time.Minute).UnixMilli()
 			b.AddUnique([]byte("a"), hash, at, at, 1, unique.Of(fmt.Appendf(nil, "visitor %d", visitors)))
 			visitors++
 		}
-		must(t, errOf(w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))))
+		require.NoError(t, errOf(w.Commit(ctx, b.Shard(shard), cursorAt(seq, now))))
 	}
 	cells := func() map[string]string {
 		t.Helper()
@@ -521,9 +520,7 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	keeps := func(what string, step func() error) {
 		t.Helper()
 		before := cells()
-		if err := step(); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
+		require.NoErrorf(t, step(), "%s", what)
 		if after := cells(); !maps.Equal(before, after) {
 			t.Errorf("%s has changed unique cells: %q, and before %q", what, after, before)
 		}
@@ -544,7 +541,7 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	have := new(unique.Sketch)
 	for _, key := range stack.Scan(t, r.client, "test:{*}:u:1d:*:a") {
 		sketch, err := unique.Decode(r.client.Get(ctx, key).Val())
-		must(t, err)
+		require.NoError(t, err)
 		have.Merge(sketch)
 	}
 	if !have.Equal(want) {

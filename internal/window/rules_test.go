@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 )
 
@@ -22,7 +24,7 @@ func rulesAreKept(t *testing.T, r *rig) {
 	}
 	kept()
 	for _, texts := range []map[string][]byte{nil, {"aa": []byte("one")}, {"aa": []byte("one"), "bb": []byte("two\n")}} {
-		must(t, r.store.KeepRules(ctx, texts))
+		require.NoError(t, r.store.KeepRules(ctx, texts))
 	}
 	kept("aa", "bb")
 	if text, found, err := r.store.RulesText(ctx, "bb"); err != nil || !found || string(text) != "two\n" {
@@ -34,10 +36,10 @@ func rulesAreKept(t *testing.T, r *rig) {
 	if ttl, err := r.client.TTL(ctx, r.store.RulesKey()).Result(); err != nil || ttl != -1 {
 		t.Errorf("the texts expire after %v, %v", ttl, err)
 	}
-	must(t, r.store.DropRules(ctx, []string{"aa"}))
+	require.NoError(t, r.store.DropRules(ctx, []string{"aa"}))
 	kept("bb")
 
-	must(t, errors.Join(r.client.Del(ctx, r.store.RulesKey()).Err(), r.client.Set(ctx, r.store.RulesKey(), "x", 0).Err()))
+	require.NoError(t, errors.Join(r.client.Del(ctx, r.store.RulesKey()).Err(), r.client.Set(ctx, r.store.RulesKey(), "x", 0).Err()))
 	var foreign *window.ForeignError
 	if _, _, err := r.store.RulesText(ctx, "bb"); !errors.As(err, &foreign) || foreign.Key != r.store.RulesKey() {
 		t.Errorf("a key of another type: %v", err)
@@ -53,7 +55,7 @@ func aChangeOfVersionsOrRejectsFences(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	none := window.NewBatch(layout).Shard(shard)
-	must(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	for name, change := range map[string]func(*window.Cursor){
 		"a version": func(c *window.Cursor) { c.Naming += "a version" },
 		"a reject":  func(c *window.Cursor) { c.Refused += 3 },
@@ -61,10 +63,10 @@ func aChangeOfVersionsOrRejectsFences(t *testing.T, r *rig) {
 		w, other := r.writers()[shard], r.writers()[shard]
 		at, _ := w.Cursor()
 		at.Refused++ // so that the writer has the cursor already
-		must(t, errOf(w.Commit(t.Context(), none, at)))
+		require.NoError(t, errOf(w.Commit(t.Context(), none, at)))
 		before := r.client.HGetAll(t.Context(), cursorKey(shard)).Val()
 		change(&at)
-		must(t, errOf(w.Commit(t.Context(), none, at)))
+		require.NoError(t, errOf(w.Commit(t.Context(), none, at)))
 		if got, _ := r.writers()[shard].Cursor(); got != at {
 			t.Errorf("%s: the cursor is %+v, want %+v", name, got, at)
 		}
@@ -95,9 +97,9 @@ func aTakenCursorFences(t *testing.T, r *rig) {
 	if err := older.Take(t.Context(), cursorAt(4, now)); !errors.Is(err, window.ErrFenced) {
 		t.Errorf("a cursor that somebody else has made: %v", err)
 	}
-	must(t, errOf(old.Commit(t.Context(), b.Shard(shard), cursorAt(5, now))))
+	require.NoError(t, errOf(old.Commit(t.Context(), b.Shard(shard), cursorAt(5, now))))
 	young := r.writers()[shard]
-	must(t, young.Take(t.Context(), cursorAt(5, now)))
+	require.NoError(t, young.Take(t.Context(), cursorAt(5, now)))
 	if c, exists := r.writers()[shard].Cursor(); !exists || c != cursorAt(5, now) {
 		t.Errorf("the cursor is %+v, %v", c, exists)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -51,10 +52,10 @@ func TestTheLevelOfAWindow(t *testing.T) {
 	} {
 		l := Layout{Tiers: mustTiers(t, c.tiers), Shards: 16}
 		window, err := ParseDuration(c.window)
-		must(t, err)
+		require.NoError(t, err)
 		to := now - c.ago.Milliseconds()
 		p, err := l.Plan("", Range{to - window.Milliseconds(), to}, now)
-		must(t, err)
+		require.NoError(t, err)
 		tier, first, last, _ := l.segments(p)
 		if got := FormatDuration(l.Tiers[tier].Cell); got != c.cell || last-first > int64(window/l.Tiers[tier].Cell)+1 {
 			t.Errorf("%s of %s: %d segments of %s; want %s", c.window, c.tiers, last-first+1, got, c.cell)
@@ -75,7 +76,7 @@ func TestSegmentsCoverARange(t *testing.T) {
 		from := now - rapid.Int64Range(1, longest).Draw(t, "from")
 		to := rapid.Int64Range(from+1, now).Draw(t, "to")
 		p, err := l.Plan("", Range{from, to}, now)
-		must(t, err)
+		require.NoError(t, err)
 		tier, first, last, _ := l.segments(p)
 		level := l.Tiers[tier]
 		at := rapid.Int64Range(from, to-1).Draw(t, "at")

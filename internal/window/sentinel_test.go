@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -21,7 +22,7 @@ func TestCommitsFollowTheSentinels(t *testing.T) {
 	w.OnRetry = func(err error) { t.Logf("refused: %v", err) }
 	commit := func(seq uint64) {
 		t.Helper()
-		must(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now))))
+		require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now))))
 		// Replication is asynchronous, and what a replica lacks is not the subject
 		// here. WAIT is for the writes of its own connection: all before it come first.
 		var replicas *redis.Cmd
@@ -44,7 +45,7 @@ func TestCommitsFollowTheSentinels(t *testing.T) {
 		t.Errorf("%s is still the master", old.Addr())
 	}
 	sentinels.Master().Kill()
-	must(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(3, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(3, now))))
 	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 3 {
 		t.Errorf("counted %+v; want 3", a)
 	}

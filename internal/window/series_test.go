@@ -9,6 +9,7 @@ import (
 	"time"
 	_ "time/tzdata" // the zones, if the machine has none
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -32,7 +33,7 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		if lead && errors.As(err, &out) {
 			t.Skip("no tier reaches back a cell further")
 		}
-		must(t, err)
+		require.NoError(t, err)
 		cell := p.Tier.cellMillis()
 		first := r.From
 		if lead {
@@ -104,7 +105,7 @@ func TestFittingSeries(t *testing.T) {
 	for range 2000 {
 		now, length := start+random.Int64N(30*86_400_000), 1+random.Int64N(3*86_400_000)
 		want, err := l.reaching(Range{now - length, now}, now)
-		must(t, err)
+		require.NoError(t, err)
 		for _, ago := range []int64{0, want.grace() / 2} {
 			q := SeriesQuestion{Counter: "c", Span: Between(now-length, now), Reach: WhileHeldIfFitting}
 			p, err := l.planSeries(q, now+ago)
@@ -148,7 +149,7 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 		p, err := l.planSeries(SeriesQuestion{
 			Counter: "c", Span: Between(r.From, r.To), Steps: &steps, Reach: rapid.SampledFrom([]Reach{WithinWindow, WhileHeld, WhileHeldIfFitting}).Draw(t, "reach"),
 		}, now)
-		must(t, err)
+		require.NoError(t, err)
 		hits = append(hits, genEdgeHits(l, Range{p.Range.From, min(p.Range.To, now)}, now).Draw(t, "hits at the edges")...)
 		switch edges := p.edges; {
 		case edges[0] > r.From || edges[len(edges)-1] < r.To || edges[0] != p.Range.From || edges[len(edges)-1] != p.Range.To:
@@ -220,9 +221,9 @@ func TestDaysOfZones(t *testing.T) {
 		{"Australia/Lord_Howe", "2026-04-20T10:20:00Z", "24h30m0s"},
 	} {
 		zone, err := time.LoadLocation(c.zone)
-		must(t, err)
+		require.NoError(t, err)
 		at, err := time.Parse(time.RFC3339, c.now)
-		must(t, err)
+		require.NoError(t, err)
 		now, days := at.UnixMilli(), zoneDays{zone}
 		var hits []storedHit
 		byDate := map[string]int64{}
@@ -233,7 +234,7 @@ func TestDaysOfZones(t *testing.T) {
 			byDate[days.date(h.at)] += h.n
 		}
 		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(30 * 24 * time.Hour), Steps: days, Reach: WhileHeldIfFitting}, now)
-		must(t, err)
+		require.NoError(t, err)
 		counts, hours := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now), ""
 		if n := len(counts); n < 30 || n > 31 {
 			t.Errorf("%s: %d days", c.zone, n)

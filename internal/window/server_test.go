@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -28,7 +29,7 @@ func TestCheckServer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for name, value := range map[string]string{"maxmemory-policy": c.policy, "appendonly": c.appendonly, "save": c.save} {
-				must(t, client.ConfigSet(t.Context(), name, value).Err())
+				require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
 			}
 			warnings, err := window.NewStore(client, "test").CheckServer(t.Context())
 			var eviction *window.EvictionError
@@ -46,7 +47,7 @@ func TestCheckServer(t *testing.T) {
 		})
 	}
 	t.Run("settings are not told", func(t *testing.T) {
-		must(t, client.Do(t.Context(), "ACL", "SETUSER", "tallyroll", "on", ">secret", "~*", "+@all", "-config").Err())
+		require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "tallyroll", "on", ">secret", "~*", "+@all", "-config").Err())
 		limited := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "tallyroll", Password: "secret"})
 		defer limited.Close()
 		warnings, err := window.NewStore(limited, "test").CheckServer(t.Context())

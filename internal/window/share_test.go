@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -26,17 +27,17 @@ func TestNeighboursOnATrip(t *testing.T) {
 	names := []string{"good", "garbage", "other", "far"}
 	for i, name := range names {
 		batch, shard := batchOf(name, now.UnixMilli(), int64(i+1))
-		must(t, errOf(writers[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(uint64(i+1), now))))
+		require.NoError(t, errOf(writers[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(uint64(i+1), now))))
 	}
 	for _, key := range stack.Scan(t, r.client, "test:*:h:*:garbage") {
-		must(t, r.client.HSet(t.Context(), key, "no field", "no value").Err())
+		require.NoError(t, r.client.HSet(t.Context(), key, "no field", "no value").Err())
 	}
 	for _, key := range stack.Scan(t, r.client, "test:*:h:*:other") {
-		must(t, r.client.Del(t.Context(), key).Err())
-		must(t, r.client.Set(t.Context(), key, "a string", 0).Err())
+		require.NoError(t, r.client.Del(t.Context(), key).Err())
+		require.NoError(t, r.client.Set(t.Context(), key, "a string", 0).Err())
 	}
 	reader := window.NewReader(r.store)
-	must(t, errOf(reader.Look(t.Context())))
+	require.NoError(t, errOf(reader.Look(t.Context())))
 	gate := &gate{open: make(chan struct{})}
 	r.addHook(gate)
 

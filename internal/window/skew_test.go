@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -45,7 +46,7 @@ func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
 				earlier := nats.Add(-50 * time.Second)
 				cursor.Stored, cursor.AsOf, cursor.Latest = earlier.UnixNano(), earlier.UnixMilli(), nats.UnixNano()
 			}
-			must(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursor)))
+			require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursor)))
 			for _, asker := range []time.Duration{0, -20 * time.Second, -4 * time.Minute} { // ahead of NATS
 				reader, its := window.NewReader(r.store), time.Until(nats.Add(asker))
 				reader.Local = func() time.Time { return time.Now().Add(its) }
@@ -56,11 +57,9 @@ func answersGoByTheClockOfRedis(t *testing.T, r *rig) {
 				} {
 					questions = append(questions, window.Question{Counter: counter, Span: span})
 				}
-				must(t, errOf(reader.Look(t.Context())))
+				require.NoError(t, errOf(reader.Look(t.Context())))
 				found, err := reader.Answer(t.Context(), questions)
-				if err != nil {
-					t.Fatalf("Redis %v ahead, %v after an epoch's beginning: %v", skew, phase, err)
-				}
+				require.NoErrorf(t, err, "Redis %v ahead, %v after an epoch's beginning", skew, phase)
 				for i, a := range found.Answers {
 					var truth int64
 					for _, at := range hits {
@@ -96,7 +95,7 @@ func anAnswerEndsWhenItWasRead(t *testing.T, r *rig) {
 		seq++
 		batch := window.NewBatch(layout)
 		batch.Add(counter, window.HashCounter(counter), last, last, 1)
-		must(t, errOf(writer.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now))))
+		require.NoError(t, errOf(writer.Commit(t.Context(), batch.Shard(shard), cursorAt(seq, now))))
 	}
 	hit()
 	reader, late := window.NewReader(r.store), &beforeHashes{do: hit}

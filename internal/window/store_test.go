@@ -8,7 +8,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -199,10 +199,10 @@ func (r *rig) at(now time.Time, ask func()) {
 func newRig(t *testing.T, b *backend) *rig {
 	t.Helper()
 	ctx := t.Context()
-	must(t, b.flushAll(ctx))
+	require.NoError(t, b.flushAll(ctx))
 	store := window.NewStore(b.client, "test")
-	must(t, store.EnsureLayout(ctx, layout))
-	must(t, store.AddStream(ctx, "HITS"))
+	require.NoError(t, store.EnsureLayout(ctx, layout))
+	require.NoError(t, store.AddStream(ctx, "HITS"))
 	if b.clock == nil {
 		b.clock = stack.WatchClock(b.client)
 	}
@@ -217,7 +217,7 @@ func cursorKey(shard int) string { return fmt.Sprintf("test:{%d}:cursor:HITS", s
 func (r *rig) addHook(hook redis.Hook) {
 	r.t.Helper()
 	err := r.eachServer(r.t.Context(), func(_ context.Context, server *redis.Client) error { server.AddHook(hook); return nil })
-	must(r.t, err)
+	require.NoError(r.t, err)
 }
 
 // writers opens a writer for every shard.
@@ -226,7 +226,7 @@ func (r *rig) writers() []*window.Writer {
 	out := make([]*window.Writer, layout.Shards)
 	for i := range out {
 		w, err := r.store.OpenWriter(r.t.Context(), layout, "HITS", i)
-		must(r.t, err)
+		require.NoError(r.t, err)
 		out[i] = w
 	}
 	return out
@@ -246,7 +246,7 @@ func cursorAt(seq uint64, at time.Time) window.Cursor {
 func (r *rig) total(counter string, w time.Duration, now time.Time) window.Answer {
 	r.t.Helper()
 	out, err := r.answer(now, window.Question{Counter: counter, Span: window.Last(w)})
-	must(r.t, err)
+	require.NoError(r.t, err)
 	return out.Answers[0]
 }
 
@@ -254,14 +254,6 @@ func (r *rig) total(counter string, w time.Duration, now time.Time) window.Answe
 func (r *rig) answer(now time.Time, questions ...window.Question) (out window.Answers, err error) {
 	r.at(now, func() { out, err = r.reader.Answer(r.t.Context(), questions) })
 	return out, err
-}
-
-// must ends a test that cannot go on.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // errOf is the error of a call of which nothing else matters.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 )
 
@@ -18,7 +20,7 @@ func (r *rig) shardsOf(stream string, c window.Cursor) []*window.Writer {
 		if err == nil {
 			_, err = w.Commit(r.t.Context(), empty.Shard(shard), c)
 		}
-		must(r.t, err)
+		require.NoError(r.t, err)
 		out = append(out, w)
 	}
 	return out
@@ -28,7 +30,7 @@ func (r *rig) lasting(stream string) (keys, forEver int) {
 	r.t.Helper()
 	for shard := range layout.Shards {
 		ttl, err := r.client.TTL(r.t.Context(), fmt.Sprintf("test:{%d}:cursor:%s", shard, stream)).Result()
-		must(r.t, err)
+		require.NoError(r.t, err)
 		if ttl != -2 {
 			keys++
 		}
@@ -45,7 +47,7 @@ func aNewStreamHoldsAsOfAtItsCreation(t *testing.T, r *rig) {
 	made := now.Add(-time.Minute)
 	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
 	for _, test := range []struct{ created, asOf int64 }{{made.UnixMilli(), made.UnixMilli()}, {0, 0}} {
-		must(t, r.store.AddStreamSince(t.Context(), "NEW", test.created))
+		require.NoError(t, r.store.AddStreamSince(t.Context(), "NEW", test.created))
 		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(10 * time.Second)}})
 		if err != nil || a.AsOf != test.asOf || a.Answers[0].Complete {
 			t.Errorf("%+v, %v: want as_of %d, not complete", a, err, test.asOf)
@@ -53,13 +55,13 @@ func aNewStreamHoldsAsOfAtItsCreation(t *testing.T, r *rig) {
 	}
 	// What the program before this one has written.
 	for value, want := range map[string]window.Listed{"": {}, "1763683200000": {Ended: 1763683200000}, "live 1763683200000": {Created: 1763683200000}} {
-		must(t, r.client.HSet(t.Context(), "test:streams", "NEW", value).Err())
+		require.NoError(t, r.client.HSet(t.Context(), "test:streams", "NEW", value).Err())
 		if listed, err := r.store.Streams(t.Context()); err != nil || listed["NEW"] != want {
 			t.Errorf("%q is read as %+v, %v", value, listed["NEW"], err)
 		}
 	}
 	for _, value := range []string{"0", "-5", "live", "live ", "live 0", "live x", "soon", "253402300800000"} {
-		must(t, r.client.HSet(t.Context(), "test:streams", "NEW", value).Err())
+		require.NoError(t, r.client.HSet(t.Context(), "test:streams", "NEW", value).Err())
 		if listed, err := r.store.Streams(t.Context()); err == nil {
 			t.Errorf("%q is read as %+v", value, listed["NEW"])
 		}
@@ -72,13 +74,13 @@ func whatHasEndedExpires(t *testing.T, r *rig) {
 	now := time.Now()
 	began := now.Add(-time.Hour)
 	cursor := window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: began.UnixNano(), AsOf: began.UnixMilli()}
-	must(t, r.store.AddStream(t.Context(), "OLD"))
+	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
 	writers := r.shardsOf("OLD", cursor)
 	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
 	expire := func(created int64, after time.Duration) {
 		t.Helper()
 		for shard := range layout.Shards {
-			must(t, r.store.ExpireCursor(t.Context(), "OLD", shard, created, after))
+			require.NoError(t, r.store.ExpireCursor(t.Context(), "OLD", shard, created, after))
 		}
 	}
 	gone := func() (bool, error) { return true, nil }
@@ -99,7 +101,7 @@ func whatHasEndedExpires(t *testing.T, r *rig) {
 	// It was not gone, or is made anew: whoever commits makes the cursor last.
 	cursor.Ended = true
 	for shard, w := range writers {
-		must(t, errOf(w.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursor)))
+		require.NoError(t, errOf(w.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursor)))
 	}
 	if keys, forEver := r.lasting("OLD"); keys != layout.Shards || forEver != layout.Shards {
 		t.Errorf("%d of %d cursors last that are written again", forEver, keys)
@@ -108,7 +110,7 @@ func whatHasEndedExpires(t *testing.T, r *rig) {
 	ask := func(back time.Duration) window.Answers {
 		t.Helper()
 		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(back)}})
-		must(t, err)
+		require.NoError(t, err)
 		return a
 	}
 	for _, when := range []string{"while its cursors are there", "without them", "off the list"} {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // addToText is what a commit does with the summary of a segment.
@@ -12,7 +14,7 @@ func addToText(b *testing.B, size int, text string, batch []listing) string {
 	if err == nil {
 		err = s.merge(batch, size)
 	}
-	must(b, err)
+	require.NoError(b, err)
 	return s.encode()
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -57,12 +58,12 @@ func TestSummaryBoundsEveryCounter(t *testing.T) {
 				truth[name] += n
 			}
 			kept, err := parseSummary(s.encode()) // as between two commits
-			must(t, err)
-			must(t, kept.merge(batch, size))
+			require.NoError(t, err)
+			require.NoError(t, kept.merge(batch, size))
 			if s = kept; s.floor > 0 && len(s.listed) != size {
 				t.Fatalf("%d of %d counters are listed, with a floor of %d", len(s.listed), size, s.floor)
 			}
-			must(t, checkSummary(s, truth, size))
+			require.NoError(t, checkSummary(s, truth, size))
 		}
 	})
 }
@@ -73,7 +74,7 @@ func TestSummaryThatHasRoomIsExact(t *testing.T) {
 	truth := map[string]int64{}
 	for i := range 1000 {
 		name := fmt.Sprint(i * i % 97)
-		must(t, s.merge([]listing{{name, int64(i + 1)}}, 100))
+		require.NoError(t, s.merge([]listing{{name, int64(i + 1)}}, 100))
 		truth[name] += int64(i + 1)
 	}
 	got := map[string]int64{}
@@ -89,7 +90,7 @@ func TestSummaryStopsAtTheLargestCount(t *testing.T) {
 	t.Parallel()
 	s := summary{listed: []listing{{"a", math.MaxInt64}}}
 	for _, batch := range [][]listing{{{"a", 5}}, {{"b", math.MaxInt64}}, {{"c", 5}, {"a", 5}}} {
-		must(t, s.merge(batch, 1))
+		require.NoError(t, s.merge(batch, 1))
 	}
 	again, err := parseSummary(s.encode())
 	if err != nil || again.floor != math.MaxInt64 || !slices.Equal(again.listed, []listing{{"a", math.MaxInt64}}) {

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
+	"github.com/stretchr/testify/require"
 )
 
 func mustTiers(t testing.TB, s string) Tiers {
 	t.Helper()
 	tiers, err := ParseTiers(s)
-	must(t, err)
+	require.NoError(t, err)
 	return tiers
 }
 
@@ -92,12 +92,4 @@ func FuzzParseTiers(f *testing.F) {
 			}
 		}
 	})
-}
-
-// must ends a test that cannot go on.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

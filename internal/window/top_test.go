@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -31,7 +32,7 @@ type feed struct {
 
 func (r *rig) feed(stream string) *feed {
 	r.t.Helper()
-	must(r.t, r.store.AddStream(r.t.Context(), stream))
+	require.NoError(r.t, r.store.AddStream(r.t.Context(), stream))
 	return &feed{rig: r, stream: stream, batch: window.NewBatch(layout)}
 }
 
@@ -48,13 +49,13 @@ func (f *feed) flush() {
 		f.sessions = nil
 		for i := range layout.Shards {
 			w, err := f.store.OpenWriter(f.t.Context(), layout, f.stream, i)
-			must(f.t, err)
+			require.NoError(f.t, err)
 			f.sessions = append(f.sessions, w)
 		}
 	}
 	f.seq++
 	for i, w := range f.sessions {
-		must(f.t, errOf(w.Commit(f.t.Context(), f.batch.Shard(i), cursorAt(f.seq, time.Now()))))
+		require.NoError(f.t, errOf(w.Commit(f.t.Context(), f.batch.Shard(i), cursorAt(f.seq, time.Now()))))
 	}
 	f.batch.Reset()
 }
@@ -62,7 +63,7 @@ func (f *feed) flush() {
 func (r *rig) top(w time.Duration, now time.Time, limit int) window.Top {
 	r.t.Helper()
 	top, err := r.topOf(window.Last(w), now, limit)
-	must(r.t, err)
+	require.NoError(r.t, err)
 	return top
 }
 
@@ -82,7 +83,7 @@ func (r *rig) totals(counters []string, w time.Duration, now time.Time) map[stri
 			questions[i] = window.Question{Counter: c, Span: window.Last(w)}
 		}
 		found, err := r.answer(now, questions...)
-		must(r.t, err)
+		require.NoError(r.t, err)
 		for i, a := range found.Answers {
 			out[chunk[i]] = a
 		}
@@ -138,7 +139,7 @@ func TestTopAgainstTheTruth(t *testing.T) {
 	counters, hits := 100_000, 50_000 // docs/design.md has more
 	for name, n := range map[string]*int{"TOP_COUNTERS": &counters, "TOP_HITS": &hits} {
 		if text := os.Getenv(name); text != "" {
-			must(t, errOf(fmt.Sscan(text, n)))
+			require.NoError(t, errOf(fmt.Sscan(text, n)))
 		}
 	}
 	for name, load := range loads(counters) {
@@ -184,7 +185,7 @@ func (r *rig) memory(pattern string) (bytes int64) {
 	r.t.Helper()
 	for _, key := range stack.Scan(r.t, r.client, pattern) {
 		n, err := r.client.MemoryUsage(r.t.Context(), key, 0).Result()
-		must(r.t, err)
+		require.NoError(r.t, err)
 		bytes += n
 	}
 	return bytes
@@ -227,7 +228,7 @@ func summariesOutlastRedis(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 7)
 	w := r.writers()[shard]
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	lost := make(chan error, 100)
 	w.OnRetry = func(err error) { lost <- err }
 	r.stop(cursorKey(shard))
@@ -240,7 +241,7 @@ func summariesOutlastRedis(t *testing.T, r *rig) {
 		t.Errorf("the retry's error names no shard: %v", err)
 	}
 	r.start(cursorKey(shard))
-	must(t, <-done)
+	require.NoError(t, <-done)
 	// A summary that counted more would call for a look at a counter of fewer hits.
 	if top := r.top(time.Hour, now.Add(time.Second), 1); top.Floor != 0 || len(top.Counters) != 1 || top.Counters[0].Upper != 14 {
 		t.Errorf("%+v", top)
@@ -257,7 +258,7 @@ func aFailedCommitLeavesNoSummary(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 3)
 	w := r.writers()[shard]
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	r.stop(cursorKey(shard))
 	ctx, cancel := context.WithCancel(t.Context())
 	w.OnRetry = func(error) { cancel() }
@@ -266,7 +267,7 @@ func aFailedCommitLeavesNoSummary(t *testing.T, r *rig) {
 	}
 	r.start(cursorKey(shard))
 	w.OnRetry = func(error) {}
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))))
 	for _, key := range stack.Scan(t, r.client, "test:*:top:*") {
 		if got := r.client.Get(t.Context(), key).Val(); got != "\x01\x00\x01a\x06" {
 			t.Errorf("%s has %q, want 6 hits of a", key, got)
@@ -279,7 +280,7 @@ func aForeignSummaryIsLeftAsItIs(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	w := r.writers()[shard]
-	must(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:top:*")
 	for seq, foreign := range []struct {
 		name  string
@@ -297,7 +298,7 @@ func aForeignSummaryIsLeftAsItIs(t *testing.T, r *rig) {
 		}, func(key string) bool { return r.client.HGet(t.Context(), key, "field").Val() == "not ours" }, "WRONGTYPE"},
 	} {
 		for _, key := range keys {
-			must(t, foreign.write(key))
+			require.NoError(t, foreign.write(key))
 		}
 		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(uint64(2+seq), now))
 		if err != nil || got.Failed == nil || !slices.Contains(keys, got.Failed.Key) || !strings.Contains(got.Failed.Error(), foreign.want) {
@@ -341,7 +342,7 @@ func namesAreListed(t *testing.T, r *rig) {
 			var page window.Names
 			var err error
 			r.at(now, func() { page, err = r.reader.Names(t.Context(), q) })
-			must(t, err)
+			require.NoError(t, err)
 			if len(page.Counters) > limit {
 				t.Fatalf("a page of %d", len(page.Counters))
 			}

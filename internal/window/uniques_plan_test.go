@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/unique"
@@ -56,7 +57,7 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 		r := genRange(l, now).Draw(t, "range")
 		l.UniqueTiers, l.Tiers = l.Tiers, nil
 		unique, err := l.uniqueLayout()
-		must(t, err)
+		require.NoError(t, err)
 		var visits []visit
 		for i, h := range slices.Concat(genHits(unique, now).Draw(t, "visits"), genEdgeHits(unique, r, now).Draw(t, "visits at the edges")) {
 			visits = append(visits, visit{h.at, h.stored, i % 30})
@@ -66,7 +67,7 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 			visits = append(visits, visit{now + 1, now, 1000})
 		}
 		p, err := l.planUniques(Question{"c", Between(r.From, r.To)}, now, doubt)
-		must(t, err)
+		require.NoError(t, err)
 		if n := len(p.unions); n != 1+len(p.cover.gaps) {
 			t.Fatalf("%d unions for %d gaps", n, len(p.cover.gaps))
 		}
@@ -158,7 +159,7 @@ func TestUniqueWindowsReadFewCells(t *testing.T) {
 		for minute := range int64(24 * 60) {
 			now := time.Date(2026, 11, 24, 0, 0, 17, 5e8, time.UTC).UnixMilli() + minute*60_000
 			p, err := l.planUniques(Question{"c", Last(length)}, now, false)
-			must(t, err)
+			require.NoError(t, err)
 			if len(p.cover.gaps) != 1 {
 				t.Fatalf("%s at %s has the gaps %+v", test.window, Moment(now), p.cover.gaps)
 			}
@@ -208,7 +209,7 @@ func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
 	now := time.Date(2026, 11, 24, 10, 0, 30, 5e8, time.UTC).UnixMilli()
 	for window, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
 		p, err := l.planUniques(Question{"c", Last(window)}, now, false)
-		must(t, err)
+		require.NoError(t, err)
 		if got := graceOf([]Plan{p.Plan}); got != want {
 			t.Errorf("%v: %v, want %v", window, got, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
@@ -29,7 +30,7 @@ func (r *rig) add(key string, who ...string) {
 	for i, w := range who {
 		args[i] = unique.Of([]byte(w)).Argument()
 	}
-	must(r.t, r.client.PFAdd(r.t.Context(), key, args...).Err())
+	require.NoError(r.t, r.client.PFAdd(r.t.Context(), key, args...).Err())
 }
 
 func uniqueKey(counter string, tier window.Tier, at time.Time) string {
@@ -63,7 +64,7 @@ func uniquesOfWindows(t *testing.T, r *rig) {
 	ask := func(counter string, span window.Span) window.Answer {
 		t.Helper()
 		found, err := r.uniques(now, window.Question{Counter: counter, Span: span})
-		must(t, err)
+		require.NoError(t, err)
 		if found.AsOf != now.UnixMilli() || !found.Answers[0].Complete {
 			t.Errorf("as of %d, complete %v; want %d, true", found.AsOf, found.Answers[0].Complete, now.UnixMilli())
 		}
@@ -116,7 +117,7 @@ func uniquesStepByStep(t *testing.T, r *rig) {
 		var out []window.Series
 		var err error
 		r.at(now, func() { out, err = r.reader.UniqueSeries(t.Context(), questions) })
-		must(t, err)
+		require.NoError(t, err)
 		return out
 	}
 	from := now.Add(-17 * time.Minute).UnixMilli() // 10:15
@@ -156,7 +157,7 @@ func uniquesInOneTrip(t *testing.T, r *rig) {
 	now := time.Now()
 	r.shardsOf("HITS", cursorAt(1, now))
 	reader := window.NewReader(r.store)
-	must(t, errOf(reader.Look(t.Context())))
+	require.NoError(t, errOf(reader.Look(t.Context())))
 	var trips atomic.Int64
 	r.client.AddHook(countTrips{&trips})
 	var questions []window.Question
@@ -183,7 +184,7 @@ func foreignUniquesAreNamed(t *testing.T, r *rig) {
 		func() error { return r.client.Set(t.Context(), key, "something", 0).Err() },
 		func() error { return r.client.HSet(t.Context(), key, "a", "b").Err() },
 	} {
-		must(t, errors.Join(r.client.Del(t.Context(), key).Err(), put()))
+		require.NoError(t, errors.Join(r.client.Del(t.Context(), key).Err(), put()))
 		_, err := r.uniques(now, window.Question{Counter: "b", Span: window.Last(time.Hour)}, window.Question{Counter: "a", Span: window.Last(time.Hour)})
 		var bad *window.QuestionError
 		var foreign *window.ForeignError
@@ -226,7 +227,7 @@ func uniquesOfAClockAhead(t *testing.T, r *rig) {
 	r.cameAt("a", now.Add(-time.Minute), "ann")
 	r.cameAt("a", now.Add(30*time.Second), "zoe")
 	found, err := r.uniques(now, window.Question{Counter: "a", Span: window.Last(time.Hour)})
-	must(t, err)
+	require.NoError(t, err)
 	if got := found.Answers[0]; got.Lower != 1 || got.Upper != 3 || got.Total != 2 { // 2 of the 3 minutes that the last cell can hold
 		t.Errorf("%+v", got)
 	}
@@ -241,9 +242,9 @@ func uniquesAreAsCompleteAsTotals(t *testing.T, r *rig) {
 	for length, want := range map[time.Duration]bool{time.Hour: true, 2 * time.Hour: false} {
 		question := window.Question{Counter: "a", Span: window.Last(length)}
 		uniques, err := r.uniques(now, question)
-		must(t, err)
+		require.NoError(t, err)
 		totals, err := r.answer(now, question)
-		must(t, err)
+		require.NoError(t, err)
 		u, total := uniques.Answers[0], totals.Answers[0]
 		if u.Complete != want || u.Complete != total.Complete || u.Range != total.Range || u.CountingSince != total.CountingSince || uniques.AsOf != totals.AsOf || !u.Range.Outruns(uniques.AsOf) {
 			t.Errorf("%v: %+v, and the total %+v", length, u, total)

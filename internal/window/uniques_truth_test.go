@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
@@ -84,7 +85,7 @@ func (l *visitLog) fill(t *testing.T, client redis.UniversalClient) {
 			for ; i < len(l.at) && l.at[i]/tier.Cell.Milliseconds() == cell && len(args) < 10_000; i++ {
 				args = append(args, arguments[l.who[i]])
 			}
-			must(t, client.PFAdd(t.Context(), uniqueKey(l.counter, tier, time.UnixMilli(at)), args...).Err())
+			require.NoError(t, client.PFAdd(t.Context(), uniqueKey(l.counter, tier, time.UnixMilli(at)), args...).Err())
 		}
 	}
 }
@@ -153,7 +154,7 @@ func TestUniquesHoldTheTruth(t *testing.T) {
 	round := int32(0)
 	ask := func(l *visitLog, span window.Span) (window.Estimate, int64) {
 		found, err := r.uniques(now, window.Question{Counter: l.counter, Span: span})
-		must(t, err)
+		require.NoError(t, err)
 		round++
 		return found.Answers[0].Estimate, l.different(found.Answers[0].Range, seen, round)
 	}

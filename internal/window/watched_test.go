@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -143,7 +144,7 @@ func aCommitThatGivesUpWatchesNothing(t *testing.T, r *rig) {
 	now := time.Now()
 	b, shard := batchOf("a", now.UnixMilli(), 1)
 	old, young := r.writers()[shard], r.writers()[shard]
-	must(t, errOf(young.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.NoError(t, errOf(young.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	hook := new(interrupts)
 	r.addHook(hook)
 	hook.arm(-1, nil)
@@ -195,7 +196,7 @@ func nothingIsCommittedUnwatched(t *testing.T, r *rig) {
 func TestARefusedPasswordIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
-	must(t, server.Client().Do(t.Context(), "acl", "setuser", "counter", "on", ">right", "allkeys", "allcommands").Err())
+	require.NoError(t, server.Client().Do(t.Context(), "acl", "setuser", "counter", "on", ">right", "allkeys", "allcommands").Err())
 	var password atomic.Value
 	password.Store("right")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1,
@@ -203,11 +204,11 @@ func TestARefusedPasswordIsWaitedOut(t *testing.T) {
 	defer client.Close()
 	store := window.NewStore(client, "test")
 	tiers, err := window.ParseTiers("1s/1m")
-	must(t, err)
+	require.NoError(t, err)
 	layout, err := store.OpenLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1})
-	must(t, err)
+	require.NoError(t, err)
 	w, err := store.OpenWriter(t.Context(), layout, "HITS", 0)
-	must(t, err)
+	require.NoError(t, err)
 	refused := 0
 	w.OnRetry = func(err error) {
 		if refused++; !strings.Contains(err.Error(), "WRONGPASS") {
@@ -219,7 +220,7 @@ func TestARefusedPasswordIsWaitedOut(t *testing.T) {
 	for seq := range uint64(3) {
 		if seq > 0 {
 			password.Store("wrong")
-			must(t, server.Client().Do(t.Context(), "client", "kill", "user", "counter").Err())
+			require.NoError(t, server.Client().Do(t.Context(), "client", "kill", "user", "counter").Err())
 		}
 		b := window.NewBatch(layout)
 		b.Add([]byte("c"), window.HashCounter([]byte("c")), now.UnixMilli(), now.UnixMilli(), 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -40,12 +41,12 @@ func TestANamespaceOutlivesTheDefaults(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
-	must(t, r.redis.Client().Set(t.Context(), "test:layout", recordOf(formerTiers, 8), 0).Err())
+	require.NoError(t, r.redis.Client().Set(t.Context(), "test:layout", recordOf(formerTiers, 8), 0).Err())
 	// A hit of the coarsest tier: its epochs span 60 days, and would span 64 with the present default.
 	long := time.Now().Add(-25 * 24 * time.Hour)
 	publish := func() {
 		t.Helper()
-		must(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"n":7,"ts":%d}`, long.UnixMilli()))))
+		require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"n":7,"ts":%d}`, long.UnixMilli()))))
 		r.publish(10)
 	}
 	former := r.start("TIERS="+formerTiers, "SHARDS=8")
@@ -90,7 +91,7 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=21"}, "INGEST_MAX_COMMANDS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			must(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
+			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
 			store := window.NewStore(client, "test")
 			layout, err := (&namespace{parse(t, c.env...), store, zerolog.Nop()}).open(t.Context())
 			var usage boot.UsageError
@@ -123,7 +124,7 @@ func TestUniqueTiersAreTheNamespaces(t *testing.T) {
 	count := func(want bool, env ...string) {
 		t.Helper()
 		w := r.start(append([]string{"TIERS=", "SHARDS="}, env...)...)
-		must(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"unique":"u-%d"}`, visits))))
+		require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"unique":"u-%d"}`, visits))))
 		visits++
 		r.settled(int64(visits))
 		w.stop()
@@ -139,8 +140,8 @@ func TestUniqueTiersAreTheNamespaces(t *testing.T) {
 		{recordOf(window.DefaultTiers, 8), []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS=1h/1d"}, true},
 		{strings.Replace(recordOf(window.DefaultTiers, 8), `"shards"`, `"unique_tiers":"off","shards"`, 1), []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d"}, false},
 	} {
-		must(t, client.FlushAll(t.Context()).Err())
-		must(t, client.Set(t.Context(), "test:layout", c.record, 0).Err())
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+		require.NoError(t, client.Set(t.Context(), "test:layout", c.record, 0).Err())
 		for _, env := range c.goesOn {
 			count(c.cells, env)
 			for _, other := range c.refuse {
@@ -164,7 +165,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
 	defer client.Close()
 	for range 20 {
-		must(t, client.FlushAll(t.Context()).Err())
+		require.NoError(t, client.FlushAll(t.Context()).Err())
 		layouts, errs := make([]window.Layout, 8), make([]error, 8)
 		var opening sync.WaitGroup
 		for i := range layouts {
@@ -177,7 +178,7 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 		}
 		opening.Wait()
 		made, err := window.NewStore(client, "test").Layout(t.Context())
-		must(t, err)
+		require.NoError(t, err)
 		for i, layout := range layouts {
 			refused := i%2 == 0 && made.Tiers.String() != formerTiers
 			if (errs[i] != nil) != refused || errs[i] == nil && layout.Tiers.String() != made.Tiers.String() {
@@ -217,7 +218,7 @@ func TestALostLayoutIsNotMadeUp(t *testing.T) {
 	r := newRig(t)
 	w := r.counting(10, "TIERS="+formerTiers, "SHARDS=8")
 	w.stop()
-	must(t, r.redis.Client().Del(t.Context(), "test:layout").Err())
+	require.NoError(t, r.redis.Client().Del(t.Context(), "test:layout").Err())
 	r.start(unset...)
 	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS, UNIQUE_TIERS and SHARDS")
 	r.start("TIERS="+formerTiers, "UNIQUE_TIERS="+window.DefaultUniqueTiers, "SHARDS=8")

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/fleet"
 	"tallyroll/tests/stack"
@@ -28,8 +29,8 @@ func TestNoRightToAdvisories(t *testing.T) {
 	r.logs.await(t, "may not subscribe to $JS.EVENT.ADVISORY.STREAM.CREATED.*")
 	r.publish(3)
 	r.settled(3)
-	must(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_2", Subjects: []string{"more.>"}})))
-	must(t, errOf(r.js.Publish(t.Context(), "more.c", nil)))
+	require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_2", Subjects: []string{"more.>"}})))
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "more.c", nil)))
 	stack.Eventually(t, "the hit of the new stream", func() (bool, string) {
 		got, err := r.answer()
 		return err == nil && got.Answers[0].Total == 4, fmt.Sprintf("%+v %v", got, err)
@@ -49,13 +50,13 @@ func TestUpToDate(t *testing.T) {
 	listed := func(name string) bool {
 		t.Helper()
 		streams, err := r.store.Streams(t.Context())
-		must(t, err)
+		require.NoError(t, err)
 		l, ok := streams[name]
 		return ok && l.Created > 0 && l.Ended == 0
 	}
 	create := func(name string) {
 		t.Helper()
-		must(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}})))
+		require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}})))
 	}
 	for i := range 20 {
 		name := fmt.Sprintf("HITS_%d", i)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
@@ -33,7 +34,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 
 	maxMemory := func(bytes string) {
 		t.Helper()
-		must(t, r.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err())
+		require.NoError(t, r.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err())
 	}
 	maxMemory("1")
 	r.publish(20)
@@ -42,7 +43,7 @@ func TestHitsLostWithADeletedStreamAreAdmitted(t *testing.T) {
 		return n > 0, fmt.Sprint(n)
 	})
 	deleted := time.Now().UnixMilli()
-	must(t, r.js.DeleteStream(t.Context(), "HITS"))
+	require.NoError(t, r.js.DeleteStream(t.Context(), "HITS"))
 	r.logs.await(t, "the stream is gone", `"hits_lost":true`)
 	maxMemory("0")
 
@@ -69,7 +70,7 @@ func TestOtherRetentionIsRefused(t *testing.T) {
 	for _, retention := range []jetstream.RetentionPolicy{jetstream.InterestPolicy, jetstream.WorkQueuePolicy} {
 		r := newRig(t)
 		config := jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, Retention: retention}
-		must(t, errOf(r.js.CreateStream(t.Context(), config)))
+		require.NoError(t, errOf(r.js.CreateStream(t.Context(), config)))
 		settings := parse(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 		err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
 		var usage boot.UsageError
@@ -85,7 +86,7 @@ func TestOtherRetentionIsRefused(t *testing.T) {
 func TestStreamOfIncrementsIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	must(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, AllowMsgCounter: true, AllowDirect: true})))
+	require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, AllowMsgCounter: true, AllowDirect: true})))
 	settings := parse(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 	err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
 	var usage boot.UsageError
@@ -100,9 +101,9 @@ func standsStill(t *testing.T, config jetstream.StreamConfig, why string) {
 	t.Helper()
 	r := newRig(t)
 	w := r.counting(3)
-	must(t, errOf(r.js.CreateStream(t.Context(), config)))
+	require.NoError(t, errOf(r.js.CreateStream(t.Context(), config)))
 	w.awaitReadiness(config.Name, why)
-	must(t, r.js.DeleteStream(t.Context(), config.Name))
+	require.NoError(t, r.js.DeleteStream(t.Context(), config.Name))
 	r.publish(2)
 	r.settled(5)
 }

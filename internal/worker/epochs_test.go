@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -58,7 +59,7 @@ func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 	spans(7200)
 
 	// If Redis loses everything again, it makes the namespace what it was.
-	must(t, r.redis.Client().FlushAll(t.Context()).Err())
+	require.NoError(t, r.redis.Client().FlushAll(t.Context()).Err())
 	stack.Eventually(t, "all hits again", func() (bool, string) {
 		got, err := r.answer()
 		return err == nil && got.Answers[0].Total == 150, fmt.Sprintf("%+v %v", got, err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -33,14 +35,14 @@ func TestHitsLostToAForeignKeyAreAdmitted(t *testing.T) {
 	var keys []string
 	for _, key := range stack.Scan(t, client, "test:*:h:*:c") {
 		keys = append(keys, key)
-		must(t, client.Rename(t.Context(), key, "kept:"+key).Err())
-		must(t, client.Set(t.Context(), key, "not ours", time.Hour).Err())
+		require.NoError(t, client.Rename(t.Context(), key, "kept:"+key).Err())
+		require.NoError(t, client.Set(t.Context(), key, "not ours", time.Hour).Err())
 	}
 	r.publish(2)
 	stack.Eventually(t, "the failure to be counted", func() (bool, string) { return w.metric("failed_commits_total") > 0, "" })
 	r.logs.await(t, keys[0][:len("test:{0}:h:")], "hincrby", "WRONGTYPE", "complete: false")
 	for _, key := range keys {
-		must(t, client.Rename(t.Context(), "kept:"+key, key).Err())
+		require.NoError(t, client.Rename(t.Context(), "kept:"+key, key).Err())
 	}
 	stack.Eventually(t, "an answer that is not called complete", func() (bool, string) {
 		a, err := ask()
@@ -58,7 +60,7 @@ func TestAForeignCursorIsNamed(t *testing.T) {
 	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte("c")))
 	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
 	// In one step: without a cursor in between, it would be a loss of Redis.
-	must(t, client.Eval(t.Context(), `redis.call("rename", KEYS[1], KEYS[2]); redis.call("set", KEYS[1], "not ours"); return 1`, []string{key, "kept"}).Err())
+	require.NoError(t, client.Eval(t.Context(), `redis.call("rename", KEYS[1], KEYS[2]); redis.call("set", KEYS[1], "not ours"); return 1`, []string{key, "kept"}).Err())
 	r.publish(2)
 	w.awaitReadiness("HITS", key, "WRONGTYPE", "move or delete that key")
 	r.logs.mu.Lock()
@@ -67,7 +69,7 @@ func TestAForeignCursorIsNamed(t *testing.T) {
 	if strings.Contains(text, "Redis lost") {
 		t.Error("it is called an outage of Redis")
 	}
-	must(t, client.Rename(t.Context(), "kept", key).Err())
+	require.NoError(t, client.Rename(t.Context(), "kept", key).Err())
 	w.awaitReadiness("ready")
 	r.settled(5)
 }
@@ -77,8 +79,8 @@ func TestTheStreamOfRejectsIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := r.counting(1)
-	must(t, r.js.DeleteStream(t.Context(), rejects.Stream))
-	must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
+	require.NoError(t, r.js.DeleteStream(t.Context(), rejects.Stream))
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
 	r.publish(1)
 	r.settled(2)
 	if got := rejectsStored(t, r.js); got != 1 {
@@ -95,18 +97,18 @@ func TestACommitThatWaitsForRejectsIsTold(t *testing.T) {
 	r := newRig(t)
 	w := r.counting(1)
 	full, err := r.js.Stream(t.Context(), rejects.Stream)
-	must(t, err)
+	require.NoError(t, err)
 	config := full.CachedInfo().Config
 	config.Sealed = true // takes nothing more
-	must(t, errOf(r.js.UpdateStream(t.Context(), config)))
-	must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
+	require.NoError(t, errOf(r.js.UpdateStream(t.Context(), config)))
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`{"n":0}`))))
 	r.publish(20)
 	w.awaitReadiness("stream HITS", "commit has waited", rejects.Stream)
 	stack.Eventually(t, "lag", func() (bool, string) {
 		messages, seconds, uncommitted := w.metric("lag_messages"), w.metric("lag_seconds"), w.metric("uncommitted_messages")
 		return messages == 21 && seconds >= 1 && uncommitted == 21, fmt.Sprint(messages, seconds, uncommitted)
 	})
-	must(t, r.js.DeleteStream(t.Context(), rejects.Stream))
+	require.NoError(t, r.js.DeleteStream(t.Context(), rejects.Stream))
 	r.settled(21)
 	w.awaitReadiness("ready")
 	stack.Eventually(t, "no lag", func() (bool, string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -32,8 +33,8 @@ func BenchmarkIdleStreams(b *testing.B) {
 	js := nats.JetStream()
 	for i := range streams {
 		subject := fmt.Sprintf("idle.%d", i)
-		must(b, errOf(js.CreateStream(b.Context(), jetstream.StreamConfig{Name: fmt.Sprintf("HITS_%d", i), Subjects: []string{subject}})))
-		must(b, errOf(js.Publish(b.Context(), subject, nil)))
+		require.NoError(b, errOf(js.CreateStream(b.Context(), jetstream.StreamConfig{Name: fmt.Sprintf("HITS_%d", i), Subjects: []string{subject}})))
+		require.NoError(b, errOf(js.Publish(b.Context(), subject, nil)))
 	}
 	settings := parse(b, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE=bench",
 		"INGEST_SUBJECT=idle.0", fmt.Sprintf("INGEST_ADDR=127.0.0.1:%d", stack.FreePort(b)))
@@ -74,21 +75,21 @@ func BenchmarkIdleStreams(b *testing.B) {
 func idleCosts(b *testing.B, redis *stack.RedisServer, monitor int) map[string]float64 {
 	b.Helper()
 	var self syscall.Rusage
-	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
 	info, err := redis.Client().Info(b.Context(), "stats", "cpu").Result()
-	must(b, err)
+	require.NoError(b, err)
 	is := make(map[string]float64)
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		is[name], _ = strconv.ParseFloat(value, 64)
 	}
 	reply, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/varz", monitor))
-	must(b, err)
+	require.NoError(b, err)
 	defer reply.Body.Close()
 	var varz struct {
 		Received float64 `json:"in_msgs"`
 	}
-	must(b, json.NewDecoder(reply.Body).Decode(&varz))
+	require.NoError(b, json.NewDecoder(reply.Body).Decode(&varz))
 	return map[string]float64{
 		"worker-ms":  float64(time.Duration(self.Utime.Nano()+self.Stime.Nano()).Microseconds()) / 1000,
 		"redis-ms":   1000 * (is["used_cpu_user"] + is["used_cpu_sys"]),

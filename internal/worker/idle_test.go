@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -38,13 +40,13 @@ func TestAStreamAtRestIsClaimed(t *testing.T) {
 	// Redis has fallen back to before the hits.
 	claimed := r.redis.Client().HGet(t.Context(), "test:idle", "HITS").Val()
 	keys := append(stack.Scan(t, r.redis.Client(), "test:{*"), "test:idle")
-	must(t, r.redis.Client().Del(t.Context(), keys...).Err())
+	require.NoError(t, r.redis.Client().Del(t.Context(), keys...).Err())
 	r.logs.await(t, "taking the stream again", window.ErrRewound.Error())
 	r.settled(5)
 	r.atRest()
 
 	// The claims alone have fallen back: that is no reason to take the stream again.
-	must(t, r.redis.Client().HSet(t.Context(), "test:idle", "HITS", claimed).Err())
+	require.NoError(t, r.redis.Client().HSet(t.Context(), "test:idle", "HITS", claimed).Err())
 	r.settled(5)
 	r.atRest()
 	if n := r.logs.count("taking the stream again"); n != 1 {
@@ -57,7 +59,7 @@ func TestForeignClaimsStopNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := r.counting(5)
-	must(t, r.redis.Client().Set(t.Context(), "test:idle", "not ours", 0).Err())
+	require.NoError(t, r.redis.Client().Set(t.Context(), "test:idle", "not ours", 0).Err())
 	r.logs.await(t, "could not be written", "test:idle")
 	r.publish(5)
 	r.cursors(10)
@@ -69,7 +71,7 @@ func TestForeignClaimsStopNothing(t *testing.T) {
 	if _, err := r.answer(); !errors.As(err, &foreign) {
 		t.Errorf("an answer without the claims: %v", err)
 	}
-	must(t, r.redis.Client().Del(t.Context(), "test:idle").Err())
+	require.NoError(t, r.redis.Client().Del(t.Context(), "test:idle").Err())
 	r.settled(10)
 	r.atRest()
 	if n := w.metric("sessions_total"); n != 1 {

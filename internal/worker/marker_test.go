@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -32,9 +33,9 @@ func TestAProducersMarkerCounts(t *testing.T) {
 		{"Nats-Marker-Reason": "Purge", "Nats-Marker-Other": "x"},
 		{"Nats-Marker-Reason": "Remove", "A": "b", "C": "d"},
 	} {
-		must(t, publish(headers, ""))
+		require.NoError(t, publish(headers, ""))
 	}
-	must(t, publish(map[string]string{"Nats-Marker-Reason": "MaxAge"}, `{"n":2}`))
+	require.NoError(t, publish(map[string]string{"Nats-Marker-Reason": "MaxAge"}, `{"n":2}`))
 	if err := publish(exact, ""); err == nil {
 		t.Error("the server stores the form of its own notes in a stream without them")
 	}

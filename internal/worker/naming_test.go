@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A stream's subjects are edited while half of the shards are behind: what they read
@@ -14,7 +16,7 @@ func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
 	r := newRig(t)
 	handle := r.createStream(0)
 	for i := range messages {
-		must(t, errOf(r.js.Publish(t.Context(), fmt.Sprintf("hits.shop.%d", i), nil)))
+		require.NoError(t, errOf(r.js.Publish(t.Context(), fmt.Sprintf("hits.shop.%d", i), nil)))
 	}
 	w := r.start()
 	called := time.Now().UnixMilli()
@@ -25,12 +27,12 @@ func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
 	edit := func(subjects ...string) {
 		config := handle.CachedInfo().Config
 		config.Subjects = subjects
-		must(t, errOf(r.js.UpdateStream(t.Context(), config)))
+		require.NoError(t, errOf(r.js.UpdateStream(t.Context(), config)))
 	}
 	edit("hits.shop.>")
 	r.start()
 	r.passed(time.Now().UnixMilli())
-	must(t, errOf(r.js.Publish(t.Context(), "hits.shop.new", nil)))
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.shop.new", nil)))
 	r.passed(time.Now().UnixMilli())
 	want := map[string]int64{"new": 1, "shop.new": 0}
 	for i := range messages {
@@ -42,7 +44,7 @@ func TestSubjectsEditedWhileShardsAreBehind(t *testing.T) {
 	// A running worker notices an edit by itself.
 	edit("hits.shop.>", "clicks.>")
 	r.logs.await(t, "named by them from here on", "clicks.>")
-	must(t, errOf(r.js.Publish(t.Context(), "clicks.a", nil)))
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "clicks.a", nil)))
 	want["a"], want["clicks.a"] = 1, 0
 	r.passed(time.Now().UnixMilli())
 	r.compare(want)

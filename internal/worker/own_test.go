@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/rejects"
@@ -40,7 +41,7 @@ func TestCreateStreams(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			js := stack.NATS(t).JetStream()
-			must(t, rejects.Create(t.Context(), js, 1, time.Hour))
+			require.NoError(t, rejects.Create(t.Context(), js, 1, time.Hour))
 			w := &ownStreams{settings: parse(t, append(test.env, "INGEST_MAX_AGE=3h")...), js: js, log: zerolog.Nop()}
 			if names, err := matching(t, w); err != nil || len(names) > 0 {
 				t.Fatalf("streams before: %v %v", names, err)
@@ -57,7 +58,7 @@ func TestCreateStreams(t *testing.T) {
 			}
 			for _, name := range names {
 				handle, err := js.Stream(t.Context(), name)
-				must(t, err)
+				require.NoError(t, err)
 				config := handle.CachedInfo().Config
 				if !slices.Equal(config.Subjects, []string{test.subjects[name]}) || config.MaxAge != 3*time.Hour || config.Storage != jetstream.FileStorage {
 					t.Errorf("%s: %+v", name, config)
@@ -98,7 +99,7 @@ func TestMissingStreamsAreMade(t *testing.T) {
 	}
 
 	r := newRig(t)
-	must(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_1", Subjects: []string{"hitp.1.>"}})))
+	require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_1", Subjects: []string{"hitp.1.>"}})))
 	r.start("INGEST_PARTITIONS=3")
 	for i := range 3 {
 		stack.Eventually(t, "a stream for every partition", func() (bool, string) {

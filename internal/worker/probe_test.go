@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/outbox"
 	"tallyroll/tests/stack"
@@ -28,7 +29,7 @@ func TestTaker(t *testing.T) {
 		{Name: "HITS", Subjects: []string{"hits.>"}},
 		{Name: "ONE", Subjects: []string{"one.*.x"}, MaxMsgs: 1, Discard: jetstream.DiscardNew, DenyDelete: true},
 	} {
-		must(t, errOf(js.CreateStream(t.Context(), config)))
+		require.NoError(t, errOf(js.CreateStream(t.Context(), config)))
 	}
 	deaf := broker.Conn()
 	if _, err := deaf.Subscribe("deaf.>", func(*nats.Msg) {}); err != nil {
@@ -37,7 +38,7 @@ func TestTaker(t *testing.T) {
 	if _, err := deaf.Subscribe("chatty.>", func(m *nats.Msg) { _ = m.Respond([]byte("hello")) }); err != nil {
 		t.Fatal(err)
 	}
-	must(t, deaf.Flush())
+	require.NoError(t, deaf.Flush())
 	for _, test := range []struct {
 		subject, stream string
 		err             error
@@ -70,7 +71,7 @@ func TestPartitionsWithoutAMappingAreSaid(t *testing.T) {
 	r := newRig(t)
 	r.start("INGEST_PARTITIONS=2")
 	r.logs.await(t, "HITS PUBLISHED TO hits.> ARE LOST", "deploy/nats-partitions.conf", `hitp.{{partition(2)}}.>`)
-	must(t, r.js.Conn().Publish("hits.c", nil))
+	require.NoError(t, r.js.Conn().Publish("hits.c", nil))
 	r.settled(0)
 }
 

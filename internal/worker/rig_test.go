@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
-	"pgregory.net/rapid"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/rejects"
@@ -98,7 +98,7 @@ func newRigOn(t *testing.T, nats *stack.NATSEmbedded) *rig {
 func (r *rig) createStream(maxAge time.Duration) jetstream.Stream {
 	r.t.Helper()
 	handle, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxAge: maxAge})
-	must(r.t, err)
+	require.NoError(r.t, err)
 	return handle
 }
 
@@ -106,7 +106,7 @@ func (r *rig) createStream(maxAge time.Duration) jetstream.Stream {
 func (r *rig) publish(messages int) {
 	r.t.Helper()
 	for range messages {
-		must(r.t, errOf(r.js.PublishAsync("hits.c", nil)))
+		require.NoError(r.t, errOf(r.js.PublishAsync("hits.c", nil)))
 	}
 	select {
 	case <-r.js.PublishAsyncComplete():
@@ -171,13 +171,13 @@ func (w *running) metric(name string) float64 {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	must(w.t, err)
+	require.NoError(w.t, err)
 	sum := 0.0
 	for line := range strings.Lines(string(body)) {
 		line = strings.TrimPrefix(strings.TrimPrefix(line, "tallyroll_"), "ingest_")
 		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-			must(w.t, err)
+			require.NoError(w.t, err)
 			sum += value
 		}
 	}
@@ -219,7 +219,7 @@ func (r *rig) settled(want int64) window.Answer {
 func (r *rig) cursor(shard int) window.Cursor {
 	r.t.Helper()
 	w, err := r.store.OpenWriter(r.t.Context(), testLayout, "HITS", shard)
-	must(r.t, err)
+	require.NoError(r.t, err)
 	c, _ := w.Cursor()
 	return c
 }
@@ -257,9 +257,9 @@ func withLoner(t *testing.T) (nats *stack.NATSEmbedded, loner []string) {
 func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 	t.Helper()
 	handle, err := js.Stream(t.Context(), rejects.Stream)
-	must(t, err)
+	require.NoError(t, err)
 	info, err := handle.Info(t.Context())
-	must(t, err)
+	require.NoError(t, err)
 	return info.State.Msgs
 }
 
@@ -284,7 +284,7 @@ func (r *rig) compare(want map[string]int64) {
 		questions = append(questions, window.Question{Counter: counter, Span: window.Last(time.Hour)})
 	}
 	found, err := r.reader.Answer(r.t.Context(), questions)
-	must(r.t, err)
+	require.NoError(r.t, err)
 	for i, a := range found.Answers {
 		if counter := questions[i].Counter; a.Upper != want[counter] {
 			r.t.Errorf("%s has %d hits, want %d", counter, a.Upper, want[counter])
@@ -301,7 +301,7 @@ func (w *running) readiness() string {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	must(w.t, err)
+	require.NoError(w.t, err)
 	return strings.TrimSpace(string(body))
 }
 
@@ -322,16 +322,8 @@ func (w *running) awaitReadiness(parts ...string) {
 func parse(t testing.TB, env ...string) Settings {
 	t.Helper()
 	var s Settings
-	must(t, boot.Parse(&s, env...))
+	require.NoError(t, boot.Parse(&s, env...))
 	return s
-}
-
-// must ends a test that cannot go on.
-func must(t rapid.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // errOf is the error of a call of which nothing else matters.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/rules"
 	"tallyroll/internal/window"
@@ -40,26 +41,26 @@ func rulesCounting(names ...string) string {
 
 func (f *rulesFile) write(text string) {
 	f.t.Helper()
-	must(f.t, os.WriteFile(f.path, []byte(text), 0o600))
+	require.NoError(f.t, os.WriteFile(f.path, []byte(text), 0o600))
 }
 
 func fingerprint(t *testing.T, text string) string {
 	t.Helper()
 	set, err := rules.Parse([]byte(text))
-	must(t, err)
+	require.NoError(t, err)
 	return set.Fingerprint()
 }
 
 // order publishes an event, which counts by the rules.
 func (r *rig) order(id string) {
 	r.t.Helper()
-	must(r.t, errOf(r.js.Publish(r.t.Context(), "hits.order.new", fmt.Appendf(nil, `{"id":%q}`, id))))
+	require.NoError(r.t, errOf(r.js.Publish(r.t.Context(), "hits.order.new", fmt.Appendf(nil, `{"id":%q}`, id))))
 }
 
 func (r *rig) keptRules() []string {
 	r.t.Helper()
 	kept, err := r.store.RulesKept(r.t.Context())
-	must(r.t, err)
+	require.NoError(r.t, err)
 	return slices.Sorted(slices.Values(kept))
 }
 
@@ -68,7 +69,7 @@ func (r *rig) loseShards() {
 	r.t.Helper()
 	for shard := range testLayout.Shards / 2 {
 		for _, key := range stack.Scan(r.t, r.redis.Client(), fmt.Sprintf("test:{%d}:*", shard)) {
-			must(r.t, r.redis.Client().Del(r.t.Context(), key).Err())
+			require.NoError(r.t, r.redis.Client().Del(r.t.Context(), key).Err())
 		}
 	}
 }
@@ -119,7 +120,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	}
 
 	// Redis loses the texts, and the worker, which still has them in memory, writes them again.
-	must(t, r.store.DropRules(t.Context(), r.keptRules()))
+	require.NoError(t, r.store.DropRules(t.Context(), r.keptRules()))
 	stack.Eventually(t, "both texts to be back", func() (bool, string) {
 		kept := r.keptRules()
 		return len(kept) == 2, fmt.Sprint(kept)
@@ -178,21 +179,21 @@ func TestRulesAreLost(t *testing.T) {
 			r.passed(time.Now().UnixMilli())
 			w.stop()
 			r.loseShards()
-			must(t, r.store.DropRules(t.Context(), r.keptRules()))
+			require.NoError(t, r.store.DropRules(t.Context(), r.keptRules()))
 			r.start("INGEST_RULES=" + newRulesFile(t, "b.{id}").path)
 			r.logs.await(t, "messages 1 to 40", "the rules by which these messages were read first are lost", fingerprint(t, text), "HSET test:rules", "--seq=41")
 			if mended == "the text is put back" {
-				must(t, r.redis.Client().HSet(t.Context(), "test:rules", fingerprint(t, text), text).Err())
+				require.NoError(t, r.redis.Client().HSet(t.Context(), "test:rules", fingerprint(t, text), text).Err())
 				r.passed(time.Now().UnixMilli())
 				r.compare(want)
 				return
 			}
-			must(t, handle.Purge(t.Context()))
+			require.NoError(t, handle.Purge(t.Context()))
 			r.passed(time.Now().UnixMilli())
 			lost := 0
 			for counter, n := range want {
 				got, err := r.reader.Answer(t.Context(), []window.Question{{Counter: counter, Span: window.Between(began.UnixMilli(), window.Now)}})
-				must(t, err)
+				require.NoError(t, err)
 				a := got.Answers[0]
 				if shard := testLayout.ShardOf(window.HashCounter([]byte(counter))); shard < testLayout.Shards/2 {
 					n = 0
@@ -230,7 +231,7 @@ func TestRulesSeeHeaders(t *testing.T) {
 		for name, value := range map[string]string{"ce-specversion": "1.0", "ce-type": "made", "ce-source": "/s", "ce-id": "1", "content-type": "application/json"} {
 			m.Header.Set(name, value)
 		}
-		must(t, errOf(r.js.PublishMsg(t.Context(), m)))
+		require.NoError(t, errOf(r.js.PublishMsg(t.Context(), m)))
 	}
 	event("hits.order.new")
 	event("hits.other") // no rule says what it counts
@@ -249,7 +250,7 @@ func TestAWorkerWithoutARulesFileDoesNotStart(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "rules.yml")
 		want := []string{"INGEST_RULES", path, "no such file"}
 		if name != "" {
-			must(t, os.WriteFile(path, []byte(text), 0o600))
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			want[2] = path + ": line 2"
 		}
 		err := Run(t.Context(), parse(t, "INGEST_RULES="+path), zerolog.Nop(), nil, nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -56,7 +57,7 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 	client.AddHook(faults)
 	w := &namespace{parse(t), window.NewStore(client, "test"), zerolog.Nop()}
 	layout, err := w.open(t.Context())
-	must(t, err)
+	require.NoError(t, err)
 	for command, left := range faults {
 		if len(left) > 0 {
 			t.Errorf("%s was not asked again: %v are left", command, left)
@@ -81,7 +82,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 	admin := server.Client()
 	do := func(args ...any) {
 		t.Helper()
-		must(t, admin.Do(t.Context(), args...).Err())
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
 	}
 	for _, test := range []struct {
 		name    string
@@ -93,7 +94,7 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 		{"another layout", func() {
 			do("config", "set", "maxmemory-policy", "noeviction")
 			other := window.Layout{Tiers: parse(t).layout.Tiers, Shards: 3}
-			must(t, window.NewStore(admin, "test").EnsureLayout(t.Context(), other))
+			require.NoError(t, window.NewStore(admin, "test").EnsureLayout(t.Context(), other))
 		}, "", "SHARDS=3"},
 		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
 		{"a layout that is none", func() { do("set", "test:layout", "x") }, "", "layout record"},
@@ -116,6 +117,6 @@ func TestAStartingWorkerRefuses(t *testing.T) {
 
 func redisURL(t *testing.T, text string) (u boot.RedisURL) {
 	t.Helper()
-	must(t, u.UnmarshalText([]byte(text)))
+	require.NoError(t, u.UnmarshalText([]byte(text)))
 	return u
 }

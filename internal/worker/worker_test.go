@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -56,7 +57,7 @@ func TestMessagesDeletedInTheMiddle(t *testing.T) {
 	handle := r.createStream(0)
 	r.publish(30)
 	for _, seq := range []uint64{10, 11, 20} {
-		must(t, handle.DeleteMsg(t.Context(), seq))
+		require.NoError(t, handle.DeleteMsg(t.Context(), seq))
 	}
 	w := r.start()
 	if a := r.settled(27); a.Complete {
@@ -89,7 +90,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		handle := r.createStream(0)
 		r.publish(10)
 		for _, seq := range []uint64{9, 10} {
-			must(t, handle.DeleteMsg(t.Context(), seq))
+			require.NoError(t, handle.DeleteMsg(t.Context(), seq))
 		}
 		gone(handle, 8)
 		w := r.start()
@@ -109,7 +110,7 @@ func TestMessagesGoneAtTheEnd(t *testing.T) {
 		w.stop()
 		r.publish(2)
 		for _, seq := range []uint64{4, 5} {
-			must(t, handle.DeleteMsg(t.Context(), seq))
+			require.NoError(t, handle.DeleteMsg(t.Context(), seq))
 		}
 		w = r.start()
 		r.settled(3)
@@ -126,7 +127,7 @@ func TestRejectsAreStoredOnceAcrossWorkers(t *testing.T) {
 	r := newRigOn(t, nats)
 	r.createStream(0)
 	for range 3 {
-		must(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`))))
+		require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`))))
 	}
 	r.start("INGEST_WORKER=a")
 	r.start(append(loner, "INGEST_WORKER=b")...)

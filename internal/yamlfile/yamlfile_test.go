@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Values may be secrets: no mistake may bring one into a log.
@@ -34,9 +36,7 @@ func TestMistakesQuoteNoValue(t *testing.T) {
 func TestSecretFieldsQuoteNoName(t *testing.T) {
 	for _, text := range []string{"hunter2: x\n", "a: 1\nhunter2: x\n", "? hunter2\n: x\n", "hunter2:\n", "{hunter2: x}", "a: 1\nhunter2:\n  - x\n", "a: 1\n: hunter2\n"} {
 		node, err := Document([]byte(text), "a thing")
-		if err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
+		require.NoErrorf(t, err, "%q", text)
 		_, err = SecretFields(node, "a thing", "a", "b")
 		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "allowed is a, b") {
 			t.Errorf("%q: %v", text, err)
@@ -51,9 +51,7 @@ func TestSecretFieldsQuoteNoName(t *testing.T) {
 func TestMistakesAreShort(t *testing.T) {
 	for _, long := range []string{strings.Repeat("x", 100_000), strings.Repeat("é", 50_000), strings.Repeat("\u202e", 50_000)} {
 		node, err := Document([]byte(long+": 1\n"), "a thing")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, err = Fields(node, "a thing", "a")
 		for _, err := range []error{err, Errorf(3, "name: %s is too long", long)} {
 			if err == nil || len(err.Error()) > 600 || !utf8.ValidString(err.Error()) {
@@ -65,13 +63,9 @@ func TestMistakesAreShort(t *testing.T) {
 
 func TestFields(t *testing.T) {
 	node, err := Document([]byte("# a comment\na: one\nb: 2\n"), "a thing")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fields, err := Fields(node, "a thing", "a", "b", "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := fmt.Sprintf("%q %q %q %d", Value(fields["a"]), Value(fields["b"]), Value(fields["c"]), fields["b"].Line); got != `"one" "2" "" 3` {
 		t.Errorf("the fields are %s", got)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/unique"
@@ -35,13 +36,9 @@ func Now() time.Time { return time.Now().UTC().Truncate(time.Minute).Add(30 * ti
 func Layout(t testing.TB) window.Layout {
 	t.Helper()
 	tiers, err := window.ParseTiers("1m/1h,1h/1d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4}
 }
 
@@ -59,12 +56,8 @@ func Hits(key string, at time.Time, n int64) Sample { return Sample{key, at, n} 
 func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
 	t.Helper()
 	ctx, layout, store := t.Context(), Layout(t), window.NewStore(client, Namespace)
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(ctx, layout))
+	require.NoError(t, store.AddStream(ctx, "HITS"))
 	Commit(t, store, layout, asOf, 1, hits)
 }
 
@@ -85,9 +78,7 @@ func Came(t testing.TB, client redis.UniversalClient, key string, at time.Time, 
 	for _, tier := range layout.UniqueTiers {
 		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", Namespace, layout.ShardOf(window.HashCounter([]byte(key))),
 			window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
-		if err := client.PFAdd(t.Context(), cell, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.PFAdd(t.Context(), cell, args...).Err())
 	}
 }
 
@@ -102,9 +93,7 @@ func Commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.T
 	}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
 			t.Fatal(err)
 		}
@@ -298,9 +287,7 @@ func Refused(t testing.TB, resp *http.Response, status int) web.Problem {
 		t.Fatalf("status %d %s, want %d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), status, web.ProblemType, data)
 	}
 	var out web.Problem
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatalf("problem %s: %v", data, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(data, &out), "problem %s", data)
 	if out.Status != status || out.Detail == "" || !listed(out) {
 		t.Errorf("problem %+v, want status, detail, and type and title of a kind of %d", out, status)
 	}
@@ -310,9 +297,7 @@ func Refused(t testing.TB, resp *http.Response, status int) web.Problem {
 func ReadAll(t testing.TB, resp *http.Response) []byte {
 	t.Helper()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return data
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
@@ -77,34 +78,26 @@ func measureCollect(t *testing.T, r *rig, o options) []*collecting {
 	}
 	bareAddr, barePID := bareServer(t)
 	stream, err := r.js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "COLLECTED", Subjects: []string{"collected"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	service := stack.Collect(t, r.nats, "COLLECT_SUBJECT=collected", "LOG_LEVEL=warn")
 	for run := range o.runs {
 		for i := range wanted {
 			c := wanted[(i+run)%len(wanted)]
-			if err := stream.Purge(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, stream.Purge(t.Context()))
 			addr, pid, status := service.Addr(), service.PID(), "202"
 			if c.hits == 0 {
 				addr, pid, status = bareAddr, barePID, "204"
 			}
 			press(t, addr, c.body, status, c.clients, min(c.requests, 10*c.clients)) // connects, and warms up
 			before, err := stream.Info(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			cpu, broker := cpuSeconds(t, pid), cpuSeconds(t, r.nats.PID())
 			began := time.Now()
 			out := collected{took: press(t, addr, c.body, status, c.clients, c.requests)}
 			out.seconds = time.Since(began).Seconds()
 			out.serverCPU, out.broke = cpuSeconds(t, pid)-cpu, cpuSeconds(t, r.nats.PID())-broker
 			after, err := stream.Info(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			out.messages = after.State.LastSeq - before.State.LastSeq
 			c.runs = append(c.runs, out)
 			fmt.Printf("collect/%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.name, run+1,
@@ -187,18 +180,12 @@ func bareServer(t *testing.T) (addr string, pid int) {
 	t.Helper()
 	addr = fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), bareEnv+"="+addr)
 	stdin, err := cmd.StdinPipe() // it ends when this process does
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Wait()

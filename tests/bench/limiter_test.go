@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
@@ -33,9 +34,7 @@ func (r *rig) limiterClient(t testing.TB) *redis.Client {
 	t.Helper()
 	var settings boot.Redis
 	err := settings.URL.UnmarshalText([]byte(r.redis.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	options := settings.Options().Simple()
 	options.PoolSize = mostClients
 	client := redis.NewClient(options)

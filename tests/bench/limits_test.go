@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // mostClients is how many ask at a time, besides one.
@@ -89,9 +91,7 @@ func (d *deciding) decide(t *testing.T, l limiter, state limiterState, length ti
 	if state.full {
 		for {
 			allowed, err := l.take(ctx, state.key(0), state.window, most)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if !allowed {
 				break
 			}

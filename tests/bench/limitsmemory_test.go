@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -85,9 +87,7 @@ func (r *rig) bytesOf(t *testing.T, pattern string, keys int64) float64 {
 	sum := int64(0)
 	for _, key := range found {
 		n, err := r.rdb.MemoryUsage(t.Context(), key, 0).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sum += n
 	}
 	return float64(sum) / float64(keys)

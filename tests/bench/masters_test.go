@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
@@ -81,9 +83,7 @@ func (r *rig) intoMasters(t *testing.T, o options, masters int) (f mastersFigure
 	for i, node := range nodes {
 		f.redisCPU = append(f.redisCPU, cpuSeconds(t, node.PID())-redisCPU[i])
 		info, err := node.Client().Info(t.Context(), "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		calls := callsIn(info)
 		f.commands = append(f.commands, calls["hincrby"]+calls["expireat"]+calls["zadd"])
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -47,12 +48,8 @@ func newRig(t testing.TB) *rig {
 func (r *rig) empty(t testing.TB) {
 	t.Helper()
 	ctx := t.Context()
-	if err := r.rdb.FlushAll(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.rdb.BgRewriteAOF(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.rdb.FlushAll(ctx).Err())
+	require.NoError(t, r.rdb.BgRewriteAOF(ctx).Err())
 	stack.Eventually(t, "an empty append-only file", func() (bool, string) {
 		info, err := r.rdb.Info(ctx, "persistence").Result()
 		if err != nil {
@@ -66,9 +63,7 @@ func (r *rig) empty(t testing.TB) {
 func (r *rig) dataBytes(t testing.TB) int64 {
 	t.Helper()
 	info, err := r.rdb.Info(t.Context(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return infoField(info, "used_memory") - infoField(info, "mem_clients_normal") - infoField(info, "mem_aof_buffer")
 }
 
@@ -92,9 +87,7 @@ var observers = []string{"hget", "exists", "info", "ping", "bgrewriteaof"}
 func (r *rig) calls(t testing.TB) map[string]int64 {
 	t.Helper()
 	info, err := r.rdb.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return callsIn(info)
 }
 
@@ -122,9 +115,7 @@ func (r *rig) commands(t testing.TB, leaveOut []string) (sum int64) {
 
 func (r *rig) resetStats(t testing.TB) {
 	t.Helper()
-	if err := r.rdb.ConfigResetStat(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.rdb.ConfigResetStat(t.Context()).Err())
 }
 
 // cpuSeconds is the processor time that processes have used, user and system, in seconds.
@@ -132,9 +123,7 @@ func cpuSeconds(t testing.TB, pids ...int) (sum float64) {
 	t.Helper()
 	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		// Fields are counted from the state, behind the name in parentheses.
 		sum += ticks(t, strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[11:13]) // utime, stime
 	}
@@ -146,9 +135,7 @@ func ticks(t testing.TB, fields []string) (sum float64) {
 	t.Helper()
 	for _, field := range fields {
 		n, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sum += n / 100 // USER_HZ: 100 on Linux
 	}
 	return sum
@@ -161,15 +148,11 @@ func (r *rig) redisSeconds(t testing.TB) float64 { return cpuSeconds(t, r.redis.
 func peakBytes(t testing.TB, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(string(b)) {
 		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return kb << 10
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -99,9 +100,7 @@ func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) floa
 	tiers := mustTiers(t, text)
 	layout := window.Layout{Tiers: tiers, Shards: 1}
 	w, err := window.NewStore(r.rdb, namespace).OpenWriter(t.Context(), layout, "HITS", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	batch, cells := window.NewBatch(layout), 0
 	var cursor window.Cursor
 	commit := func() {
@@ -152,9 +151,7 @@ func (r *rig) dropSummaries(t *testing.T) {
 	if len(keys) == 0 {
 		return
 	}
-	if err := r.rdb.Del(t.Context(), keys...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.rdb.Del(t.Context(), keys...).Err())
 }
 
 // techniqueBytes counts what a technique keeps.
@@ -162,9 +159,7 @@ func (r *rig) techniqueBytes(t *testing.T, tech technique, rate rate, counters i
 	t.Helper()
 	ctx := t.Context()
 	r.empty(t)
-	if err := tech.load(ctx, r.rdb); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tech.load(ctx, r.rdb))
 	before := r.restingBytes(t)
 	p := newPipelined(r.rdb, tech, 100)
 	for i := range counters {
@@ -174,21 +169,15 @@ func (r *rig) techniqueBytes(t *testing.T, tech technique, rate rate, counters i
 			if tech.name == hashPerGranularity.name {
 				fillGranularities(ctx, p.pipe, h, now)
 				if p.pipe.Len() >= 100 {
-					if err := p.flush(ctx); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, p.flush(ctx))
 				}
 				return
 			}
-			if err := p.count(ctx, h); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, p.count(ctx, h))
 		})
 	}
 	if p.pipe.Len() > 0 {
-		if err := p.flush(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.flush(ctx))
 	}
 	return float64(r.restingBytes(t)-before) / float64(counters)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -149,9 +151,7 @@ func pgcounted(t *testing.T, w *stack.Process) int {
 	t.Helper()
 	text := fetch(t, http.DefaultClient, "http://"+w.Addr()+"/committed")
 	n, err := strconv.Atoi(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 

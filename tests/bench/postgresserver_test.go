@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -49,9 +51,7 @@ func findPostgres() (bin string, found bool) {
 func newPostgres(t testing.TB, bin string) *postgres {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "postgres-") // that user cannot look into a test's own
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	var as []string
 	if os.Getuid() == 0 {
@@ -86,14 +86,10 @@ func newPostgres(t testing.TB, bin string) *postgres {
 func asPostgres(t testing.TB, dir string) []string {
 	t.Helper()
 	u, err := user.Lookup("postgres")
-	if err != nil {
-		t.Fatalf("PostgreSQL does not run as root, and %v", err)
-	}
+	require.NoError(t, err, "PostgreSQL does not run as root, and")
 	uid, _ := strconv.Atoi(u.Uid) // numbers on every Unix
 	gid, _ := strconv.Atoi(u.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chown(dir, uid, gid))
 	return []string{"setpriv", "--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", "--pdeathsig=QUIT"}
 }
 
@@ -127,9 +123,7 @@ func (p *postgres) empty() {
 func (p *postgres) bytes() int64 {
 	p.t.Helper()
 	n, err := strconv.ParseInt(p.ask("bench", "SELECT pg_database_size('bench')"), 10, 64)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	return n
 }
 
@@ -137,9 +131,7 @@ func (p *postgres) bytes() int64 {
 func (p *postgres) seconds() float64 {
 	p.t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	sum, parent := 0.0, strconv.Itoa(p.PID())
 	for _, path := range stats {
 		b, err := os.ReadFile(path)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -94,9 +96,7 @@ func TestPostgresAnswersRight(t *testing.T) {
 	w := r.fillPostgres(t, o, p)
 	for cell, hits := range map[string]int{"1m": 100 * 60, "15m": 100 * 900} {
 		var answer struct{ Total int }
-		if err := json.Unmarshal(fetch(t, http.DefaultClient, "http://"+w.Addr()+"/total?window=24h&key=api-7&cell="+cell), &answer); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(fetch(t, http.DefaultClient, "http://"+w.Addr()+"/total?window=24h&key=api-7&cell="+cell), &answer))
 		// The oldest cell leaves the window once a new one begins.
 		if day := 86_400 * 100; answer.Total > day || answer.Total < day-hits {
 			t.Errorf("%s: %d", cell, answer.Total)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
@@ -134,9 +136,7 @@ func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 	for shard := range queriedShards {
 		cursors = append(cursors, fmt.Sprintf("%s:{%d}:cursor:%s", namespace, shard, s.stream))
 	}
-	if err := r.rdb.Del(t.Context(), cursors...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.rdb.Del(t.Context(), cursors...).Err())
 	w := stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS="+s.stream, "LOG_LEVEL=warn")
 	stack.Eventually(t, "the first commits", func() (bool, string) {
 		n, err := hitsCounted(w)
@@ -148,9 +148,7 @@ func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 func (r *rig) counted(t *testing.T, w *stack.Service) int {
 	t.Helper()
 	n, err := hitsCounted(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 )
 
@@ -20,18 +22,12 @@ func (r *rig) fillTiers(t *testing.T, tiers window.Tiers, dense, counters int) {
 	t.Helper()
 	ctx := t.Context()
 	layout, store := window.Layout{Tiers: tiers, Shards: queriedShards}, window.NewStore(r.rdb, namespace)
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(ctx, layout))
+	require.NoError(t, store.AddStream(ctx, "HITS"))
 	writers := make([]*window.Writer, layout.Shards)
 	for shard := range writers {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		writers[shard] = w
 	}
 	batch, cells := window.NewBatch(layout), 0

@@ -13,6 +13,8 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 )
 
@@ -41,9 +43,7 @@ type report struct {
 func (r *report) tables(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
-	if err := page.Execute(&out, r.view(t)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, page.Execute(&out, r.view(t)))
 	return out.String()
 }
 
@@ -62,21 +62,13 @@ func (r *report) write(t *testing.T) {
 		return
 	}
 	old, err := os.ReadFile(r.options.out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text, err := withTables(string(old), tables)
-	if err != nil {
-		t.Fatalf("%s: %v", r.options.out, err)
-	}
-	if err := os.WriteFile(r.options.out, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoErrorf(t, err, "%s", r.options.out)
+	require.NoError(t, os.WriteFile(r.options.out, []byte(text), 0o644))
 	for _, c := range r.throughput {
 		if c.workload.name == plotted {
-			if err := plotRates(c, filepath.Join(filepath.Dir(r.options.out), plotFile)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, plotRates(c, filepath.Join(filepath.Dir(r.options.out), plotFile)))
 		}
 	}
 	fmt.Println("written:", r.options.out)
@@ -95,13 +87,9 @@ func withTables(page, tables string) (string, error) {
 // The page that `make bench` rewrites has a place for the tables, and keeps what stands around them.
 func TestTablesHaveTheirPlace(t *testing.T) {
 	page, err := os.ReadFile("../../docs/benchmarks-tables.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text, err := withTables(string(page), "| new |\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !strings.HasPrefix(text, "# Benchmark tables\n") || !strings.Contains(text, beginMark+"\n\n| new |\n\n"+endMark+"\n\n## What a decision costs\n") {
 		t.Errorf("the page became\n%s", text)
 	}
@@ -498,9 +486,7 @@ func cellsOf(cells ...string) string { return strings.Join(cells, " | ") }
 func machine(t *testing.T, r *rig) [][2]string {
 	t.Helper()
 	info, err := r.rdb.Info(t.Context(), "server").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	redisVersion := "?"
 	for line := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 )
 
 // ruling is a way of counting the same events.
@@ -60,9 +61,7 @@ func measureRules(t *testing.T, r *rig, o options) (out []row) {
 			env := []string{"INGEST_STREAMS=" + rulesStream}
 			if ruling.file != "" {
 				file := filepath.Join(dir, fmt.Sprintf("%d-%d.yml", size, i))
-				if err := os.WriteFile(file, []byte(ruling.rules()), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, []byte(ruling.rules()), 0o600))
 				env = append(env, "INGEST_RULES="+file)
 			}
 			c.measure = func(t *testing.T, r *rig, s *stored) figures {

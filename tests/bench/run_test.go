@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -88,9 +89,7 @@ func (r *rig) technique(t testing.TB, s *stored, tech technique, batch int, box 
 	t.Helper()
 	r.empty(t)
 	ctx := t.Context()
-	if err := tech.load(ctx, r.rdb); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tech.load(ctx, r.rdb))
 	pipeline := newPipelined(r.rdb, tech, batch)
 	count := pipeline.count
 	if batch == 0 {
@@ -115,9 +114,7 @@ func (r *rig) technique(t testing.TB, s *stored, tech technique, batch int, box 
 	if err == nil && batch > 0 && pipeline.hits > 0 {
 		err = pipeline.flush(ctx)
 	}
-	if err != nil {
-		t.Fatalf("%s: %v", tech.name, err)
-	}
+	require.NoErrorf(t, err, "%s", tech.name)
 	return span.end(n, len(counters), []string{"info"})
 }
 

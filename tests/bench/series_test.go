@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
@@ -78,16 +80,12 @@ func (r *rig) queryCharts(t *testing.T) *stack.Service {
 func fetch(t *testing.T, client *http.Client, url string, header ...string) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -133,9 +131,7 @@ func TestSeriesHaveAllPoints(t *testing.T) {
 	}
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
 	var series struct{ Points [][2]int64 }
-	if err := json.Unmarshal(fetch(t, http.DefaultClient, q.URL()+all[0].path()), &series); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(fetch(t, http.DefaultClient, q.URL()+all[0].path()), &series))
 	if n := len(series.Points); n < seriesPoints || n > seriesPoints+1 {
 		t.Errorf("%d points", n)
 	}

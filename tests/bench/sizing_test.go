@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -126,18 +128,14 @@ func TestSizingTableIsThatOfTheDocs(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile(sizingPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	head, rest, ok := strings.Cut(string(page), sizingBegin)
 	old, tail, ok2 := strings.Cut(rest, sizingEnd)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no lines %q and %q: there is no place for the table\n%s", sizingPage, sizingBegin, sizingEnd, table.String())
 	}
 	if os.Getenv("SIZING") == "write" {
-		if err := os.WriteFile(sizingPage, []byte(head+sizingBegin+table.String()+sizingEnd+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(sizingPage, []byte(head+sizingBegin+table.String()+sizingEnd+tail), 0o644))
 		return
 	}
 	if old != table.String() {
@@ -181,9 +179,7 @@ func TestSizingKnowsCommands(t *testing.T) {
 	defer cancel()
 	counted := func() int {
 		n, err := hitsCounted(worker)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return n
 	}
 	reach := func(n int) int {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -101,13 +103,9 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 	var sum int64
 	for _, key := range one[7] {
 		fields, err := r.rdb.HGetAll(t.Context(), key).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n, _, err := sumFields(fields, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sum += n
 	}
 	// Two hashes at most in each of the first three tiers, and five in that of 768 hours.
@@ -126,9 +124,7 @@ func TestTechniquesForget(t *testing.T) {
 			continue // they forget by Redis's own clock, or never
 		}
 		t.Run(tech.name, func(t *testing.T) {
-			if err := tech.load(t.Context(), client); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, tech.load(t.Context(), client))
 			pipe := client.Pipeline()
 			for _, h := range []aHit{
 				{tech.name, now - tech.window.Milliseconds() - 2*hour, 1},

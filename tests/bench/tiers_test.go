@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -117,9 +119,7 @@ func (f *tierFigures) width(t *testing.T, w time.Duration) float64 {
 	t.Helper()
 	now := time.Date(2026, 11, 21, 10, 7, 23, 456e6, time.UTC).UnixMilli()
 	p, err := window.Layout{Tiers: f.tiers, Shards: 1}.Plan("c", window.Range{From: now - w.Milliseconds(), To: now}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return float64(p.Tier.Cell) / float64(w)
 }
 
@@ -171,8 +171,6 @@ func TestASetOfTiersIsMeasured(t *testing.T) {
 func mustTiers(t *testing.T, text string) window.Tiers {
 	t.Helper()
 	tiers, err := window.ParseTiers(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tiers
 }

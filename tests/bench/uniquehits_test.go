@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -98,9 +99,7 @@ func (r *rig) visit(t *testing.T, o options, v visits, out visited) {
 	publish(n)
 	f := span.end(n, 0, observers)
 	info, err := r.rdb.Info(t.Context(), "stats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, value := range []float64{
 		float64(f.commands) / float64(n), float64(infoField(info, "total_net_input_bytes")) / float64(n), f.perHit(f.workerCPU), f.perHit(f.redisCPU),
 	} {
@@ -119,9 +118,7 @@ func measureUniqueCells(t *testing.T, r *rig, o options) (bytes []int64) {
 		key := fmt.Sprintf("%s:{12}:u:5m:5887424:shop.checkout.eu:%d", namespace, n)
 		addUniques(t, t.Context(), r.rdb, key, n, random)
 		used, err := r.rdb.MemoryUsage(t.Context(), key, 0).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		fmt.Printf("unique cells/%d different ones: %d bytes\n", n, used)
 		bytes = append(bytes, used)
 	}

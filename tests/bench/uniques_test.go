@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
@@ -68,9 +69,7 @@ func measureUniques(t *testing.T, r *rig, o options) (wanted []*counting) {
 				for k := range asked {
 					body := c.body(k)
 					began := time.Now()
-					if err := askOnce(t.Context(), client, http.MethodPost, q.URL()+"/v1/uniques", body); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, askOnce(t.Context(), client, http.MethodPost, q.URL()+"/v1/uniques", body))
 					took = append(took, time.Since(began))
 				}
 				c.query = append(c.query, (cpuSeconds(t, q.PID())-queryBefore)/float64(asked))
@@ -102,24 +101,16 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 	t.Helper()
 	ctx := t.Context()
 	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	layout := window.Layout{Tiers: mustTiers(t, window.DefaultTiers), UniqueTiers: uniqueTiers, Shards: queriedShards}
 	store := window.NewStore(r.rdb, namespace)
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.EnsureLayout(ctx, layout))
+	require.NoError(t, store.AddStream(ctx, "HITS"))
 	now, empty := time.Now(), window.NewBatch(layout)
 	cursor := window.Cursor{Created: now.Add(-60 * 24 * time.Hour).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()}
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := w.Commit(ctx, empty.Shard(shard), cursor); err != nil {
 			t.Fatal(err)
 		}
@@ -157,9 +148,7 @@ func addUniques(t *testing.T, ctx context.Context, c *redis.Client, key string, 
 		for range min(n, cap(args)) {
 			args = append(args, unique.Of(fmt.Append(nil, random.Uint64())).Argument())
 		}
-		if err := c.PFAdd(ctx, key, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.PFAdd(ctx, key, args...).Err())
 		n -= len(args)
 	}
 }

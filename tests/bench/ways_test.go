@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
@@ -66,9 +67,7 @@ var errNotAllowed = errors.New("a hit was not allowed")
 func (r *rig) ways(t testing.TB) []way {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yml")
-	if err := os.WriteFile(file, []byte(wayFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(wayFile), 0o600))
 	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, stack.NoWait)
 	rls, grpc := stack.RLS(t, r.redis, "RLS_LIMITS_FILE="+file)
 	stack.Eventually(t, "query to take", func() (bool, string) {
@@ -247,9 +246,7 @@ func (f *wayFigures) measure(t *testing.T, r *rig, w way, keys int64, length tim
 func (r *rig) trips(t testing.TB) int64 {
 	t.Helper()
 	info, err := r.rdb.Info(t.Context(), "stats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return infoField(info, "total_reads_processed")
 }
 
@@ -303,9 +300,7 @@ func TestEveryWayDecides(t *testing.T) {
 func TestSharesNeedFewRoundTrips(t *testing.T) {
 	r := newRig(t)
 	set, err := limit.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	limiter := limit.New(r.limiterClient(t), namespace, time.Minute)
 	take := []limit.Take{{Limit: set["share"], Key: "hot", Under: "hot", N: 1}}
 	const decisions = 100_000

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 )
 
 // workload is how hits fall on counters.
@@ -101,9 +102,7 @@ func fill(t testing.TB, js jetstream.JetStream, stream, subject string, w worklo
 	}
 	s.distinct = len(s.truth)
 	handle, err := js.Stream(ctx, stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if last := handle.CachedInfo().State.LastSeq; last != s.last {
 		t.Fatalf("%s ends at %d; %d messages were published", stream, last, s.last)
 	}

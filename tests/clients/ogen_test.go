@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -44,9 +46,7 @@ func TestGeneratedClientAsks(t *testing.T) {
 	document := m.generate(query)
 	for _, file := range []string{"asks.go", "recorder.go"} {
 		source, err := os.ReadFile(filepath.Join("testdata", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m.write(file, source)
 	}
 	asked := m.run("run", ".", query, "secret")
@@ -65,9 +65,7 @@ func TestGeneratedClientAsks(t *testing.T) {
 // The page about examples generates a client with the version that is tried here.
 func TestPageNamesTheGenerator(t *testing.T) {
 	page, err := os.ReadFile("../../examples/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	version := strings.TrimSpace(ogenModule[strings.LastIndexByte(strings.TrimSpace(ogenModule), ' '):])
 	if !bytes.Contains(page, []byte("github.com/ogen-go/ogen@"+version+"\n")) {
 		t.Errorf("examples/README.md does not name ogen %s", version)
@@ -80,9 +78,7 @@ func counted(t *testing.T) (address string) {
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	stack.Ingest(t, nats, redis)
 	file := filepath.Join(t.TempDir(), "limits.yml")
-	if err := os.WriteFile(file, []byte(limits), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(limits), 0o600))
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+file, "QUERY_TAKE=any", "QUERY_TOKENS=secret", "QUERY_ERASE=on")
 	hits := fmt.Sprintf(`[{"key":"checkout","n":7},{"key":"/cart","n":2},{"key":"old","ts":%d},{"key":"bad","n":0}]`, time.Now().Add(-2*time.Hour).UnixMilli())
 	if _, err := nats.JetStream().Publish(t.Context(), "hits.x", []byte(hits)); err != nil {
@@ -108,9 +104,7 @@ type module struct {
 
 func (m module) write(name string, data []byte) {
 	m.t.Helper()
-	if err := os.WriteFile(filepath.Join(m.dir, name), data, 0o600); err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, os.WriteFile(filepath.Join(m.dir, name), data, 0o600))
 }
 
 // run runs the go command in the module.
@@ -145,9 +139,7 @@ func operations(t *testing.T, document []byte) (names []string) {
 	var d struct {
 		Paths map[string]map[string]struct{ OperationID string }
 	}
-	if err := json.Unmarshal(document, &d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(document, &d))
 	for _, item := range d.Paths {
 		for _, operation := range item {
 			names = append(names, operation.OperationID)

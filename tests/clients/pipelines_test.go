@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
@@ -98,13 +99,9 @@ func TestPipelinesMakeHits(t *testing.T) {
 	}
 	for _, p := range pipelines {
 		text, err := os.ReadFile(filepath.Join(examplesDir, p.file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var config map[string]any
-		if err := yaml.Unmarshal(text, &config); err != nil {
-			t.Fatalf("%s: %v", p.file, err)
-		}
+		require.NoErrorf(t, yaml.Unmarshal(text, &config), "%s", p.file)
 		for place, want := range p.has {
 			if got := find(config, place); got != want {
 				t.Errorf("%s: %s is %v, want %v", p.file, place, got, want)
@@ -163,9 +160,7 @@ func TestBentoRuns(t *testing.T) {
 		fmt.Fprintf(&events, `{"id":"e%d","time":%q,"type":"checkout"}`+"\n", i, time.Now().Format(time.RFC3339))
 	}
 	file := filepath.Join(t.TempDir(), "events.ndjson")
-	if err := os.WriteFile(file, []byte(events.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(events.String()), 0o600))
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -177,9 +172,7 @@ func TestBentoRuns(t *testing.T) {
 		}
 	}
 	stream, err := nats.JetStream().Stream(t.Context(), "HITS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n := stream.CachedInfo().State.Msgs; n != 2 {
 		t.Errorf("the stream has %d messages, want 2", n)
 	}

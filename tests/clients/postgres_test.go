@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -34,9 +36,7 @@ func postgres(t *testing.T) (env []string) {
 	}
 	bin := filepath.Dir(slices.Max(versions))
 	dir, err := os.MkdirTemp("", "postgres-") // that user cannot look into a test's own
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	var as []string
 	if os.Getuid() == 0 {
@@ -46,9 +46,7 @@ func postgres(t *testing.T) (env []string) {
 		}
 		uid, _ := strconv.Atoi(u.Uid) // numbers on every Unix
 		gid, _ := strconv.Atoi(u.Gid)
-		if err := os.Chown(dir, uid, gid); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chown(dir, uid, gid))
 		as = []string{"setpriv", "--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", "--pdeathsig=QUIT"}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

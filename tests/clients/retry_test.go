@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -125,30 +126,20 @@ func TestGoProducerWaitsForTheStream(t *testing.T) {
 	cmd := example(t, "go/producer", nil, "NATS_URL="+server.URL())
 	cmd.Stdin = strings.NewReader("checkout\n/cart\n")
 	errs, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(errs)
 	if !lines.Scan() || !strings.Contains(lines.Text(), "not stored yet") {
 		t.Errorf("without a stream the producer says %q", lines.Text())
 	}
 	stream, err := server.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for lines.Scan() {
 		t.Log(lines.Text())
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("the producer ends with %v", err)
-	}
+	require.NoError(t, cmd.Wait(), "the producer ends with")
 	message, err := stream.GetMsg(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if message.Header.Get(nats.MsgIdHdr) == "" || !strings.Contains(string(message.Data), `"/cart"`) {
 		t.Errorf("stored: %v %s", message.Header, message.Data)
 	}

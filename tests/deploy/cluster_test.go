@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -25,9 +26,7 @@ func TestPartitions(t *testing.T) {
 	if with == without {
 		t.Fatal("deploy/nats.conf has no line to include nats-partitions.conf with")
 	}
-	if err := os.WriteFile(file, []byte(with), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(with), 0o600))
 	fourStreamsShare(t, file)
 }
 
@@ -56,9 +55,7 @@ func fourStreamsShare(t *testing.T, file string) {
 	}
 	for i := range 4 {
 		stream, err := js.Stream(ctx, fmt.Sprintf("HITS_%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := stream.CachedInfo().State.Msgs; got == 0 || got == 2*counters {
 			t.Errorf("HITS_%d holds %d of %d messages, want a share", i, got, 2*counters)
 		}
@@ -76,9 +73,7 @@ func natsFiles(t *testing.T) string {
 	here := strings.NewReplacer("store_dir: /data", fmt.Sprintf("store_dir: %q", dir), "http_port: 8222", fmt.Sprintf("http_port: %d", stack.FreePort(t)))
 	for _, name := range []string{"nats.conf", "nats-cluster.conf", "nats-partitions.conf", "nats-partitioned.conf"} {
 		text := here.Replace(read(t, filepath.Join(root(t), "deploy", name)))
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -88,9 +83,7 @@ func natsFiles(t *testing.T) string {
 func TestNATSClusterConfig(t *testing.T) {
 	t.Setenv("NATS_NAME", "nats-1")
 	opts, err := server.ProcessConfigFile(filepath.Join(natsFiles(t), "nats-cluster.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if opts.ServerName != "nats-1" || opts.Cluster.Name != "tallyroll" || opts.Cluster.Port != 6222 || len(opts.Routes) != 3 || !opts.JetStream {
 		t.Errorf("server %q of cluster %+v with %d routes, JetStream %v", opts.ServerName, opts.Cluster, len(opts.Routes), opts.JetStream)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -55,9 +57,7 @@ func service(t *testing.T, config, name string) string {
 
 func TestComposeFile(t *testing.T) {
 	config, err := composed(t, nil, "compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	query := service(t, config, "query")
 	for _, want := range []string{"NATS_URL: nats://nats:4222", "QUERY_ADDR: 0.0.0.0:8080", "8080"} {
 		if !strings.Contains(query, want) {
@@ -84,9 +84,7 @@ func TestComposeCollect(t *testing.T) {
 		}},
 	} {
 		config, err := composed(t, c.env, c.files...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		collect := service(t, config, "collect")
 		for _, want := range append(c.want, `COLLECT_ADDR: 0.0.0.0:8081`, `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`) {
 			if !regexp.MustCompile(want).MatchString(collect) {
@@ -120,9 +118,7 @@ func TestComposeCollect(t *testing.T) {
 	}
 	status := func(token string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v1/hits", port), strings.NewReader(`{"key":"a"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -141,9 +137,7 @@ func TestComposeCollect(t *testing.T) {
 // Several query services cannot share one port of the host.
 func TestComposeScalesQuery(t *testing.T) {
 	config, err := composed(t, []string{"QUERY_PORTS=8080-8089"}, "compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if query := service(t, config, "query"); !strings.Contains(query, "8080-8089") {
 		t.Errorf("its ports are no range: %s", query)
 	}
@@ -178,9 +172,7 @@ func TestComposeScalesQuery(t *testing.T) {
 func TestComposePartitions(t *testing.T) {
 	files := []string{"compose.yml", "compose.partitions.yml"}
 	config, err := composed(t, []string{"INGEST_PARTITIONS=4"}, files...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	nats, ingest := service(t, config, "nats"), service(t, config, "ingest")
 	mapping := regexp.MustCompile(`NATS_HITS_MAPPING: '(.*)'`).FindStringSubmatch(nats)
 	if mapping == nil || !strings.Contains(ingest, "INGEST_PARTITIONS: '4'") && !strings.Contains(ingest, `INGEST_PARTITIONS: "4"`) {
@@ -198,8 +190,6 @@ func TestComposePartitions(t *testing.T) {
 	// The server has its settings from a file alone here: what the container is given
 	// in its environment stands at the head of it.
 	text := "NATS_HITS_MAPPING: " + mapping[1] + "\n" + read(t, file)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	fourStreamsShare(t, file)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -36,9 +38,7 @@ func TestNATSConfig(t *testing.T) {
 		t.Fatal("deploy/nats.conf does not keep its store in /data, the volume of compose.yml")
 	}
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(here), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(here), 0o600))
 	n := stack.NATSProcess(t, "--config", file, "--http_port", strconv.Itoa(monitor))
 	if got := n.Conn().MaxPayload(); got != 2<<20 {
 		t.Errorf("max_payload is %d, want 2 MiB", got)

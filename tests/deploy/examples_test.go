@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/limit"
@@ -23,9 +24,7 @@ func examples(t *testing.T) map[string]string {
 	t.Helper()
 	dir := filepath.Join(root(t), "deploy/examples")
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := make(map[string]string)
 	for _, e := range entries {
 		out[e.Name()] = read(t, filepath.Join(dir, e.Name()))
@@ -37,9 +36,7 @@ func examples(t *testing.T) map[string]string {
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var out map[string]any
-	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &out))
 	return out
 }
 
@@ -179,17 +176,13 @@ func TestExamplesAskWhatQueryAnswers(t *testing.T) {
 func (q question) ask(t *testing.T, base string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequest(q.method, base+q.target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Host = "example.com"
 	for name, value := range q.header {
 		req.Header.Set(name, value)
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirect, as no proxy does
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = resp.Body.Close()
 	return resp
 }
@@ -198,9 +191,7 @@ func (q question) ask(t *testing.T, base string) *http.Response {
 func TestExamplesNameLimitsThatAreThere(t *testing.T) {
 	files := examples(t)
 	set, err := limit.Parse([]byte(files["limits.yml"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	named := regexp.MustCompile(`limit=([\w.-]+)|/v1/authz/([\w.-]+)`)
 	delete(files, "watch.yml") // which is about no limit
 	for name, text := range files {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/tests/stack"
@@ -75,9 +76,7 @@ func dashboards(t *testing.T) (out []dashboard) {
 	}
 	for _, file := range files {
 		var d dashboard
-		if err := json.Unmarshal([]byte(read(t, file)), &d); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		require.NoErrorf(t, json.Unmarshal([]byte(read(t, file)), &d), "%s", file)
 		out = append(out, d)
 	}
 	return out
@@ -95,9 +94,7 @@ type dataSource struct {
 func dataSources(t *testing.T) map[string]dataSource {
 	t.Helper()
 	var file struct{ Datasources []dataSource }
-	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(root(t), "deploy/grafana/provisioning/datasources/tallyroll.yaml"))), &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, filepath.Join(root(t), "deploy/grafana/provisioning/datasources/tallyroll.yaml"))), &file))
 	out := make(map[string]dataSource)
 	for _, d := range file.Datasources {
 		out[d.UID] = d
@@ -266,9 +263,7 @@ func TestInfinityAsksWhatQueryAnswers(t *testing.T) {
 // Profile see of compose starts what the configurations name, and mounts what they read.
 func TestComposeSee(t *testing.T) {
 	config, err := runCompose(t, nil, "-f", "deploy/compose.yml", "--profile", "see", "config")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, wants := range map[string][]string{
 		"prometheus":     {"image: prom/prometheus:v", "/etc/prometheus"},
 		"grafana":        {"image: grafana/grafana:1", "/etc/grafana/provisioning", "/etc/grafana/dashboards"},
@@ -297,9 +292,7 @@ func TestComposeSee(t *testing.T) {
 			continue
 		}
 		u, err := neturl.Parse(s.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		service(t, config, u.Hostname())
 	}
 	provider := read(t, filepath.Join(root(t), "deploy/grafana/provisioning/dashboards/tallyroll.yaml"))

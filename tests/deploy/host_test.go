@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -32,9 +33,7 @@ func (u url) URL() string { return string(u) }
 func TestHostServers(t *testing.T) {
 	readme := read(t, filepath.Join(root(t), "README.md"))
 	dir := t.TempDir()
-	if err := os.Symlink(filepath.Join(root(t), "deploy"), filepath.Join(dir, "deploy")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(filepath.Join(root(t), "deploy"), filepath.Join(dir, "deploy")))
 	t.Setenv("PATH", filepath.Dir(stack.NATSServer(t))+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	launch := func(name string, args string) {
 		line := regexp.MustCompile(`(?m)^#   (.*` + name + ` .*)$`).FindStringSubmatch(read(t, filepath.Join(root(t), "deploy/host", strings.TrimSuffix(name, "-server")+".conf")))
@@ -45,16 +44,12 @@ func TestHostServers(t *testing.T) {
 			t.Errorf("the README does not start %s with %q", name, line[1])
 		}
 		log, err := os.Create(filepath.Join(dir, name+".log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer log.Close()
 		cmd := exec.Command("sh", "-c", line[1]+" "+args)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cmd.Start())
 		t.Cleanup(func() {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the shell and its child
 			_ = cmd.Wait()
@@ -73,9 +68,7 @@ func TestHostServers(t *testing.T) {
 	stack.Ingest(t, natsURL, redisURL)
 	query := stack.Query(t, redisURL)
 	conn, err := nats.Connect(natsURL.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	if _, err := conn.RequestWithContext(ctx, "hits.a", nil); err != nil { // JetStream acknowledges it
 		t.Fatal(err)
@@ -108,15 +101,11 @@ func TestHostServers(t *testing.T) {
 func TestHostRedisIsTheContainers(t *testing.T) {
 	var got [2]map[string]string
 	for i, file := range []string{"deploy/redis.conf", "deploy/host/redis.conf"} {
-		if err := os.MkdirAll(filepath.Join(t.TempDir(), "data/redis"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(t.TempDir(), "data/redis"), 0o755))
 		// The harness gives the directory on the command line, after one that does not exist there.
 		text := strings.Replace(read(t, filepath.Join(root(t), file)), "\ndir data/redis\n", "\n", 1)
 		conf := filepath.Join(t.TempDir(), "redis.conf")
-		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
 		var err error
 		if got[i], err = stack.Redis(t, stack.RedisConfig(conf)).Client().ConfigGet(t.Context(), "*").Result(); err != nil {
 			t.Fatal(err)
@@ -134,9 +123,7 @@ func TestHostNATSIsTheContainers(t *testing.T) {
 	var got [2]reflect.Value
 	for i, file := range []string{"deploy/nats.conf", "deploy/host/nats.conf"} {
 		opts, err := server.ProcessConfigFile(filepath.Join(root(t), file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got[i] = reflect.ValueOf(opts).Elem()
 	}
 	may := map[string]bool{"ConfigFile": true, "Host": true, "HTTPHost": true, "StoreDir": true}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -79,19 +81,13 @@ func lastStage(t *testing.T, dir string, stage []string, local func(string) stri
 		for _, source := range words[:len(words)-1] {
 			name := path.Base(source)
 			b, err := os.ReadFile(local(source))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, name), b, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o755))
 			line += " " + name
 		}
 		stage[i] = line + " " + words[len(words)-1]
 	}
-	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(strings.Join(stage, "\n")+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(strings.Join(stage, "\n")+"\n"), 0o644))
 }
 
 // buildLine runs in the repository what the Dockerfile runs to make its results, which are in out.
@@ -122,9 +118,7 @@ func certificates(t *testing.T) string {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "ca-certificates.crt")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
 	return file
 }
 
@@ -248,9 +242,7 @@ func TestContext(t *testing.T) {
 	t.Parallel()
 	needEngine(t)
 	file := filepath.Join(t.TempDir(), "Dockerfile")
-	if err := os.WriteFile(file, []byte("FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("FROM scratch\nCOPY . /\nCMD [\"/none\"]\n"), 0o644))
 	img := image(t, root(t), "--file", file)
 	id := strings.TrimSpace(command(t, "", "docker", "create", img))
 	t.Cleanup(func() {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -32,9 +34,7 @@ func newBare(t *testing.T) *bare {
 		b.write(name, read(t, filepath.Join(root(t), name)), 0o644)
 	}
 	for _, name := range []string{"cmd", "docs", "internal"} {
-		if err := os.CopyFS(filepath.Join(b.dir, name), os.DirFS(filepath.Join(root(t), name))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.CopyFS(filepath.Join(b.dir, name), os.DirFS(filepath.Join(root(t), name))))
 	}
 	managers := []string{"sudo", "apt-get", "dnf", "apk", "pacman", "brew"}
 	for _, name := range managers {
@@ -59,12 +59,8 @@ func newBare(t *testing.T) *bare {
 func (b *bare) write(name, text string, mode os.FileMode) {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(b.t, os.WriteFile(path, []byte(text), mode))
 }
 
 func (b *bare) make(args ...string) *exec.Cmd {
@@ -99,9 +95,7 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 	cmd := b.make("run")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: Ctrl-C reaches make and dev
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -26,9 +27,7 @@ func runningMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	rules := filepath.Join(t.TempDir(), "rules.yaml") // some metrics tell of rules alone
-	if err := os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders.>, count: [{key: orders}]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders.>, count: [{key: orders}]}\n"), 0o600))
 	ingest := stack.Ingest(t, nats, redis, "INGEST_RULES="+rules)
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any")
 	promql := stack.PromQL(t, redis)
@@ -37,9 +36,7 @@ func runningMetrics(t *testing.T) map[string]string {
 	askGRPC(t, "http://"+grpc+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
 	watch := stack.Watch(t, nats, redis, thresholds(t))
 	js, err := jetstream.New(nats.Conn())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, body := range []string{"", "not JSON"} {
 		if _, err := js.Publish(t.Context(), "hits.checkout", []byte(body)); err != nil {
 			t.Fatal(err)
@@ -78,9 +75,7 @@ func runningMetrics(t *testing.T) map[string]string {
 func thresholds(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "watch.yml")
-	if err := os.WriteFile(file, []byte("targets: {bus: {nats: alerts}}\nrules: [{name: busy, key: checkout, window: 1h, above: 0, to: [bus]}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("targets: {bus: {nats: alerts}}\nrules: [{name: busy, key: checkout, window: 1h, above: 0, to: [bus]}]\n"), 0o600))
 	return file
 }
 
@@ -91,9 +86,7 @@ func askGRPC(t *testing.T, url string) {
 	plain.SetUnencryptedHTTP2(true)
 	client := &http.Client{Transport: &http.Transport{Protocols: &plain}}
 	resp, err := client.Post(url, "application/grpc", strings.NewReader("\x00\x00\x00\x00\x00")) // its length
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = resp.Body.Close()
 	client.CloseIdleConnections()
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -42,9 +43,7 @@ func prometheusFiles(t *testing.T, ingest, query, collect, promql string) (confi
 	rules = replaced(rules, `tallyroll_as_of_age_seconds\) > 60`, "tallyroll_as_of_age_seconds) > 5")
 	config = filepath.Join(dir, "prometheus.yml")
 	for file, text := range map[string]string{config: text, filepath.Join(dir, "alerts.yml"): rules} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	return config
 }
@@ -107,9 +106,7 @@ func TestAlertsFireWhenTheWorkerIsKilled(t *testing.T) {
 	ingest := stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL())
 	js, err := jetstream.New(nats.Conn())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	publish := func(body string) {
 		t.Helper()
 		if _, err := js.Publish(t.Context(), "hits.checkout", []byte(body)); err != nil {

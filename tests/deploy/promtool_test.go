@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/tests/stack"
@@ -72,9 +73,7 @@ type alert struct {
 func alerts(t *testing.T) (out []alert) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []alert } }
-	if err := yaml.Unmarshal([]byte(read(t, filepath.Join(root(t), "deploy/prometheus/alerts.yml"))), &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, filepath.Join(root(t), "deploy/prometheus/alerts.yml"))), &file))
 	for _, g := range file.Groups {
 		out = append(out, g.Rules...)
 	}

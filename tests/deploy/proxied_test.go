@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -117,9 +119,7 @@ func edit(t *testing.T, text string, edits ...string) string {
 
 func (p *proxied) write(path, text string) {
 	p.t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // newProxied starts the servers without the proxy. limits are edits of limits.yml.
@@ -150,9 +150,7 @@ func limitedQuery(t *testing.T, redis *stack.RedisServer, limits ...string) *sta
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yml")
 	text := edit(t, read(t, filepath.Join(root(t), "deploy/examples/limits.yml")), limits...)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	// Without a layout, which the first ingest writes, it is not ready. It can decide all the same.
 	s := stack.Query(t, redis, "QUERY_LIMITS_FILE="+file, "QUERY_TRUSTED_PROXIES=127.0.0.1/32", "QUERY_TAKE_TIMEOUT=2s", stack.NoWait)
 	s.WaitForLog("started")
@@ -170,9 +168,7 @@ type answer struct {
 func (p *proxied) send(method, path, body string, headers ...string) answer {
 	p.t.Helper()
 	got, err := p.trySend(method, path, body, headers...)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	return got
 }
 

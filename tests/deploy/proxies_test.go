@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -189,9 +191,7 @@ func TestProxyUnderLoad(t *testing.T) {
 	if load := os.Getenv("LOAD"); load != "" {
 		var err error
 		length, err = time.ParseDuration(load)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if length >= 30*time.Second {
 			tolerance = 1
 		}
@@ -225,9 +225,7 @@ var decidedLocally = regexp.MustCompile(`tallyroll_limit_decisions_total\{[^}]*s
 func (p *proxied) decidedAlone() bool {
 	p.t.Helper()
 	_, body, err := stack.Do(http.MethodGet, p.query.URL()+"/metrics", nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	return decidedLocally.Match(body)
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -38,9 +39,7 @@ func TestUnits(t *testing.T) {
 		file := "tallyroll-" + name + ".service"
 		// It looks for the program where the unit says that it is.
 		text := strings.ReplaceAll(read(t, filepath.Join(root(t), "deploy/systemd", file)), "/usr/lib/tallyroll/"+name, stack.Build(t, name))
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 		if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", filepath.Join(dir, file)).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("systemd-analyze verify %s: %v\n%s", file, err, out)
 		}
@@ -61,14 +60,10 @@ type manager struct {
 func newManager(t *testing.T) *manager {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "notify") // that of the test may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := &manager{t: t, path: filepath.Join(dir, "socket")}
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -125,14 +120,10 @@ func (m *manager) awaitStatus(part string) {
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders, count: [{key: orders}]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders, count: [{key: orders}]}\n"), 0o600))
 	// Closed without Redis: with a limit that is open then, rls serves at once.
 	limits := filepath.Join(t.TempDir(), "limits.yml")
-	if err := os.WriteFile(limits, []byte("limits: [{name: login, max: 5, window: 15m, policy: log, fail: closed, envoy: {domain: edge, descriptor: [{key: login}]}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(limits, []byte("limits: [{name: login, max: 5, window: 15m, policy: log, fail: closed, envoy: {domain: edge, descriptor: [{key: login}]}}]\n"), 0o600))
 	const ready, reloading = "READY=1\nSTATUS=ready", "RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+"
 	for _, program := range services {
 		t.Run(program, func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -19,9 +21,7 @@ func TestCollect(t *testing.T) {
 	for _, e := range examples(t, "../../docs/collect.md") {
 		if e.language == "yaml" {
 			file := filepath.Join(t.TempDir(), "tokens.yml")
-			if err := os.WriteFile(file, []byte(e.code), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, []byte(e.code), 0o600))
 			stack.Collect(t, nats, "COLLECT_TOKENS_FILE="+file)
 			tokens++
 		}

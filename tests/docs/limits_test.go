@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -30,9 +32,7 @@ func TestLimits(t *testing.T) {
 	for _, e := range examples(t, limitsPage) {
 		if e.language == "yaml" {
 			path := filepath.Join(t.TempDir(), "limits.yml")
-			if err := os.WriteFile(path, []byte(e.code), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, []byte(e.code), 0o600))
 			stack.Query(t, redis, "QUERY_LIMITS_FILE="+path)
 			continue
 		}
@@ -52,18 +52,14 @@ func TestLimits(t *testing.T) {
 func readPage(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	out, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -102,9 +98,7 @@ func TestRightsForLimits(t *testing.T) {
 		answersTotals(query)
 		for _, policy := range []string{"cells", "log", "stream"} {
 			// Redis forgets scripts if it is restarted: the first take sends it again.
-			if err := redis.Client().ScriptFlush(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, redis.Client().ScriptFlush(t.Context()).Err())
 			body := map[string]any{"key": name, "window": "1h", "max": 10, "policy": policy}
 			for _, step := range []struct{ n, status, remaining int }{
 				{4, 200, 6}, {6, 200, 0}, {1, 429, 0}, {-3, 200, 3}, {-100, 200, 10}, {-1, 200, 10}, {10, 200, 0},

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
 )
 
 // maxColumns is the longest line of prose. Tables, code and addresses may be longer.
@@ -26,13 +28,9 @@ var (
 func textPages(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob("../../*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	docs, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	docs = append(docs, "../../examples/README.md")
 	if pages = append(pages, docs...); len(pages) < 10 {
 		t.Fatalf("only %d pages were found", len(pages))
@@ -44,9 +42,7 @@ func textPages(t *testing.T) []string {
 func prose(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines := strings.Split(string(text), "\n")
 	inCode := false
 	for i, line := range lines {

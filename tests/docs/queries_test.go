@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -38,9 +40,7 @@ var (
 func examples(t *testing.T, path string) []example {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var out []example
 	var prints *regexp.Regexp
 	var open *example
@@ -75,9 +75,7 @@ func (e example) run(t *testing.T, dir string, env ...string) (printed string) {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		t.Skipf("%s is not here", command[0])
 	}
-	if err := os.WriteFile(file, []byte(e.code), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(e.code), 0o600))
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	var out, errs bytes.Buffer
@@ -120,9 +118,7 @@ func TestQueries(t *testing.T) {
 		return err == nil && !slices.ContainsFunc(answer.Totals, func(c stack.Total) bool { return c.Total == 0 }), fmt.Sprint(err)
 	})
 	_, api, err := stack.Do(http.MethodGet, query.URL()+"/openapi.json", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	ran := 0
 	for _, e := range examples(t, path) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -83,9 +84,7 @@ func TestReadmeAndReference(t *testing.T) {
 	bodies := 0
 	for _, path := range pages {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, body := range bodySpan.FindAllSubmatch(text, -1) {
 			bodies++
 			if _, err := js.Publish(t.Context(), "hits.readme", body[1]); err != nil {
@@ -190,30 +189,20 @@ func checkTotals(t *testing.T, text string) {
 func workingDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
 	for _, program := range []string{"publish", "redrive"} {
-		if err := os.Symlink(stack.Build(t, program), filepath.Join(dir, "bin", program)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(stack.Build(t, program), filepath.Join(dir, "bin", program)))
 	}
 	log := fmt.Sprintf("192.0.2.1 - - [%s] \"GET /images/a.png HTTP/1.1\" 200 5\n", time.Now().Format("02/Jan/2006:15:04:05 -0700"))
-	if err := os.WriteFile(filepath.Join(dir, "access.log"), []byte(log), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "access.log"), []byte(log), 0o600))
 	packed, err := os.Create(filepath.Join(dir, "access.log.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer packed.Close()
 	zip := gzip.NewWriter(packed)
 	if _, err := zip.Write([]byte(log)); err != nil {
 		t.Fatal(err)
 	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, zip.Close())
 	return dir
 }
 
@@ -226,17 +215,13 @@ func checkRejects(t *testing.T, js jetstream.JetStream) {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), "HITS_REJECTED")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stack.Eventually(t, "the reject of the last hit", func() (bool, string) {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs > 0, fmt.Sprint(err)
 	})
 	first, err := stream.GetMsg(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if string(first.Data) != last {
 		t.Errorf("rejected: %s: %v", first.Data, first.Header)
 	}
@@ -246,9 +231,7 @@ func checkRejects(t *testing.T, js jetstream.JetStream) {
 func checkNames(t *testing.T, text string) {
 	t.Helper()
 	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, block := range strings.Split(text, "```sh\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		for _, m := range makeTarget.FindAllStringSubmatch(block, -1) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 	"tallyroll/tests/stack"
@@ -45,9 +46,7 @@ func TestRules(t *testing.T) {
 			ran++
 			dir := t.TempDir()
 			err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(file), 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			command := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(e.code, "bin/ingest", ingest))
 			command.Dir = dir
 			var said bytes.Buffer
@@ -107,9 +106,7 @@ func TestRulesAtWork(t *testing.T) {
 			} else if line == work {
 				did["work"]++
 				file := filepath.Join(dir, "rules.yaml")
-				if err := os.WriteFile(file, []byte(rule), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, []byte(rule), 0o600))
 				stack.Ingest(t, nats, redis, "INGEST_RULES="+file)
 			} else {
 				did["ask"]++

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/web"
 	"tallyroll/tests/stack"
 )
@@ -45,9 +47,7 @@ func defaults(help string, pattern *regexp.Regexp) map[string]string {
 func table(t *testing.T, path, heading string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, below, found := strings.Cut(string(text), "\n"+heading+"\n")
 	if !found {
 		t.Fatalf("%s has no heading %q", path, heading)

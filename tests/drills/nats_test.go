@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -37,9 +38,7 @@ func (d *drill) natsFromBackup(t *testing.T) {
 		if err == nil {
 			err = stream.Purge(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	})
 	d.step(t, "start the workers", s.ingest.Start)
 	s.publish(d.size)
@@ -108,9 +107,7 @@ func domain(t *testing.T, name, more string) *stack.NATSProc {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "nats.conf")
 	text := fmt.Sprintf("jetstream { store_dir: %q, domain: %s }\n%s\n", t.TempDir(), name, more)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	return stack.NATSProcess(t, "--config", config)
 }
 
@@ -123,9 +120,7 @@ func (d *drill) regionLost(t *testing.T) {
 	mirror, err := away.nats.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Mirror: &jetstream.StreamSource{
 		Name: "HITS", External: &jetstream.ExternalStream{APIPrefix: "$JS.home.API"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	away.startCounts()
 	home.publish(d.size)
 	home.settle()
@@ -174,9 +169,7 @@ func (d *drill) regionLost(t *testing.T) {
 func link(t *testing.T, target string) (addr string, cut func()) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // lose kills Redis and removes its data.
@@ -20,9 +22,7 @@ func (d *drill) redisFromSnapshot(t *testing.T) {
 	stop := s.load()
 	var snapshot []byte
 	d.step(t, "back up: BGSAVE, and copy dump.rdb", func() {
-		if err := s.redis.Client().BgSave(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.redis.Client().BgSave(t.Context()).Err())
 		s.persisted("rdb_bgsave_in_progress:0", "rdb_last_bgsave_status:ok")
 		var err error
 		if snapshot, err = os.ReadFile(filepath.Join(s.redis.Dir(), "dump.rdb")); err != nil {
@@ -32,9 +32,7 @@ func (d *drill) redisFromSnapshot(t *testing.T) {
 	s.publish(d.size) // the backup lacks these
 	began := s.lose()
 	d.step(t, "put dump.rdb into the empty folder of Redis, and appendonly no into redis.conf; start it", func() {
-		if err := os.WriteFile(filepath.Join(s.redis.Dir(), "dump.rdb"), snapshot, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(s.redis.Dir(), "dump.rdb"), snapshot, 0o600))
 		s.configure("no")
 		s.redis.Start()
 	})

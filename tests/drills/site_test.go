@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -59,9 +60,7 @@ func (s *site) startCounts() {
 func (s *site) configure(appendonly string) {
 	s.t.Helper()
 	text := "appendonly " + appendonly + "\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\n"
-	if err := os.WriteFile(s.conf, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, os.WriteFile(s.conf, []byte(text), 0o600))
 }
 
 // load publishes until the function that it returns is called.
@@ -173,9 +172,7 @@ func (s *site) admits() bool {
 // config sets a setting of Redis.
 func (s *site) config(name, value string) {
 	s.t.Helper()
-	if err := s.redis.Client().ConfigSet(s.t.Context(), name, value).Err(); err != nil {
-		s.t.Fatalf("CONFIG SET %s %s: %v", name, value, err)
-	}
+	require.NoErrorf(s.t, s.redis.Client().ConfigSet(s.t.Context(), name, value).Err(), "CONFIG SET %s %s", name, value)
 }
 
 // persisted waits until INFO persistence of Redis has a line.
@@ -196,19 +193,13 @@ func (s *site) persisted(lines ...string) {
 func (s *site) empty(dir string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 }
 
 func (s *site) copy(from, to string) {
 	s.t.Helper()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, os.CopyFS(to, os.DirFS(from)))
 }

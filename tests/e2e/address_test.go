@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -38,9 +39,7 @@ func TestASecondWorkerOnOneHost(t *testing.T) {
 		return err == nil && code == 200, string(body)
 	})
 	kv, err := s.js.KeyValue(t.Context(), "tallyroll_tallyroll")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stack.Eventually(t, "the fleet to know its status address", func() (bool, string) {
 		return fleetKnows(t, kv, status)
 	})
@@ -72,9 +71,7 @@ func fleetKnows(t *testing.T, kv jetstream.KeyValue, status string) (bool, strin
 func TestAnAddressThatIsTaken(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	for program, key := range map[string]string{"ingest": "INGEST_ADDR", "query": "QUERY_ADDR"} {
 		code, out := ends(t, program, nil, key+"="+l.Addr().String())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -66,8 +68,6 @@ func TestAuditProvesTheCounts(t *testing.T) {
 
 	key := stack.Scan(t, s.redis.Client(), "tallyroll:{*}:h:1h:*:last")[0]
 	field := s.redis.Client().HKeys(t.Context(), key).Val()[0]
-	if err := s.redis.Client().HIncrBy(t.Context(), key, field, 2).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.redis.Client().HIncrBy(t.Context(), key, field, 2).Err())
 	s.wantAudit(1, `difference: counter "last", tier 1h/32d, cell `, ": Redis has 3 hits, the streams 1\n", "audit: 80001 hits, 301 counters, 1 differences\n")
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -22,14 +24,10 @@ type browsed struct {
 func (b browsed) send(t *testing.T, to *stack.Service) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), b.method, to.URL()+b.target, strings.NewReader(b.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if b.host != "" {
 		u, err := url.Parse(to.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Host = net.JoinHostPort(b.host, u.Port())
 	}
 	req.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0")
@@ -37,14 +35,10 @@ func (b browsed) send(t *testing.T, to *stack.Service) (int, string) {
 		req.Header.Set(b.headers[i], b.headers[i+1])
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return resp.StatusCode, string(text)
 }
 

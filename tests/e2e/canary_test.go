@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -24,9 +26,7 @@ const canary = "c4n4ry"
 func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(rules, []byte("- {stream: HITS, subject: hits.events, count: [{key: events, unique: '{unique}/{x}'}]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(rules, []byte("- {stream: HITS, subject: hits.events, count: [{key: events, unique: '{unique}/{x}'}]}\n"), 0o600))
 	s := start(t, "LOG_LEVEL=debug", "INGEST_MAX_HITS=20", "INGEST_RULES="+rules)
 	query := stack.Query(t, s.redis, "NATS_URL="+s.nats.URL(), "QUERY_ERASE=on", "LOG_LEVEL=debug")
 	collect := stack.Collect(t, s.nats, "LOG_LEVEL=debug")

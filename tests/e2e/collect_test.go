@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -23,9 +25,7 @@ import (
 func posted(t *testing.T, collect *stack.Service, body []byte, headers ...string) (status int, detail string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, collect.URL()+"/v1/hits", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
@@ -128,9 +128,7 @@ func TestCollectHostileClients(t *testing.T) {
 	for range 16 { // sixteen times what is allowed, in a hundredth of it
 		_, _ = w.Write(zeros)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	large := []byte(strings.Repeat(" ", 2<<20))
 	for range 2 {
 		hostile.Go(func() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -85,13 +87,9 @@ func TestEveryWayToPublishCounts(t *testing.T) {
 		"hits.x":           ndjson,
 		"hits.y":           array,
 	} {
-		if err := conn.Publish(subject, []byte(body)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.Publish(subject, []byte(body)))
 	}
-	if err := conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.Flush())
 	s.send("hits.js.empty", "")
 	s.send("hits.js.object", fmt.Sprintf(`{"key":"/cart","n":5,"ts":%q}`, time.Now().UTC().Format(time.RFC3339Nano)))
 	s.send("hits.z", ndjson)

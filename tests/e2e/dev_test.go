@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -22,13 +24,9 @@ func TestDevRunsEverything(t *testing.T) {
 	tmp := t.TempDir()
 	cmd := stack.Command(t.Context(), t, "dev", nil, []string{"TMPDIR=" + tmp})
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	url := regexp.MustCompile(`query +(http://\S+)/docs`)
 	var query, first string
 	var pasted []string
@@ -82,9 +80,7 @@ func TestDevRunsEverything(t *testing.T) {
 		}
 	}
 
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("dev ends with %v", err)
 	}
@@ -99,13 +95,9 @@ func TestDevWithoutRedisRefusesUniques(t *testing.T) {
 	t.Parallel()
 	cmd := stack.Command(t.Context(), t, "dev", []string{"--no-load"}, []string{"TMPDIR=" + t.TempDir(), "PATH=" + t.TempDir()})
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	query := ""
 	for lines := bufio.NewScanner(out); lines.Scan() && !strings.HasPrefix(lines.Text(), "Ctrl-C"); {
 		if url, found := strings.CutSuffix(lines.Text(), "/docs"); found {
@@ -118,9 +110,7 @@ func TestDevWithoutRedisRefusesUniques(t *testing.T) {
 			t.Errorf("%s: status %d, %s, %v", target, status, body, err)
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("dev ends with %v", err)
 	}

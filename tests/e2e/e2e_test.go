@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -79,9 +80,7 @@ func (s *system) send(subject, body string) *jetstream.PubAck {
 	ctx, cancel := context.WithTimeout(s.t.Context(), stack.Hung)
 	defer cancel()
 	ack, err := s.js.Publish(ctx, subject, []byte(body))
-	if err != nil {
-		s.t.Fatalf("publish to %s: %v", subject, err)
-	}
+	require.NoErrorf(s.t, err, "publish to %s", subject)
 	return ack
 }
 
@@ -89,9 +88,7 @@ func (s *system) send(subject, body string) *jetstream.PubAck {
 func (s *system) rejects(n uint64) []*jetstream.RawStreamMsg {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.t.Context(), "HITS_REJECTED")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	stack.Eventually(s.t, "rejects", func() (bool, string) {
 		info, err := stream.Info(s.t.Context())
 		if err != nil {
@@ -102,9 +99,7 @@ func (s *system) rejects(n uint64) []*jetstream.RawStreamMsg {
 	var out []*jetstream.RawStreamMsg
 	for seq := range n {
 		msg, err := stream.GetMsg(s.t.Context(), seq+1)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		out = append(out, msg)
 	}
 	return out

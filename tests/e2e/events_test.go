@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -57,9 +58,7 @@ func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(firstRules)
 	s := start(t, "INGEST_RULES="+file)
@@ -136,9 +135,7 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	reload := func(text string) {
 		t.Helper()
@@ -232,16 +229,12 @@ func TestWebhookHandshake(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, c.collect.URL()+c.path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for i := 0; i < len(c.headers); i += 2 {
 				req.Header.Add(c.headers[i], c.headers[i+1])
 			}
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			resp.Body.Close()
 			origin, rate := "", ""
 			if c.consent {
@@ -268,9 +261,7 @@ func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "rules.yaml")
-			if err := os.WriteFile(file, []byte("- "+rule+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, []byte("- "+rule+"\n"), 0o600))
 			s := start(t, "INGEST_RULES="+file)
 			const origin = "https://shop.example.com"
 			collect := stack.Collect(t, s.nats, "COLLECT_SUBJECT=hits.shared", "COLLECT_ORIGINS="+origin, "COLLECT_BEACON_PREFIX=web.")
@@ -314,9 +305,7 @@ func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
 				stack.EventuallyTotal(t, s.query.URL(), fmt.Sprintf("caller-%d", caller), "1h", each)
 			}
 			rejected, err := s.js.Stream(t.Context(), "HITS_REJECTED")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if n := rejected.CachedInfo().State.Msgs; n > 0 {
 				t.Errorf("%d hits were rejected", n)
 			}

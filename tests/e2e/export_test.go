@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -42,9 +44,7 @@ func TestExport(t *testing.T) {
 	export := func(also string) *http.Response {
 		t.Helper()
 		resp, err := http.Get(s.query.URL() + "/v1/export?step=15m&from=" + from.Format(time.RFC3339) + "&to=" + to.Format(time.RFC3339) + also)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
 		if resp.StatusCode != http.StatusOK {
 			text, _ := io.ReadAll(resp.Body)
@@ -82,9 +82,7 @@ func TestExport(t *testing.T) {
 		t.Errorf("%v: %d of %d counters, trailers %v", err, len(got), counters, whole.Trailer)
 	}
 	totals, err := stack.FetchTotals(s.query.URL(), url.Values{"key": {name(0), name(counters - 1)}, "from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, c := range totals.Totals {
 		if c.Total != got[c.Key] {
 			t.Errorf("%.12s: the rows add up to %d, the total is %d", c.Key, got[c.Key], c.Total)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -76,9 +78,7 @@ func TestAPlaceOutlivesItsHolder(t *testing.T) {
 		while curl -sSf -o /dev/null -d "$body" "$Q/v1/renew"; do echo >> "$RENEWED"; sleep 0.3; done`)
 	holder.Env = append(os.Environ(), "Q="+q.URL(), "RENEWED="+file)
 	holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, holder.Start())
 	kill := func() { _ = syscall.Kill(-holder.Process.Pid, syscall.SIGKILL) }
 	t.Cleanup(kill)
 	take := func() (int, decision) {

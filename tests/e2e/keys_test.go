@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -35,9 +37,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 	alive := map[string]int{}
 	for _, key := range stack.Scan(t, client, "*") {
 		ttl, err := client.TTL(t.Context(), key).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m := cells.FindStringSubmatch(key)
 		if other.MatchString(key) {
 			if ttl == -1 {

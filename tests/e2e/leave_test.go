@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -86,9 +88,7 @@ func TestAServiceLeavesWithoutAFailedRequest(t *testing.T) {
 				return status == http.StatusServiceUnavailable && strings.Contains(text, "stopping"), text + errorOf(err)
 			})
 			resp, err := http.Get(url + "/healthz")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusOK || !resp.Close {
 				t.Errorf("/healthz: %d, and the connection is closed: %v", resp.StatusCode, resp.Close)
@@ -216,7 +216,5 @@ func TestRenewedCertificates(t *testing.T) {
 
 func rename(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(from, to))
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -29,9 +31,7 @@ type decision struct {
 func decide(t *testing.T, method, url string, body any) (status int, out decision) {
 	t.Helper()
 	status, answer, err := stack.Do(method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := json.Unmarshal(answer, &out); err != nil && status != http.StatusNoContent {
 		t.Fatalf("%s %s answers %d %q: %v", method, url, status, answer, err)
 	}
@@ -48,9 +48,7 @@ func limitsFile(t *testing.T, text string) (path, setting string) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestTakeDenyRetryGiveBackReset(t *testing.T) {
@@ -165,9 +163,7 @@ func TestAUserWhoMayOnlyRead(t *testing.T) {
 	for word := range strings.FieldsSeq("acl setuser reader on >s3cret ~tallyroll:* resetchannels -@all +@read +@connection +@transaction -@dangerous +time +info") {
 		user = append(user, word)
 	}
-	if err := s.redis.Client().Do(t.Context(), user...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.redis.Client().Do(t.Context(), user...).Err())
 	s.send("hits.a", "")
 	q := stack.Query(t, redisAt("redis://reader:s3cret@"+s.redis.Addr()+"/0"), "QUERY_TAKE=any")
 	stack.EventuallyTotal(t, q.URL(), "a", "1h", 1)
@@ -337,9 +333,7 @@ func TestTakesOverNATS(t *testing.T) {
 		allowed bool
 	}{{"limit", true}, {"take", true}, {"limit", false}, {"take", false}} {
 		msg, err := conn.Request("tallyroll."+c.subject, []byte(`{"limit":"a","key":"k"}`), stack.Hung)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var d decision
 		if err := json.Unmarshal(msg.Data, &d); err != nil || d.Allowed != c.allowed || len(msg.Header) > 0 {
 			t.Errorf("%s: %v %s: %v", c.subject, msg.Header, msg.Data, err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -18,9 +20,7 @@ func clientWith(t *testing.T, c *stack.Certificate) *http.Client {
 	config := &tls.Config{InsecureSkipVerify: true}
 	if c != nil {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // whatever the server asks for
 		config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 	}
@@ -112,8 +112,6 @@ func TestClientCertificates(t *testing.T) {
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }

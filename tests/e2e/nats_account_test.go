@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -16,9 +17,7 @@ import (
 func accountsInDeploy(t *testing.T) string {
 	t.Helper()
 	config, err := os.ReadFile("../../deploy/nats-accounts.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.ReplaceAll(string(config), "PASSWORD", secret)
 }
 
@@ -26,14 +25,10 @@ func accountsInDeploy(t *testing.T) string {
 func configured(t *testing.T, config string) *stack.NATSEmbedded {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
 	return stack.NATS(t, func(o *server.Options) {
 		parsed, err := server.ProcessConfigFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o.Accounts, o.Users, o.Nkeys = parsed.Accounts, parsed.Users, parsed.Nkeys
 	})
 }

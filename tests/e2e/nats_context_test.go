@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -18,20 +19,14 @@ import (
 func userKey(t *testing.T) (public, file string) {
 	t.Helper()
 	pair, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	seed, err := pair.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if public, err = pair.PublicKey(); err != nil {
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "user.nk")
-	if err := os.WriteFile(file, seed, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, seed, 0o600))
 	return public, file
 }
 
@@ -49,17 +44,11 @@ func saveContext(t *testing.T, name string, fields map[string]any) (path, config
 		all[k] = v
 	}
 	text, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	config = t.TempDir()
 	path = filepath.Join(config, "nats", "context", name+".json")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, text, 0o600))
 	return path, config
 }
 
@@ -129,9 +118,7 @@ func TestSettingsWinOverTheContext(t *testing.T) {
 func TestANATSContextThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for name, c := range map[string]struct {
 		fields map[string]any
 		want   string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -26,9 +27,7 @@ func leafAndHub(t *testing.T) (leaf, hub *stack.NATSEmbedded) {
 		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{{Scheme: "nats", Host: "127.0.0.1:" + strconv.Itoa(port)}}}}
 	})
 	far, err := jetstream.NewWithDomain(hub.Conn(), "leaf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stack.Eventually(t, "the leaf node's JetStream to answer at the hub", func() (bool, string) {
 		info, err := far.AccountInfo(t.Context())
 		if err != nil {
@@ -76,9 +75,7 @@ func TestALeafNodeAway(t *testing.T) {
 	leaf.Stop()
 	ingest.WaitForLog("streams could not be listed")
 	_, before, err := stack.FetchTotal(query.URL(), "a", "1h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	leaf.Start()
 	stack.Eventually(t, "the leaf node to store a hit", func() (bool, string) {
 		_, err := js.Publish(t.Context(), "hits.a", nil, jetstream.WithMsgID("second"))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -27,9 +28,7 @@ func (o ownNATS) countsExactly(t *testing.T) {
 	ingest := stack.Ingest(t, nil, redis, slices.Concat(o.env, []string{"INGEST_WORKER=one"})...)
 	query := stack.Query(t, redis, o.env...)
 	stream, err := o.owner.Stream(t.Context(), "HITS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const own, empty = 40, 60
 	code, out := endsWith(t, "publish", strings.NewReader(strings.Repeat(`{"key":"own","n":2}`+"\n", own)+`{"key":"own","ts":1}`+"\n"),
 		[]string{"--format", "ndjson", "--batch", "7"}, o.env...)
@@ -53,9 +52,7 @@ func (o ownNATS) countsExactly(t *testing.T) {
 		stack.EventuallyTotal(t, query.URL(), "empty", "1h", empty)
 		stack.EventuallyTotal(t, query.URL(), "own", "1h", 2*own)
 		info, err := stream.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := eventuallyAnswers(t, query.URL()+"/v1/streams", "all messages to be applied, "+when, func(a streamsAnswer) bool {
 			return len(a.Streams) == 1 && a.Streams[0].Applied == info.State.LastSeq && a.Streams[0].Worker == "one" && a.Streams[0].Rejects == 2
 		})
@@ -63,9 +60,7 @@ func (o ownNATS) countsExactly(t *testing.T) {
 			t.Errorf("%s: %+v", when, s)
 		}
 		rejected, err := o.owner.Stream(t.Context(), "HITS_REJECTED")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if n := rejected.CachedInfo().State.Msgs; n != 2 {
 			t.Errorf("%s: %d rejects are stored, want 2", when, n)
 		}
@@ -93,8 +88,6 @@ func (o ownNATS) countsExactly(t *testing.T) {
 func jetStreamOf(t *testing.T, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return js
 }

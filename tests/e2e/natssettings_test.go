@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -27,9 +28,7 @@ func TestANATSSettingThatCannotWorkIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	none, empty, context := filepath.Join(dir, "none"), filepath.Join(dir, "empty"), filepath.Join(dir, "context.json")
 	write(t, context, `{"`+secret+`":"x"}`)
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for _, c := range []struct {
 		key  string // that must be named
 		env  []string
@@ -172,9 +171,7 @@ func TestMaxAgeInDays(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_MAX_AGE=2d")
 	stream, err := s.js.Stream(t.Context(), "HITS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if age := stream.CachedInfo().Config.MaxAge; age != 48*time.Hour {
 		t.Errorf("hits are kept for %v, want 48h", age)
 	}

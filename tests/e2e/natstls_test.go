@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -14,9 +15,7 @@ func TestNATSOverTLS(t *testing.T) {
 	t.Parallel()
 	ours, other := stack.NewCertificate(t), stack.NewCertificate(t)
 	config, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: ours.CertFile, KeyFile: ours.KeyFile, CaFile: ours.CertFile, Verify: true, Timeout: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	nats := stack.NATS(t, func(o *server.Options) { o.TLS, o.TLSVerify, o.TLSTimeout, o.TLSConfig = true, true, 5, config })
 	plain, redis := stack.NATS(t), stack.Redis(t)
 	url := "NATS_URL=" + strings.Replace(nats.URL(), "nats://", "tls://", 1)

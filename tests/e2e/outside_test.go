@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -26,9 +27,7 @@ func TestTraceIsFoundAgain(t *testing.T) {
 	ask := func(address, body string) (int, string) {
 		t.Helper()
 		status, text, err := send(t.Context(), &http.Client{Transport: traced(parent)}, address, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return status, text
 	}
 	named := func(of *stack.Service, parts ...string) {

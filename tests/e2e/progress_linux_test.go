@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -18,9 +19,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
 	s.js = s.nats.JetStream()
 	stream, err := s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const hits = 16_000
 	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
 	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -20,9 +21,7 @@ import (
 func (s *system) rejectsHeld() uint64 {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.t.Context(), "HITS_REJECTED")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return stream.CachedInfo().State.Msgs
 }
 
@@ -78,15 +77,9 @@ func TestRejectsAreCountedAfterAll(t *testing.T) {
 	// A worker that counts everything again refuses the same hits again; they are sent, and are there already.
 	s.ingest.Stop()
 	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.js.DeleteStream(t.Context(), stream.CachedInfo().Config.Name); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.js.DeleteStream(t.Context(), stream.CachedInfo().Config.Name))
+	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
 	s.wantLine(s.redrive(), "no stream HITS_REJECTED")
 	s.ingest.Start()
 	total("future", 5)
@@ -157,9 +150,7 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	for _, f := range []fleet{strict, lax} {
 		f.ingest.Stop()
 	}
-	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
 	for _, f := range []fleet{strict, lax} {
 		f.ingest.Start()
 	}
@@ -182,9 +173,7 @@ type redriving struct {
 func startRedriving(t *testing.T, n int) redriving {
 	s := redriving{system: start(t)}
 	hits, err := s.js.Stream(t.Context(), "HITS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	config := hits.CachedInfo().Config
 	config.Duplicates = 100 * time.Millisecond // the least: what the stream remembers of ids must not matter
 	if _, err := s.js.UpdateStream(t.Context(), config); err != nil {
@@ -211,9 +200,7 @@ func (s redriving) begin(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	var out bytes.Buffer
 	cmd := stack.Command(s.t.Context(), s.t, "redrive", append([]string{"--ts", "now"}, args...), []string{"NATS_URL=" + s.nats.URL()})
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, cmd.Start())
 	return cmd, &out
 }
 
@@ -244,12 +231,8 @@ func (s redriving) wantEachOnce() {
 func (s redriving) stored() *nats.Subscription {
 	s.t.Helper()
 	sub, err := s.js.Conn().SubscribeSync("hits.*")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.js.Conn().Flush(); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	require.NoError(s.t, s.js.Conn().Flush())
 	return sub
 }
 
@@ -306,13 +289,9 @@ func TestRejectsSentByAPausedRedriveCountOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, first.Process.Signal(syscall.SIGSTOP))
 	t.Log(s.redrive("--ts", "now"))
-	if err := first.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, first.Process.Signal(syscall.SIGCONT))
 	if err := first.Wait(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

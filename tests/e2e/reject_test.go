@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -49,17 +51,13 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 
 	// Counting all again from an empty Redis rejects nothing twice.
 	s.ingest.Stop()
-	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
 	s.ingest.Start()
 	stack.EventuallyTotal(t, s.query.URL(), "too_late", "24h", 2)
 	s.send("hits.last", "")
 	stack.EventuallyTotal(t, s.query.URL(), "last", "24h", 1)
 	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n := stream.CachedInfo().State.Msgs; n != uint64(len(want)) {
 		t.Errorf("after a replay HITS_REJECTED has %d messages; want %d", n, len(want))
 	}

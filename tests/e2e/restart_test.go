@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -90,9 +92,7 @@ func TestRedisAwayForAWhile(t *testing.T) {
 func get(t *testing.T, url string) (status int, body []byte, header http.Header) {
 	t.Helper()
 	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	body = make([]byte, 64<<10)
 	n, _ := resp.Body.Read(body)
@@ -157,13 +157,9 @@ func TestNATSComesBackEmpty(t *testing.T) {
 	})
 	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 2)
 
-	if err := s.js.DeleteStream(t.Context(), "HITS"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS"))
 	looks, err := s.nats.Conn().SubscribeSync("$JS.API.STREAM.NAMES")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 8 { // the worker looks once per second, and would make it again after five
 		if _, err := looks.NextMsg(stack.Hung); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -48,9 +50,7 @@ func TestRetier(t *testing.T) {
 				t.Fatalf("%s: %d %s %v", target, code, body, err)
 			}
 			var answer map[string]any
-			if err := json.Unmarshal(body, &answer); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal(body, &answer))
 			delete(answer, "as_of")
 			text, _ := json.Marshal(answer)
 			all.Write(text)
@@ -67,9 +67,7 @@ func TestRetier(t *testing.T) {
 	// While a change is under way, no worker starts, and query answers.
 	half, stop := context.WithCancel(t.Context())
 	tiers, err := window.ParseTiers(after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, _, err := window.NewStore(s.redis.Client(), "tallyroll").Retier(half, tiers, func(what string, _ int) {
 		if what == "counters" {
 			stop()
@@ -117,9 +115,7 @@ func TestRetier(t *testing.T) {
 	total := func() int64 {
 		t.Helper()
 		answer, err := stack.FetchTotals(s.query.URL(), url.Values{"prefix": {"c"}, "from": {fmt.Sprint(at.Add(-31 * 24 * time.Hour).UnixMilli())}})
-		if err != nil {
-			t.Fatalf("%+v, %v", answer, err)
-		}
+		require.NoErrorf(t, err, "%+v", answer)
 		return answer.Totals[0].Total
 	}
 	sum := total()

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -43,9 +44,7 @@ func filled(t *testing.T, file, pattern, by string) string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -82,9 +81,7 @@ func (g *guarded) as(nats, redis string) []string {
 func (g *guarded) conn(user string, opts ...nats.Option) *nats.Conn {
 	g.t.Helper()
 	conn, err := nats.Connect("nats://"+g.nats.Addr(), append(opts, nats.UserInfo(user, secret), nats.CustomInboxPrefix("_INBOX_"+user))...)
-	if err != nil {
-		g.t.Fatalf("connect as %s: %v", user, err)
-	}
+	require.NoErrorf(g.t, err, "connect as %s", user)
 	g.t.Cleanup(conn.Close)
 	return conn
 }
@@ -185,9 +182,7 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	g.ask(http.MethodGet, promql.URL()+"/api/v1/query?query="+`sum(sum_over_time(tallyroll_hits[1h]))`, nil, http.StatusOK, `"success"`)
 	g.ask(http.MethodGet, promql.URL()+"/api/v1/label/key/values", nil, http.StatusOK, `"a"`)
 	heard, err := admin.Conn().SubscribeSync("tallyroll.alert")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	watch := stack.Watch(t, nil, nil, file(t, "watch.yml", `
 targets: {bus: {nats: tallyroll.alert}}
 rules:
@@ -242,9 +237,7 @@ func (g *guarded) wantNoRightMissing() {
 		g.t.Errorf("NATS has refused something:\n%s", logs)
 	}
 	refused, err := g.redis.Client().Do(g.t.Context(), "acl", "log").Slice()
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	for _, entry := range refused {
 		if text := fmt.Sprint(entry); !strings.Contains(text, "object:info ") { // by which readers only find out what kind of server it is
 			g.t.Errorf("Redis has refused something: %s", text)
@@ -305,9 +298,7 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 		if wanted {
 			within = stack.Hung // it ends with the refusal
 		}
-		if err := errors.Join(try(), conn.FlushTimeout(stack.Hung)); err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, errors.Join(try(), conn.FlushTimeout(stack.Hung)))
 		select { // a refusal comes before the answer to the flush; its handler is told of it later
 		case <-violations:
 			return true
@@ -447,9 +438,7 @@ func TestNobodyHasAPasswordYet(t *testing.T) {
 
 	acl := filled(t, "redis-users.acl", "^$", "")
 	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	guarded := stack.Server(t, path, func(port int) (args, env []string) {
 		return []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--aclfile", acl}, nil
 	})

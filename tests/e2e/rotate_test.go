@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -39,17 +40,13 @@ func (r *rotation) put(name, text string) {
 
 func (r *rotation) acl(args ...any) {
 	r.t.Helper()
-	if err := r.redis.Client().Do(r.t.Context(), append([]any{"acl", "setuser", "counter"}, args...)...).Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, r.redis.Client().Do(r.t.Context(), append([]any{"acl", "setuser", "counter"}, args...)...).Err())
 }
 
 // cut ends all connections of the programs to Redis.
 func (r *rotation) cut() {
 	r.t.Helper()
-	if err := r.redis.Client().Do(r.t.Context(), "client", "kill", "user", "counter").Err(); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, r.redis.Client().Do(r.t.Context(), "client", "kill", "user", "counter").Err())
 }
 
 // only lets a user connect to NATS with a password and with no other, and the test without one.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -68,9 +70,7 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 			dir := t.TempDir()
 			nats := stack.NATS(t, only("user", secret))
 			redis := stack.Redis(t)
-			if err := redis.Client().Do(t.Context(), "acl", "setuser", "user", "on", ">"+secret, "allkeys", "allchannels", "allcommands").Err(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, redis.Client().Do(t.Context(), "acl", "setuser", "user", "on", ">"+secret, "allkeys", "allchannels", "allcommands").Err())
 			set := func(settings ...string) (env []string) {
 				for _, s := range settings {
 					key, value, _ := strings.Cut(s, "=")
@@ -103,9 +103,7 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 					write(t, filepath.Join(dir, key), secret+" is no longer\nwhat was there")
 				}
 			}
-			if err := redis.Client().Do(t.Context(), "client", "kill", "user", "user").Err(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, redis.Client().Do(t.Context(), "client", "kill", "user", "user").Err())
 			nats.Reload(only("user", "other")) // cuts them, and refuses them
 			for _, s := range services {
 				if strings.Contains(s.Logs(), "NATS") || strings.Contains(s.Logs(), `"nats"`) {
@@ -118,16 +116,12 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 				for _, path := range []string{"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/v1/about", "/v1/total?key=api-1&window=1h", "/v1/streams", "/v1/hits", "/api/v1/query?query=x", "/none"} {
 					for _, token := range []string{"", secret, secret + "x"} {
 						req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+path, nil)
-						if err != nil {
-							t.Fatal(err)
-						}
+						require.NoError(t, err)
 						if token != "" {
 							req.Header.Set("Authorization", "Bearer "+token)
 						}
 						resp, err := http.DefaultClient.Do(req)
-						if err != nil {
-							t.Fatal(err)
-						}
+						require.NoError(t, err)
 						body, err := io.ReadAll(resp.Body)
 						_ = resp.Body.Close()
 						told[path+" with "+token] = fmt.Sprint(resp.Header, string(body), err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -48,9 +49,7 @@ func TestDeletedStreamHoldsAsOfBackNoMore(t *testing.T) {
 	s.send("old.c", "")
 	stack.EventuallyTotal(t, s.query.URL(), "c", "1h", 2)
 	s.asOfPasses("with two streams")
-	if err := s.js.DeleteStream(t.Context(), "HITS_OLD"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS_OLD"))
 	t.Logf("as_of went on %v after the stream was deleted", s.asOfPasses("after a stream was deleted").Round(time.Millisecond))
 	if got := stack.TotalOf(t, s.query.URL(), "c", "1m"); got.Total != 2 {
 		t.Errorf("after the deletion: %+v", got)
@@ -70,9 +69,7 @@ func TestDeletedStreamHoldsAsOfBackNoMore(t *testing.T) {
 	s.ingest.Stop()
 	s.send("old.c", "")
 	s.send("old.c", "")
-	if err := s.js.DeleteStream(t.Context(), "HITS_OLD"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS_OLD"))
 	stopped := time.Now()
 	stack.Eventually(t, "the stop to be long ago", func() (bool, string) { return time.Since(stopped) > 11*time.Second, "" })
 	s.ingest.Start()
@@ -104,9 +101,7 @@ func TestFleetReadsEachStreamOnce(t *testing.T) {
 	held := 0
 	for i, w := range append(others, s.ingest) {
 		_, body, err := stack.Do("GET", w.URL()+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for line := range strings.Lines(string(body)) {
 			if strings.HasPrefix(line, "tallyroll_ingest_cursor_conflicts_total") && !strings.HasSuffix(line, " 0\n") {
 				t.Errorf("worker %d: %s", i, line)
@@ -151,9 +146,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 	cursors := func() int { return len(stack.Scan(t, client, "tallyroll:*cursor:HITS_OLD")) }
 	metrics := func() int {
 		_, body, err := stack.Do("GET", s.ingest.URL()+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return strings.Count(string(body), `stream="HITS_OLD"`)
 	}
 	claimed := func() bool { return client.HExists(t.Context(), "tallyroll:idle", "HITS_OLD").Val() }
@@ -161,9 +154,7 @@ func TestDeletedStreamIsForgotten(t *testing.T) {
 	if cursors() != 4 || metrics() == 0 {
 		t.Fatalf("%d cursors, %d metrics before", cursors(), metrics())
 	}
-	if err := s.js.DeleteStream(t.Context(), "HITS_OLD"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS_OLD"))
 	gone := func() (bool, string) {
 		listed := client.HExists(t.Context(), "tallyroll:streams", "HITS_OLD").Val()
 		return !listed && cursors() == 0 && !claimed() && metrics() == 0, fmt.Sprintf("listed %v, %d cursors, claimed %v, %d series", listed, cursors(), claimed(), metrics())

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -34,14 +36,10 @@ func TestTokensAreReloaded(t *testing.T) {
 		knows := func(token string) bool {
 			t.Helper()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL()+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			req.Header.Set("Authorization", "Bearer "+token)
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			resp.Body.Close()
 			return resp.StatusCode != http.StatusUnauthorized
 		}

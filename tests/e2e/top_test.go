@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -222,9 +224,7 @@ func TestAboutTellsWhatToAsk(t *testing.T) {
 	get := func(path, token string) (int, []byte, http.Header) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.query.URL()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Origin", "https://stats.example.com")
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
@@ -233,9 +233,7 @@ func TestAboutTellsWhatToAsk(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return resp.StatusCode, body, resp.Header
 	}
 	stack.Eventually(t, "the problem that no worker has run", func() (bool, string) {

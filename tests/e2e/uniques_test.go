@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -104,9 +106,7 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 	s.eventuallyUnique("the third", "few", func(u unique) bool { return u.Upper != nil && u.Estimate == 3 })
 
 	// Redis loses everything, and the stream is read again from its beginning.
-	if err := s.redis.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
 	s.send("hits.x", `{"key":"after"}`)
 	stack.EventuallyTotal(t, s.query.URL(), "after", "24h", 1)
 	stack.EventuallyTotal(t, s.query.URL(), "visitors", "24h", visits)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -60,9 +61,7 @@ func newReceiver(t *testing.T) *receiver {
 	t.Helper()
 	r := &receiver{t: t, seen: make(map[string]bool)}
 	check, err := webhooks.NewWebhook(hookSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
@@ -130,9 +129,7 @@ func file(t *testing.T, name, text string) string {
 
 func rewrite(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // watched is the namespace of a test with rules, whose only target is a receiver.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -56,13 +58,9 @@ func TestQueryClockIsWrong(t *testing.T) {
 			for _, window := range []string{"1h", "24h"} { // longer than the test, so what now is makes no difference to them
 				ask := url.Values{"key": {"c0", "c1", "never"}, "window": {window}}
 				want, err := stack.FetchTotals(right.URL(), ask)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				got, err := stack.FetchTotals(wrong.URL(), ask)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				for i, w := range want.Totals {
 					if g := got.Totals[i]; g.Total != w.Total || g.Lower != w.Lower || g.Upper != w.Upper {
 						t.Errorf("%+v, and with a right clock %+v", g, w)
@@ -119,14 +117,10 @@ func wrongClock(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	source := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const reads = "sec, nsec, mono := runtimeNow()\n" // of time.Now
 	changed := strings.Replace(string(text), reads, reads+"\tsec += clockOffset\n", 1)
 	changed = strings.Replace(changed, "import (", "import (\n\t\"syscall\"", 1) + `
@@ -148,15 +142,9 @@ var clockOffset = func() (seconds int64) {
 	}
 	copied, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: copied}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(copied, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(copied, []byte(changed), 0o600))
+	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
 	for _, name := range []string{"ingest", "query", "audit"} {
 		out, err := exec.Command("go", "build", "-overlay", overlay, "-o", filepath.Join(dir, name), "tallyroll/cmd/"+name).CombinedOutput()
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -112,9 +114,7 @@ func (s *system) exact(posters []*poster) {
 		names = append(names, p.counter)
 	}
 	answer, err := s.ask(names)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	var stored, refused, doubt int64
 	for i, p := range posters {
 		stored, refused, doubt = stored+p.stored, refused+p.refused, doubt+p.doubt

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/tests/stack"
@@ -128,17 +129,13 @@ func (s *system) createStream(name, subject string) {
 		stream, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Subjects: []string{subject}, Replicas: s.replicas, Duplicates: 10 * time.Minute, // longer than any outage of these tests
 		})
-		if err != nil {
-			s.t.Fatalf("create %s: %v", name, err)
-		}
+		require.NoErrorf(s.t, err, "create %s", name)
 		info := stream.CachedInfo()
 		if info.State.Msgs == 0 || !info.State.FirstTime.Before(info.Created) {
 			return
 		}
 		s.t.Logf("a busy server has given the new stream %s the messages of the one that was deleted: once more", name)
-		if err := s.js.DeleteStream(ctx, name); err != nil {
-			s.t.Fatalf("delete %s: %v", name, err)
-		}
+		require.NoErrorf(s.t, s.js.DeleteStream(ctx, name), "delete %s", name)
 	}
 }
 
@@ -215,9 +212,7 @@ func (s *system) compare(l *load, when string) {
 	s.t.Helper()
 	truth := l.published()
 	answer, err := s.ask(l.names())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	var wrong []string
 	for _, got := range answer.Totals {
 		if want := truth[got.Key]; !got.Is(want) {
@@ -240,9 +235,7 @@ func (s *system) compareUniques(l *load) {
 		_, rest, _ := strings.Cut(key, ":u:1d:")
 		_, counter, _ := strings.Cut(rest, ":")
 		sketch, err := unique.Decode(client.Get(s.t.Context(), key).Val())
-		if err != nil {
-			s.t.Fatalf("%s: %v", key, err)
-		}
+		require.NoErrorf(s.t, err, "%s", key)
 		if stored[counter] == nil {
 			stored[counter] = new(unique.Sketch)
 		}
@@ -270,9 +263,7 @@ func (s *system) compareUniques(l *load) {
 func (s *system) counted(l *load) (sum int64) {
 	s.t.Helper()
 	answer, err := s.ask(l.names())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	for _, total := range answer.Totals {
 		sum += total.Total
 	}

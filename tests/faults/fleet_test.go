@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -50,9 +52,7 @@ func (s *system) owners() (all []ownership) {
 				continue
 			}
 			var o ownership
-			if err := json.Unmarshal([]byte(line), &o); err != nil {
-				s.t.Fatalf("log line %s: %v", line, err)
-			}
+			require.NoErrorf(s.t, json.Unmarshal([]byte(line), &o), "log line %s", line)
 			all = append(all, o)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/unique"
 	"tallyroll/tests/stack"
@@ -74,9 +75,7 @@ func newSpreadLoad(s *system, prefix string, single bool, size, spread int) *loa
 	js, err := jetstream.New(s.broker.Conn(
 		nats.ReconnectBufSize(-1),                                    // fail at once while there is no server
 		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))) // and leave one that is paused
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	l := &load{t: s.t, js: js, prefix: prefix, single: single, size: size, spread: spread, stop: func() {}, truth: map[string]int64{}, uniques: map[string]*unique.Sketch{}}
 	for i := range size {
 		l.truth[l.counter(i)] = 0

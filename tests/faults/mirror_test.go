@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -61,9 +62,7 @@ func TestMirrorCutOff(t *testing.T) {
 				return n > i/2, fmt.Sprint(n)
 			})
 			mirror, err := s.js.Stream(t.Context(), "HITS")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			stack.Eventually(t, "three seconds of silence on the link", func() (bool, string) {
 				info, err := mirror.Info(t.Context())
 				return err == nil && info.Mirror.Active > 3*time.Second, fmt.Sprintf("%+v %v", info, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -62,9 +63,7 @@ func TestBothServersDown(t *testing.T) {
 func (s *system) stream(ctx context.Context) jetstream.Stream {
 	s.t.Helper()
 	stream, err := s.js.Stream(ctx, "HITS")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return stream
 }
 
@@ -80,9 +79,7 @@ func TestStreamPurged(t *testing.T) {
 	for range n {
 		s.workers[0].Pause()
 		l.burst(60_000, l.random) // more than NATS sends to a worker that does not read: it has asked for 20,000
-		if err := s.stream(ctx).Purge(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.stream(ctx).Purge(ctx))
 		s.workers[0].Resume()
 		l.burst(100, l.random)
 		s.progress(l)
@@ -107,14 +104,10 @@ func TestStreamPurged(t *testing.T) {
 func (s *system) metric(w *stack.Service, name string) (value int64) {
 	s.t.Helper()
 	resp, err := http.Get(w.URL() + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	for line := range strings.Lines(string(text)) {
 		var f float64
 		if rest, ok := strings.CutPrefix(line, name); ok {
@@ -145,9 +138,7 @@ func TestStreamMadeAnew(t *testing.T) {
 		moment(500 * time.Millisecond)
 		l.finish()
 		old = append(old, l)
-		if err := s.js.DeleteStream(ctx, "HITS"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.js.DeleteStream(ctx, "HITS"))
 		if i%3 == 2 { // not at once: the worker has time to see it gone
 			moment(3 * time.Second)
 		}
@@ -160,9 +151,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	for _, l := range old {
 		truth := l.published()
 		answer, err := s.ask(l.names())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, got := range answer.Totals {
 			if got.Total > truth[got.Key] {
 				t.Errorf("%s of a stream that is gone: published %d, counted %d", got.Key, truth[got.Key], got.Total)

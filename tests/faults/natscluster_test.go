@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -173,17 +174,11 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			for i := range n {
 				backup := stack.BackUp(t, conn, "HITS")
 				before, err := s.stream(ctx).Info(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.js.DeleteStream(ctx, "HITS"); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
+				require.NoError(t, s.js.DeleteStream(ctx, "HITS"))
 				backup.Restore(t, conn, "HITS")
 				after, err := s.stream(ctx).Info(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if after.Created.Equal(before.Created) || after.State.LastSeq != before.State.LastSeq {
 					t.Fatalf("restored with creation %s (was %s) and last message %d (was %d)", after.Created, before.Created, after.State.LastSeq, before.State.LastSeq)
 				}
@@ -201,21 +196,15 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			last := startLoad(s, "last", false, 500)
 			s.progress(last)
 			s.settled(last, 0)
-			if err := s.js.DeleteStream(ctx, "HITS"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.js.DeleteStream(ctx, "HITS"))
 			backup.Restore(t, conn, "HITS")
 			stack.Eventually(t, "the worker to say that it stands still", func() (bool, string) {
 				return strings.Contains(worker.Logs(), "it may be an older backup or a copy of another stream"), ""
 			})
 			s.compare(first, "while the stream stands still")
 			state, err := s.stream(ctx).Info(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.stream(ctx).Purge(ctx, jetstream.WithPurgeSequence(state.State.LastSeq+1)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, s.stream(ctx).Purge(ctx, jetstream.WithPurgeSequence(state.State.LastSeq+1)))
 			l := startLoad(s, "end", false, 500)
 			s.progress(l)
 			s.settled(l, 1)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -38,19 +40,13 @@ func TestRedisRestartedFromAnOlderSnapshot(t *testing.T) {
 	for range n {
 		s.progress(l)
 		copied := filepath.Join(t.TempDir(), "copy")
-		if err := os.CopyFS(copied, os.DirFS(live)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.CopyFS(copied, os.DirFS(live)))
 		s.progress(l) // what is counted now is not in the copy
 		moment(2 * time.Second)
 		before := s.counted(l)
 		s.redis.Stop()
-		if err := os.RemoveAll(live); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(copied, live); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(live))
+		require.NoError(t, os.Rename(copied, live))
 		s.redis.Start()
 		t.Logf("went back from %d hits", before)
 	}
@@ -76,9 +72,7 @@ func (s *system) flushAll() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
-	if err := s.redis.Client().FlushAll(ctx).Err(); err != nil {
-		s.t.Fatalf("FLUSHALL: %v", err)
-	}
+	require.NoError(s.t, s.redis.Client().FlushAll(ctx).Err(), "FLUSHALL")
 }
 
 // Redis is emptied between a worker's entry of its stream in the list and its
@@ -121,9 +115,7 @@ func (s *system) killConnections(long time.Duration) (killed int) {
 	defer cancel()
 	for ctx.Err() == nil {
 		n, err := s.redis.Client().ClientKillByFilter(s.t.Context(), "TYPE", "normal", "SKIPME", "yes").Result()
-		if err != nil {
-			s.t.Fatalf("CLIENT KILL: %v", err)
-		}
+		require.NoError(s.t, err, "CLIENT KILL")
 		killed += int(n)
 		moment(10 * time.Millisecond)
 	}
@@ -187,9 +179,7 @@ func TestTornAppendOnlyFile(t *testing.T) {
 				s.countedUpTo(l, time.Now())
 			}
 			answer, err := s.ask([]string{"c0"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if mayAsk {
 				s.compare(l, "with a file that was rewritten")
 				return
@@ -216,17 +206,13 @@ func tear(t *testing.T, server *stack.RedisServer) {
 	slices.Sort(files)
 	last := files[len(files)-1]
 	text, err := os.ReadFile(last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cell := bytes.LastIndex(text, []byte("}:h:"))
 	next := bytes.Index(text[cell:], []byte("\r\n*"))
 	if cell < 0 || next < 0 {
 		t.Fatalf("%s has no increment of a cell", last)
 	}
-	if err := os.Truncate(last, int64(cell+next+6)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Truncate(last, int64(cell+next+6)))
 }
 
 // endpoint is a server that is reached at a URL.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -31,12 +32,8 @@ func TestOrdersAreCountedByRules(t *testing.T) {
 	version := byte('a')
 	edit := func() {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(ordersRules(version)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file+".new", []byte(ordersRules(version)), 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
 	}
 	edit()
 	s.worker(s.redis, stack.NoWait, "INGEST_STREAMS=ORDERS", "INGEST_RULES="+file)
@@ -142,9 +139,7 @@ func (o *orders) publish(until int) {
 		for len(under) < 500 && o.events < until {
 			m, events := o.message()
 			ack, err := o.js.PublishMsgAsync(m)
-			if err != nil {
-				o.t.Fatal(err)
-			}
+			require.NoError(o.t, err)
 			under = append(under, sent{ack, events})
 			o.events += len(events)
 		}
@@ -209,9 +204,7 @@ func (o *orders) createdOrders() (*nats.Msg, []orderEvent) {
 			cut = !array // in an array nothing behind it could be read
 		}
 		line, err := json.Marshal(fields)
-		if err != nil {
-			o.t.Fatal(err)
-		}
+		require.NoError(o.t, err)
 		if cut {
 			line, e.reason = line[:len(line)-3], "bad_json"
 		}
@@ -312,14 +305,10 @@ func (s *system) awaitOrders(last uint64) []ordersVersion {
 		return true, ""
 	})
 	var versions []ordersVersion
-	if err := json.Unmarshal([]byte(naming), &versions); err != nil {
-		s.t.Fatalf("%s: %v", naming, err)
-	}
+	require.NoErrorf(s.t, json.Unmarshal([]byte(naming), &versions), "%s", naming)
 	for i, v := range versions {
 		text, err := client.HGet(s.t.Context(), "tallyroll:rules", v.Rules).Result()
-		if err != nil {
-			s.t.Fatalf("rules %s, which cursors name: %v", v.Rules, err)
-		}
+		require.NoErrorf(s.t, err, "rules %s, which cursors name", v.Rules)
 		letters := []byte("abc")
 		at := slices.IndexFunc(letters, func(l byte) bool { return ordersRules(l) == text })
 		if at < 0 {
@@ -357,9 +346,7 @@ func (o *orders) compare(s *system, versions []ordersVersion) {
 		}
 	}
 	answer, err := s.ask(slices.Sorted(maps.Keys(want)))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	wrong := 0
 	for _, got := range answer.Totals {
 		if n := want[got.Key]; !got.Is(n) {
@@ -388,20 +375,14 @@ func (o *orders) compare(s *system, versions []ordersVersion) {
 func (o *orders) rejects() map[string]string {
 	o.t.Helper()
 	stream, err := o.js.Stream(o.t.Context(), "HITS_REJECTED")
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	found := map[string]string{}
 	for left := stream.CachedInfo().State.Msgs; left > 0; {
 		consumer, err := stream.CreateConsumer(o.t.Context(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-		if err != nil {
-			o.t.Fatal(err)
-		}
+		require.NoError(o.t, err)
 		for left > 0 {
 			batch, err := consumer.Fetch(int(min(left, 500)), jetstream.FetchMaxWait(stack.Hung))
-			if err != nil {
-				o.t.Fatal(err)
-			}
+			require.NoError(o.t, err)
 			got := uint64(0)
 			for m := range batch.Messages() {
 				at := m.Headers().Get("Tallyroll-Sequence") + ":" + m.Headers().Get("Tallyroll-Item")

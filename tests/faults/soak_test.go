@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestSoak mixes the faults for SOAK (such as 30m).
@@ -13,9 +15,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("with SOAK=30m only: `make soak`")
 	}
 	lasts, err := time.ParseDuration(os.Getenv("SOAK"))
-	if err != nil {
-		t.Fatalf("SOAK: %v", err)
-	}
+	require.NoError(t, err, "SOAK")
 	// go test's own limit does not know how long SOAK is.
 	hung := time.AfterFunc(lasts+15*time.Minute, func() { panic("the soak hangs") })
 	defer hung.Stop()

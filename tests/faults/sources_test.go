@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -43,18 +44,14 @@ func TestSourceCutOff(t *testing.T) {
 	copied, err := s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Sources: []*jetstream.StreamSource{
 		{Name: "FAR", External: &jetstream.ExternalStream{APIPrefix: "$JS.hub.API"}}, {Name: "NEAR"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	worker := s.worker(s.redis)
 	both := func() []string { return []string{farCounter, nearCounter} }
 	// waits fails the test if as_of passes both what has arrived and the moment at which the far source was last heard.
 	waits := func(asOf, heard time.Time) {
 		t.Helper()
 		info, err := copied.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if asOf.After(heard) && asOf.After(info.State.LastTime) {
 			t.Errorf("as_of is %v; the far source was last heard at %v, and the last hit arrived at %v", asOf, heard, info.State.LastTime)
 		}

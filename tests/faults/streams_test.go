@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -40,9 +42,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 				return err == nil && answer.Totals[0].Total == 2, fmt.Sprintf("%+v %v", answer, err)
 			})
 			w.collect(stream(i))
-			if err := s.js.DeleteStream(t.Context(), stream(i)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.js.DeleteStream(t.Context(), stream(i)))
 			there = there[1:]
 		}
 		s.createStream(stream(i), fmt.Sprintf("new.%d.>", i))
@@ -56,9 +56,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	s.countedUpTo(other, time.Now())
 	w.honest(append(slices.Clone(there), "HITS")...)
 	answer, err := s.ask(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, total := range answer.Totals[len(names)-n:] {
 		if total.Total != 2 {
 			t.Errorf("%s: %+v, want 2 hits", total.Key, total)

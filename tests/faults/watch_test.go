@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -99,9 +100,7 @@ func thousandRules(t *testing.T, rules int, targets map[string]*listener) string
 		fmt.Fprintf(&text, "  - {name: r%d, key: k%d, %s, to: [%s]}\n", i, i, condition, strings.Join(names, ", "))
 	}
 	path := filepath.Join(t.TempDir(), "watch.yml")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
 	return path
 }
 
@@ -110,14 +109,10 @@ func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
 	t.Helper()
 	out := make(map[string][]string)
 	consumer, err := js.OrderedConsumer(t.Context(), "WATCH_tallyroll", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"tallyroll_watch.tallyroll.state.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := consumer.CachedInfo().NumPending; n > 0; {
 		batch, err := consumer.Fetch(int(min(n, 5000)), jetstream.FetchMaxWait(10*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := uint64(0)
 		for m := range batch.Messages() {
 			got++
@@ -125,13 +120,9 @@ func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
 				Rule, State string
 				Quiet       bool
 			}
-			if err := json.Unmarshal(m.Data(), &r); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal(m.Data(), &r))
 			meta, err := m.Metadata()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if !r.Quiet {
 				id := strconv.FormatInt(meta.Timestamp.UnixNano(), 36) + "-" + strconv.FormatUint(meta.Sequence.Stream, 10)
 				out[r.Rule] = append(out[r.Rule], r.State+" "+id)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -73,17 +74,11 @@ func (w *witness) collectOf(js jetstream.JetStream, stream string) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), stack.Hung)
 	defer cancel()
 	handle, err := js.Stream(ctx, stream)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	consumer, err := handle.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	messages, err := consumer.Messages()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer messages.Stop()
 	prefix := "" // a copy has no subjects of its own
 	if subjects := handle.CachedInfo().Config.Subjects; len(subjects) > 0 {
@@ -91,13 +86,9 @@ func (w *witness) collectOf(js jetstream.JetStream, stream string) {
 	}
 	for left := uint64(1); left > 0; {
 		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		meta, err := m.Metadata()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		left = meta.NumPending
 		w.hits = append(w.hits, storedHit{strings.TrimPrefix(m.Subject(), prefix), meta.Timestamp.UnixMilli()})
 	}

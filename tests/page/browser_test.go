@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -65,9 +66,7 @@ func (s *system) hit(counters ...string) {
 	s.t.Helper()
 	for _, counter := range counters {
 		_, err := s.js.Publish(s.t.Context(), "hits."+counter, nil)
-		if err != nil {
-			s.t.Fatalf("publish to hits.%s: %v", counter, err)
-		}
+		require.NoErrorf(s.t, err, "publish to hits.%s", counter)
 	}
 }
 
@@ -132,9 +131,7 @@ func open(t *testing.T, address string, as looks, more ...chromedp.ExecAllocator
 
 func (b *tab) must(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 }
 
 // hear runs while the browser's messages are read, so it only takes notes.
@@ -199,9 +196,7 @@ func (b *tab) statusOf(address string) int64 {
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		b.t.Fatalf("%s: %v", expression, err)
-	}
+	require.NoErrorf(b.t, err, "%s", expression)
 	return out
 }
 
@@ -290,9 +285,7 @@ func (b *tab) tabTo(selector string) {
 func (s *system) old() {
 	s.t.Helper()
 	err := s.redis.Client().HSet(s.t.Context(), "tallyroll:streams", ".began", time.Now().Add(-400*24*time.Hour).UnixMilli()).Err()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 }
 
 // some is a number of hits of a counter, some time ago.
@@ -310,9 +303,7 @@ func ago(key string, n int64, back time.Duration) some {
 func (s *system) publishAll(hits ...some) {
 	s.t.Helper()
 	body, err := json.Marshal(hits)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if _, err := s.js.Publish(s.t.Context(), "hits.x", body); err != nil {
 		s.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -108,9 +109,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 	s := start(t)
 	s.old()
 	zone, err := time.LoadLocation("Pacific/Kiritimati") // 14 hours ahead, so that days differ from those of UTC
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := range 40 {
 		s.publishAll(ago("a", 1<<i, time.Duration(i)*6*time.Hour+30*time.Second)) // so a total says which hits it has
 	}

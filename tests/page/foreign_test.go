@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -66,25 +67,19 @@ var evil = chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1")
 func TestForeignPagesChangeNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yml")
 	err := os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 100}\n- {name: agent, window: 1h, max: 100, key: \"{header.User-Agent}\"}\n"), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := start(t, "QUERY_LIMITS_FILE="+file, "QUERY_TRUSTED_PROXIES=127.0.0.1/32,::1/128")
 	status, text, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/take", map[string]any{"limit": "a", "key": "k", "n": 10})
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("status %d: %s (%v)", status, text, err)
 	}
 	u, err := url.Parse(s.query.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, c := range []struct{ page, query string }{
 		{"evil.example", "127.0.0.1"}, {"evil.example", "localhost"}, {"127.0.0.1", "127.0.0.1"}, {"evil.example", "evil.example"},
 	} {
 		page, err := url.Parse(attacking(t, "http://"+c.query+":"+u.Port()).URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		before := refusals(t, s)
 		b := open(t, "http://"+c.page+":"+page.Port()+"/", desktop, evil)
 		b.until("the page to have tried everything", `document.title === "done"`)
@@ -108,9 +103,7 @@ var refused = regexp.MustCompile(`tallyroll_query_request_seconds_count\{code="4
 func refusals(t *testing.T, s *system) (n int) {
 	t.Helper()
 	_, text, err := stack.Do(http.MethodGet, s.query.URL()+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range refused.FindAllStringSubmatch(string(text), -1) {
 		var count int
 		_, _ = fmt.Sscan(m[1], &count)
@@ -125,9 +118,7 @@ func TestReboundPageReadsNothing(t *testing.T) {
 	s.hit("a")
 	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	u, err := url.Parse(s.query.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := open(t, "http://evil.example:"+u.Port()+"/healthz", desktop, evil)
 	b.until("the page", `document.body.innerText.trim() === "ok" && location.hostname === "evil.example"`)
 	for path, options := range map[string]string{

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -28,9 +29,7 @@ func TestChartMenu(t *testing.T) {
 	names := []string{"it's+1", "shop.eu/cart"}
 	for i, name := range names {
 		body, err := json.Marshal(map[string]any{"key": name, "n": 3 + i, "ts": time.Now().Add(-10 * time.Minute).UnixMilli()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := s.js.Publish(t.Context(), "hits.x", body); err != nil {
 			t.Fatal(err)
 		}
@@ -122,9 +121,7 @@ func TestChartMenu(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(data)
 	}
 	pick(0, "Saved tallyroll-2-lines.csv.")

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -212,9 +213,7 @@ func TestDaysAreTheReadersOwn(t *testing.T) {
 	midnight = midnight.AddDate(0, 0, -10).Add(-time.Duration(midnight.Hour())*time.Hour - time.Duration(midnight.Minute())*time.Minute - time.Duration(midnight.Second())*time.Second)
 	for back, n := range map[time.Duration]int{-2 * time.Hour: 10, 2 * time.Hour: 300} {
 		_, err := s.js.Publish(t.Context(), "hits.a", fmt.Appendf(nil, `{"n":%d,"ts":%d}`, n, midnight.Add(back).UnixMilli()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	stack.EventuallyTotal(t, s.query.URL(), "a", "30d", 310)
 	b := open(t, s.query.URL()+"/", desktop)
@@ -237,9 +236,7 @@ func TestDaysAreTheReadersOwn(t *testing.T) {
 func pointsOf(t *testing.T, base string, back time.Duration, step string) string {
 	t.Helper()
 	resp, err := http.Get(fmt.Sprintf("%s/v1/series?key=a&step=%s&from=%d", base, step, time.Now().Add(-back).UnixMilli()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	var answer struct {
 		Step   string
@@ -259,9 +256,7 @@ func TestNamesTurnNothing(t *testing.T) {
 	const turned, hebrew = "pay\u202elap\u2066.exe", "שלום.עולם"
 	for _, name := range []string{turned, hebrew} {
 		body, err := json.Marshal(map[string]string{"key": name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := s.js.Publish(t.Context(), "hits.x", body); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // retold is a service whose series are made up. All else is that of a real one.
@@ -29,9 +31,7 @@ type retold struct {
 func (s *system) retell(t *testing.T, hits func(key string, at time.Time, step time.Duration) int64) *retold {
 	t.Helper()
 	base, err := url.Parse(s.query.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := &retold{hits: hits, countingSince: time.Now().Add(-400 * 24 * time.Hour)}
 	real := httputil.NewSingleHostReverseProxy(base)
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

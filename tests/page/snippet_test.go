@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -16,9 +18,7 @@ import (
 func snippets(t *testing.T, collect string) (script, image string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/collect.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := regexp.MustCompile("(?s)```html\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(found) != 2 {
 		t.Fatalf("docs/collect.md has %d snippets, want a script and an image", len(found))

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -88,9 +90,7 @@ func TestTiersComeAndChange(t *testing.T) {
 	b.until("the total", hits("a")+` === "1" && `+notice+` === ""`)
 	s.ingest.Stop()
 	err := s.redis.Client().FlushAll(t.Context()).Err()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stack.Ingest(t, s.nats, s.redis, "TIERS=1s/1m,1m/1d")
 	b.until("the page to go on", hits("a")+` === "1" && `+notice+` === ""`)
 	b.click(`#range input[value="30d"]`) // which is no more

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -21,9 +22,7 @@ func namedLimits(t *testing.T) string {
   - {name: login, window: 1h, max: 5, policy: log, fail: closed}
   - {name: per-route, window: 1m, max: 100, key: "{ip} {path}"}
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return "QUERY_LIMITS_FILE=" + path
 }
 
@@ -31,9 +30,7 @@ func namedLimits(t *testing.T) string {
 func (s *system) take(body string) bool {
 	s.t.Helper()
 	resp, err := http.Post(s.query.URL()+"/v1/take", "application/json", strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
 		s.t.Fatalf("take %s: status %d", body, resp.StatusCode)
@@ -141,9 +138,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
   - {name: shared, window: 1m, max: 1000, share: {hits: 100, for: 1s}}
   - {name: tried, window: 1h, max: 2, mode: shadow}
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	s := start(t, "QUERY_LIMITS_FILE="+path)
 	for i := range 3 {
 		if allowed := s.take(fmt.Sprintf(`{"limit":"exports","key":"alice","lease":"lease-%d"}`, i)); allowed != (i < 2) {
@@ -258,9 +253,7 @@ func (s *system) watch(rule string) *stack.Service {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "watch.yml")
 	text := "targets: {bus: {nats: tallyroll.alert}}\nrules:\n- {name: errors, key: a, window: 1h, above: 0, to: [bus]}\n- " + rule + "\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, os.WriteFile(path, []byte(text), 0o600))
 	return stack.Watch(s.t, s.nats, s.redis, path)
 }
 

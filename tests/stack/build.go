@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const natsServerPackage = "github.com/nats-io/nats-server/v2"
@@ -42,9 +44,7 @@ func Build(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv("TALLYROLL_BIN"); dir != "" {
 		path, err := ready(dir, name)
-		if err != nil {
-			t.Fatalf("TALLYROLL_BIN=%q has no program %s: %v", dir, name, err)
-		}
+		require.NoErrorf(t, err, "TALLYROLL_BIN=%q has no program %s", dir, name)
 		return path
 	}
 	var flags []string
@@ -116,9 +116,7 @@ func build(t testing.TB, name, pkg string, env []string, flags ...string) string
 	}
 	builds.Unlock() // different programs build at the same time
 	path, err := once()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return path
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 )
 
 // Endpoint is something that others reach by a URL.
@@ -65,9 +66,7 @@ func (n *NATSEmbedded) Start() {
 	}
 	opts := n.opts.Clone() // a server completes its options in place
 	srv, err := server.NewServer(opts)
-	if err != nil {
-		n.t.Fatalf("start NATS: %v", err)
-	}
+	require.NoError(n.t, err, "start NATS")
 	srv.Start()
 	n.srv = srv
 	if !srv.ReadyForConnections(Hung) {
@@ -79,9 +78,7 @@ func (n *NATSEmbedded) Start() {
 func (n *NATSEmbedded) Reload(change func(*server.Options)) {
 	n.t.Helper()
 	change(n.opts)
-	if err := n.srv.ReloadOptions(n.opts.Clone()); err != nil {
-		n.t.Fatalf("reload NATS: %v", err)
-	}
+	require.NoError(n.t, n.srv.ReloadOptions(n.opts.Clone()), "reload NATS")
 }
 
 // Stop shuts the server down and returns when it has.
@@ -99,9 +96,7 @@ func (n *NATSEmbedded) Empty() {
 	if n.srv != nil {
 		n.t.Fatal("empty the store of NATS: it is running")
 	}
-	if err := os.RemoveAll(n.opts.StoreDir); err != nil {
-		n.t.Fatal(err)
-	}
+	require.NoError(n.t, os.RemoveAll(n.opts.StoreDir))
 }
 
 func (n *NATSEmbedded) stop() {
@@ -175,9 +170,7 @@ func (c clients) Conn(opts ...nats.Option) *nats.Conn {
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond),
 	}, opts...)...)
-	if err != nil {
-		c.t.Fatalf("connect to %s: %v", c.url(), err)
-	}
+	require.NoErrorf(c.t, err, "connect to %s", c.url())
 	c.t.Cleanup(conn.Close)
 	return conn
 }
@@ -186,9 +179,7 @@ func (c clients) Conn(opts ...nats.Option) *nats.Conn {
 func (c clients) JetStream() jetstream.JetStream {
 	c.t.Helper()
 	js, err := jetstream.New(c.Conn())
-	if err != nil {
-		c.t.Fatalf("JetStream: %v", err)
-	}
+	require.NoError(c.t, err, "JetStream")
 	return js
 }
 
@@ -204,24 +195,18 @@ func BackUp(t testing.TB, conn *nats.Conn, stream string) (b Backup) {
 	t.Helper()
 	inbox := conn.NewRespInbox()
 	sub, err := conn.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = sub.Unsubscribe() }()
 	request(t, conn, "$JS.API.STREAM.SNAPSHOT."+stream, fmt.Appendf(nil, `{"deliver_subject":%q,"no_consumers":true}`, inbox), &b)
 	for {
 		chunk, err := sub.NextMsg(10 * time.Second)
-		if err != nil {
-			t.Fatalf("back up %s: %v", stream, err)
-		}
+		require.NoErrorf(t, err, "back up %s", stream)
 		if len(chunk.Data) == 0 { // the end
 			return b
 		}
 		b.chunks = append(b.chunks, chunk.Data)
 		if chunk.Reply != "" { // flow control
-			if err := chunk.Respond(nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, chunk.Respond(nil))
 		}
 	}
 }
@@ -230,9 +215,7 @@ func BackUp(t testing.TB, conn *nats.Conn, stream string) (b Backup) {
 func (b Backup) Restore(t testing.TB, conn *nats.Conn, stream string) {
 	t.Helper()
 	body, err := json.Marshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var to struct {
 		Subject string `json:"deliver_subject"`
 	}
@@ -243,9 +226,7 @@ func (b Backup) Restore(t testing.TB, conn *nats.Conn, stream string) {
 			reply, err = conn.Request(to.Subject, chunk, 10*time.Second)
 			return !errors.Is(err, nats.ErrNoResponders), fmt.Sprint(err) // in a cluster, the route may not know the subject yet
 		})
-		if err != nil {
-			t.Fatalf("restore %s: %v", stream, err)
-		}
+		require.NoErrorf(t, err, "restore %s", stream)
 		if bytes.Contains(reply.Data, []byte(`"error"`)) {
 			t.Fatalf("restore %s: %s", stream, reply.Data)
 		}
@@ -256,13 +237,9 @@ func (b Backup) Restore(t testing.TB, conn *nats.Conn, stream string) {
 func request(t testing.TB, conn *nats.Conn, subject string, body []byte, into any) {
 	t.Helper()
 	reply, err := conn.Request(subject, body, 10*time.Second)
-	if err != nil {
-		t.Fatalf("%s: %v", subject, err)
-	}
+	require.NoErrorf(t, err, "%s", subject)
 	if bytes.Contains(reply.Data, []byte(`"error"`)) {
 		t.Fatalf("%s: %s", subject, reply.Data)
 	}
-	if err := json.Unmarshal(reply.Data, into); err != nil {
-		t.Fatalf("%s: %v", subject, err)
-	}
+	require.NoErrorf(t, json.Unmarshal(reply.Data, into), "%s", subject)
 }

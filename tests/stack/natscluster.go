@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 )
 
 // NATSServers is how many servers a cluster of the tests has: the fewest that
@@ -42,9 +43,7 @@ func NATSCluster(t testing.TB, config ...string) *NATSProcs {
 		text := fmt.Sprintf("server_name: %s\nhttp: %q\njetstream { store_dir: %q }\ncluster { name: test, listen: %q, routes: [%s] }\n%s\n",
 			c.Name(i), monitor, t.TempDir(), strings.TrimPrefix(routes[i], "nats://"), strings.Join(routes[:], ", "), strings.Join(config, "\n"))
 		file := filepath.Join(t.TempDir(), "nats.conf")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		server := &NATSProc{}
 		server.Process = newProcess(t, "nats-server", NATSServer(t), func(port int) ([]string, []string) {
 			return []string{"--addr", "127.0.0.1", "--port", strconv.Itoa(port), "--config", file}, nil

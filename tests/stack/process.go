@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Bounds of a process.
@@ -77,9 +79,7 @@ func newProcess(t testing.TB, name, path string, command func(port int) (args, e
 // it is on the same port with the same data.
 func (p *Process) Start() {
 	p.t.Helper()
-	if err := p.start(); err != nil {
-		p.t.Fatalf("start %s: %v", p.name, err)
-	}
+	require.NoErrorf(p.t, p.start(), "start %s", p.name)
 }
 
 func (p *Process) start() error {
@@ -329,9 +329,7 @@ func (p *Process) Resume() {
 func (p *Process) RSS() int64 {
 	p.t.Helper()
 	n, err := residentBytes(p.PID())
-	if err != nil {
-		p.t.Fatalf("memory of %s: %v", p.name, err)
-	}
+	require.NoErrorf(p.t, err, "memory of %s", p.name)
 	return n
 }
 

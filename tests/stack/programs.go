@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // NoWait among the settings given to [Ingest], [Query], [Collect], [PromQL] and [RLS]: do not wait until
@@ -117,9 +119,7 @@ func (s *Service) URL() string { return s.scheme + s.Addr() }
 func (s *Service) WaitReady() {
 	s.t.Helper()
 	r := s.running("wait for")
-	if err := poll(Hung, r.done, s.answers); err != nil {
-		s.t.Fatalf("waiting for %s to be ready: %v", s.name, err)
-	}
+	require.NoErrorf(s.t, poll(Hung, r.done, s.answers), "waiting for %s to be ready", s.name)
 }
 
 // probe asks programs whether they are ready; their certificates are the tests' own.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // fakeProgram is what the test binary does in the place of ingest and query:
@@ -45,14 +47,10 @@ func (e endpoint) URL() string { return string(e) }
 func fakePrograms(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	for _, name := range []string{"ingest", "query"} {
-		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(self, filepath.Join(dir, name)))
 	}
 	t.Setenv("TALLYROLL_BIN", dir)
 }

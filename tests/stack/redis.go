@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 )
@@ -120,9 +121,7 @@ func newRedisClient(addr string) *redis.Client {
 func ProgramClient(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
 	var settings boot.Redis
-	if err := settings.URL.UnmarshalText([]byte(url)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
 	client := settings.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -161,9 +160,7 @@ func (s *RedisServer) CutReplicas() {
 		for word := range strings.FieldsSeq(command) {
 			args = append(args, word)
 		}
-		if err := s.Client().Do(ctx, args...).Err(); err != nil {
-			s.t.Fatalf("%s: %v", command, err)
-		}
+		require.NoErrorf(s.t, s.Client().Do(ctx, args...).Err(), "%s", command)
 	}
 }
 
@@ -198,9 +195,7 @@ func Scan(t testing.TB, client redis.UniversalClient, pattern string) []string {
 	} else {
 		err = scan(ctx, client)
 	}
-	if err != nil {
-		t.Fatalf("scan %s: %v", pattern, err)
-	}
+	require.NoErrorf(t, err, "scan %s", pattern)
 	slices.Sort(keys)
 	return slices.Compact(keys) // SCAN may return a key twice while the table grows
 }
@@ -212,18 +207,14 @@ func NewUser(t testing.TB, server *RedisServer, name, password string, rights ..
 	for _, word := range rights {
 		args = append(args, word)
 	}
-	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
-		t.Fatalf("make the user %s: %v", name, err)
-	}
+	require.NoErrorf(t, server.Client().Do(t.Context(), args...).Err(), "make the user %s", name)
 }
 
 // RightsOf are those of a user in deploy/redis-users.acl, as ACL SETUSER takes them.
 func RightsOf(t testing.TB, user string) (words []string) {
 	t.Helper()
 	users, err := os.ReadFile("../../deploy/redis-users.acl") // from any package with tests of programs
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(string(users)) {
 		if words := strings.Fields(line); len(words) > 4 && words[1] == user {
 			return words[4:] // behind user, the name, on and the password

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // Masters is how many masters a [RedisCluster] has, each with a third of the slots.
@@ -43,9 +44,7 @@ func Cluster(t testing.TB, replicas int, opts ...RedisOption) *RedisCluster {
 	}
 	do := func(node *RedisServer, args ...any) {
 		t.Helper()
-		if err := node.Client().Do(ctx, append([]any{"cluster"}, args...)...).Err(); err != nil {
-			t.Fatalf("cluster %v: %v", args, err)
-		}
+		require.NoErrorf(t, node.Client().Do(ctx, append([]any{"cluster"}, args...)...).Err(), "cluster %v", args)
 	}
 	for i, node := range c.Nodes {
 		do(node, "set-config-epoch", i+1)
@@ -91,9 +90,7 @@ func (c *RedisCluster) Client() *redis.ClusterClient { return c.client() }
 func (c *RedisCluster) id(ctx context.Context, node *RedisServer) string {
 	c.t.Helper()
 	id, err := node.Client().Do(ctx, "cluster", "myid").Text()
-	if err != nil {
-		c.t.Fatalf("cluster myid: %v", err)
-	}
+	require.NoError(c.t, err, "cluster myid")
 	return id
 }
 
@@ -213,13 +210,9 @@ func (c *RedisCluster) MasterOf(key string) *RedisServer {
 			continue
 		}
 		slot, err := node.Client().ClusterKeySlot(ctx, key).Result()
-		if err != nil {
-			c.t.Fatalf("slot of %s: %v", key, err)
-		}
+		require.NoErrorf(c.t, err, "slot of %s", key)
 		ranges, err := c.ranges(ctx, node)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		require.NoError(c.t, err)
 		for _, r := range ranges {
 			if r.Start <= slot && slot <= r.End {
 				return r.master

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -47,9 +48,7 @@ func Sentinels(t testing.TB, replicas int, opts ...RedisOption) *RedisSentinels 
 		file := filepath.Join(t.TempDir(), "sentinel.conf") // it writes there what it learns
 		text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n",
 			masterName, s.Servers[0].Port())
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		s.Sentinels = append(s.Sentinels, Redis(t, RedisConfig(file), RedisArgs("--sentinel")))
 	}
 	s.WaitOK()
@@ -91,9 +90,7 @@ func (s *RedisSentinels) Master() *RedisServer {
 func (s *RedisSentinels) FailOver() {
 	s.t.Helper()
 	old := s.Master()
-	if err := s.Sentinels[0].Client().Do(s.t.Context(), "sentinel", "failover", masterName).Err(); err != nil {
-		s.t.Fatalf("sentinel failover: %v", err)
-	}
+	require.NoError(s.t, s.Sentinels[0].Client().Do(s.t.Context(), "sentinel", "failover", masterName).Err(), "sentinel failover")
 	Eventually(s.t, "another master", func() (bool, string) {
 		now, state := s.master()
 		return now != nil && now != old && state == "", state

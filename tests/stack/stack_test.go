@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMain(m *testing.M) {
@@ -213,9 +214,7 @@ func TestRedisKeepsData(t *testing.T) {
 
 	set := func(key string) {
 		t.Helper()
-		if err := c.Set(ctx, key, "1", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Set(ctx, key, "1", 0).Err())
 	}
 	set("kept:b")
 	set("kept:a")
@@ -299,13 +298,9 @@ func TestNATSKeepsStream(t *testing.T) {
 			defer cancel()
 			js, url := c.n.JetStream(), c.n.URL()
 			s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ack, err := js.Publish(ctx, "s.1", []byte("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			c.stop()
 			c.n.Start()
 			if c.n.URL() != url {
@@ -341,9 +336,7 @@ func TestBuild(t *testing.T) {
 	t.Run("ready binaries", func(t *testing.T) {
 		dir := t.TempDir()
 		t.Setenv("TALLYROLL_BIN", dir)
-		if err := os.WriteFile(dir+"/ingest", []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(dir+"/ingest", []byte("#!/bin/sh\n"), 0o755))
 		if got := Build(t, "ingest"); got != dir+"/ingest" {
 			t.Errorf("got %s", got)
 		}
@@ -361,9 +354,7 @@ func TestBuild(t *testing.T) {
 		t.Setenv("TALLYROLL_BIN", t.TempDir())
 		first := NATSServer(t)
 		before, err := os.Stat(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		after, err := os.Stat(NATSServer(t))
 		if errors.Is(err, fs.ErrNotExist) || !os.SameFile(before, after) || !before.ModTime().Equal(after.ModTime()) {
 			t.Error("it was built again")

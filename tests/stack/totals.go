@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Total is one total of an answer of /v1/total.
@@ -55,9 +57,7 @@ var client = &http.Client{Timeout: Hung}
 func TotalOf(t testing.TB, queryURL, key, window string) Total {
 	t.Helper()
 	total, _, err := FetchTotal(queryURL, key, window)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return total
 }
 
@@ -87,9 +87,7 @@ func PostTotal(t testing.TB, queryURL string, keys, windows []string) Answer {
 	t.Helper()
 	var answer Answer
 	status, body, err := Do(http.MethodPost, queryURL+"/v1/total", map[string]any{"keys": keys, "windows": windows})
-	if err := decode(status, body, err, &answer); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, decode(status, body, err, &answer))
 	return answer
 }
 

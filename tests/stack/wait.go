@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Looks are pollEvery apart, which is short beside anything that tests wait for (a
@@ -29,9 +31,7 @@ func Eventually(t testing.TB, what string, cond func() (ok bool, state string)) 
 
 func eventually(t testing.TB, timeout time.Duration, what string, cond func() (bool, string)) {
 	t.Helper()
-	if err := poll(timeout, nil, cond); err != nil {
-		t.Fatalf("waiting for %s: %v", what, err)
-	}
+	require.NoErrorf(t, poll(timeout, nil, cond), "waiting for %s", what)
 }
 
 // poll asks cond until it is true, the the time is up or done is closed. It asks

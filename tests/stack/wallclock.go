@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // wallClock moves what the C library says of the wall clock. libfaketime would do
@@ -55,9 +57,7 @@ func RedisClockAhead(t testing.TB, ahead time.Duration) RedisOption {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "wallclock.c")
 	library := source + ".so"
-	if err := os.WriteFile(source, []byte(wallClock), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(source, []byte(wallClock), 0o600))
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("build a library that moves the clock of redis-server: %v\n%s", err, out)
 	}

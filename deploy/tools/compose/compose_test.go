@@ -7,6 +7,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/require"
 )
 
 // The files are valid, alone and in the combinations that the docs name. What they mount is there.
@@ -25,13 +26,9 @@ func TestFiles(t *testing.T) {
 			options, err := cli.NewProjectOptions(paths, cli.WithProfiles([]string{"*"}), cli.WithEnv([]string{
 				"QUERY_TOKENS=a", "COLLECT_TOKENS=compose.yml", "INGEST_PARTITIONS=4",
 			}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			project, err := options.LoadProject(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for name, service := range project.Services {
 				if service.Image == "" && service.Build == nil {
 					t.Errorf("%s has neither an image nor how to build one", name)

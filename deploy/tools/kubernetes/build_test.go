@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"github.com/zegl/kube-score/config"
 	ks "github.com/zegl/kube-score/domain"
 	"github.com/zegl/kube-score/parser"
@@ -38,9 +39,7 @@ var programs = []string{"collect", "ingest", "promql", "query", "rls", "watch"}
 func build(t *testing.T, folder string) resmap.ResMap {
 	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join("../../kubernetes", folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }
 
@@ -57,9 +56,7 @@ var kinds = map[string]func() any{
 
 func TestBuild(t *testing.T) {
 	reference, err := os.ReadFile("../../../docs/reference.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for folder, more := range map[string][]string{
 		"base":          nil,
 		"overlays/try":  {"ConfigMap", "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "NetworkPolicy", "NetworkPolicy", "Service", "Service", "StatefulSet", "StatefulSet"},
@@ -144,23 +141,15 @@ func (i input) Name() string { return i.name }
 func scoreAll(t *testing.T, all resmap.ResMap) {
 	t.Helper()
 	text, err := all.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p, err := parser.New(&parser.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	objects, err := p.ParseFiles([]ks.NamedReader{input{bytes.NewReader(text), "built.yaml"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// A limit of the processor only makes a pod wait while there is some to spare.
 	run := &config.RunConfiguration{IgnoreContainerCpuLimitRequirement: true, KubernetesVersion: config.Semver{Major: 1, Minor: 30}, MinReplicasDeployment: 2, MinReplicasHPA: 2}
 	card, err := score.Score(objects, score.RegisterAllChecks(objects, &checks.Config{}, run), run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	scored := 0
 	for _, name := range slices.Sorted(maps.Keys(*card)) {
 		object := (*card)[name]
@@ -183,9 +172,7 @@ func TestWorkersAndStreams(t *testing.T) {
 	most, streams := "", ""
 	for _, one := range all.Resources() {
 		fields, err := one.Map()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		switch one.GetKind() {
 		case "ScaledObject":
 			most = fmt.Sprint(fields["spec"].(map[string]any)["maxReplicaCount"])

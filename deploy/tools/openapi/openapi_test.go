@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // accepted are breaking changes, as the test prints them, that the next version makes on purpose and CHANGELOG.md lists.
@@ -36,9 +38,7 @@ func TestClientsOfTheLastRelease(t *testing.T) {
 	old, now := documents(t, before), documents(t, root)
 	for name := range old {
 		broken, err := Breaking(old[name], now[name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, line := range broken {
 			if !accepted[line] {
 				t.Errorf("%s: clients of %s break: %s", name, base, line)
@@ -72,14 +72,10 @@ func TestARemovedFieldIsFound(t *testing.T) {
 		{"a path less", func(d any) { delete(at(d, "paths"), "/v1/about") }, "GET /v1/about: api path removed"},
 	} {
 		var changed any
-		if err := json.Unmarshal(document, &changed); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(document, &changed))
 		test.change(changed)
 		after, err := json.Marshal(changed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := Breaking(document, after)
 		if text := strings.Join(got, "\n"); err != nil || !strings.Contains(text, test.want) || test.want == "" && text != "" {
 			t.Errorf("%s: %q %v, want %q", test.name, text, err, test.want)
@@ -102,18 +98,14 @@ func documents(t *testing.T, sources string) map[string][]byte {
 func served(t *testing.T, program, addrKey string, env ...string) []byte {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	addr := free.Addr().String()
 	_ = free.Close()
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(env, addrKey+"="+addr)
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	defer func() { _ = cmd.Process.Kill(); <-ended }()

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/stretchr/testify/require"
 )
 
 const testVersion = "v9.8.7-rc.1"
@@ -25,17 +26,11 @@ func TestRelease(t *testing.T) {
 		t.Skip("NOT CHECKED: the release, which is made for Linux here")
 	}
 	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := release{root: root, out: t.TempDir(), targets: []target{{runtime.GOOS, runtime.GOARCH}}, sameCache: true}
-	if err := r.describe(t.Context(), testVersion); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.describe(t.Context(), testVersion))
 	sums, err := r.make(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := r.compare(t.Context(), sums); err != nil {
 		t.Error(err)
 	}
@@ -65,14 +60,10 @@ func run(t *testing.T, name string, args ...string) string {
 // checkSBOM looks for what every program needs, with its licence.
 func checkSBOM(t *testing.T, path string) {
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	var bom cdx.BOM
-	if err := json.NewDecoder(f).Decode(&bom); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.NewDecoder(f).Decode(&bom))
 	got := make(map[string]string)
 	for _, c := range *bom.Components {
 		if c.Licenses != nil {
@@ -119,9 +110,7 @@ func install(t *testing.T, deb string) {
 		}
 	}
 	for _, path := range []string{"etc/tallyroll/credentials/nats.creds", "etc/tallyroll/rules.yml"} {
-		if err := os.WriteFile(filepath.Join(system, path), []byte("the administrator's\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(system, path), []byte("the administrator's\n"), 0o600))
 	}
 	dpkg("--install", deb) // as an upgrade does
 	dpkg("--remove", "tallyroll")
@@ -144,39 +133,23 @@ func install(t *testing.T, deb string) {
 func emptySystem(t *testing.T) string {
 	system := t.TempDir()
 	for _, dir := range []string{"bin", "etc", "usr/bin", "usr/lib", "usr/share/doc", "var/lib/dpkg/info", "var/lib/dpkg/updates", "dev", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(system, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(system, dir), 0o755))
 	}
 	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available", "dev/null"} {
-		if err := os.WriteFile(filepath.Join(system, file), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(system, file), nil, 0o644))
 	}
 	// Without /proc mounted, this is how tallyroll finds the programs beside itself.
-	if err := os.Mkdir(filepath.Join(system, "proc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(system, "proc/self"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/usr/lib/tallyroll/tallyroll", filepath.Join(system, "proc/self/exe")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(system, "proc"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(system, "proc/self"), 0o755))
+	require.NoError(t, os.Symlink("/usr/lib/tallyroll/tallyroll", filepath.Join(system, "proc/self/exe")))
 	// The shell, and the libraries that it is linked to.
 	needed := append(regexp.MustCompile(`(?m)/\S+`).FindAllString(run(t, "ldd", "/bin/sh"), -1), "/bin/sh")
 	for _, path := range needed {
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		to := filepath.Join(system, path)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		require.NoError(t, os.WriteFile(to, content, 0o755))
 	}
 	return system
 }
@@ -204,9 +177,7 @@ func tree(t *testing.T, dir string) (out []string) {
 
 func TestJudge(t *testing.T) {
 	bsd, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "LICENSE"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const gpl = "This program is free software: you can redistribute it and/or modify it under the terms of the GNU General Public License as published by the Free Software Foundation, either version 3 of the License, or (at your option) any later version. This program is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the GNU General Public License for more details."
 	for _, c := range []struct{ name, file, content, within, want string }{
 		{"allowed", "LICENSE", string(bsd), "", ""},
@@ -218,16 +189,10 @@ func TestJudge(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			within := filepath.Join(dir, "vendored")
-			if err := os.Mkdir(within, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Mkdir(within, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, c.file), []byte(c.content), 0o644))
 			if c.within != "" {
-				if err := os.WriteFile(filepath.Join(within, c.file), []byte(c.within), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(filepath.Join(within, c.file), []byte(c.within), 0o644))
 			}
 			_, err := modules{"m@v1": {path: "m", version: "v1", dir: dir, folders: map[string]bool{within: true}}}.judge()
 			if err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
