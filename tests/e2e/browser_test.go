@@ -20,11 +20,11 @@ func TestPagesOfTheWebDoNoHarm(t *testing.T) {
 	for _, c := range []struct {
 		service            *stack.Service
 		method, path, body string
-		foreign            string // the setting that a refusal of another origin names; empty if there is none
+		foreign            string // what a refusal of another origin names; empty if there is none
 		hosts              string
 	}{
 		{query, "POST", "/v1/take", take, "QUERY_CORS_ORIGINS", "QUERY_HOSTS"},
-		{collect, "POST", "/v1/hits", `{"key":"k"}`, "COLLECT_ORIGINS", "COLLECT_HOSTS"},
+		{collect, "POST", "/v1/hits", `{"key":"k"}`, "they use /v1/beacon", "COLLECT_HOSTS"},
 		{promql, "GET", "/api/v1/query?query=1", "", "", "PROMQL_HOSTS"},
 	} {
 		browser := []string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Content-Type", "application/json"}

@@ -82,18 +82,19 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	}
 	now := time.Now()
 	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":"late","ts":%d},{"key":""}]`, now.Add(time.Hour).UnixMilli(), now.AddDate(-1, 0, 0).UnixMilli()))
-	check := func(when string, futureOfStrict, lateOfBoth int64, rejectsOfStrict, rejectsOfLax uint64) {
+	counted := func(when string, futureOfStrict, lateOfBoth int64) {
 		t.Helper()
 		s.send("hits.after."+when, "") // when it counts, whatever was stored before it does
-		for namespace, want := range map[string]struct {
-			future  int64
-			rejects uint64
-		}{strict: {futureOfStrict, rejectsOfStrict}, lax: {5, rejectsOfLax}} {
-			address := query[namespace].URL()
-			for key, n := range map[string]int64{"after." + when: 1, "future": want.future, "late": lateOfBoth} {
-				stack.EventuallyTotal(t, address, key, "24h", n)
-			}
-			eventuallyAnswers(t, address+"/v1/rejects", fmt.Sprintf("%d rejects of %s", want.rejects, namespace), func(a rejectsAnswer) bool { return a.Stored == want.rejects })
+		for namespace, future := range map[string]int64{strict: futureOfStrict, lax: 5} {
+			stack.EventuallyTotal(t, query[namespace].URL(), "after."+when, "24h", 1)
+			stack.EventuallyTotal(t, query[namespace].URL(), "future", "24h", future)
+			stack.EventuallyTotal(t, query[namespace].URL(), "late", "24h", lateOfBoth)
+		}
+	}
+	rejected := func(want map[string]uint64) {
+		t.Helper()
+		for namespace, n := range want {
+			eventuallyAnswers(t, query[namespace].URL()+"/v1/rejects", fmt.Sprintf("%d rejects of %s", n, namespace), func(a rejectsAnswer) bool { return a.Stored == n })
 		}
 	}
 	redrive := func(namespace, want string) {
@@ -102,11 +103,13 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 		require.Zero(t, code, out)
 		s.wantLine(out, want)
 	}
-	check("refused", 0, 0, 3, 2)
+	counted("refused", 0, 0)
+	rejected(map[string]uint64{strict: 3, lax: 2})
 	redrive("shop", "found 0 rejects, 0 match; ")
 	redrive(strict, "found 3 rejects, 3 match; sent 3 again in 3 messages ")
 	redrive(lax, "found 2 rejects, 2 match; sent 2 again in 2 messages ")
-	check("sent", 5, 1, 1, 1) // a bad key is refused again
+	counted("sent", 5, 1)
+	rejected(map[string]uint64{strict: 1, lax: 1}) // a bad key is refused again
 	for _, worker := range ingest {
 		worker.Stop()
 	}
@@ -114,7 +117,7 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	for _, worker := range ingest {
 		worker.Start()
 	}
-	check("again", 5, 1, 1, 1)
+	counted("again", 5, 1)
 }
 
 // However redrive is disturbed, each reject counts once: it is killed again and again, it sleeps while another one does its

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,7 +59,11 @@ func TestAStreamComesAndGoesAndIsForgotten(t *testing.T) {
 	require.Len(t, cursors(), 4)
 	require.NotZero(t, series())
 	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS_OLD"))
-	s.allCounted()                  // as_of goes on
+	deleted := time.Now()
+	stack.Eventually(t, "as_of to go on", func() (bool, string) {
+		_, asOf, err := stack.FetchTotal(s.query.URL(), "c", "4s")
+		return err == nil && asOf.After(deleted), fmt.Sprint(asOf, err)
+	})
 	for _, key := range cursors() { // everything of it had been counted, and it was watched to its end
 		if before := client.HGet(t.Context(), key, "incomplete_before").Val(); before != "0" && before != "" {
 			t.Errorf("%s reports that hits before %s are missing", key, before)
