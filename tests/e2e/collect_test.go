@@ -23,7 +23,7 @@ import (
 
 // Clients that send too much, packed bombs, or one byte at a time get a 4xx or are cut off. They cost little
 // memory, and a good client is served all the time.
-func TestHostileClientsOfCollectCostLittleAndStopNobody(t *testing.T) {
+func TestCollectHostileClients(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	collect := stack.Collect(t, s.nats, "COLLECT_MAX_WAITING=33554432")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -182,5 +184,47 @@ func TestWebhookHandshakeConsentsToWhatWouldBeTaken(t *testing.T) {
 		if c.path == "/v1/hits" && (h.Get("Allow") != "OPTIONS, POST" || h.Get("Access-Control-Allow-Origin") != "") {
 			t.Errorf("%s: %v", c.name, h)
 		}
+	}
+}
+
+// Hits of different callers share messages. What a stranger sends decides nothing about the others' hits, which were
+// acknowledged: not with a word that events have, and not with so many hits that the message would make too many.
+func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
+	t.Parallel()
+	const origin, callers, each = "https://shop.example.com", 8, 20
+	many := "[" + strings.Repeat(`{"key":"many"},`, 5999) + `{"key":"many"}]`
+	for name, rule := range map[string]string{
+		"a rule for events":        "- {stream: HITS, subject: hits.shared, format: cloudevents, count: [{key: '{type}'}]}\n",
+		"a rule with two counters": "- {stream: HITS, subject: hits.shared, count: [{key: '{key}'}, {key: all}]}\n",
+	} {
+		s := start(t, "INGEST_RULES="+file(t, "rules.yaml", rule))
+		collect := stack.Collect(t, s.nats, "COLLECT_SUBJECT=hits.shared", "COLLECT_ORIGINS="+origin, "COLLECT_BEACON_PREFIX=web.")
+		var stop atomic.Bool
+		var stranger, others sync.WaitGroup
+		stranger.Go(func() {
+			for !stop.Load() {
+				status, text := request(http.DefaultClient, http.MethodPost, collect.URL()+"/v1/beacon", `[{"key":"specversion"},{"key":"{\"specversion\":\"1.0\"}"}]`, "Origin", origin)
+				if more, moreText := post(collect, many); status != http.StatusNoContent || more != http.StatusAccepted {
+					t.Errorf("%s: a beacon: %d %s; many hits: %d %s", name, status, text, more, moreText)
+					return
+				}
+			}
+		})
+		for caller := range callers {
+			others.Go(func() {
+				for range each {
+					if status, text := post(collect, fmt.Sprintf(`{"key":"caller-%d"}`, caller)); status != http.StatusAccepted {
+						t.Errorf("%s: a hit: %d %s", name, status, text)
+					}
+				}
+			})
+		}
+		others.Wait()
+		stop.Store(true)
+		stranger.Wait()
+		for caller := range callers {
+			s.total(fmt.Sprintf("caller-%d", caller), each)
+		}
+		require.Zero(t, s.rejectsHeld(), name)
 	}
 }

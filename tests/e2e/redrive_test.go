@@ -26,7 +26,7 @@ func (s *system) wantLine(output, head string, more ...string) {
 
 // Bad hits do not keep their neighbours from counting. They are found in HITS_REJECTED with the reason, stay refused while
 // nothing has changed, and count once when they are sent again with another time, even if Redis loses all afterwards.
-func TestRejectsAreCountedAfterAll(t *testing.T) {
+func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	now := time.Now()

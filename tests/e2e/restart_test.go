@@ -41,7 +41,7 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 }
 
 // A worker makes its stream again if NATS has lost its store, and counts on. It does not if somebody deletes the stream.
-func TestALostStreamIsMadeAgainAndADeletedOneIsNot(t *testing.T) {
+func TestNATSComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.send("hits.a", "")
