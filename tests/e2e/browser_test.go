@@ -32,7 +32,8 @@ func TestPagesOfTheWebDoNoHarm(t *testing.T) {
 			return request(http.DefaultClient, c.method, c.service.URL()+c.path, c.body, append(headers, browser...)...)
 		}
 		if c.foreign != "" {
-			if status, text := ask("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden || !strings.Contains(text, c.foreign) {
+			status, text := ask("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+			if status != http.StatusForbidden || !strings.Contains(text, c.foreign) {
 				t.Errorf("%s of another origin: %d %s", c.path, status, text)
 			}
 		}

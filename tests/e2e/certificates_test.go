@@ -48,7 +48,10 @@ func TestCertificatesAreDemandedAndRenewed(t *testing.T) {
 			files, next, ours, other := stack.NewCertificate(t), stack.NewCertificate(t), stack.NewCertificate(t), stack.NewCertificate(t)
 			authority := file(t, "ca.pem", read(t, ours.CertFile))
 			status := fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))
-			env := []string{prefix + "_TLS_CERT=" + files.CertFile, prefix + "_TLS_KEY=" + files.KeyFile, prefix + "_TLS_CLIENT_CA=" + authority, prefix + "_METRICS_ADDR=" + status}
+			env := []string{
+				prefix + "_TLS_CERT=" + files.CertFile, prefix + "_TLS_KEY=" + files.KeyFile, prefix + "_TLS_CLIENT_CA=" + authority,
+				prefix + "_METRICS_ADDR=" + status,
+			}
 			service := c.start(append(env, stack.NoWait)...)
 			for _, path := range []string{"/readyz", "/healthz", "/metrics"} {
 				eventuallySays(t, "http://"+status+path, http.StatusOK, "")

@@ -84,7 +84,9 @@ func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	s.ingest.Start()
 	s.wantLine(s.redrive(), "found 4 rejects, 4 match; sent 2 again in 2 messages in ", "; left 2: 2 bad_key (would be refused again by the same rules")
 	s.wantLine(s.redrive("--reason", "bad_key"), "found 2 rejects, 2 match; sent 2 again in 2 messages in ", "; left 0")
-	s.totals(map[string]int64{"other.a.sent": 1, "other.b.sent": 1, "refunded": 1, "cents": 47, "orders.web": 2, "orders.web.de": 1, "tenant.acme": 8, "paid": 8})
+	s.totals(map[string]int64{
+		"other.a.sent": 1, "other.b.sent": 1, "refunded": 1, "cents": 47, "orders.web": 2, "orders.web.de": 1, "tenant.acme": 8, "paid": 8,
+	})
 }
 
 // A rules file is all that it takes to count a stream that a rule names. A rule that counts nothing is named in the
@@ -119,7 +121,8 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 			return status == http.StatusOK && text == want, text
 		})
 	}
-	left := ":2: this rule counts nothing: it matches the stream RETURNS_EU, which INGEST_STREAMS=HITS* leaves out: add it there, or name the stream in the rule, without a wildcard"
+	left := ":2: this rule counts nothing: it matches the stream RETURNS_EU, which INGEST_STREAMS=HITS* leaves out: " +
+		"add it there, or name the stream in the rule, without a wildcard"
 	later := ":3: this rule counts nothing: there is no stream LATER yet"
 	ready(left, later)
 	for _, line := range []string{left, later} {
@@ -149,7 +152,8 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 func TestWebhookHandshakeConsentsToWhatWouldBeTaken(t *testing.T) {
 	t.Parallel()
 	nats := stack.NATS(t)
-	tokens := file(t, "tokens.yml", fmt.Sprintf("tokens:\n- {name: all, sha256: %x, may: [count]}\n- {name: shop, sha256: %x, may: [count], prefixes: [shop.]}\n",
+	const text = "tokens:\n- {name: all, sha256: %x, may: [count]}\n- {name: shop, sha256: %x, may: [count], prefixes: [shop.]}\n"
+	tokens := file(t, "tokens.yml", fmt.Sprintf(text,
 		sha256.Sum256([]byte("hunter1")), sha256.Sum256([]byte("hunter2"))))
 	const page, sender, origin = "https://shop.example.com", "eventemitter.example.com", "WebHook-Request-Origin"
 	open := stack.Collect(t, nats, "COLLECT_ORIGINS="+page, "COLLECT_BEACON_PREFIX=web.", stack.NoWait)
@@ -203,7 +207,8 @@ func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
 		var stranger, others sync.WaitGroup
 		stranger.Go(func() {
 			for !stop.Load() {
-				status, text := request(http.DefaultClient, http.MethodPost, collect.URL()+"/v1/beacon", `[{"key":"specversion"},{"key":"{\"specversion\":\"1.0\"}"}]`, "Origin", origin)
+				const hits = `[{"key":"specversion"},{"key":"{\"specversion\":\"1.0\"}"}]`
+				status, text := request(http.DefaultClient, http.MethodPost, collect.URL()+"/v1/beacon", hits, "Origin", origin)
 				if more, moreText := post(collect, many); status != http.StatusNoContent || more != http.StatusAccepted {
 					t.Errorf("%s: a beacon: %d %s; many hits: %d %s", name, status, text, more, moreText)
 					return

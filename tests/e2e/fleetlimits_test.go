@@ -15,7 +15,10 @@ func TestAFleetKeepsToItsBound(t *testing.T) {
 	t.Parallel()
 	const processes, clients, most, share, slots = 4, 64, 1000, 50, 5
 	redis := stack.Redis(t)
-	setting := limitsFile(t, "limits:\n- {name: shared, window: 1h, max: 1000, fail: closed, share: {hits: 50, for: 1s}}\n- {name: exports, policy: concurrent, window: 1h, max: 5, fail: closed}\n")
+	setting := limitsFile(t, `limits:
+- {name: shared, window: 1h, max: 1000, fail: closed, share: {hits: 50, for: 1s}}
+- {name: exports, policy: concurrent, window: 1h, max: 5, fail: closed}
+`)
 	var fleet []*stack.Service
 	for range processes {
 		q := stack.Query(t, redis, setting, stack.NoWait)
@@ -27,7 +30,8 @@ func TestAFleetKeepsToItsBound(t *testing.T) {
 	for i := range clients {
 		wg.Go(func() {
 			take := func(limit string) (string, bool) {
-				status, text := request(http.DefaultClient, http.MethodPost, fleet[i%processes].URL()+"/v1/take", `{"limit":"`+limit+`","key":"k"}`, "Content-Type", "application/json")
+				body := `{"limit":"` + limit + `","key":"k"}`
+				status, text := request(http.DefaultClient, http.MethodPost, fleet[i%processes].URL()+"/v1/take", body, "Content-Type", "application/json")
 				return text, status == http.StatusOK
 			}
 			for range 2 * most / clients {

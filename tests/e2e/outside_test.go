@@ -49,7 +49,8 @@ func TestTraceIsFoundInEveryLog(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, text)
 	logged(s.query, `"path":"/v1/total"`)
 	s.query.WaitForLog("answering on NATS")
-	_, err = s.nats.Conn().RequestMsg(&nats.Msg{Subject: "tallyroll.total", Header: nats.Header{"traceparent": {parent}}, Data: []byte(`{"keys":["a"],"windows":["1h"]}`)}, stack.Hung)
+	question := nats.Msg{Subject: "tallyroll.total", Header: nats.Header{"traceparent": {parent}}, Data: []byte(`{"keys":["a"],"windows":["1h"]}`)}
+	_, err = s.nats.Conn().RequestMsg(&question, stack.Hung)
 	require.NoError(t, err)
 	logged(s.query, `"subject":"tallyroll.total"`)
 

@@ -81,7 +81,8 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 		query[namespace] = s.startQuery(name)
 	}
 	now := time.Now()
-	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":"late","ts":%d},{"key":""}]`, now.Add(time.Hour).UnixMilli(), now.AddDate(-1, 0, 0).UnixMilli()))
+	old, ahead := now.AddDate(-1, 0, 0).UnixMilli(), now.Add(time.Hour).UnixMilli()
+	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":"late","ts":%d},{"key":""}]`, ahead, old))
 	counted := func(when string, futureOfStrict, lateOfBoth int64) {
 		t.Helper()
 		s.send("hits.after."+when, "") // when it counts, whatever was stored before it does
@@ -94,12 +95,14 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	rejected := func(want map[string]uint64) {
 		t.Helper()
 		for namespace, n := range want {
-			eventuallyAnswers(t, query[namespace].URL()+"/v1/rejects", fmt.Sprintf("%d rejects of %s", n, namespace), func(a rejectsAnswer) bool { return a.Stored == n })
+			what := fmt.Sprintf("%d rejects of %s", n, namespace)
+			eventuallyAnswers(t, query[namespace].URL()+"/v1/rejects", what, func(a rejectsAnswer) bool { return a.Stored == n })
 		}
 	}
 	redrive := func(namespace, want string) {
 		t.Helper()
-		code, out := ends(t, "redrive", []string{"--reason", "future,too_late,bad_key", "--ts", "stored"}, "NATS_URL="+s.nats.URL(), "TALLYROLL_NAMESPACE="+namespace)
+		args := []string{"--reason", "future,too_late,bad_key", "--ts", "stored"}
+		code, out := ends(t, "redrive", args, "NATS_URL="+s.nats.URL(), "TALLYROLL_NAMESPACE="+namespace)
 		require.Zero(t, code, out)
 		s.wantLine(out, want)
 	}

@@ -63,7 +63,10 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 	for _, s := range services {
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID())) // on Linux
 		told := map[string]string{"its command line": string(cmdline)}
-		for _, path := range []string{"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/v1/about", "/v1/total?key=api-1&window=1h", "/v1/streams", "/v1/hits", "/api/v1/query?query=x", "/none"} {
+		for _, path := range []string{
+			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/none",
+			"/v1/about", "/v1/total?key=api-1&window=1h", "/v1/streams", "/v1/hits", "/api/v1/query?query=x",
+		} {
 			for _, token := range []string{"", secret, secret + "x"} {
 				status, text, header := requestHeader(http.DefaultClient, http.MethodGet, s.URL()+path, "", "Authorization", "Bearer "+token)
 				require.NotZero(t, status, text)
