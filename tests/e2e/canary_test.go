@@ -2,12 +2,10 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,21 +23,16 @@ const canary = "c4n4ry"
 // answer. JetStream alone holds it, in the producer's message.
 func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	t.Parallel()
-	rules := filepath.Join(t.TempDir(), "rules.yml")
-	require.NoError(t, os.WriteFile(rules, []byte("- {stream: HITS, subject: hits.events, count: [{key: events, unique: '{unique}/{x}'}]}\n"), 0o600))
+	rules := file(t, "rules.yml", "- {stream: HITS, subject: hits.events, count: [{key: events, unique: '{unique}/{x}'}]}\n")
 	s := start(t, "LOG_LEVEL=debug", "INGEST_MAX_HITS=20", "INGEST_RULES="+rules)
-	query := stack.Query(t, s.redis, "NATS_URL="+s.nats.URL(), "QUERY_ERASE=on", "LOG_LEVEL=debug")
+	query := s.startQuery("QUERY_ERASE=on", "LOG_LEVEL=debug")
 	collect := stack.Collect(t, s.nats, "LOG_LEVEL=debug")
-	var printed bytes.Buffer // by programs that end
+	var printed strings.Builder // by programs that end
 	once := func(program, stdin string, args ...string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
-		defer cancel()
-		cmd := stack.Command(ctx, t, program, args, []string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL(), "LOG_LEVEL=debug", "INGEST_MAX_HITS=20"})
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &printed, &printed
-		if err := cmd.Run(); err != nil {
-			t.Errorf("%s %v: %v\n%s", program, args, err, &printed)
-		}
+		code, out := endsWith(t, program, strings.NewReader(stdin), args, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "LOG_LEVEL=debug", "INGEST_MAX_HITS=20")
+		require.Zerof(t, code, "%s %v: %s", program, args, out)
+		printed.WriteString(out)
 	}
 	hit := func(n int) string { return fmt.Sprintf(`{"key":"visitors","unique":"%s-%d"}`, canary, n) }
 	bad := []string{
@@ -52,17 +45,17 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 		s.send("hits.events", `[{"x":1,"unique":`+value+`},{"unique":"`+canary+`"},{"x":1,"unique":"`+canary+`"}]`)
 	}
 	s.send("hits.x", strings.Repeat(hit(1)+"\n", 21)) // too many
-	for i, body := range append([]string{hit(100)}, bad...) {
-		if i > 0 {
-			body = `{"key":"visitors","unique":` + body + `}`
-		}
-		if _, detail := posted(t, collect, []byte(body)); strings.Contains(detail, canary) {
-			t.Errorf("collect answers %s", detail)
-		}
-		once("publish", hit(200)+"\n"+body+"\n", "--format", "ndjson")
+	bodies := []string{hit(100)}
+	for _, value := range bad {
+		bodies = append(bodies, `{"key":"visitors","unique":`+value+`}`)
 	}
+	for _, body := range bodies {
+		_, answer := post(collect, body)
+		require.NotContains(t, answer, canary)
+	}
+	once("publish", strings.Join(append(bodies, hit(200)), "\n")+"\n", "--format", "ndjson")
 	once("publish", canary+` - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`+"\n", "--unique", "host", "--rebase", "now")
-	stack.EventuallyTotal(t, query.URL(), "visitors", "24h", int64(len(bad)+1+len(bad)+1+1)) // sent; by collect; by publish
+	stack.EventuallyTotal(t, query.URL(), "visitors", "24h", int64(len(bad)+1+2)) // sent; by collect; by publish
 	refused := s.rejectsHeld()
 	if refused < uint64(2*len(bad)) {
 		t.Errorf("%d rejects", refused)
@@ -70,11 +63,9 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	once("redrive", "", "--dry-run", "--ts", "now", "--reason", "bad_json,bad_key,bad_count,bad_unique,future,too_late,too_large")
 	once("redrive", "", "--ts", "now")
 	once("redrive", "", "--reason", "bad_unique,bad_json,bad_count")
-	last := s.send("hits.last", "").Sequence
-	stack.Eventually(t, "the end of the stream", func() (bool, string) {
-		at, err := s.redis.Client().HGet(t.Context(), "tallyroll:{0}:cursor:HITS", "seq").Uint64()
-		return at >= last, fmt.Sprintf("at %d of %d (%v)", at, last, err)
-	})
+	s.send("hits.last", "")
+	s.total("last", 1)
+	s.allCounted()
 	once("audit", "")
 
 	ask := func() {
@@ -139,15 +130,10 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 			t.Errorf("%s has said too little: %q", name, text)
 		}
 	}
-	err := filepath.WalkDir(s.redis.Dir(), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+	require.NoError(t, filepath.WalkDir(s.redis.Dir(), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			holds(path, read(t, path))
 		}
-		text, err := os.ReadFile(path)
-		holds(path, string(text))
 		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }

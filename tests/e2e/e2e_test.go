@@ -4,10 +4,16 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,19 +35,77 @@ type system struct {
 	js     jetstream.JetStream
 }
 
-func start(t *testing.T, ingestEnv ...string) *system {
+// startServers starts NATS and Redis without a program.
+func startServers(t *testing.T) *system {
 	t.Helper()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
-	s.ingest = stack.Ingest(t, s.nats, s.redis, ingestEnv...)
-	s.query = stack.Query(t, s.redis)
 	s.js = s.nats.JetStream()
 	return s
 }
 
-// publish runs the publish program on an input and returns its last line.
+// start starts servers, a worker, and a query service without NATS.
+func start(t *testing.T, ingestEnv ...string) *system {
+	t.Helper()
+	s := startServers(t)
+	s.ingest = stack.Ingest(t, s.nats, s.redis, ingestEnv...)
+	s.query = stack.Query(t, s.redis)
+	return s
+}
+
+// startQuery starts a query service with NATS.
+func (s *system) startQuery(env ...string) *stack.Service {
+	s.t.Helper()
+	return stack.Query(s.t, s.redis, append([]string{"NATS_URL=" + s.nats.URL()}, env...)...)
+}
+
+// begin starts a program that ends by itself. wait returns its standard output, and fails the test if it failed.
+func (s *system) begin(program string, stdin io.Reader, args ...string) (cmd *exec.Cmd, wait func() string) {
+	s.t.Helper()
+	cmd = stack.Command(s.t.Context(), s.t, program, args, []string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL()})
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
+	require.NoError(s.t, cmd.Start())
+	return cmd, func() string {
+		s.t.Helper()
+		require.NoErrorf(s.t, cmd.Wait(), "%s %v: %s%s", program, args, &out, &errs)
+		return out.String()
+	}
+}
+
+// publish runs the publish program on an input and returns its output.
 func (s *system) publish(stdin io.Reader, args ...string) string {
 	s.t.Helper()
-	return s.oneShot("publish", "tallyroll", stdin, args...)
+	_, wait := s.begin("publish", stdin, args...)
+	return wait()
+}
+
+// redrive runs the program redrive and returns its output.
+func (s *system) redrive(args ...string) string {
+	s.t.Helper()
+	_, wait := s.begin("redrive", nil, args...)
+	return wait()
+}
+
+// send publishes one message and waits until it is stored.
+func (s *system) send(subject, body string) *jetstream.PubAck {
+	s.t.Helper()
+	ack, err := s.js.Publish(s.t.Context(), subject, []byte(body))
+	require.NoErrorf(s.t, err, "publish to %s", subject)
+	return ack
+}
+
+// total waits until the total of a counter over a day is want.
+func (s *system) total(key string, want int64) stack.Total {
+	s.t.Helper()
+	return stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", want)
+}
+
+// totals waits until the totals of counters over a day are those.
+func (s *system) totals(want map[string]int64) {
+	s.t.Helper()
+	for key, n := range want {
+		s.total(key, n)
+	}
 }
 
 // allCounted waits until every shard has counted all that is stored by now.
@@ -54,53 +118,172 @@ func (s *system) allCounted() {
 	})
 }
 
-// redrive runs the program redrive and returns its output.
-func (s *system) redrive(args ...string) string {
+// loseRedis removes all that Redis holds.
+func (s *system) loseRedis() {
 	s.t.Helper()
-	return s.oneShot("redrive", "tallyroll", nil, args...)
+	require.NoError(s.t, s.redis.Client().FlushAll(s.t.Context()).Err())
 }
 
-// oneShot runs a program that ends by itself.
-func (s *system) oneShot(program, namespace string, stdin io.Reader, args ...string) string {
+func (s *system) createStream(name string, subjects ...string) jetstream.Stream {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := stack.Command(ctx, s.t, program, args, []string{"NATS_URL=" + s.nats.URL(), "TALLYROLL_NAMESPACE=" + namespace})
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
-	if err := cmd.Run(); err != nil {
-		s.t.Fatalf("%s %v: %v\n%s%s", program, args, err, out.String(), errs.String())
-	}
-	return out.String()
+	stream, err := s.js.CreateStream(s.t.Context(), jetstream.StreamConfig{Name: name, Subjects: subjects})
+	require.NoError(s.t, err)
+	return stream
 }
 
-// send publishes one message and waits until it is stored.
-func (s *system) send(subject, body string) *jetstream.PubAck {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), stack.Hung)
-	defer cancel()
-	ack, err := s.js.Publish(ctx, subject, []byte(body))
-	require.NoErrorf(s.t, err, "publish to %s", subject)
-	return ack
-}
-
-// rejects waits for n messages in HITS_REJECTED and returns them.
-func (s *system) rejects(n uint64) []*jetstream.RawStreamMsg {
+// rejectsHeld is how many messages HITS_REJECTED holds.
+func (s *system) rejectsHeld() uint64 {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.t.Context(), "HITS_REJECTED")
 	require.NoError(s.t, err)
-	stack.Eventually(s.t, "rejects", func() (bool, string) {
-		info, err := stream.Info(s.t.Context())
-		if err != nil {
-			return false, err.Error()
-		}
-		return info.State.Msgs >= n, fmt.Sprintf("%d messages", info.State.Msgs)
+	return stream.CachedInfo().State.Msgs
+}
+
+// holdsRejects waits until HITS_REJECTED holds n messages.
+func (s *system) holdsRejects(n uint64) {
+	s.t.Helper()
+	stack.Eventually(s.t, fmt.Sprintf("%d rejects", n), func() (bool, string) {
+		held := s.rejectsHeld()
+		return held == n, fmt.Sprint(held)
 	})
-	var out []*jetstream.RawStreamMsg
-	for seq := range n {
-		msg, err := stream.GetMsg(s.t.Context(), seq+1)
-		require.NoError(s.t, err)
-		out = append(out, msg)
-	}
+}
+
+// ask gets an answer of the query service.
+func ask[T any](s *system, path string, params url.Values) T {
+	s.t.Helper()
+	var out T
+	status, body, err := stack.Do(http.MethodGet, s.query.URL()+path+"?"+params.Encode(), nil)
+	require.NoError(s.t, err)
+	require.Equalf(s.t, http.StatusOK, status, "%s?%s: %s", path, params.Encode(), body)
+	require.NoErrorf(s.t, json.Unmarshal(body, &out), "%s", body)
 	return out
+}
+
+// eventuallyAnswers asks until the answer is fine.
+func eventuallyAnswers[A any](t *testing.T, address, what string, fine func(A) bool) (out A) {
+	t.Helper()
+	stack.Eventually(t, what, func() (bool, string) {
+		status, body, err := stack.Do(http.MethodGet, address, nil)
+		if err != nil || status != http.StatusOK {
+			return false, fmt.Sprint(status, string(body), err)
+		}
+		out = *new(A)
+		err = json.Unmarshal(body, &out)
+		return err == nil && fine(out), fmt.Sprint(string(body), err)
+	})
+	return out
+}
+
+// eventuallySays asks until the answer has the status and the text.
+func eventuallySays(t *testing.T, address string, status int, text string) {
+	t.Helper()
+	stack.Eventually(t, fmt.Sprintf("%s to answer %d with %s", address, status, text), func() (bool, string) {
+		got, body := request(http.DefaultClient, http.MethodGet, address, "")
+		return got == status && strings.Contains(body, text), fmt.Sprint(got, body)
+	})
+}
+
+// request sends a request with headers, name and value in turn. Without an answer, the status is 0 and the text the error.
+func request(client *http.Client, method, address, body string, headers ...string) (status int, text string) {
+	status, text, _ = requestHeader(client, method, address, body, headers...)
+	return status, text
+}
+
+// requestHeader is request with the answer's headers.
+func requestHeader(client *http.Client, method, address, body string, headers ...string) (status int, text string, header http.Header) {
+	req, err := http.NewRequest(method, address, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error(), nil
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header[headers[i]] = append(req.Header[headers[i]], headers[i+1])
+	}
+	if host := req.Header["Host"]; host != nil {
+		req.Host = host[0]
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error(), nil
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error(), nil
+	}
+	return resp.StatusCode, string(answer), resp.Header
+}
+
+// post sends hits to collect.
+func post(collect *stack.Service, body string, headers ...string) (status int, text string) {
+	return request(http.DefaultClient, http.MethodPost, collect.URL()+"/v1/hits", body, headers...)
+}
+
+// metrics are those of a service.
+func metrics(t *testing.T, service *stack.Service) string {
+	t.Helper()
+	status, text, err := stack.Do(http.MethodGet, service.URL()+"/metrics", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	return string(text)
+}
+
+// ends runs a program that is expected to end by itself.
+func ends(t *testing.T, name string, args []string, env ...string) (code int, output string) {
+	t.Helper()
+	return endsWith(t, name, nil, args, env...)
+}
+
+// endsWith is ends with an input.
+func endsWith(t *testing.T, name string, stdin io.Reader, args []string, env ...string) (code int, output string) {
+	t.Helper()
+	cmd := stack.Command(t.Context(), t, name, args, env)
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &out
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String()
+}
+
+// file writes a file into a directory of its own.
+func file(t *testing.T, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	write(t, path, text)
+	return path
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func hasAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// linesWith are the lines that have one of the parts, without comments.
+func linesWith(text string, parts ...string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		for _, part := range parts {
+			if strings.Contains(line, part) && !strings.HasPrefix(line, "#") {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return fmt.Sprint(out)
 }

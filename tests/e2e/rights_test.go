@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -39,13 +38,6 @@ func filled(t *testing.T, file, pattern, by string) string {
 	path := filepath.Join(t.TempDir(), file)
 	write(t, path, regexp.MustCompile(pattern).ReplaceAllLiteralString(read(t, "../../deploy/"+file), by))
 	return path
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return string(text)
 }
 
 func natsWith(t *testing.T, permissions string) *stack.Process {
@@ -135,15 +127,13 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 
 	producer := jetStreamOf(t, g.conn("producer"))
 	for _, body := range []string{"", `{"key":"a","n":4,"unique":"x"}`, "no hit"} {
-		if _, err := producer.Publish(t.Context(), "hits.a", []byte(body)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := producer.Publish(t.Context(), "hits.a", []byte(body))
+		require.NoError(t, err)
 	}
 	g.run("publish", "{\"key\":\"b\"}\n{\"key\":\"b\",\"n\":2,\"ts\":1}\n", "published 2 hits", "--format", "ndjson")
 	for range 2 {
-		if status, detail := posted(t, collect, []byte(`{"key":"c","n":3}`), "Idempotency-Key", "once"); status != http.StatusAccepted {
-			t.Errorf("collect: %d %s", status, detail)
-		}
+		status, text := post(collect, `{"key":"c","n":3}`, "Idempotency-Key", "once")
+		require.Equal(t, http.StatusAccepted, status, text)
 	}
 	total("a", 5)
 	total("b", 1)
@@ -152,12 +142,10 @@ func (g *guarded) counts(admin jetstream.JetStream) {
 	total("b", 3)
 
 	second := stack.Ingest(t, nil, nil, append(g.as("ingest", "ingest"), "INGEST_WORKER=two")...)
-	if _, err := admin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_EU", Subjects: []string{"eu.>"}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.Publish(t.Context(), "eu.d", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := admin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_EU", Subjects: []string{"eu.>"}})
+	require.NoError(t, err)
+	_, err = admin.Publish(t.Context(), "eu.d", nil)
+	require.NoError(t, err)
 	total("d", 1)
 	eventuallyAnswers(t, query.URL()+"/v1/streams", "two streams, two workers and a reject", func(a streamsAnswer) bool {
 		return len(a.Streams) == 2 && len(a.Workers) == 2 && a.Streams[0].Worker != "" && a.Streams[1].Worker != "" && a.Streams[0].Rejects == 1
@@ -216,16 +204,12 @@ rules:
 		}
 	}
 	ingest.Start()
-	if _, err := producer.Publish(t.Context(), "hits.a", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = producer.Publish(t.Context(), "hits.a", nil)
+	require.NoError(t, err)
 	total("a", 6)
 	for _, service := range []*stack.Service{ingest, second, query, takes, erases, promql, collect, watch} {
-		logs := service.Logs()
-		for _, bad := range []string{"NOPERM", "ermissions violation", "may not", secret} {
-			if strings.Contains(strings.ToLower(logs), strings.ToLower(bad)) {
-				t.Errorf("a log says %q:\n%s", bad, logs)
-			}
+		for _, bad := range []string{"noperm", "permissions violation", "may not", secret} {
+			require.NotContains(t, strings.ToLower(service.Logs()), bad)
 		}
 	}
 }
@@ -385,32 +369,32 @@ func (g *guarded) refusesOnRedis() {
 		"psubscribe *":                              nil,
 		"publish tallyroll a":                       nil,
 	}
+	words := func(command string) (args []any) {
+		for word := range strings.FieldsSeq(command) {
+			args = append(args, word)
+		}
+		return args
+	}
+	allowed := func(user, command string) {
+		g.t.Helper()
+		answer, err := g.redis.Client().Do(g.t.Context(), append([]any{"acl", "dryrun", user}, words(command)...)...).Text()
+		if err != nil || answer != "OK" {
+			g.t.Errorf("%s: %s: %s %v", user, command, answer, err)
+		}
+	}
 	for _, user := range append(readers, "rls") { // which reads nothing but limits
 		client := redis.NewClient(&redis.Options{Addr: g.redis.Addr(), Username: user, Password: secret, MaxRetries: -1})
 		defer client.Close()
 		for command, may := range rows {
-			var args []any
-			for _, word := range strings.Fields(command) {
-				args = append(args, word)
-			}
 			if slices.Contains(may, user) {
-				answer, err := g.redis.Client().Do(g.t.Context(), append([]any{"acl", "dryrun", user}, args...)...).Text()
-				if err != nil || answer != "OK" {
-					g.t.Errorf("%s: %s: %s %v", user, command, answer, err)
-				}
-			} else if err := client.Do(g.t.Context(), args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+				allowed(user, command)
+			} else if err := client.Do(g.t.Context(), words(command)...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 				g.t.Errorf("%s: %s: %v, want a refusal", user, command, err)
 			}
 		}
 	}
 	for command := range rows { // none of them is mistyped
-		args := []any{"acl", "dryrun", "admin"}
-		for _, word := range strings.Fields(command) {
-			args = append(args, word)
-		}
-		if answer, err := g.redis.Client().Do(g.t.Context(), args...).Text(); err != nil || answer != "OK" {
-			g.t.Errorf("admin: %s: %s %v", command, answer, err)
-		}
+		allowed("admin", command)
 	}
 }
 

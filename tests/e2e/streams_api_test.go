@@ -1,13 +1,12 @@
 package e2e_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -43,28 +42,13 @@ type rejectsAnswer struct {
 	}
 }
 
-// eventuallyAnswers asks until the answer is fine.
-func eventuallyAnswers[A any](t *testing.T, address, what string, fine func(A) bool) (out A) {
-	t.Helper()
-	stack.Eventually(t, what, func() (bool, string) {
-		status, body, err := stack.Do(http.MethodGet, address, nil)
-		if err != nil || status != http.StatusOK {
-			return false, fmt.Sprint(status, string(body), err)
-		}
-		out = *new(A)
-		err = json.Unmarshal(body, &out)
-		return err == nil && fine(out), fmt.Sprint(string(body), err)
-	})
-	return out
-}
-
-// /v1/streams names the worker of a stream, its lag, and that nobody reads it when the worker is dead.
-func TestStreamsNameTheirWorkers(t *testing.T) {
+// /v1/streams names the worker of a stream, its lag, and that it has none when the worker is dead. Then no answer has an
+// upper bound or is complete, because what is stored meanwhile is unknown.
+func TestADeadWorkerShowsInStreamsAndAnswers(t *testing.T) {
 	t.Parallel()
-	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
+	s := startServers(t)
 	s.ingest = stack.Ingest(t, s.nats, s.redis, "INGEST_WORKER=first")
-	s.query = stack.Query(t, s.redis, "NATS_URL="+s.nats.URL())
-	s.js = s.nats.JetStream()
+	s.query = s.startQuery()
 	for range 3 {
 		s.send("hits.a", "")
 	}
@@ -90,133 +74,45 @@ func TestStreamsNameTheirWorkers(t *testing.T) {
 	if !later.AsOf.Equal(dead.AsOf) || later.Applied != 3 {
 		t.Errorf("without a worker it goes from %+v to %+v", dead, later)
 	}
+	eventuallySays(t, s.query.URL()+"/v1/total?key=a&window=1h", http.StatusOK, `"total":3,"lower":3,"upper":null,`)
+	eventuallySays(t, s.query.URL()+"/v1/limit?key=a&window=1h&max=5", http.StatusOK, `"allowed":true,"certain":false`)
 
 	stack.Ingest(t, s.nats, s.redis, "INGEST_WORKER=second")
 	eventuallyAnswers(t, address, "the second worker to catch up", func(a streamsAnswer) bool {
 		return len(a.Workers) == 1 && a.Streams[0].Worker == "second" && a.Streams[0].LagMessages == 0 && a.Streams[0].AsOf.After(later.AsOf)
 	})
+	eventuallySays(t, s.query.URL()+"/v1/total?key=a&window=1h", http.StatusOK, `"total":5,"lower":5,"upper":5,`)
 }
 
-// /v1/rejects tells of each hit that was refused what it was, where, and why.
-func TestRejectsAreTold(t *testing.T) {
+// A query that is started before any worker says what to start, and answers everything that needs no NATS while that is
+// away. It logs once that it waits, and connects later.
+func TestQueryIsStartedBeforeEverythingElse(t *testing.T) {
 	t.Parallel()
-	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATS(t)}
-	s.ingest = stack.Ingest(t, s.nats, s.redis)
-	s.query = stack.Query(t, s.redis, "NATS_URL="+s.nats.URL())
-	s.js = s.nats.JetStream()
-	s.createStream("HITS_MORE", "more.>")
-	s.send("hits.a", `{"key":"a"}`+"\n"+`{"key":`)
-	s.send("more.a", `{"n":0}`)
-	base := s.query.URL() + "/v1/rejects?"
-	got := eventuallyAnswers(t, base, "two rejects", func(a rejectsAnswer) bool { return len(a.Rejects) == 2 })
-	if got.Stored != 2 || len(got.Reasons) != 2 {
-		t.Errorf("%+v", got)
-	}
-	for _, c := range []struct {
-		params               url.Values
-		reason, stream, body string
-		item                 int
-	}{
-		{url.Values{"stream": {"HITS"}}, "bad_json", "HITS", `{"key":`, 1},
-		{url.Values{"reason": {"bad_json"}}, "bad_json", "HITS", `{"key":`, 1},
-		{url.Values{"stream": {"HITS_MORE"}}, "bad_count", "HITS_MORE", `{"n":0}`, 0},
-	} {
-		found := eventuallyAnswers(t, base+c.params.Encode(), "one reject", func(a rejectsAnswer) bool { return len(a.Rejects) == 1 })
-		r := found.Rejects[0]
-		if r.Reason != c.reason || r.Stream != c.stream || r.Body != c.body || r.Bytes != len(c.body) || r.Item != c.item || r.Sequence != 1 || r.Detail == "" {
-			t.Errorf("%v: %+v", c.params, r)
-		}
-	}
-	eventuallyAnswers(t, s.query.URL()+"/v1/streams", "the rejects of each stream", func(a streamsAnswer) bool {
-		return len(a.Streams) == 2 && a.Streams[0].Rejects == 1 && a.Streams[1].Rejects == 1
-	})
-}
-
-// A query that is started before NATS answers everything that needs none, says what to do about the rest, logs once that
-// it waits, and connects later.
-func TestQueryStartsWithoutNATS(t *testing.T) {
-	t.Parallel()
-	redis, nats := stack.Redis(t), stack.NATS(t)
-	ingest := stack.Ingest(t, nats, redis)
-	js := nats.JetStream()
-	if _, err := js.Publish(t.Context(), "hits.a", nil); err != nil {
-		t.Fatal(err)
-	}
-	first := stack.Query(t, redis)
-	stack.EventuallyTotal(t, first.URL(), "a", "1h", 1)
-	ingest.Stop()
-	nats.Stop()
-	query := stack.Query(t, redis, "NATS_URL="+nats.URL()) // it is ready
-	if got := stack.TotalOf(t, query.URL(), "a", "1h"); got.Total != 1 {
-		t.Errorf("%+v", got)
-	}
-	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
-		status, body, err := stack.Do(http.MethodGet, query.URL()+resource, nil)
-		if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(string(body), "NATS does not answer, and this needs it: start it") {
-			t.Errorf("%s: %d %s %v", resource, status, body, err)
-		}
-	}
-	query.WaitForLog("waiting for NATS at " + strings.TrimPrefix(nats.URL(), "nats://"))
-	nats.Start()
-	query.WaitForLog("answering on NATS")
-	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
-		eventuallyAnswers(t, query.URL()+resource, "an answer of "+resource, func(map[string]any) bool { return true })
-	}
-	if n := strings.Count(query.Logs(), "waiting for NATS"); n != 1 {
-		t.Errorf("it says %d times that it waits: %s", n, query.Logs())
-	}
-}
-
-// Before any worker has counted, every question is told so, and what to start: Redis is there.
-func TestQueryBeforeAnyWorker(t *testing.T) {
-	t.Parallel()
-	redis, nats := stack.Redis(t), stack.NATS(t)
-	query := stack.Query(t, redis, "TALLYROLL_NAMESPACE=shop", stack.NoWait)
+	s := startServers(t)
+	s.nats.Stop()
+	const namespace = "TALLYROLL_NAMESPACE=shop"
+	query := s.startQuery(namespace, "QUERY_LIMIT_FILE=limits.yml", "INGEST_FLUSH=1s", stack.NoWait)
+	query.WaitForLog(`"variable":"QUERY_LIMIT_FILE","nearest":"QUERY_LIMITS_FILE"`) // a mistyped variable has no effect
+	require.NotContains(t, query.Logs(), "INGEST_FLUSH", "it is of another program")
 	const want = "no worker has counted in the namespace shop yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE"
-	says := func(path, want string) {
-		t.Helper()
-		stack.Eventually(t, path+" to say "+want, func() (bool, string) {
-			status, body, err := stack.Do(http.MethodGet, query.URL()+path, nil)
-			return err == nil && status == http.StatusServiceUnavailable && strings.Contains(string(body), want), fmt.Sprint(status, string(body), err)
-		})
+	for _, path := range []string{"/readyz", "/v1/total?key=a&window=1h", "/v1/counters", "/v1/live?key=a&window=1m", "/probe?key=a&window=1h"} {
+		eventuallySays(t, query.URL()+path, http.StatusServiceUnavailable, want)
 	}
-	for _, path := range []string{"/readyz", "/v1/total?key=a&window=1h", "/v1/top?window=1h", "/v1/counters", "/v1/live?key=a&window=1m", "/probe?key=a&window=1h"} {
-		says(path, want)
+	needNATS := []string{"/v1/streams", "/v1/rejects"}
+	for _, path := range needNATS {
+		eventuallySays(t, query.URL()+path, http.StatusServiceUnavailable, "NATS does not answer, and this needs it: start it")
 	}
-	redis.Stop()
-	for _, path := range []string{"/readyz", "/v1/total?key=a&window=1h"} {
-		says(path, "Redis")
-		if _, body, err := stack.Do(http.MethodGet, query.URL()+path, nil); err != nil || strings.Contains(string(body), "no worker") {
-			t.Errorf("%s while Redis is away: %s %v", path, body, err)
-		}
-	}
-	redis.Start()
-	stack.Ingest(t, nats, redis, "TALLYROLL_NAMESPACE=shop")
+	query.WaitForLog("waiting for NATS at " + strings.TrimPrefix(s.nats.URL(), "nats://"))
+	s.nats.Start()
+	stack.Ingest(t, s.nats, s.redis, namespace)
 	query.WaitReady()
-}
-
-// With an empty NATS_URL query says what it lacks; while NATS is away it says so.
-func TestStreamsNeedNATS(t *testing.T) {
-	t.Parallel()
-	redis, nats := stack.Redis(t), stack.NATS(t)
-	stack.Ingest(t, nats, redis)
-	without, with := stack.Query(t, redis), stack.Query(t, redis, "NATS_URL="+nats.URL())
-	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
-		status, body, err := stack.Do(http.MethodGet, without.URL()+resource, nil)
-		if err != nil || status != http.StatusNotImplemented || !strings.Contains(string(body), "set NATS_URL") {
-			t.Errorf("%s without NATS_URL: %d %s %v", resource, status, body, err)
-		}
-		eventuallyAnswers(t, with.URL()+resource, "an answer of "+resource, func(map[string]any) bool { return true })
+	query.WaitForLog("answering on NATS")
+	for _, path := range needNATS {
+		eventuallySays(t, query.URL()+path, http.StatusOK, "")
 	}
-	nats.Stop()
-	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
-		stack.Eventually(t, resource+" to say that NATS is away", func() (bool, string) {
-			status, body, err := stack.Do(http.MethodGet, with.URL()+resource, nil)
-			return err == nil && status == http.StatusServiceUnavailable && strings.Contains(string(body), "NATS cannot answer"), fmt.Sprint(status, string(body), err)
-		})
-	}
-	nats.Start()
-	for _, resource := range []string{"/v1/streams", "/v1/rejects"} {
-		eventuallyAnswers(t, with.URL()+resource, "an answer of "+resource+" again", func(map[string]any) bool { return true })
+	require.Equal(t, 1, strings.Count(query.Logs(), "waiting for NATS"))
+	s.nats.Stop()
+	for _, path := range needNATS {
+		eventuallySays(t, query.URL()+path, http.StatusServiceUnavailable, "NATS cannot answer")
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"tallyroll/tests/stack"
 )
 
@@ -74,8 +72,7 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 		s.send("hits.x", body.String())
 	}
 	s.send("hits.x", `[{"key":"few","unique":"ann"},{"key":"few","unique":"bob"},{"key":"few","unique":"ann","n":40},{"key":"few"},{"key":"plain","n":9}]`)
-	stack.EventuallyTotal(t, s.query.URL(), "visitors", "24h", visits)
-	stack.EventuallyTotal(t, s.query.URL(), "few", "24h", 43)
+	s.totals(map[string]int64{"visitors": visits, "few": 43})
 	whole := func(u unique) bool { return u.Upper != nil && u.Estimate > 0 }
 	was := s.eventuallyUnique("the visitors", "visitors", whole)
 	if was.Lower > visitors || *was.Upper < visitors || was.Confidence != 0.95 || was.Estimate < was.Lower || was.Estimate > *was.Upper || *was.Upper-was.Lower > visitors/20 {
@@ -90,10 +87,7 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 			t.Errorf("%v; want exactly %d", few[i], want)
 		}
 	}
-	status, series, err := stack.Do(http.MethodGet, s.query.URL()+"/v1/series?key=few&of=uniques&step=5m", nil)
-	if err != nil || status != http.StatusOK || !strings.Contains(string(series), `,2]`) {
-		t.Errorf("status %d: %s (%v)", status, series, err)
-	}
+	eventuallySays(t, s.query.URL()+"/v1/series?key=few&of=uniques&step=5m", http.StatusOK, `,2]`)
 
 	// Nobody counts: how many more came is unknown.
 	s.ingest.Kill()
@@ -106,10 +100,9 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 	s.eventuallyUnique("the third", "few", func(u unique) bool { return u.Upper != nil && u.Estimate == 3 })
 
 	// Redis loses everything, and the stream is read again from its beginning.
-	require.NoError(t, s.redis.Client().FlushAll(t.Context()).Err())
+	s.loseRedis()
 	s.send("hits.x", `{"key":"after"}`)
-	stack.EventuallyTotal(t, s.query.URL(), "after", "24h", 1)
-	stack.EventuallyTotal(t, s.query.URL(), "visitors", "24h", visits)
+	s.totals(map[string]int64{"after": 1, "visitors": visits})
 	again := s.eventuallyUnique("the visitors again", "visitors", whole)
 	if again.Estimate != was.Estimate || again.Lower != was.Lower || *again.Upper != *was.Upper {
 		t.Errorf("after Redis lost all: %v, before %v", again, was)
