@@ -18,7 +18,8 @@ func TestTokenSaysWhatItWasMadeOf(t *testing.T) {
 		step := rapid.Int64Range(1, 1<<40).Draw(t, "step")
 		from := rapid.Int64Range(0, 1000).Draw(t, "from") * step
 		want := token{
-			Version: tokenVersion, Namespace: rapid.String().Draw(t, "namespace"), Prefix: rapid.String().Draw(t, "prefix"), From: from, To: from + step*rapid.Int64Range(0, 9).Draw(t, "steps"),
+			Version: tokenVersion, Namespace: rapid.String().Draw(t, "namespace"), Prefix: rapid.String().Draw(t, "prefix"),
+			From: from, To: from + step*rapid.Int64Range(0, 9).Draw(t, "steps"),
 			Step: step, Cut: rapid.Bool().Draw(t, "cut"), Counter: rapid.String().Draw(t, "counter"), Inside: rapid.Int64().Draw(t, "inside"),
 		}
 		text := want.String()

@@ -176,7 +176,8 @@ func groupTotals(t *testing.T, h http.Handler, parts int, span url.Values, under
 func checkSum(t *testing.T, h http.Handler, params, span url.Values, groups map[string]answer.SumGroup, all answer.SumGroup) {
 	t.Helper()
 	got := mustGet[answer.TotalAnswer](t, h, "/v1/total", params, span).Totals[0]
-	if got.SumOver == nil || got.Counters != all.Counters || got.Total != all.Total || got.Lower != all.Lower || got.Upper != all.Upper || len(got.Groups) != len(groups) {
+	if got.SumOver == nil || got.Counters != all.Counters || got.Total != all.Total || got.Lower != all.Lower ||
+		got.Upper != all.Upper || len(got.Groups) != len(groups) {
 		t.Fatalf("%v: %+v, want %+v in %d groups", params, got, all, len(groups))
 	}
 	for i, g := range got.Groups {

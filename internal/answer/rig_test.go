@@ -150,14 +150,15 @@ func handlerOf(d *answer.Desk) http.Handler {
 		text, err := d.Probe(ctx, p)
 		return &api.RawOutput{Body: text}, err
 	})
-	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, on("GET", "/v1/export"), func(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
+	export := func(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
 		e, err := d.Export(r.Context(), p)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Resume", e.Token())
 		return e.Write(r.Context(), func(part []byte) error { _, err := w.Write(part); return err })
-	})
+	}
+	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, on("GET", "/v1/export"), export)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			if p := api.BufferBody(w, r); p != nil {

@@ -86,8 +86,8 @@ func TestReadErrorsBecomeProblems(t *testing.T) {
 	h := handlerOf(d)
 	targets := []string{
 		"/v1/total?key=a&window=1h", "/v1/total?prefix=a&window=1h", "/v1/uniques?key=a&window=1h", "/v1/series?key=a", "/v1/series?prefix=a",
-		"/v1/top?window=1h", "/v1/top?window=1h&prefix=a", "/v1/counters", "/v1/about", "/probe?key=a&window=1h", "/probe?top=1&window=1h", "/probe?prefix=a&window=1h",
-		"/v1/export",
+		"/v1/top?window=1h", "/v1/top?window=1h&prefix=a", "/v1/counters", "/v1/about", "/v1/export",
+		"/probe?key=a&window=1h", "/probe?top=1&window=1h", "/probe?prefix=a&window=1h",
 	}
 	for _, c := range []struct {
 		err        error
@@ -218,7 +218,8 @@ func TestTokenBelongsToOneExport(t *testing.T) {
 	require.Equal(t, lines, again)
 
 	for param, value := range map[string]string{"prefix": "b", "step": "2h", "from": at(-1), "to": at(-1)} {
-		p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/export?"+url.Values{"resume": {token}, param: {value}}.Encode(), ""), http.StatusBadRequest)
+		other := "/v1/export?" + url.Values{"resume": {token}, param: {value}}.Encode()
+		p := asking.Refused(t, asking.Ask(h, http.MethodGet, other, ""), http.StatusBadRequest)
 		require.Contains(t, p.Detail, param+": the token of resume belongs to an export with")
 	}
 	h.Namespace = "another"

@@ -132,7 +132,8 @@ func TestLiveTellsEveryChangeToAll(t *testing.T) {
 	seq := uint64(2)
 	add := func(n int64) {
 		t.Helper()
-		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)})
+		hits := []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)}
+		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, hits)
 		seq++
 	}
 	id := ""
@@ -180,7 +181,9 @@ func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	s := onRedis(t, redis.URL(), now)
 	server, _ := s.start(t, nil)
 	one := listen(t, server, "key=a&key=b&key=a&window=10m&window=1h&as_of=true", "Last-Event-ID", "5-5-5-false")
-	for _, want := range []answer.Total{{Key: "a", Window: "10m", Total: 5}, {Key: "a", Window: "1h", Total: 5}, {Key: "b", Window: "10m"}, {Key: "b", Window: "1h", Total: 7}} {
+	for _, want := range []answer.Total{
+		{Key: "a", Window: "10m", Total: 5}, {Key: "a", Window: "1h", Total: 5}, {Key: "b", Window: "10m"}, {Key: "b", Window: "1h", Total: 7},
+	} {
 		_, _, got, _ := one.total()
 		require.Equal(t, want, answer.Total{Key: got.Key, Window: got.Window, Total: got.Total})
 	}

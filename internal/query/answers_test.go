@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,38 +25,9 @@ import (
 // What is answered to questions about counters is tested in internal/answer.
 func TestEndpointsAnswerAsRecorded(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join("testdata", "answers.txt")
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
 	h := onRecorder(t).handler()
-	var all strings.Builder
-	request, want := "", ""
-	compare := func() {
-		if request == "" {
-			return
-		}
-		got := request + recordedAnswer(t, h, strings.TrimSuffix(request, "\n"))
-		all.WriteString(got)
-		if got != request+want {
-			t.Errorf("got\n%s\nwant\n%s", got, request+want)
-		}
-	}
-	for line := range strings.Lines(string(data)) {
-		if !startsRequest.MatchString(line) {
-			want += line
-			continue
-		}
-		compare()
-		request, want = line, ""
-	}
-	compare()
-	if os.Getenv("UPDATE_ANSWERS") != "" {
-		require.NoError(t, os.WriteFile(file, []byte(all.String()), 0o600))
-	}
+	asking.Transcript(t, filepath.Join("testdata", "answers.txt"), func(request string) string { return recordedAnswer(t, h, request) }, nil)
 }
-
-// startsRequest matches a request; one with bytes that are no text is quoted.
-var startsRequest = regexp.MustCompile(`^"?(GET|HEAD|POST|DELETE) /`)
 
 // usualHeaders are left out where answers have them.
 var usualHeaders = map[string]string{"Cache-Control": "no-store", "Vary": "Origin, Accept-Encoding"}

@@ -125,7 +125,8 @@ func TestExportIsBrokenOffIfRedisFails(t *testing.T) {
 		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err == nil || resp.ProtoMajor == 1 && !errors.Is(err, io.ErrUnexpectedEOF) || resp.ProtoMajor != 1+i/2 || resp.StatusCode != http.StatusOK || len(resp.Trailer.Get("Tallyroll-Complete")) > 0 {
+		if err == nil || resp.ProtoMajor == 1 && !errors.Is(err, io.ErrUnexpectedEOF) || resp.ProtoMajor != 1+i/2 ||
+			resp.StatusCode != http.StatusOK || resp.Trailer.Get("Tallyroll-Complete") != "" {
 			t.Errorf("%v: status %d, %d bytes, %v, trailers %v", headers, resp.StatusCode, len(text), err, resp.Trailer)
 		}
 		server.Close() // waits for the handlers
