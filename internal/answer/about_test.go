@@ -10,7 +10,7 @@ import (
 )
 
 // What is offered is what the tiers answer well, and each length stands once.
-func TestOffered(t *testing.T) {
+func TestWhatIsOfferedIsAnsweredWell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ tiers, windows, steps string }{
 		{window.DefaultTiers, "1m 5m 15m 1h 6h 24h 7d 30d 32d", "1s 5s 10s 30s 1m 5m 15m 30m 1h 3h 6h 12h 1d 1w"},
@@ -24,11 +24,7 @@ func TestOffered(t *testing.T) {
 	} {
 		tiers, err := window.ParseTiers(c.tiers)
 		require.NoError(t, err)
-		if got := strings.Join(windowsOf(tiers), " "); got != c.windows {
-			t.Errorf("%s: windows %s, want %s", c.tiers, got, c.windows)
-		}
-		if got := strings.Join(stepsOf(tiers), " "); got != c.steps {
-			t.Errorf("%s: steps %s, want %s", c.tiers, got, c.steps)
-		}
+		require.Equal(t, c.windows, strings.Join(windowsOf(tiers), " "), c.tiers)
+		require.Equal(t, c.steps, strings.Join(stepsOf(tiers), " "), c.tiers)
 	}
 }

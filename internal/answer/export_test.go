@@ -5,19 +5,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/window"
 )
 
 // A token says what it was made of, and one that lacks a part says nothing.
-func TestTokens(t *testing.T) {
+func TestTokenSaysWhatItWasMadeOf(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		step := rapid.Int64Range(1, 1<<40).Draw(t, "step")
 		from := rapid.Int64Range(0, 1000).Draw(t, "from") * step
 		want := token{
-			Version: tokenVersion, Namespace: rapid.String().Draw(t, "namespace"), Prefix: rapid.String().Draw(t, "prefix"), From: from, To: from + step*rapid.Int64Range(0, 9).Draw(t, "steps"),
+			Version: tokenVersion, Namespace: rapid.String().Draw(t, "namespace"), Prefix: rapid.String().Draw(t, "prefix"),
+			From: from, To: from + step*rapid.Int64Range(0, 9).Draw(t, "steps"),
 			Step: step, Cut: rapid.Bool().Draw(t, "cut"), Counter: rapid.String().Draw(t, "counter"), Inside: rapid.Int64().Draw(t, "inside"),
 		}
 		text := want.String()
@@ -34,7 +36,7 @@ func TestTokens(t *testing.T) {
 }
 
 // A row is read again as it was, whatever the name.
-func TestExportedRows(t *testing.T) {
+func TestExportedRowIsReadAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[ -~äß😀]{1,20}`).Draw(t, "name")
@@ -43,18 +45,11 @@ func TestExportedRows(t *testing.T) {
 		e.add(window.ExportRow{Counter: name, From: 1795255260000, Hits: 8})
 		e.add(window.ExportRow{Counter: name + "x", From: 1795255200000, Hits: 9})
 		rows, err := csv.NewReader(strings.NewReader(string(e.text))).ReadAll()
-		want := [][]string{
+		require.NoError(t, err, "%q", e.text)
+		require.Equal(t, [][]string{
 			{name, "2026-11-21T10:00:00Z", "2026-11-21T10:01:00Z", "7"},
 			{name, "2026-11-21T10:01:00Z", "2026-11-21T10:02:00Z", "8"},
 			{name + "x", "2026-11-21T10:00:00Z", "2026-11-21T10:01:00Z", "9"},
-		}
-		if err != nil || len(rows) != len(want) {
-			t.Fatalf("%q, %v", e.text, err)
-		}
-		for i := range want {
-			if strings.Join(rows[i], "\n") != strings.Join(want[i], "\n") {
-				t.Fatalf("%q, want %q", rows[i], want[i])
-			}
-		}
+		}, rows)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-func TestSumsStopAtTheTop(t *testing.T) {
+func TestSumStopsAtTheLargestNumber(t *testing.T) {
 	t.Parallel()
 	g := SumGroup{}
 	g.Add(window.Estimate{Total: math.MaxInt64, Upper: math.MaxInt64})

@@ -4,199 +4,22 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
-
-// scripted is a hub that reads from a script; reads counts.
-func scripted(answer func(n int64, questions []window.Question) (window.Answers, error)) (*hub, *atomic.Int64) {
-	reads := new(atomic.Int64)
-	return newHub(func(_ context.Context, questions []window.Question) (window.Answers, error) {
-		return answer(reads.Add(1), questions)
-	}, 2000, 10, prometheus.NewRegistry()), reads
-}
-
-func totalsIn(n int64, questions []window.Question) (window.Answers, error) {
-	out := window.Answers{Answers: make([]window.Answer, len(questions))}
-	for i := range out.Answers {
-		out.Answers[i].Estimate = window.Estimate{Total: n, Lower: n, Upper: n}
-	}
-	return out, nil
-}
-
-func join(t *testing.T, h *hub, key string) *listener {
-	t.Helper()
-	l, err := h.join([]question{{key, "1m"}}, []time.Duration{time.Minute}, false)
-	require.NoError(t, err)
-	return l
-}
-
-// next waits for news of a listener with one question, which are nil once the hub has stopped.
-func (l *listener) next() *news {
-	<-l.ready
-	return l.take()[0]
-}
-
-// A thousand clients cost one read every quarter of a second, a client that takes
-// nothing holds nobody up, and nothing is read once all have left.
-func TestHubReadsOnceForAll(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h, reads := scripted(totalsIn)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { _ = h.serve(ctx); close(done) }()
-		time.Sleep(10 * time.Second)
-		if n := reads.Load(); n != 0 {
-			t.Errorf("%d reads before anybody listens", n)
-		}
-		all := make([]*listener, 1000)
-		for i := range all {
-			all[i] = join(t, h, "a")
-		}
-		slow := all[0]
-		for second := range 10 {
-			time.Sleep(time.Second)
-			synctest.Wait()
-			for _, l := range all[1:] {
-				if n := l.next(); n.total.Total != reads.Load() {
-					t.Fatalf("after %d s a client is told %d, want %d", second, n.total.Total, reads.Load())
-				}
-			}
-		}
-		if n := reads.Load(); n < 40 || n > 42 {
-			t.Errorf("%d reads in ten seconds, want four a second", n)
-		}
-		if n := slow.next(); n.total.Total != reads.Load() {
-			t.Errorf("the slow client is told %d first, want the latest, %d", n.total.Total, reads.Load())
-		}
-		for _, l := range all {
-			h.leave(l)
-		}
-		synctest.Wait()
-		before := reads.Load()
-		time.Sleep(10 * time.Second)
-		if n := reads.Load() - before; n > 1 {
-			t.Errorf("%d reads after all have left", n)
-		}
-		if clients, questions := h.sizes(); clients != 0 || questions != 0 {
-			t.Errorf("%d clients and %d questions are left", clients, questions)
-		}
-		cancel()
-		<-done
-	})
-}
-
-// Only changes are told, trouble is told once, and a question without an answer
-// takes nothing from the others.
-func TestHubTellsChanges(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		down := web.NewProblem(http.StatusServiceUnavailable, "down")
-		h, _ := scripted(func(n int64, questions []window.Question) (window.Answers, error) {
-			for i, q := range questions {
-				if q.Counter == "bad" {
-					return window.Answers{}, &window.QuestionError{Index: i, Err: errors.New("out of reach")}
-				}
-			}
-			switch {
-			case n < 20:
-				return totalsIn(1, questions)
-			case n < 40:
-				return window.Answers{}, down
-			}
-			return totalsIn(1, questions)
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := make(chan struct{})
-		go func() { _ = h.serve(ctx); close(done) }()
-		good, bad := join(t, h, "good"), join(t, h, "bad")
-		if n := bad.next(); n.err == nil {
-			t.Errorf("the bad question is answered: %+v", n)
-		}
-		h.leave(bad)
-		for i, want := range []error{nil, down, nil} {
-			if n := good.next(); !errors.Is(n.err, want) {
-				t.Errorf("news %d: %v, want %v", i, n.err, want)
-			}
-		}
-		time.Sleep(time.Minute)
-		select {
-		case <-good.ready:
-			t.Errorf("told %+v though nothing has changed", good.take()[0])
-		default:
-		}
-		cancel()
-		<-done
-		if _, ok := <-good.ready; ok {
-			t.Error("the channel is open though the hub has stopped")
-		}
-		if _, err := h.join([]question{{"a", "1m"}}, []time.Duration{time.Minute}, false); err == nil {
-			t.Error("a client was taken though the hub has stopped")
-		}
-	})
-}
-
-func TestHubIsBounded(t *testing.T) {
-	t.Parallel()
-	h, _ := scripted(totalsIn)
-	h.maxClients, h.maxQuestions = 3, 2
-	join(t, h, "a")
-	l := join(t, h, "b")
-	refusedFor := func(key, want string) {
-		t.Helper()
-		if _, err := h.join([]question{{key, "1m"}}, []time.Duration{time.Minute}, false); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("join %s: %v, want %s in it", key, err, want)
-		}
-	}
-	refusedFor("c", "QUERY_LIVE_QUESTIONS")
-	join(t, h, "a")
-	refusedFor("a", "QUERY_LIVE_CLIENTS")
-	h.leave(l)
-	join(t, h, "c")
-}
-
-// A connection is kept alive, and ends when the service does.
-func TestHeartbeat(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h, _ := scripted(totalsIn)
-		l := newListener(h, 1, false)
-		first := newsOf(answer.Total{Total: 7})
-		first.text = first.event()
-		w := httptest.NewRecorder()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			streamNews(httptest.NewRequest(http.MethodGet, "/v1/live", nil), w, l, openingOf([]*news{first}, ""))
-		}()
-		time.Sleep(50 * time.Second)
-		close(l.ready)
-		<-done
-		text := w.Body.String()
-		if n := strings.Count(text, ": still here\n\n"); n != 3 || !strings.HasPrefix(text, "retry: 2000\n\nid: 7-0-0-false\nevent: total\ndata: {") {
-			t.Errorf("%d heartbeats in 50 s, want 3:\n%s", n, text)
-		}
-	})
-}
 
 // stream is a client of /v1/live.
 type stream struct {
@@ -205,15 +28,23 @@ type stream struct {
 	major int // of HTTP
 }
 
-func newStream(t *testing.T, resp *http.Response) *stream {
-	lines := bufio.NewScanner(resp.Body)
-	return &stream{t: t, lines: lines, major: resp.ProtoMajor}
-}
-
-// listen connects, and fails the test where that is refused.
-func listen(t *testing.T, base, query string, headers ...string) *stream {
+// listen connects, and fails the test if that is refused.
+func listen(t *testing.T, server *httptest.Server, query string, headers ...string) *stream {
 	t.Helper()
-	return listenWith(t, http.DefaultClient, base, query, headers...)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+Path+"?"+query, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := server.Client().Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))
+	}
+	return &stream{t: t, lines: bufio.NewScanner(resp.Body), major: resp.ProtoMajor}
 }
 
 // next is the next event; ok is false at the end of the stream.
@@ -232,21 +63,25 @@ func (s *stream) next() (event, id, data string, ok bool) {
 	return "", "", "", false
 }
 
-// await reads events until a total is want, and returns its id.
+// total is the next event, which may be another one than a total.
+func (s *stream) total() (event, id string, got answer.Total, data string) {
+	s.t.Helper()
+	event, id, data, ok := s.next()
+	require.True(s.t, ok, "the stream has ended")
+	if event == "total" {
+		require.NoErrorf(s.t, json.Unmarshal([]byte(data), &got), "%s", data)
+	}
+	return event, id, got, data
+}
+
+// await reads events until the total of a in 10m is want, and returns its id.
 func (s *stream) await(want int64) string {
 	s.t.Helper()
 	for {
-		event, id, data, ok := s.next()
-		if !ok {
-			s.t.Fatalf("the stream ended before a total of %d", want)
-		}
-		var got answer.Total
-		if err := json.Unmarshal([]byte(data), &got); event == "total" && err != nil {
-			s.t.Fatalf("event %s: %v", data, err)
-		}
+		event, id, got, data := s.total()
 		if event == "total" && got.Total == want {
 			if got.Key != "a" || got.Window != "10m" || !got.To.After(got.From) {
-				s.t.Errorf("event %+v", got)
+				s.t.Errorf("event %s", data)
 			}
 			return id
 		}
@@ -260,30 +95,33 @@ func readsOf(t *testing.T, s *rig) int {
 	_, value, _ := strings.Cut(text, "\ntallyroll_query_live_reads_total ")
 	value, _, _ = strings.Cut(value, "\n")
 	n, err := strconv.Atoi(value)
-	if err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
+	require.NoError(t, err, text)
 	return n
 }
 
-func TestLive(t *testing.T) {
+// awaitReads waits until the hub has read n times more, which takes a quarter of a second each.
+func awaitReads(t *testing.T, s *rig, n int) {
+	t.Helper()
+	before := readsOf(t, s)
+	stack.Eventually(t, "reads", func() (bool, string) {
+		more := readsOf(t, s) - before
+		return more > n, fmt.Sprint(more)
+	})
+}
+
+func TestLiveTellsEveryChangeToAll(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
 	s := onRedis(t, redis.URL(), now)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { _ = s.hub.serve(ctx); close(ended) }()
-	server := httptest.NewUnstartedServer(s.handler())
-	// A stream outlasts the time that other requests have.
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
-	server.Start()
-	defer server.Close()
-	defer func() { stop(); <-ended }()
+	server, stop := s.start(t, func(server *httptest.Server) {
+		// A stream outlasts the time that other requests have.
+		server.Config.ReadTimeout, server.Config.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond
+	})
 
 	all := make([]*stream, 20)
 	for i := range all {
-		all[i] = listen(t, server.URL, "key=a&window=10m")
+		all[i] = listen(t, server, "key=a&window=10m")
 	}
 	for _, one := range all {
 		one.await(5)
@@ -294,24 +132,21 @@ func TestLive(t *testing.T) {
 	seq := uint64(2)
 	add := func(n int64) {
 		t.Helper()
-		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)})
+		hits := []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)}
+		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, hits)
 		seq++
 	}
 	id := ""
 	for i, want := range []int64{6, 8, 11} {
-		before := readsOf(t, s)
-		stack.Eventually(t, "the server's timeouts to pass", func() (bool, string) {
-			n := readsOf(t, s) - before
-			return n > 2, fmt.Sprint(n)
-		})
+		awaitReads(t, s, 2) // for the server's timeouts to pass
 		add(int64(i + 1))
 		for _, one := range all {
 			id = one.await(want)
 		}
 	}
 	t.Run("connecting again", func(t *testing.T) {
-		same := listen(t, server.URL, "key=a&window=10m", "Last-Event-ID", id)
-		other := listen(t, server.URL, "key=a&window=10m", "Last-Event-ID", "older")
+		same := listen(t, server, "key=a&window=10m", "Last-Event-ID", id)
+		other := listen(t, server, "key=a&window=10m", "Last-Event-ID", "older")
 		other.await(11)
 		add(1)
 		if _, newID, data, _ := same.next(); newID == id || !strings.Contains(data, `"total":12`) {
@@ -319,51 +154,102 @@ func TestLive(t *testing.T) {
 		}
 	})
 	t.Run("Redis goes and comes", func(t *testing.T) {
-		one := listen(t, server.URL, "key=a&window=10m")
+		one := listen(t, server, "key=a&window=10m")
 		one.await(12)
 		redis.Stop()
-		if event, _, data, ok := one.next(); event != "problem" || !ok || !strings.Contains(data, `"status":503`) {
-			t.Errorf("event %s: %s", event, data)
-		}
+		event, _, data, _ := one.next()
+		require.Equal(t, "problem", event)
+		require.Contains(t, data, `"status":503`)
 		redis.Start()
 		one.await(12)
 	})
 	t.Run("all leave when the service stops", func(t *testing.T) {
-		one := listen(t, server.URL, "key=a&window=10m")
+		one := listen(t, server, "key=a&window=10m")
 		stop()
-		for {
-			if _, _, _, ok := one.next(); !ok {
-				break
-			}
+		for ok := true; ok; {
+			_, _, _, ok = one.next()
 		}
 		asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusServiceUnavailable)
 	})
 }
 
-// A listener is told once that its question is not answered, and again if the reason asks something else of it: when
-// Redis is back, its tiers may be others, and the window one that they do not hold.
-func TestProblemAfterProblem(t *testing.T) {
+// One connection hears about every counter in every window, each question once, and about as_of as long as nothing changes.
+func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	t.Parallel()
-	var err error
-	h := newHub(func(context.Context, []window.Question) (window.Answers, error) { return window.Answers{}, err }, 1, 1, prometheus.NewRegistry())
-	l, refusal := h.join([]question{{"a", "7d"}}, []time.Duration{7 * 24 * time.Hour}, false)
-	if refusal != nil {
-		t.Fatal(refusal)
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5), asking.Hits("b", now.Add(-30*time.Minute), 7))
+	s := onRedis(t, redis.URL(), now)
+	server, _ := s.start(t, nil)
+	one := listen(t, server, "key=a&key=b&key=a&window=10m&window=1h&as_of=true", "Last-Event-ID", "5-5-5-false")
+	for _, want := range []answer.Total{
+		{Key: "a", Window: "10m", Total: 5}, {Key: "a", Window: "1h", Total: 5}, {Key: "b", Window: "10m"}, {Key: "b", Window: "1h", Total: 7},
+	} {
+		_, _, got, _ := one.total()
+		require.Equal(t, want, answer.Total{Key: got.Key, Window: got.Window, Total: got.Total})
 	}
-	away := web.RetryLater("Redis cannot answer now: ask again in a second", "1")
-	refused := &window.QuestionError{Err: errors.New("the question reaches back 168h0m0s, further than any tier")}
-	for i, step := range []struct {
-		err    error
-		status int // that is told; 0 if there is nothing new
-	}{{away, 503}, {away, 0}, {refused, 400}, {refused, 0}, {away, 503}} {
-		err = step.err
-		h.tellAll(t.Context())
-		got := 0
-		if n := l.take()[0]; n != nil {
-			got = n.problem().Status
+	for range 2 {
+		event, _, _, data := one.total()
+		require.Equal(t, "as_of", event)
+		require.Contains(t, data, string(api.Encode(reach{now.Truncate(time.Millisecond), now}))[1:20])
+	}
+	requireSizes(t, s.hub, 1, 4)
+	asking.Late(t, redis.Client(), now, asking.Hits("b", now.Add(-time.Minute), 2))
+	heard := make(map[string]int64)
+	for len(heard) < 2 {
+		if event, _, got, _ := one.total(); event == "total" {
+			heard[got.Key+" "+got.Window] = got.Total
 		}
-		if got != step.status {
-			t.Errorf("step %d: told of status %d, want %d", i, got, step.status)
-		}
+	}
+	require.Equal(t, map[string]int64{"b 10m": 2, "b 1h": 9}, heard)
+}
+
+// A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server would
+// reset it otherwise.
+func TestQuietLiveOutlastsAWriteOverHTTP2(t *testing.T) {
+	t.Parallel()
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
+	s := onRedis(t, redis.URL(), now)
+	s.hub.writeWithin = time.Second
+	server, _ := s.start(t, func(server *httptest.Server) {
+		server.EnableHTTP2 = true
+		server.Config.ReadTimeout, server.Config.WriteTimeout = 2*time.Second, 2*time.Second
+	})
+	one := listen(t, server, "key=a&window=10m")
+	require.Equal(t, 2, one.major)
+	one.await(5)
+	awaitReads(t, s, 12) // for the time of a write to pass
+	requireSizes(t, s.hub, 1, 1)
+	asking.Late(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 2))
+	one.await(7)
+}
+
+// A client that reads nothing is dropped all the same, over HTTP/1 and HTTP/2, and holds up no other.
+func TestDeafLiveClientsAreDropped(t *testing.T) {
+	t.Parallel()
+	for _, major := range []int{1, 2} {
+		t.Run(fmt.Sprintf("HTTP/%d", major), func(t *testing.T) {
+			t.Parallel()
+			var total int64
+			s := newRig(func(_ context.Context, questions []window.Question) (window.Answers, error) {
+				total++ // each read has news for every client
+				return totalsIn(total, questions)
+			})
+			s.hub.writeWithin = time.Second
+			server, _ := s.start(t, func(server *httptest.Server) { server.EnableHTTP2 = major == 2 })
+			var query strings.Builder
+			for i := range 450 { // more at each read than the buffers on the way have room for in a while
+				fmt.Fprintf(&query, "key=%s%d&", strings.Repeat("k", 500), i)
+			}
+			deaf := listen(t, server, query.String()+"window=1m")
+			require.Equal(t, major, deaf.major)
+			one := listen(t, server, "key=a&window=1m")
+			stack.Eventually(t, "the deaf client to be dropped", func() (bool, string) {
+				_, _, _, ok := one.next()
+				require.True(t, ok, "the other client is dropped")
+				clients, questions := s.hub.sizes()
+				return clients == 1, fmt.Sprintf("%d clients with %d questions", clients, questions)
+			})
+		})
 	}
 }

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -33,13 +34,6 @@ func newRig(read readTotals) *rig {
 	return &rig{New(settings, read, metrics.Registry), web.Server{Metrics: metrics, Log: zerolog.Nop()}}
 }
 
-// onFake asks nobody.
-func onFake(t testing.TB) *rig {
-	t.Helper()
-	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
-	return newRig(f.Answer)
-}
-
 // onRedis asks a Redis whose clock stands at now.
 func onRedis(t testing.TB, url string, now time.Time) *rig {
 	t.Helper()
@@ -62,13 +56,22 @@ type well struct{}
 func (well) Why() string { return "" }
 func (well) Doubt()      {}
 
-// watched runs the reads until the test ends.
-func watched(t testing.TB, s *rig) {
+// start serves, and runs the hub until stop or the end of the test, when the clients have gone.
+func (r *rig) start(t testing.TB, configure func(*httptest.Server)) (server *httptest.Server, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	server = httptest.NewUnstartedServer(r.handler())
+	if configure != nil {
+		configure(server)
+	}
+	if server.EnableHTTP2 {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	stop = sync.OnceFunc(r.hub.run())
+	t.Cleanup(stop)
+	return server, stop
 }
 
 func (r *rig) handler() http.Handler {

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,13 +13,13 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A counter of the streams is judged by its rolling total.
-func TestJudge(t *testing.T) {
+// A counter of the streams is judged by its rolling total, also if no takes are counted.
+func TestLookAtACounterJudgesItsTotal(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	// Half of the cell of a minute, 10 minutes ago, is in the window: 4 of its 8 hits by proportion.
 	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-10*time.Minute-10*time.Second), 8), asking.Hits("api", now.Add(-time.Minute), 5))
-	for _, mode := range []gate.TakeMode{gate.TakeNamed, gate.TakeAny, gate.TakeOff} {
+	for _, mode := range []gate.TakeMode{gate.TakeAny, gate.TakeOff} {
 		settings := testSettings
 		settings.Take = mode
 		s := onRedisWith(t, redis.URL(), now, settings)
@@ -59,6 +60,31 @@ func TestJudge(t *testing.T) {
 			if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
 				t.Errorf("%s: %s", query, p.Detail)
 			}
+		}
+	}
+}
+
+// The fail mode of a look at a counter decides while Redis is away, too.
+func TestLookAtACounterFailsAsItSaysWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s, f := onFake(t)
+	f.Err = context.DeadlineExceeded
+	h := s.handler()
+	for fail, status := range map[string]int{"": 503, "&fail=local": 503, "&fail=closed": 503, "&fail=open": 200} {
+		resp := asking.Ask(h, http.MethodGet, "/v1/limit?key=a&window=1h&max=5"+fail, "")
+		if status != 200 {
+			asking.Refused(t, resp, status)
+			continue
+		}
+		if got := decided(t, resp, status); !got.Allowed || got.Certain || got.Source != "local" || got.Remaining != 5 || got.Complete != nil {
+			t.Errorf("%+v", got)
+		}
+	}
+	for query, says := range map[string]string{
+		"key=a&window=1h&max=5&fail=maybe": "fail: ", "limit=login&key=a&fail=open": "fail: only of a look at a counter", "key=a&window=1h&max=5&policy=log&fail=open": "fail: only",
+	} {
+		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/limit?"+query, ""), 400); !strings.Contains(p.Detail, says) {
+			t.Errorf("%s: %s", query, p.Detail)
 		}
 	}
 }

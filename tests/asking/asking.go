@@ -11,6 +11,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -328,3 +330,33 @@ func (l *Log) String() string {
 
 // Count is how many lines have the message.
 func (l *Log) Count(message string) int { return strings.Count(l.String(), `"message":"`+message+`"`) }
+
+var questionLine = regexp.MustCompile(`^"?(GET|HEAD|POST|DELETE) /`)
+
+// Transcript checks that each question in a file has the answer that follows it there, up to an empty line or the next
+// question. Other lines are comments, or are prepared. UPDATE_ANSWERS=1 writes the answers again.
+func Transcript(t *testing.T, file string, answer func(question string) string, prepare func(words []string)) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	lines, all := slices.Collect(strings.Lines(string(data))), ""
+	for i := 0; i < len(lines); {
+		line, got, want := lines[i], "", ""
+		i++
+		switch {
+		case questionLine.MatchString(line):
+			for ; i < len(lines) && lines[i] != "\n" && !questionLine.MatchString(lines[i]); i++ {
+				want += lines[i]
+			}
+			if got = answer(strings.TrimSpace(line)); got != want {
+				t.Errorf("%s: %sgot\n%s\nwant\n%s", file, line, got, want)
+			}
+		case line != "\n" && line[0] != '#':
+			prepare(strings.Fields(line))
+		}
+		all += line + got
+	}
+	if os.Getenv("UPDATE_ANSWERS") != "" {
+		require.NoError(t, os.WriteFile(file, []byte(all), 0o600))
+	}
+}
