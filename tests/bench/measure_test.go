@@ -141,6 +141,13 @@ func ticks(t testing.TB, fields []string) (sum float64) {
 	return sum
 }
 
+// cpuSince reads how many seconds of processor the processes have used since this call.
+func cpuSince(t testing.TB, pids ...int) func() float64 {
+	t.Helper()
+	before := cpuSeconds(t, pids...)
+	return func() float64 { return cpuSeconds(t, pids...) - before }
+}
+
 // redisSeconds is the processor time that Redis has used.
 func (r *rig) redisSeconds(t testing.TB) float64 { return cpuSeconds(t, r.redis.PID()) }
 
