@@ -106,9 +106,7 @@ func (r *rig) beside(t *testing.T, f *queryFigures, backlog *stored, name string
 		after := r.counted(t, w)
 		f.worker.add(name, float64(after-before)/time.Since(began).Seconds())
 		f.ended[name] = f.ended[name] || after >= backlog.hits
-		if code := w.Stop(); code != 0 {
-			t.Errorf("the worker ended with %d", code)
-		}
+		require.Equal(t, 0, w.Stop(), "how the worker ended")
 	})
 }
 

@@ -214,9 +214,7 @@ func (r *rig) tallyroll(t testing.TB, streams []*stored, workers int, env ...str
 	f := span.end(hits, len(counters), observers)
 	f.late = late
 	for _, w := range services {
-		if code := w.Stop(); code != 0 {
-			t.Errorf("the worker ended with %d", code)
-		}
+		require.Equal(t, 0, w.Stop(), "how the worker ended")
 	}
 	return f
 }

@@ -99,7 +99,7 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 		harmonic += 1 / float64(i+1)
 	}
 	before := r.dataBytes(t)
-	random := rand.New(rand.NewPCG(1, 2))
+	random, pipe := rand.New(rand.NewPCG(1, 2)), r.rdb.Pipeline()
 	for i := range uniqueCounters {
 		name := counterName(i)
 		shard := layout.ShardOf(window.HashCounter([]byte(name)))
@@ -110,16 +110,22 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 			last := now.UnixMilli() / length
 			for number := last - int64(tier.Window/tier.Cell); number <= last; number++ {
 				key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), number, name)
-				addUniques(t, ctx, r.rdb, key, min(max(n, 1), densestCell), random)
+				addUniques(t, ctx, pipe, key, min(max(n, 1), densestCell), random)
 				cells++
+				if pipe.Len() >= 100 {
+					_, err := pipe.Exec(ctx)
+					require.NoError(t, err)
+				}
 			}
 		}
 	}
+	_, err = pipe.Exec(ctx)
+	require.NoError(t, err)
 	return cells, r.dataBytes(t) - before
 }
 
 // addUniques adds so many different ones to a cell.
-func addUniques(t *testing.T, ctx context.Context, c *redis.Client, key string, n int, random *rand.Rand) {
+func addUniques(t *testing.T, ctx context.Context, c redis.Cmdable, key string, n int, random *rand.Rand) {
 	t.Helper()
 	args := make([]any, 0, min(n, 2000))
 	for n > 0 {

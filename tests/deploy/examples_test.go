@@ -113,9 +113,7 @@ func envoyQuestions(t *testing.T, text string) (out []question) {
 			continue
 		}
 		config := at[map[string]any](t, filter, "typed_config")
-		if got := at[string](t, config, "allowed_headers", "patterns", 0, "exact"); got != "x-forwarded-for" {
-			t.Errorf("Envoy passes on %s", got)
-		}
+		require.Equal(t, "x-forwarded-for", at[string](t, config, "allowed_headers", "patterns", 0, "exact"), "what Envoy passes on")
 		for _, path := range []string{"/cart?a=1", "/", "/cart?limit=plan-pro&key_header=X-Other"} {
 			out = append(out, question{http.MethodPost, at[string](t, config, "http_service", "path_prefix") + path, map[string]string{
 				// What the client has claimed comes first.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -14,26 +15,34 @@ const notice = `(document.getElementById("notice").hidden ? "" : document.getEle
 // The browser itself notes each request that fails.
 var failedRequests = []string{"Failed to load resource", "net::ERR_"}
 
+// One part after the other goes and comes back.
+func TestPageSaysWhatIsAway(t *testing.T) {
+	s := start(t)
+	for _, c := range []struct {
+		part string
+		lose func(*testing.T, *system)
+	}{{"worker", loseWorker}, {"streams in words", readStreams}, {"service", loseService}, {"Redis", loseRedis}} {
+		t.Run(c.part, func(t *testing.T) { c.lose(t, s) })
+	}
+}
+
 // If Redis goes, the page says so and keeps the last numbers, greyed, with the time they are from, through a reload, too. It
 // goes on by itself when Redis is back.
-func TestRedisAway(t *testing.T) {
-	s := start(t)
-	s.hit("a")
-	b := open(t, s.query.URL()+"/?key=a", desktop)
-	b.until("the total", hits("a")+` === "1"`)
+func loseRedis(t *testing.T, s *system) {
+	s.hit("b")
+	b := open(t, s.query.URL()+"/?key=b", desktop)
+	b.until("the total", hits("b")+` === "1"`)
 	s.redis.Kill()
 	b.until("the page to say that Redis is away", `/Redis/.test(`+notice+`) && document.getElementById("fresh").dataset.state === "red"`)
-	if got := eval[string](b, hits("a")); got != "1" {
-		t.Errorf("the last known total is %q", got)
-	}
+	require.Equal(t, "1", eval[string](b, hits("b")), "the last known total")
 	const muted = `getComputedStyle(document.querySelector("#rows .value")).color === getComputedStyle(document.querySelector("#rows-table thead th")).color && getComputedStyle(document.querySelector("#plot .drawing")).filter !== "none"`
 	eval[bool](b, `(window.notReloaded = true, location.reload(), true)`)
-	b.until("the last numbers after a reload, and when they were whole", `!window.notReloaded && `+hits("a")+` === "1" && /Redis/.test(`+notice+`) && / · numbers of [0-9:]+$/.test(document.getElementById("fresh-text").textContent)`)
+	b.until("the last numbers after a reload, and when they were whole", `!window.notReloaded && `+hits("b")+` === "1" && /Redis/.test(`+notice+`) && / · numbers of [0-9:]+$/.test(document.getElementById("fresh-text").textContent)`)
 	b.until("them to be grey", plotted+` && `+muted)
 	s.redis.Start()
 	b.until("the page to recover", notice+` === ""`)
-	s.hit("a")
-	b.until("a further hit", hits("a")+` === "2"`)
+	s.hit("b")
+	b.until("a further hit", hits("b")+` === "2"`)
 	b.clean(s.query.URL(), failedRequests...)
 }
 
@@ -49,8 +58,7 @@ func startEmptyQuery(t *testing.T, redis stack.Endpoint, env ...string) *stack.S
 }
 
 // If no worker counts, the numbers turn amber, then red.
-func TestWorkerGone(t *testing.T) {
-	s := start(t)
+func loseWorker(t *testing.T, s *system) {
 	s.hit("a")
 	b := open(t, s.query.URL()+"/?key=a", desktop)
 	b.until("the total", hits("a")+` === "1"`)
@@ -70,24 +78,30 @@ func TestWorkerGone(t *testing.T) {
 }
 
 // If the service goes, the page says so, tries again, and is live when it is back.
-func TestLiveLostAndBack(t *testing.T) {
-	s := start(t)
-	s.hit("a")
-	b := open(t, s.query.URL()+"/?key=a", desktop)
-	b.until("the total", hits("a")+` === "1"`)
+func loseService(t *testing.T, s *system) {
+	s.hit("c")
+	b := open(t, s.query.URL()+"/?key=c", desktop)
+	b.until("the total", hits("c")+` === "1"`)
 	s.query.Stop()
 	b.until("the page to say so", `/live connection is lost/.test(`+notice+`)`)
-	s.hit("a")
+	s.hit("c")
 	s.query.Start()
-	b.until("the page to be live", hits("a")+` === "2" && `+notice+` === ""`)
+	b.until("the page to be live", hits("c")+` === "2" && `+notice+` === ""`)
 	b.clean(s.query.URL(), failedRequests...)
+}
+
+// A service with tokens: each view asks for one, and what is copied from the chart is asked with it.
+func TestTokens(t *testing.T) {
+	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
+	s.hit("a")
+	s.sideBySide(map[string]func(*testing.T, *system){
+		"invisible characters": typeBadTokens, "views": typeTokens, "menu of the chart": useChartMenu, "docs": tryDocs,
+	})
 }
 
 // A token with a character that nobody sees, as copies can have, is no lost connection: the page says what is wrong with
 // it and asks again, also if the tab has kept it from before.
-func TestTokenWithAnInvisibleCharacter(t *testing.T) {
-	s := start(t, "QUERY_TOKENS=secret")
-	s.hit("a")
+func typeBadTokens(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=a", desktop)
 	b.until("the question", `document.getElementById("token").open`)
 	for _, c := range []struct{ token, says string }{
@@ -107,12 +121,10 @@ func TestTokenWithAnInvisibleCharacter(t *testing.T) {
 }
 
 // With an empty NATS_URL the page says what is missing where it is, and shows all else.
-func TestWithoutNATS(t *testing.T) {
-	s := start(t)
-	s.hit("a")
+func leaveOutNATS(t *testing.T, s *system) {
 	query := stack.Query(t, s.redis)
-	b := open(t, query.URL()+"/?key=a", desktop)
-	b.until("the total", hits("a")+` === "1"`)
+	b := open(t, query.URL()+"/?key=blog", desktop)
+	b.until("the total", hits("blog")+` === "2,000"`)
 	b.click(`#views a[data-to="operate"]`)
 	b.until("what is missing", `/NATS_URL=nats:/.test(document.getElementById("operate-trouble").innerText) && document.getElementById("operate-parts").hidden`)
 	b.clean(query.URL(), failedRequests...)
