@@ -163,7 +163,7 @@ func measureTotals(t *testing.T, r *rig, o options, p *postgres) (out []*answeri
 		}
 	}
 	servers := []totalsServer{
-		{"Tallyroll", func(a totalAsked) string { return q.URL() + "/v1/total?window=" + a.window + "&key=" }, q.PID(), func() float64 { return cpuSeconds(t, r.redis.PID()) }},
+		{"Tallyroll", func(a totalAsked) string { return q.URL() + "/v1/total?window=" + a.window + "&key=" }, q.PID(), r.redisClock(t)},
 		{"Postgres", others(w.Addr()), w.PID(), p.seconds},
 		{"SQLite", others(l.Addr()), l.PID(), func() float64 { return 0 }},
 	}

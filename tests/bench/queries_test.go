@@ -70,7 +70,7 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 			for i := range f.rows {
 				row := f.rows[(i+run)%len(f.rows)]
 				r.beside(t, f, backlog, row.question.name, func(t *testing.T) {
-					row.press(t, q.PID(), func() float64 { return cpuSeconds(t, r.redis.PID()) }, length)
+					row.press(t, q.PID(), r.redisClock(t), length)
 					fmt.Printf("%s run %d: %.0f/s, p50 %s, p99 %s\n", path(state, row.question.name), run+1, row.last("rate"), row.p(50), row.p(99))
 				})
 			}

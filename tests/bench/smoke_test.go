@@ -117,7 +117,7 @@ func checkQuestions(t *testing.T, r *rig) {
 		})
 		if question.name == healthName {
 			a := &answering{question: question}
-			a.press(t, q.PID(), func() float64 { return cpuSeconds(t, r.redis.PID()) }, 10*time.Millisecond)
+			a.press(t, q.PID(), r.redisClock(t), 10*time.Millisecond)
 			if len(a.took) == 0 || a.last("rate") <= 0 || a.refused > 0 {
 				t.Errorf("%+v", a)
 			}

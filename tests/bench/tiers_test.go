@@ -104,7 +104,7 @@ func (f *tierFigures) ask(t *testing.T, r *rig, o options) {
 			a.question = question{askers: askers, ask: func(ctx context.Context, i int) error {
 				return askOnce(ctx, client, http.MethodGet, url+counterName(i%densest), "")
 			}}
-			a.press(t, q.PID(), func() float64 { return cpuSeconds(t, r.redis.PID()) }, max(o.seconds(1), 200*time.Millisecond))
+			a.press(t, q.PID(), r.redisClock(t), max(o.seconds(1), 200*time.Millisecond))
 			fmt.Printf("%s/%s run %d: %.0f/s\n", f.path(), w, run+1, a.last("rate"))
 		}
 	}

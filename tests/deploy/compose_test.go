@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,12 +28,21 @@ func composed(t *testing.T, env []string, files ...string) (string, error) {
 	return runCompose(t, env, append(args, "config")...)
 }
 
+// composeCommand is that of this machine; empty if there is none.
+var composeCommand = sync.OnceValue(func() []string {
+	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
+		return []string{"docker", "compose"}
+	}
+	if _, err := exec.LookPath("docker-compose"); err == nil {
+		return []string{"docker-compose"}
+	}
+	return nil
+})
+
 func runCompose(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
-	compose := []string{"docker-compose"}
-	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
-		compose = []string{"docker", "compose"}
-	} else if _, err := exec.LookPath("docker-compose"); err != nil {
+	compose := composeCommand()
+	if compose == nil {
 		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
 	}
 	// What the person who runs the tests has set is not meant.
@@ -52,50 +62,38 @@ func service(t *testing.T, config, name string) string {
 	return m[1]
 }
 
+// collect listens on loopback alone, and asks for tokens if their file is named. Several query services need a range of
+// ports.
 func TestComposeFile(t *testing.T) {
-	config, err := composed(t, nil, "compose.yml")
-	require.NoError(t, err)
-	query := service(t, config, "query")
-	for _, want := range []string{"NATS_URL: nats://nats:4222", "QUERY_ADDR: 0.0.0.0:8080", "8080"} {
-		require.Contains(t, query, want, "query")
-	}
-	require.NotContains(t, config, "INGEST_PARTITIONS", "compose.yml alone takes INGEST_PARTITIONS: its streams would be given nothing without the mapping")
-}
-
-// collect listens on loopback alone. It asks for tokens if their file is named.
-func TestComposeCollect(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens.yml")
+	const loopback = `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`
 	for _, c := range []struct {
-		files, env, want []string // want are patterns
+		files, env     []string
+		query, collect []string // patterns
 	}{
-		{[]string{"compose.yml"}, nil, []string{`NATS_URL: nats://nats:4222`, `--healthcheck`}},
-		{[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web.", "COLLECT_PORTS=8091-8092"}, []string{
-			`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: web.`, `8091-8092`,
-		}},
-		{[]string{"compose.yml", "compose.tokens.yml"}, []string{"COLLECT_TOKENS=" + file}, []string{
-			`COLLECT_TOKENS_FILE: /etc/tallyroll/tokens.yml`, `source: ` + file, `target: /etc/tallyroll/tokens.yml`, `read_only: true`,
-		}},
+		{
+			[]string{"compose.yml"}, nil,
+			[]string{`NATS_URL: nats://nats:4222`, `QUERY_ADDR: 0\.0\.0\.0:8080`, `8080`}, []string{`NATS_URL: nats://nats:4222`, `--healthcheck`},
+		}, {
+			[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web.", "COLLECT_PORTS=8091-8092", "QUERY_PORTS=8080-8089"},
+			[]string{`8080-8089`}, []string{`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: web.`, `8091-8092`},
+		}, {
+			[]string{"compose.yml", "compose.tokens.yml"}, []string{"COLLECT_TOKENS=/some/tokens.yml"}, nil,
+			[]string{`COLLECT_TOKENS_FILE: /etc/tallyroll/tokens.yml`, `source: /some/tokens.yml`, `target: /etc/tallyroll/tokens.yml`, `read_only: true`},
+		},
 	} {
 		config, err := composed(t, c.env, c.files...)
 		require.NoError(t, err)
-		collect := service(t, config, "collect")
-		for _, want := range append(c.want, `COLLECT_ADDR: 0.0.0.0:8081`, `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`) {
-			if !regexp.MustCompile(want).MatchString(collect) {
-				t.Errorf("with %v collect lacks %s: %s", c.env, want, collect)
-			}
+		// Streams would be given nothing without the mapping of compose.partitions.yml.
+		require.NotContains(t, config, "INGEST_PARTITIONS")
+		for _, want := range c.query {
+			require.Regexp(t, want, service(t, config, "query"))
+		}
+		for _, want := range append(c.collect, `COLLECT_ADDR: 0\.0\.0\.0:8081`, loopback) {
+			require.Regexp(t, want, service(t, config, "collect"))
 		}
 	}
 	_, err := composed(t, nil, "compose.yml", "compose.tokens.yml")
-	if err == nil || !strings.Contains(err.Error(), "file of tokens") {
-		t.Errorf("without COLLECT_TOKENS: %v", err)
-	}
-}
-
-// Several query services cannot share one port of the host.
-func TestComposeTakesARangeOfPorts(t *testing.T) {
-	config, err := composed(t, []string{"QUERY_PORTS=8080-8089"}, "compose.yml")
-	require.NoError(t, err)
-	require.Contains(t, service(t, config, "query"), "8080-8089")
+	require.ErrorContains(t, err, "file of tokens", "without COLLECT_TOKENS")
 }
 
 // composeUp starts services of compose.yml with the image.
@@ -170,9 +168,8 @@ func TestComposePartitions(t *testing.T) {
 	for _, file := range []string{"nats.conf", "nats-partitioned.conf"} {
 		require.Contains(t, nats, "/etc/nats/"+file, "what is mounted")
 	}
-	if _, err := composed(t, nil, files...); err == nil || !strings.Contains(err.Error(), "number of streams") {
-		t.Errorf("without INGEST_PARTITIONS: %v", err)
-	}
+	_, err = composed(t, nil, files...)
+	require.ErrorContains(t, err, "number of streams", "without INGEST_PARTITIONS")
 	file := filepath.Join(natsFiles(t), "nats-partitioned.conf")
 	// The server has its settings from a file alone here: what the container is given
 	// in its environment stands at the head of it.

