@@ -81,7 +81,8 @@ func measureCollect(t *testing.T, r *rig, o options) []*collecting {
 			c.add("gathered", n/float64(messages))
 		}
 		c.took = append(c.took, took...)
-		fmt.Printf("%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.path(), run+1, c.last("rate"), percentile(took, 50), percentile(took, 99), messages)
+		fmt.Printf("%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.path(), run+1, c.last("rate"),
+			percentile(took, 50), percentile(took, 99), messages)
 	})
 	return wanted
 }
@@ -203,7 +204,8 @@ func collectRows(all []*collecting) (rows []string) {
 		if c.hits > 0 {
 			perMessage, ofBroker, hits = short(c.median("gathered")), short(c.median("broker")), boot.Thousands(c.median("rate")*float64(c.hits))
 		}
-		rows = append(rows, cellsOf(c.name, strconv.Itoa(c.clients), spread(c.rounds["rate"]), of, hits, c.p(50), c.p(99), short(c.median("server")), ofBroker, perMessage))
+		rows = append(rows, cellsOf(c.name, strconv.Itoa(c.clients), spread(c.rounds["rate"]), of, hits,
+			c.p(50), c.p(99), short(c.median("server")), ofBroker, perMessage))
 	}
 	return rows
 }

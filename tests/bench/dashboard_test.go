@@ -120,7 +120,8 @@ func dashboardRows(all []*dashboard) (rows []string) {
 		for _, n := range d.rounds["refused"] {
 			refused += n
 		}
-		rows = append(rows, cellsOf(d.name, spread(d.rounds["rate"]), d.p(50), d.p(99), short(d.median("query")), short(d.median("redis")), fmt.Sprint(refused)))
+		rows = append(rows, cellsOf(d.name, spread(d.rounds["rate"]), d.p(50), d.p(99),
+			short(d.median("query")), short(d.median("redis")), fmt.Sprint(refused)))
 	}
 	return rows
 }

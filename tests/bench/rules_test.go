@@ -57,13 +57,14 @@ func measureRules(t *testing.T, r *rig, o options) (out []*row) {
 				require.NoError(t, os.WriteFile(file, []byte(ruling.rules()), 0o600))
 				env = append(env, "INGEST_RULES="+file)
 			}
-			all = append(all, candidate{name: ruling.name + form, kind: product, batched: batched, measure: func(t *testing.T, r *rig, s *stored) figures {
+			measure := func(t *testing.T, r *rig, s *stored) figures {
 				ruled := *s
 				ruled.hits *= ruling.hits
 				f := r.tallyroll(t, []*stored{&ruled}, 1, env...)
 				f.hits = s.hits // rates are of events
 				return f
-			}})
+			}
+			all = append(all, candidate{name: ruling.name + form, kind: product, batched: batched, measure: measure})
 		}
 		var stream *stored
 		rows := rowsOf(o, "rules/", all)

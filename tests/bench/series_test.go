@@ -101,7 +101,8 @@ func zippedBytes(t *testing.T, client *http.Client, url string) int {
 // seriesRows are the rows of the table.
 func seriesRows(all []*charted) (rows []string) {
 	for _, c := range all {
-		rows = append(rows, cellsOf(c.name, c.p(50), c.p(99), short(c.median("query")), boot.Thousands(float64(c.bytes)), boot.Thousands(float64(c.zipped))))
+		rows = append(rows, cellsOf(c.name, c.p(50), c.p(99), short(c.median("query")),
+			boot.Thousands(float64(c.bytes)), boot.Thousands(float64(c.zipped))))
 	}
 	return rows
 }

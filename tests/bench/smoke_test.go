@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // Each measurement, small and on the same servers: what is compared counts, answers and decides right.
-func TestEveryMeasurement(t *testing.T) {
+func TestMeasurementsCountAnswerAndDecideRight(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct {
 		name  string

@@ -52,7 +52,7 @@ func measureTiers(t *testing.T, r *rig, o options) []*tierFigures {
 		all = append(all, f)
 	}
 	all = chosen(o, (*tierFigures).path, all...)
-	inTurns(t, o, all, (*tierFigures).path, func(t *testing.T, f *tierFigures, run int) { f.count(t, r, o) })
+	inTurns(t, o, all, (*tierFigures).path, func(t *testing.T, f *tierFigures, _ int) { f.count(t, r, o) })
 	for _, f := range all {
 		subtest(t, f.path(), func(t *testing.T) {
 			f.weigh(t, r, o)

@@ -79,9 +79,11 @@ func fill(t testing.TB, js jetstream.JetStream, stream, subject string, w worklo
 	})
 }
 
-// store makes a stream anew and stores hits in it, size to a message. add adds one to a message's body, and returns its
-// subject.
-func store(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int, add func([]byte, int) (string, []byte)) *stored {
+// addHit adds a hit of a counter to a message's body, and returns its subject.
+type addHit func(body []byte, counter int) (subject string, to []byte)
+
+// store makes a stream anew and stores hits in it, size to a message.
+func store(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int, add addHit) *stored {
 	t.Helper()
 	ctx := t.Context()
 	if err := js.DeleteStream(ctx, stream); !errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -77,7 +77,7 @@ func uneven(key string, at time.Time, step time.Duration) int64 {
 const longName = "a-very-long-name.of-a-counter.that-goes-on.and-on.and-on-for-ever"
 
 // The chart of series that are made up: their shapes, what is read of them and what is done with them.
-func TestChartOfMadeUpSeries(t *testing.T) {
+func TestChartDrawsSeries(t *testing.T) {
 	s := start(t)
 	s.hit("a", "b", "large", "small", longName)
 	s.sideBySide(map[string]func(*testing.T, *system){

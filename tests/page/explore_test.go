@@ -27,7 +27,7 @@ func (s *system) apiTotal(params string) int64 {
 }
 
 // The page of a shop whose hits do not change meanwhile.
-func TestPageOfAShop(t *testing.T) {
+func TestPageShowsTheHitsOfAShop(t *testing.T) {
 	s := start(t)
 	s.shop()
 	s.sideBySide(map[string]func(*testing.T, *system){

@@ -91,7 +91,7 @@ func loseService(t *testing.T, s *system) {
 }
 
 // A service with tokens: each view asks for one, and what is copied from the chart is asked with it.
-func TestTokens(t *testing.T) {
+func TestPageAsksForAToken(t *testing.T) {
 	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
 	s.hit("a")
 	s.sideBySide(map[string]func(*testing.T, *system){
