@@ -205,23 +205,6 @@ func TestRejectsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// Streams and workers in words: keeping up, and then nobody reads.
-func readStreams(t *testing.T, s *system) {
-	b := open(t, s.query.URL()+"/?view=operate", desktop)
-	words := `document.querySelector("#streams .words")`
-	b.until("a stream that keeps up", words+`?.textContent === "keeping up" && `+words+`.dataset.state === "green" && document.querySelectorAll("#workers tbody tr").length === 1`)
-	b.until("no rejects", `/^None\./.test(document.getElementById("rejects-note").textContent) && document.getElementById("rejects-list").hidden`)
-	s.ingest.Kill()
-	b.until("nobody", words+`?.textContent === "nobody reads it" && /No worker is alive/.test(document.getElementById("workers").textContent)`)
-	s.ingest.Start()
-	b.until("the stream to be read again", words+`?.textContent === "keeping up"`)
-	s.redis.Kill()
-	b.until("what is wrong", `/Redis/.test(document.getElementById("operate-trouble").textContent) && /comes back by itself/.test(document.getElementById("operate-trouble").textContent)`)
-	s.redis.Start()
-	b.until("the view to come back", `document.getElementById("operate-trouble").textContent === ""`)
-	b.clean(s.query.URL(), failedRequests...)
-}
-
 // watch starts the program watch with one rule of the test's, and one that says how many hits a has.
 func (s *system) watch(rule string) *stack.Service {
 	s.t.Helper()
