@@ -33,25 +33,29 @@ func TestBench(t *testing.T) {
 	}
 	o := parseOptions(t)
 	r := newRig(t)
-	report := &report{options: o, began: time.Now(), rig: r}
-	report.throughput = measureThroughput(t, r, o)
-	report.multi = measureStreams(t, r, o)
-	report.rules = measureRules(t, r, o)
-	report.tiers = measureTiers(t, r, o)
-	report.latency = measureLatency(t, r, o)
-	report.memory = measureMemory(t, r, o)
-	report.queries = measureQueries(t, r, o)
-	report.dashboards = measureDashboards(t, r, o)
-	report.series = measureSeries(t, r, o)
+	began := time.Now()
+	throughput := measureThroughput(t, r, o)
+	v := view{
+		"Date":       began.UTC().Format("2006-01-02"),
+		"Throughput": throughputTables(throughput, o),
+		"Multi":      countingRows(measureStreams(t, r, o), (*row).first),
+		"Rules":      countingRows(measureRules(t, r, o), (*row).sameForm),
+		"Tiers":      viewTiers(t, measureTiers(t, r, o)),
+		"Latency":    latencyRows(measureLatency(t, r, o)),
+		"Memory":     memoryRows(measureMemory(t, r, o)),
+		"Queries":    queryTables(measureQueries(t, r, o)),
+		"Dashboards": dashboardRows(measureDashboards(t, r, o)),
+		"Series":     seriesRows(measureSeries(t, r, o)),
+	}
 	measureUniques(t, r, o) // these are printed, and told in docs/benchmarks.md
 	measureUniqueHits(t, r, o)
 	measureUniqueCells(t, r, o)
-	report.collect = measureCollect(t, r, o)
-	report.limits = measureLimits(t, r, o)
-	report.ways = measureWays(t, r, o)
-	report.masters = measureMasters(t, r, o)
-	report.postgres = measurePostgres(t, r, o)
-	report.write(t)
+	v["Collect"] = collectRows(measureCollect(t, r, o))
+	v["Limits"] = measureLimits(t, r, o).view()
+	v["Ways"] = wayRows(measureWays(t, r, o))
+	v["Masters"] = mastersRows(measureMasters(t, r, o))
+	v["Postgres"] = measurePostgres(t, r, o, startPostgres).view()
+	v.write(t, r, o, throughput)
 }
 
 func parseOptions(t *testing.T) options {
@@ -89,17 +93,61 @@ func (o options) seconds(n int) time.Duration {
 	return time.Duration(float64(n) * o.scale * float64(time.Second))
 }
 
-// each runs one measurement as a subtest, so that the processes of a run end
-// with it, and says what it found.
-func each(t *testing.T, path string, run int, measure func(t *testing.T) figures) (f figures) {
+// chosen are the candidates that ONLY selects by their paths.
+func chosen[C any](o options, path func(C) string, all ...C) (out []C) {
+	for _, c := range all {
+		if o.wants(path(c)) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// inTurns measures each candidate once per round, each round beginning with another one.
+func inTurns[C any](t *testing.T, o options, all []C, path func(C) string, measure func(t *testing.T, c C, run int)) {
 	t.Helper()
-	t.Run(fmt.Sprintf("%s/run=%d", path, run), func(t *testing.T) { f = measure(t) })
-	if t.Failed() {
+	for run := range o.runs {
+		for i := range all {
+			c := all[(i+run)%len(all)]
+			subtest(t, fmt.Sprintf("%s/run=%d", path(c), run), func(t *testing.T) { measure(t, c, run) })
+		}
+	}
+}
+
+// subtest runs a measurement whose processes end with it. If it fails, so does the whole.
+func subtest(t *testing.T, name string, measure func(t *testing.T)) {
+	t.Helper()
+	if !t.Run(name, measure) {
 		t.FailNow()
 	}
-	fmt.Printf("%s run %d: %.0f hits/s (%d hits, %.2f s)\n", path, run+1, f.rate(), f.hits, f.seconds)
-	if f.late {
-		fmt.Printf("%s run %d: too slow: cells of the finest tier may have expired before they were written\n", path, run+1)
-	}
-	return f
 }
+
+// sample is what was measured of one candidate: the value of each figure in each round, and the times of all its
+// requests.
+type sample struct {
+	name   string
+	rounds map[string][]float64
+	took   []time.Duration
+}
+
+func (s *sample) add(figure string, value float64) {
+	if s.rounds == nil {
+		s.rounds = make(map[string][]float64)
+	}
+	s.rounds[figure] = append(s.rounds[figure], value)
+}
+
+func (s *sample) median(figure string) float64 { return median(s.rounds[figure]) }
+
+// last is the value of the last round.
+func (s *sample) last(figure string) float64 { return s.rounds[figure][len(s.rounds[figure])-1] }
+
+// short is the median as a cell of a table: none if there is nothing to tell.
+func (s *sample) short(figure string) string {
+	if s.median(figure) == 0 {
+		return "–"
+	}
+	return short(s.median(figure))
+}
+
+func (s *sample) p(percent float64) string { return percentile(s.took, percent).String() }

@@ -29,50 +29,27 @@ const (
 	bareEnv         = "BENCH_BARE_ADDR" // this test binary answers 204 there, and measures nothing
 )
 
-// collecting is one way to answer POST /v1/hits, in all runs.
+// collecting is one way to answer POST /v1/hits.
 type collecting struct {
-	name, body string
-	hits       int // of a request
-	clients    int
-	requests   int
-	runs       []collected
+	sample
+	body              string
+	hits              int // of a request
+	clients, requests int
 }
 
-type collected struct {
-	seconds          float64
-	took             []time.Duration
-	serverCPU, broke float64 // seconds of processor
-	messages         uint64
-}
-
-func (c *collecting) rates() (out []float64) {
-	for _, r := range c.runs {
-		out = append(out, float64(len(r.took))/r.seconds)
-	}
-	return out
-}
+func (c *collecting) path() string { return "collect/" + c.name }
 
 // measureCollect posts to collect and, by the same client, to a handler of net/http that reads
 // nothing and answers 204. The two take turns.
 func measureCollect(t *testing.T, r *rig, o options) []*collecting {
-	one := `{"key":"/shop/item/12"}`
-	all := []*collecting{
-		{name: "net/http alone, 204", body: one, clients: collectClients},
-		{name: "collect, 1 hit", body: one, hits: 1, clients: collectClients},
-		{name: "collect, 100 hits", body: strings.Repeat(one+"\n", 100), hits: 100, clients: collectClients},
-		{name: "net/http alone, 204, 1 client", body: one, clients: 1},
-		{name: "collect, 1 hit, 1 client", body: one, hits: 1, clients: 1},
-	}
-	var wanted []*collecting
-	for _, c := range all {
-		c.requests = o.size(collectRequests)
-		if c.hits == 100 || c.clients == 1 {
-			c.requests /= 10
-		}
-		if o.wants("collect/" + c.name) {
-			wanted = append(wanted, c)
-		}
-	}
+	one, many := `{"key":"/shop/item/12"}`, o.size(collectRequests)
+	wanted := chosen(o, (*collecting).path,
+		&collecting{sample{name: "net/http alone, 204"}, one, 0, collectClients, many},
+		&collecting{sample{name: "collect, 1 hit"}, one, 1, collectClients, many},
+		&collecting{sample{name: "collect, 100 hits"}, strings.Repeat(one+"\n", 100), 100, collectClients, many / 10},
+		&collecting{sample{name: "net/http alone, 204, 1 client"}, one, 0, 1, many / 10},
+		&collecting{sample{name: "collect, 1 hit, 1 client"}, one, 1, 1, many / 10},
+	)
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -80,30 +57,33 @@ func measureCollect(t *testing.T, r *rig, o options) []*collecting {
 	stream, err := r.js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "COLLECTED", Subjects: []string{"collected"}})
 	require.NoError(t, err)
 	service := stack.Collect(t, r.nats, "COLLECT_SUBJECT=collected", "LOG_LEVEL=warn")
-	for run := range o.runs {
-		for i := range wanted {
-			c := wanted[(i+run)%len(wanted)]
-			require.NoError(t, stream.Purge(t.Context()))
-			addr, pid, status := service.Addr(), service.PID(), "202"
-			if c.hits == 0 {
-				addr, pid, status = bareAddr, barePID, "204"
-			}
-			press(t, addr, c.body, status, c.clients, min(c.requests, 10*c.clients)) // connects, and warms up
-			before, err := stream.Info(t.Context())
-			require.NoError(t, err)
-			cpu, broker := cpuSeconds(t, pid), cpuSeconds(t, r.nats.PID())
-			began := time.Now()
-			out := collected{took: press(t, addr, c.body, status, c.clients, c.requests)}
-			out.seconds = time.Since(began).Seconds()
-			out.serverCPU, out.broke = cpuSeconds(t, pid)-cpu, cpuSeconds(t, r.nats.PID())-broker
-			after, err := stream.Info(t.Context())
-			require.NoError(t, err)
-			out.messages = after.State.LastSeq - before.State.LastSeq
-			c.runs = append(c.runs, out)
-			fmt.Printf("collect/%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.name, run+1,
-				float64(c.requests)/out.seconds, percentile(out.took, 50), percentile(out.took, 99), out.messages)
-		}
+	stored := func() uint64 {
+		info, err := stream.Info(t.Context())
+		require.NoError(t, err)
+		return info.State.LastSeq
 	}
+	inTurns(t, o, wanted, (*collecting).path, func(t *testing.T, c *collecting, run int) {
+		require.NoError(t, stream.Purge(t.Context()))
+		addr, pid, status := service.Addr(), service.PID(), "202"
+		if c.hits == 0 {
+			addr, pid, status = bareAddr, barePID, "204"
+		}
+		press(t, addr, c.body, status, c.clients, min(c.requests, 10*c.clients)) // connects, and warms up
+		before, server, broker := stored(), cpuSince(t, pid), cpuSince(t, r.nats.PID())
+		began := time.Now()
+		took := press(t, addr, c.body, status, c.clients, c.requests)
+		n := float64(len(took))
+		c.add("rate", n/time.Since(began).Seconds())
+		c.add("server", server()*1e6/n)
+		c.add("broker", broker()*1e6/n)
+		messages := stored() - before
+		if messages > 0 {
+			c.add("gathered", n/float64(messages))
+		}
+		c.took = append(c.took, took...)
+		fmt.Printf("%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.path(), run+1, c.last("rate"),
+			percentile(took, 50), percentile(took, 99), messages)
+	})
 	return wanted
 }
 
@@ -217,24 +197,15 @@ func collectRows(all []*collecting) (rows []string) {
 		of := "–"
 		for _, other := range all {
 			if other.hits == 0 && other.clients == c.clients {
-				of = ratio(median(c.rates()), median(other.rates()))
-			}
-		}
-		var took []time.Duration
-		var cpu, broker, gathered []float64
-		for _, r := range c.runs {
-			took = append(took, r.took...)
-			cpu = append(cpu, r.serverCPU*1e6/float64(len(r.took)))
-			broker = append(broker, r.broke*1e6/float64(len(r.took)))
-			if r.messages > 0 {
-				gathered = append(gathered, float64(len(r.took))/float64(r.messages))
+				of = ratio(c.median("rate"), other.median("rate"))
 			}
 		}
 		perMessage, ofBroker, hits := "–", "–", "–"
 		if c.hits > 0 {
-			perMessage, ofBroker, hits = short(median(gathered)), short(median(broker)), boot.Thousands(median(c.rates())*float64(c.hits))
+			perMessage, ofBroker, hits = short(c.median("gathered")), short(c.median("broker")), boot.Thousands(c.median("rate")*float64(c.hits))
 		}
-		rows = append(rows, cellsOf(c.name, strconv.Itoa(c.clients), spread(c.rates()), of, hits, percentile(took, 50).String(), percentile(took, 99).String(), short(median(cpu)), ofBroker, perMessage))
+		rows = append(rows, cellsOf(c.name, strconv.Itoa(c.clients), spread(c.rounds["rate"]), of, hits,
+			c.p(50), c.p(99), short(c.median("server")), ofBroker, perMessage))
 	}
 	return rows
 }

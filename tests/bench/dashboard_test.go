@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -22,54 +24,35 @@ const (
 	dashboardPeriod = time.Second
 )
 
-// dashboard is what clients ask for over and over.
+// dashboard is what clients ask for over and over. Its times run from the moment at which an answer was due to be asked for.
 type dashboard struct {
-	name string
-	own  bool // each client asks about counters of its own
-	runs []watched
+	sample
+	own bool // each client asks about counters of its own
 }
 
-// watched is one run of a dashboard's clients.
-type watched struct {
-	seconds            float64
-	took               []time.Duration // from the moment at which an answer was due to be asked for
-	refused            int
-	queryCPU, redisCPU float64 // seconds
-}
+func (d *dashboard) path() string { return "dashboard/" + d.name }
 
 // measureDashboards lets clients ask one query process once per second, however long the answers take.
-func measureDashboards(t *testing.T, r *rig, o options) (wanted []*dashboard) {
-	for _, d := range []*dashboard{
-		{name: "all show the same 20 counters"},
-		{name: "each shows 20 counters of its own", own: true},
-	} {
-		if o.wants("dashboard/" + d.name) {
-			wanted = append(wanted, d)
-		}
-	}
+func measureDashboards(t *testing.T, r *rig, o options) []*dashboard {
+	wanted := chosen(o, (*dashboard).path, &dashboard{sample: sample{name: "all show the same 20 counters"}},
+		&dashboard{sample: sample{name: "each shows 20 counters of its own"}, own: true})
 	if len(wanted) == 0 {
 		return nil
 	}
 	clients := o.size(dashboardClients)
 	q := stack.Query(t, r.redis, stack.NoWait, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
-	for run := range o.runs {
-		// Anew each time: the shortest window must not have run empty.
-		r.empty(t)
-		r.fillTiers(t, mustTiers(t, window.DefaultTiers), clients*dashboardCounters, clients*dashboardCounters)
-		q.WaitReady()
-		for i := range wanted {
-			d := wanted[(i+run)%len(wanted)]
-			t.Run(fmt.Sprintf("dashboard/%s/run=%d", d.name, run), func(t *testing.T) {
-				w := r.watch(t, q, d, clients, max(o.seconds(10), 2*dashboardPeriod))
-				d.runs = append(d.runs, w)
-				fmt.Printf("dashboard/%s run %d: %.0f answers/s, p50 %v, p99 %v\n", d.name, run+1,
-					float64(len(w.took))/w.seconds, percentile(w.took, 50), percentile(w.took, 99))
-			})
-			if t.Failed() {
-				t.FailNow()
-			}
+	filled := -1
+	inTurns(t, o, wanted, (*dashboard).path, func(t *testing.T, d *dashboard, run int) {
+		if filled < run {
+			// Anew each time: the shortest window must not have run empty.
+			r.empty(t)
+			r.fillTiers(t, mustTiers(t, window.DefaultTiers), clients*dashboardCounters, clients*dashboardCounters)
+			q.WaitReady()
+			filled = run
 		}
-	}
+		r.watch(t, q, d, clients, max(o.seconds(10), 2*dashboardPeriod))
+		fmt.Printf("%s run %d: %.0f answers/s, p50 %s, p99 %s\n", d.path(), run+1, d.last("rate"), d.p(50), d.p(99))
+	})
 	return wanted
 }
 
@@ -88,12 +71,13 @@ func (d *dashboard) question(client int) string {
 
 // watch lets the clients ask in turn, each once per period. An answer that comes late delays the client's next
 // question, whose time runs from the moment at which it was due.
-func (r *rig) watch(t *testing.T, q *stack.Service, d *dashboard, clients int, length time.Duration) (out watched) {
+func (r *rig) watch(t *testing.T, q *stack.Service, d *dashboard, clients int, length time.Duration) {
 	t.Helper()
 	web := httpClient(t, clients)
 	url := q.URL() + "/v1/total"
 	var mu sync.Mutex
 	var all sync.WaitGroup
+	answered, refused := 0, 0
 	// The first period connects, and is not measured.
 	began := time.Now().Add(dashboardPeriod)
 	for client := range clients {
@@ -108,61 +92,55 @@ func (r *rig) watch(t *testing.T, q *stack.Service, d *dashboard, clients int, l
 				switch {
 				case due.Before(began):
 				case errors.Is(err, errRefused):
-					out.refused++
+					refused++
 				case err != nil:
 					t.Error(err)
 				default:
-					out.took = append(out.took, took)
+					answered++
+					d.took = append(d.took, took)
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	time.Sleep(time.Until(began))
-	query, redis := cpuSeconds(t, q.PID()), r.redisSeconds(t)
+	query, redis := cpuSince(t, q.PID()), cpuSince(t, r.redis.PID())
 	all.Wait()
-	out.seconds = time.Since(began).Seconds()
-	out.queryCPU, out.redisCPU = cpuSeconds(t, q.PID())-query, r.redisSeconds(t)-redis
-	return out
+	seconds := time.Since(began).Seconds()
+	d.add("rate", float64(answered)/seconds)
+	d.add("query", query()/seconds)
+	d.add("redis", redis()/seconds)
+	d.add("refused", float64(refused))
 }
 
 // dashboardRows are the rows of the table.
 func dashboardRows(all []*dashboard) (rows []string) {
 	for _, d := range all {
-		var rates, query, redis []float64
-		var took []time.Duration
-		refused := 0
-		for _, w := range d.runs {
-			rates = append(rates, float64(len(w.took))/w.seconds)
-			query, redis = append(query, w.queryCPU/w.seconds), append(redis, w.redisCPU/w.seconds)
-			took, refused = append(took, w.took...), refused+w.refused
+		refused := 0.0
+		for _, n := range d.rounds["refused"] {
+			refused += n
 		}
-		rows = append(rows, cellsOf(d.name, spread(rates), percentile(took, 50).String(), percentile(took, 99).String(),
-			short(median(query)), short(median(redis)), fmt.Sprint(refused)))
+		rows = append(rows, cellsOf(d.name, spread(d.rounds["rate"]), d.p(50), d.p(99),
+			short(d.median("query")), short(d.median("redis")), fmt.Sprint(refused)))
 	}
 	return rows
 }
 
 // Every dashboard is answered, and each client's is about counters of its own.
-func TestDashboardsAreAnswered(t *testing.T) {
-	r := newRig(t)
+func checkDashboards(t *testing.T, r *rig) {
 	o := options{runs: 1, scale: 3.0 / dashboardClients, only: everything}
 	all := measureDashboards(t, r, o)
-	if len(all) != 2 {
-		t.Fatalf("%d dashboards", len(all))
-	}
-	if tables := (&report{options: o, rig: r, dashboards: all}).tables(t); !strings.Contains(tables, "\n3 clients each ask") || !strings.Contains(tables, "| "+all[1].name+" | ") {
-		t.Errorf("the table is not written: %s", tables)
-	}
+	tables := view{"Dashboards": dashboardRows(all)}.tables(t, r, o)
+	require.Contains(t, tables, "\n3 clients each ask")
+	require.Contains(t, tables, "| each shows 20 counters of its own | ")
 	for _, d := range all {
-		if w := d.runs[0]; len(w.took)+w.refused < 3 || len(w.took) == 0 || w.seconds <= 0 {
-			t.Errorf("%s: %+v", d.name, w)
+		if len(d.took)+int(d.median("refused")) < 3 || len(d.took) == 0 {
+			t.Errorf("%+v", d)
 		}
 	}
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
-	own := all[1]
 	for client := range 3 {
-		_, answer, err := stack.Do(http.MethodPost, q.URL()+"/v1/total", json.RawMessage(own.question(client)))
+		_, answer, err := stack.Do(http.MethodPost, q.URL()+"/v1/total", json.RawMessage(all[1].question(client)))
 		if err != nil || strings.Count(string(answer), `"total"`) != dashboardCounters*5 ||
 			strings.Count(string(answer), `"total":0,`) > dashboardCounters || // but for the minute, which may have passed
 			!strings.Contains(string(answer), `"`+counterName(client*dashboardCounters)+`"`) {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -46,7 +47,7 @@ func measureLatency(t *testing.T, r *rig, o options) (out []latencies) {
 		if !o.wants("latency/" + load.name) {
 			continue
 		}
-		t.Run("latency/"+load.name, func(t *testing.T) {
+		subtest(t, "latency/"+load.name, func(t *testing.T) {
 			w := workloads[2]
 			rate := load.rate
 			if rate <= 1 && limit == 0 {
@@ -60,11 +61,19 @@ func measureLatency(t *testing.T, r *rig, o options) (out []latencies) {
 			out = append(out, l)
 			fmt.Printf("latency/%s: %.0f of %.0f hits/s, visible after %v (p99 %v), PING %v\n", l.name, l.reached, l.asked, percentile(l.visible, 50), percentile(l.visible, 99), percentile(l.ping, 50))
 		})
-		if t.Failed() {
-			t.FailNow()
-		}
 	}
 	return out
+}
+
+func latencyRows(all []latencies) (rows []string) {
+	for _, l := range all {
+		cells := []string{l.name, boot.Thousands(l.asked), boot.Thousands(l.reached)}
+		for _, took := range [][]time.Duration{l.visible, l.ping, l.idle} {
+			cells = append(cells, percentile(took, 50).String(), percentile(took, 99).String())
+		}
+		rows = append(rows, cellsOf(cells...))
+	}
+	return rows
 }
 
 // probeEvery is how often a hit is followed from its acknowledgement to the
@@ -184,9 +193,13 @@ func (r *rig) probe(t *testing.T, ctx context.Context) (visible []time.Duration)
 
 // percentile of durations, 0 where there are none.
 func percentile(d []time.Duration, p float64) time.Duration {
+	return exactPercentile(d, p).Round(10 * time.Microsecond)
+}
+
+func exactPercentile(d []time.Duration, p float64) time.Duration {
 	if len(d) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(d))
-	return sorted[min(len(sorted)-1, int(float64(len(sorted))*p/100))].Round(10 * time.Microsecond)
+	return sorted[min(len(sorted)-1, int(float64(len(sorted))*p/100))]
 }

@@ -3,6 +3,7 @@ package bench_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,18 +11,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/boot"
 )
 
 // mostClients is how many ask at a time, besides one.
 const mostClients = 50
 
-// deciding is how a limiter decided in one state, with so many clients, in all rounds.
+// deciding is how a limiter decides in one state, with so many clients.
 type deciding struct {
-	limiter, state string
-	clients        int
-	rates          []float64
-	took           []time.Duration
+	sample
+	limiter limiter
+	state   limiterState
+	clients int
 }
+
+func (d *deciding) path() string { return "limits/" + d.state.name + "/" + d.limiter.name }
 
 // limitFigures are all that is measured of limiters.
 type limitFigures struct {
@@ -31,51 +36,27 @@ type limitFigures struct {
 
 // measureLimits lets the limiters decide in turn, each round beginning with another one.
 func measureLimits(t *testing.T, r *rig, o options) (out limitFigures) {
-	if !slices.ContainsFunc(limiterPaths(r.limiters(t)), o.wants) {
-		return out
-	}
 	all := r.limiters(t)
 	length := max(o.seconds(1)/2, 20*time.Millisecond)
 	for _, state := range limiterStates {
-		r.empty(t)
 		for _, clients := range []int{1, mostClients} {
 			var rows []*deciding
-			var of []limiter
 			for _, l := range all {
-				if state.full && l.name == bareName || !o.wants("limits/"+state.name+"/"+l.name) {
-					continue
-				}
-				rows = append(rows, &deciding{limiter: l.name, state: state.name, clients: clients})
-				of = append(of, l)
-			}
-			for run := range o.runs {
-				for i := range rows {
-					i = (i + run) % len(rows)
-					t.Run(fmt.Sprintf("limits/%s/%s/clients=%d/run=%d", state.name, of[i].name, clients, run), func(t *testing.T) {
-						rows[i].decide(t, of[i], state, length)
-					})
-				}
-				if t.Failed() {
-					t.FailNow()
+				if !state.full || l.name != bareName {
+					rows = append(rows, &deciding{limiter: l, state: state, clients: clients})
 				}
 			}
+			rows = chosen(o, (*deciding).path, rows...)
+			if len(rows) > 0 && clients == 1 {
+				r.empty(t)
+			}
+			path := func(d *deciding) string { return fmt.Sprintf("%s/clients=%d", d.path(), clients) }
+			inTurns(t, o, rows, path, func(t *testing.T, d *deciding, _ int) { d.decide(t, length) })
 			out.deciding = append(out.deciding, rows...)
 		}
 	}
-	out.occupied = r.occupy(t, slices.DeleteFunc(all, func(l limiter) bool {
-		return l.keys == "" || !o.wants("limits/memory/"+l.name)
-	}))
-	return out
-}
-
-// limiterPaths are what ONLY can select.
-func limiterPaths(all []limiter) (out []string) {
-	for _, l := range all {
-		out = append(out, "limits/memory/"+l.name)
-		for _, state := range limiterStates {
-			out = append(out, "limits/"+state.name+"/"+l.name)
-		}
-	}
+	all = slices.DeleteFunc(all, func(l limiter) bool { return l.keys == "" })
+	out.occupied = r.occupy(t, chosen(o, func(l limiter) string { return "limits/memory/" + l.name }, all...))
 	return out
 }
 
@@ -86,16 +67,12 @@ var errDecision = errors.New("the wrong decision")
 var decisions atomic.Int64
 
 // decide asks from all clients, each again when it has its answer.
-func (d *deciding) decide(t *testing.T, l limiter, state limiterState, length time.Duration) {
-	ctx, most := t.Context(), state.mostOf(l)
-	if state.full {
-		for {
-			allowed, err := l.take(ctx, state.key(0), state.window, most)
-			require.NoError(t, err)
-			if !allowed {
-				break
-			}
-		}
+func (d *deciding) decide(t *testing.T, length time.Duration) {
+	ctx, l, state, most := t.Context(), d.limiter, d.state, d.state.mostOf(d.limiter)
+	for allowed := state.full; allowed; {
+		var err error
+		allowed, err = l.take(ctx, state.key(0), state.window, most)
+		require.NoError(t, err)
 	}
 	var mu sync.Mutex
 	var took []time.Duration
@@ -122,7 +99,75 @@ func (d *deciding) decide(t *testing.T, l limiter, state limiterState, length ti
 		})
 	}
 	clients.Wait()
-	d.rates = append(d.rates, float64(len(took))/time.Since(began).Seconds())
+	d.add("rate", float64(len(took))/time.Since(began).Seconds())
 	d.took = append(d.took, took...)
-	fmt.Printf("limits/%s/%s, %d clients: %.0f/s\n", d.state, d.limiter, d.clients, d.rates[len(d.rates)-1])
+	fmt.Printf("%s, %d clients: %.0f/s\n", d.path(), d.clients, d.last("rate"))
+}
+
+type limitsView struct{ Deciding, Occupied []string }
+
+// view is the rows of the tables. Ratios are to the bare INCR of the same state; if everything is refused, to that
+// of the hot key.
+func (f limitFigures) view() (v limitsView) {
+	for _, d := range f.deciding {
+		bare := slices.IndexFunc(f.deciding, func(other *deciding) bool {
+			same := other.state.name == d.state.name || d.state.name == "refused" && other.state.name == "hot"
+			return other.limiter.name == bareName && other.clients == d.clients && same
+		})
+		ofBare := "–"
+		if bare >= 0 {
+			ofBare = ratio(micros(d.took, 50), micros(f.deciding[bare].took, 50))
+		}
+		v.Deciding = append(v.Deciding, cellsOf(d.state.name, fmt.Sprint(d.clients), d.limiter.name, spread(d.rounds["rate"]),
+			short(micros(d.took, 50))+" µs", short(micros(d.took, 99))+" µs", ofBare))
+	}
+	for _, o := range f.occupied {
+		cells := []string{o.limiter}
+		for _, b := range o.bytes {
+			cells = append(cells, boot.Thousands(b))
+		}
+		v.Occupied = append(v.Occupied, cellsOf(cells...))
+	}
+	return v
+}
+
+// micros is a percentile in microseconds, to the nanosecond: memory decides within one step of what percentile returns.
+func micros(took []time.Duration, p float64) float64 {
+	return float64(exactPercentile(took, p).Nanoseconds()) / 1000
+}
+
+// Every limiter allows as many as its limit says, and then no more.
+func checkLimiters(t *testing.T, r *rig) {
+	for _, l := range r.limiters(t) {
+		if l.name == bareName {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			const most, clients = 40, 8
+			var allowed atomic.Int64
+			var wg sync.WaitGroup
+			for range clients {
+				wg.Go(func() {
+					for range most {
+						ok, err := l.take(t.Context(), "smoke", time.Hour, most)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if ok {
+							allowed.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			got := allowed.Load()
+			if got < most || l.exact && got > most || got > most+clients {
+				t.Errorf("%d hits were allowed, not %d", got, most)
+			}
+		})
+	}
+	v := measureLimits(t, r, options{runs: 1, scale: 0.001, only: regexp.MustCompile("^limits/(idle|hot|refused)/")}).view()
+	require.Len(t, v.Deciding, 2*(3*len(r.limiters(t))-1))
+	require.Empty(t, v.Occupied)
 }

@@ -29,7 +29,7 @@ func (r *rig) occupy(t *testing.T, all []limiter) []occupied {
 		if len(all) == 0 {
 			break
 		}
-		t.Run(fmt.Sprintf("limits/memory/max=%d", most), func(t *testing.T) {
+		subtest(t, fmt.Sprintf("limits/memory/max=%d", most), func(t *testing.T) {
 			r.empty(t)
 			began := time.Now()
 			keys := max(2, 10_000/most)
@@ -59,9 +59,6 @@ func (r *rig) occupy(t *testing.T, all []limiter) []occupied {
 				fmt.Printf("limits/memory/%s, max=%d: %.0f bytes a key\n", l.name, most, out[i].bytes[len(out[i].bytes)-1])
 			}
 		})
-		if t.Failed() {
-			t.FailNow()
-		}
 	}
 	return out
 }

@@ -141,8 +141,17 @@ func ticks(t testing.TB, fields []string) (sum float64) {
 	return sum
 }
 
-// redisSeconds is the processor time that Redis has used.
-func (r *rig) redisSeconds(t testing.TB) float64 { return cpuSeconds(t, r.redis.PID()) }
+// redisClock reads how many seconds of processor Redis has used.
+func (r *rig) redisClock(t testing.TB) func() float64 {
+	return func() float64 { return cpuSeconds(t, r.redis.PID()) }
+}
+
+// cpuSince reads how many seconds of processor the processes have used since this call.
+func cpuSince(t testing.TB, pids ...int) func() float64 {
+	t.Helper()
+	before := cpuSeconds(t, pids...)
+	return func() float64 { return cpuSeconds(t, pids...) - before }
+}
 
 // peakBytes is the most memory that a process has held (VmHWM).
 func peakBytes(t testing.TB, pid int) int64 {

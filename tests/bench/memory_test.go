@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -51,10 +52,7 @@ func measureMemory(t *testing.T, r *rig, o options) (out []footprint) {
 			return
 		}
 		for _, rate := range footprintRates {
-			t.Run("memory/"+f.name+"/"+rate.name, func(t *testing.T) { f.bytes = append(f.bytes, of(t, rate)) })
-			if t.Failed() {
-				t.FailNow()
-			}
+			subtest(t, "memory/"+f.name+"/"+rate.name, func(t *testing.T) { f.bytes = append(f.bytes, of(t, rate)) })
 		}
 		fmt.Printf("memory/%s: %.0f bytes a counter\n", f.name, f.bytes)
 		out = append(out, f)
@@ -74,6 +72,22 @@ func measureMemory(t *testing.T, r *rig, o options) (out []footprint) {
 		})
 	}
 	return out
+}
+
+// memoryRows are the rows of the table; ratios are to the default tiers.
+func memoryRows(all []footprint) (rows []string) {
+	for _, f := range all {
+		cells := []string{f.name}
+		for i, b := range f.bytes {
+			text := boot.Thousands(b)
+			if first := all[0]; first.ours && f.name != first.name {
+				text += fmt.Sprintf(" (%s×)", short(b/first.bytes[i]))
+			}
+			cells = append(cells, text)
+		}
+		rows = append(rows, cellsOf(cells...))
+	}
+	return rows
 }
 
 // counters is how many share a measurement: the more, the less of a hash each has.

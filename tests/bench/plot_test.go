@@ -32,7 +32,7 @@ func plotRates(c comparison, path string) error {
 		rowHeight, header    = 30.0, 60.0
 	)
 	rows := slices.Clone(c.rows)
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(median(b.rates()), median(a.rates())) })
+	slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(median(b.rates()), median(a.rates())) })
 	most := 10.0 * least
 	for _, r := range rows {
 		most = max(most, 4*slices.Max(r.rates())) // room for the number

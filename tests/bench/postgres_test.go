@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ import (
 type postgresFigures struct {
 	version string
 	hits    [2]int // of a run, one and 100 to a message
-	rows    []row
+	rows    []*row
 	answers []*answering
 }
 
@@ -45,24 +46,16 @@ const (
 
 func postgresCandidates(start func() *postgres) (out []candidate) {
 	for _, batched := range []bool{false, true} {
-		form := ", one hit a message"
-		if batched {
-			form = fmt.Sprintf(", %d hits a message", batchSize)
-		}
-		ours := func(name, tiers string, fresh bool) candidate {
-			return candidate{name + form, product, batched, fresh, func(t *testing.T, r *rig, s *stored) figures {
-				return r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream, "TIERS="+tiers)
-			}}
-		}
+		form := forms[batched]
 		theirs := func(name, cells, options string) candidate {
 			return candidate{name + form, pipelines, batched, false, func(t *testing.T, r *rig, s *stored) figures {
 				return r.pgcount(t, start(), s, cells, options)
 			}}
 		}
 		out = append(out,
-			ours("Tallyroll, default tiers", window.DefaultTiers, true),
-			ours("Tallyroll, "+manyTiers, manyTiers, false),
-			ours("Tallyroll, 1m/1d", "1m/1d", false),
+			worker("Tallyroll, default tiers"+form, batched, true, "TIERS="+window.DefaultTiers),
+			worker("Tallyroll, "+manyTiers+form, batched, false, "TIERS="+manyTiers),
+			worker("Tallyroll, 1m/1d"+form, batched, false, "TIERS=1m/1d"),
 			theirs("Postgres, cells of 1 min", "1m", withSyncing),
 			theirs("Postgres, cells of 1 min, synchronous_commit=off", "1m", withoutSyncing),
 			theirs("Postgres, cells of 1 s, 1 min, 15 min and 6 h", "1s,1m,15m,6h", withSyncing),
@@ -72,27 +65,21 @@ func postgresCandidates(start func() *postgres) (out []candidate) {
 }
 
 // measurePostgres counts the same stream into Redis by the worker and into PostgreSQL by pgcount, in turns, and
-// then asks both for the same total. It says so if there is no PostgreSQL.
-func measurePostgres(t *testing.T, r *rig, o options) *postgresFigures {
+// then asks both for the same total. It says so if there is no PostgreSQL to start.
+func measurePostgres(t *testing.T, r *rig, o options, start func(testing.TB) *postgres) *postgresFigures {
 	var server *postgres
 	f := &postgresFigures{hits: [2]int{o.size(postgresLoad.single), o.size(postgresLoad.batched)}}
-	for _, c := range postgresCandidates(func() *postgres { return server }) {
-		if o.wants(postgresWays + c.name) {
-			f.rows = append(f.rows, row{candidate: c})
-		}
-	}
+	f.rows = rowsOf(o, postgresWays, postgresCandidates(func() *postgres { return server }))
 	answers := o.wants(postgresWays + "answers")
 	if len(f.rows) == 0 && !answers {
 		return nil
 	}
-	bin, found := findPostgres()
-	if !found {
+	if server = start(t); server == nil {
 		fmt.Println("SKIPPED: the comparison with Postgres, for want of postgres: make postgres installs it")
 		return nil
 	}
-	server = newPostgres(t, bin)
 	f.version = server.ask("postgres", "SHOW server_version")
-	takeTurns(t, r, o, postgresWays, postgresLoad, f.rows)
+	countInTurns(t, r, o, postgresWays, f.rows, streamsOf(r, o, postgresLoad))
 	if answers {
 		f.answers = measureTotals(t, r, o, server)
 	}
@@ -106,18 +93,10 @@ func (r *rig) pgcount(t *testing.T, p *postgres, s *stored, cells, options strin
 	p.empty()
 	bytes := p.bytes()
 	w := r.startPgcount(t, p, s.stream, cells, options)
-	began, worker, database, broker := time.Now(), cpuSeconds(t, w.PID()), p.seconds(), cpuSeconds(t, r.nats.PID())
-	for deadline := began.Add(10 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		n := pgcounted(t, w)
-		if n == s.hits {
-			break
-		}
-		if n > s.hits || time.Now().After(deadline) {
-			t.Fatalf("%d hits are counted, %d are stored", n, s.hits)
-		}
-	}
+	began, worker, database, broker := time.Now(), cpuSince(t, w.PID()), p.seconds(), cpuSince(t, r.nats.PID())
+	awaitCounted(t, 5*time.Millisecond, "all hits", func() (bool, error) { return allOf(s.hits, pgcounted(t, w), nil) })
 	f := figures{hits: s.hits, seconds: time.Since(began).Seconds(), counters: s.distinct}
-	f.workerCPU, f.redisCPU, f.brokerCPU = cpuSeconds(t, w.PID())-worker, p.seconds()-database, cpuSeconds(t, r.nats.PID())-broker
+	f.workerCPU, f.redisCPU, f.brokerCPU = worker(), p.seconds()-database, broker()
 	f.redisBytes, f.workerRSS = p.bytes()-bytes, peakBytes(t, w.PID())
 	w.Kill()
 	return f
@@ -184,7 +163,7 @@ func measureTotals(t *testing.T, r *rig, o options, p *postgres) (out []*answeri
 		}
 	}
 	servers := []totalsServer{
-		{"Tallyroll", func(a totalAsked) string { return q.URL() + "/v1/total?window=" + a.window + "&key=" }, q.PID(), func() float64 { return r.redisSeconds(t) }},
+		{"Tallyroll", func(a totalAsked) string { return q.URL() + "/v1/total?window=" + a.window + "&key=" }, q.PID(), r.redisClock(t)},
 		{"Postgres", others(w.Addr()), w.PID(), p.seconds},
 		{"SQLite", others(l.Addr()), l.PID(), func() float64 { return 0 }},
 	}
@@ -211,19 +190,10 @@ func measureTotals(t *testing.T, r *rig, o options, p *postgres) (out []*answeri
 			}
 		}
 	}
-	for run := range o.runs {
-		for i := range out {
-			a := out[(i+run)%len(out)]
-			t.Run(fmt.Sprintf("%s%s/run=%d", postgresWays, a.question.name, run), func(t *testing.T) {
-				pressed := a.question.press(t, serverOf[a].pid, serverOf[a].store, max(o.seconds(2), 100*time.Millisecond))
-				a.rounds = append(a.rounds, pressed)
-				fmt.Printf("%s%s run %d: %.0f/s\n", postgresWays, a.question.name, run+1, pressed.rate())
-			})
-			if t.Failed() {
-				t.FailNow()
-			}
-		}
-	}
+	inTurns(t, o, out, func(a *answering) string { return postgresWays + a.question.name }, func(t *testing.T, a *answering, run int) {
+		a.press(t, serverOf[a].pid, serverOf[a].store, max(o.seconds(2), 100*time.Millisecond))
+		fmt.Printf("%s%s run %d: %.0f/s\n", postgresWays, a.question.name, run+1, a.last("rate"))
+	})
 	return out
 }
 
@@ -264,26 +234,15 @@ func (f *postgresFigures) view() *postgresView {
 	}
 	v := &postgresView{Version: f.version, Single: boot.Thousands(float64(f.hits[0])), Batched: boot.Thousands(float64(f.hits[1]))}
 	for _, r := range f.rows {
-		of := "–"
-		for _, other := range f.rows {
-			if other.candidate.fresh && other.candidate.batched == r.candidate.batched {
-				of = ratio(median(r.rates()), median(other.rates()))
-			}
-		}
+		of := r.of(f.rows, func(other *row) bool { return other.candidate.fresh && r.sameForm(other) })
 		v.Rows = append(v.Rows, cellsOf(r.candidate.name, spread(r.rates()), of,
 			r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), r.bytesPerCounter(), r.rss()))
 	}
 	for _, a := range f.answers {
-		took, ours := a.took(), 0.0
-		for _, other := range f.answers {
-			if other.question.beside == a.question.beside {
-				ours = median(other.rates())
-				break // Tallyroll's is the first
-			}
-		}
-		v.Answers = append(v.Answers, cellsOf(a.question.name, spread(a.rates()), ratio(median(a.rates()), ours),
-			percentile(took, 50).String(), percentile(took, 99).String(),
-			a.micros(func(p pressed) float64 { return p.queryCPU }), a.micros(func(p pressed) float64 { return p.storeCPU })))
+		// Tallyroll's is the first.
+		ours := slices.IndexFunc(f.answers, func(other *answering) bool { return other.question.beside == a.question.beside })
+		v.Answers = append(v.Answers, cellsOf(a.question.name, spread(a.rounds["rate"]), ratio(a.median("rate"), f.answers[ours].median("rate")),
+			a.p(50), a.p(99), a.short("query"), a.short("store")))
 	}
 	return v
 }

@@ -47,10 +47,6 @@ func topName(counters int) string {
 	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", boot.Thousands(float64(max(counters, densest))))
 }
 
-func questionNames(counters int) []string {
-	return []string{healthName, totalName, totalName + by64, manyName, seriesName, topName(counters), redisTotal, redisTotal + by64, redisMany, liveName}
-}
-
 // httpClient keeps so many connections open, and asks for answers as they are.
 func httpClient(t *testing.T, connections int) *http.Client {
 	t.Helper()
@@ -179,32 +175,28 @@ func (k *readKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// pressed is one round of a question.
-type pressed struct {
-	seconds            float64
-	took               []time.Duration // of every request that was answered
-	refused            int64
-	queryCPU, storeCPU float64 // seconds: of the program that is asked, and of what it reads
+// answering is how a question was answered. The figures query and store are microseconds of processor per request: of the
+// program that is asked, and of what it reads.
+type answering struct {
+	sample
+	question question
+	refused  int64
 }
-
-func (p pressed) query() float64 { return p.queryCPU }
-func (p pressed) store() float64 { return p.storeCPU }
-func (p pressed) rate() float64  { return float64(len(p.took)) / p.seconds }
 
 // press asks from all connections, each again when it has its answer. pid is the program that is asked, and store
 // the processor time of what it reads.
-func (q question) press(t *testing.T, pid int, store func() float64, length time.Duration) (out pressed) {
+func (a *answering) press(t *testing.T, pid int, store func() float64, length time.Duration) {
 	t.Helper()
 	var refused atomic.Int64
 	round := func(until func(asked int) bool) (took []time.Duration) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		for asker := range q.askers {
+		for asker := range a.question.askers {
 			wg.Go(func() {
 				var mine []time.Duration
 				for n := 0; !until(n); n++ {
 					began := time.Now()
-					err := q.ask(t.Context(), asker+n*q.askers)
+					err := a.question.ask(t.Context(), asker+n*a.question.askers)
 					if errors.Is(err, errRefused) {
 						refused.Add(1)
 						continue
@@ -225,27 +217,21 @@ func (q question) press(t *testing.T, pid int, store func() float64, length time
 	}
 	round(func(asked int) bool { return asked == 1 }) // connects
 	refused.Store(0)
-	query, read, began := cpuSeconds(t, pid), store(), time.Now()
-	out.took = round(func(int) bool { return time.Since(began) >= length })
-	out.seconds = time.Since(began).Seconds()
-	out.queryCPU, out.storeCPU = cpuSeconds(t, pid)-query, store()-read
-	if out.refused = refused.Load(); len(out.took) == 0 {
-		t.Fatalf("nothing was answered, and %d requests were refused", out.refused)
+	query, read, began := cpuSince(t, pid), store(), time.Now()
+	took := round(func(int) bool { return time.Since(began) >= length })
+	n := float64(len(took))
+	a.add("rate", n/time.Since(began).Seconds())
+	a.add("query", query()*1e6/n)
+	a.add("store", (store()-read)*1e6/n)
+	a.took, a.refused = append(a.took, took...), a.refused+refused.Load()
+	if len(took) == 0 {
+		t.Fatalf("nothing was answered, and %d requests were refused", refused.Load())
 	}
-	return out
 }
 
-// heard is one round of the listeners.
-type heard struct {
-	events            int64
-	seconds, queryCPU float64
-}
-
-func (h heard) rate() float64  { return float64(h.events) / h.seconds }
-func (h heard) cores() float64 { return h.queryCPU / h.seconds }
-
-// listen counts the events of so many clients once each has had its first one.
-func (r *rig) listen(t *testing.T, q *stack.Service, clients int, length time.Duration) heard {
+// listen counts the events of so many clients once each has had its first one: their rate, and how many processors query
+// needs for them.
+func (r *rig) listen(t *testing.T, q *stack.Service, clients int, length time.Duration) (rate, cores float64) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
@@ -264,13 +250,14 @@ func (r *rig) listen(t *testing.T, q *stack.Service, clients int, length time.Du
 		})
 	}
 	ready.Wait()
-	cpu, before, began := cpuSeconds(t, q.PID()), events.Load(), time.Now()
+	cpu, before, began := cpuSince(t, q.PID()), events.Load(), time.Now()
 	time.Sleep(length)
-	h := heard{events: events.Load() - before, seconds: time.Since(began).Seconds(), queryCPU: cpuSeconds(t, q.PID()) - cpu}
+	seconds := time.Since(began).Seconds()
+	rate, cores = float64(events.Load()-before)/seconds, cpu()/seconds
 	leave()
 	ended.Wait()
 	client.CloseIdleConnections()
-	return h
+	return rate, cores
 }
 
 // listenOnce calls told for each total until the connection ends.

@@ -1,12 +1,10 @@
 package bench_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -44,47 +42,38 @@ func (r ruling) rules() string {
 
 // measureRules counts one stream of events without rules and by several files, in turns. The first row of
 // each form is what the others are compared with: the same bytes.
-func measureRules(t *testing.T, r *rig, o options) (out []row) {
-	w := workload{counters: 100_000, zipf: 1.1}
+func measureRules(t *testing.T, r *rig, o options) (out []*row) {
 	dir := t.TempDir()
-	for _, size := range []int{1, batchSize} {
-		form, events := ", one event a message", rulesSingle
-		if size > 1 {
-			form, events = fmt.Sprintf(", %d events a message", size), rulesBatched
+	for _, batched := range []bool{false, true} {
+		size, events, form := 1, rulesSingle, ", one event a message"
+		if batched {
+			size, events, form = batchSize, rulesBatched, fmt.Sprintf(", %d events a message", batchSize)
 		}
-		var rows []row
+		var all []candidate
 		for i, ruling := range rulings {
-			c := candidate{name: ruling.name + form, kind: product, batched: size > 1}
-			if !o.wants("rules/" + c.name) {
-				continue
-			}
 			env := []string{"INGEST_STREAMS=" + rulesStream}
 			if ruling.file != "" {
 				file := filepath.Join(dir, fmt.Sprintf("%d-%d.yml", size, i))
 				require.NoError(t, os.WriteFile(file, []byte(ruling.rules()), 0o600))
 				env = append(env, "INGEST_RULES="+file)
 			}
-			c.measure = func(t *testing.T, r *rig, s *stored) figures {
+			measure := func(t *testing.T, r *rig, s *stored) figures {
 				ruled := *s
 				ruled.hits *= ruling.hits
 				f := r.tallyroll(t, []*stored{&ruled}, 1, env...)
 				f.hits = s.hits // rates are of events
 				return f
 			}
-			rows = append(rows, row{candidate: c})
+			all = append(all, candidate{name: ruling.name + form, kind: product, batched: batched, measure: measure})
 		}
 		var stream *stored
-		for run := range o.runs {
-			for i := range rows {
-				row := &rows[(i+run)%len(rows)]
-				row.figures = append(row.figures, each(t, "rules/"+row.candidate.name, run, func(t *testing.T) figures {
-					if !stream.fresh() {
-						stream = fillEvents(t, r.js, w, o.size(events), size)
-					}
-					return row.candidate.measure(t, r, stream)
-				}))
+		rows := rowsOf(o, "rules/", all)
+		countInTurns(t, r, o, "rules/", rows, func(t testing.TB, _ candidate) *stored {
+			if !stream.fresh() {
+				stream = fillEvents(t, r.js, o.size(events), size)
 			}
-		}
+			return stream
+		})
 		out = append(out, rows...)
 	}
 	return out
@@ -92,37 +81,13 @@ func measureRules(t *testing.T, r *rig, o options) (out []row) {
 
 // fillEvents makes the stream of events anew. Each is an order of about 400 bytes that also names a key, for
 // the worker without rules; its name and its items' are those of the workload's counters.
-func fillEvents(t testing.TB, js jetstream.JetStream, w workload, events, size int) *stored {
+func fillEvents(t testing.TB, js jetstream.JetStream, events, size int) *stored {
 	t.Helper()
-	ctx := t.Context()
-	if err := js.DeleteStream(ctx, rulesStream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: rulesStream, Subjects: []string{"events.>"}}); err != nil {
-		t.Fatal(err)
-	}
-	s := &stored{stream: rulesStream, hits: events, size: size, began: time.Now(), truth: map[int]int64{}}
-	draw := w.draw()
-	for n := 0; n < events; s.last++ {
-		var body []byte
-		for range min(size, events-n) {
-			i := draw()
-			s.truth[i]++
-			s.lastCounter = counterName(i)
-			body = appendEvent(body, n, i, w.counters)
-			n++
-		}
-		if _, err := js.PublishAsync("events.order", body, jetstream.WithStallWait(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	select {
-	case <-js.PublishAsyncComplete():
-	case <-time.After(5 * time.Minute):
-		t.Fatal("published events are not acknowledged")
-	}
-	s.distinct = len(s.truth)
-	return s
+	w, n := workload{counters: 100_000, zipf: 1.1}, 0
+	return store(t, js, rulesStream, "events", w, events, size, func(body []byte, counter int) (string, []byte) {
+		n++
+		return "events.order", appendEvent(body, n-1, counter, w.counters)
+	})
 }
 
 func appendEvent(body []byte, n, counter, counters int) []byte {
@@ -139,10 +104,8 @@ func appendEvent(body []byte, n, counter, counters int) []byte {
 }
 
 // Each ruling must count right before its rate says anything.
-func TestEveryRulingCountsRight(t *testing.T) {
-	r := newRig(t)
-	o := options{runs: 1, scale: 1.0 / 1000, only: everything}
-	for _, row := range measureRules(t, r, o) {
+func checkRules(t *testing.T, r *rig) {
+	for _, row := range measureRules(t, r, options{runs: 1, scale: 1.0 / 1000, only: everything}) {
 		if f := row.figures[0]; f.hits < rulesSingle/1000 || f.seconds <= 0 {
 			t.Errorf("%s: %+v", row.candidate.name, f)
 		}

@@ -120,6 +120,37 @@ func (r *rig) technique(t testing.TB, s *stored, tech technique, batch int, box 
 
 const namespace = "bench"
 
+// hung is longer than any run takes.
+const hung = 10 * time.Minute
+
+// awaitCounted looks every so often until all is counted. A look must not cost much: it shares the machine with what it
+// waits for. The workers must not end meanwhile.
+func awaitCounted(t testing.TB, every time.Duration, what string, done func() (bool, error), workers ...*stack.Service) {
+	t.Helper()
+	for deadline := time.Now().Add(hung); ; time.Sleep(every) {
+		ok, err := done()
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("waiting for %s: %v", what, err)
+		}
+		if ok {
+			return
+		}
+		for _, w := range workers {
+			if !w.Running() {
+				t.Fatalf("waiting for %s: a worker has ended", what)
+			}
+		}
+	}
+}
+
+// allOf reports whether all hits are counted. More is a mistake.
+func allOf(hits, counted int, err error) (bool, error) {
+	if err == nil && counted > hits {
+		err = fmt.Errorf("%d hits counted, %d stored", counted, hits)
+	}
+	return counted == hits, err
+}
+
 // tallyroll counts streams with worker processes, from the moment that the first
 // of them begins to read until the last hit is committed. The beginning is the
 // cursors' first appearance. The end is seen by the cursor of the last hit's
@@ -142,24 +173,8 @@ func (r *rig) tallyroll(t testing.TB, streams []*stored, workers int, env ...str
 	cursor := func(s *stored, shard int) string { return fmt.Sprintf("%s:{%d}:cursor:%s", namespace, shard, s.stream) }
 	await := func(every time.Duration, what string, done func() (bool, error)) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(every) {
-			ok, err := done()
-			if err != nil || time.Now().After(deadline) {
-				t.Fatalf("waiting for %s: %v", what, err)
-			}
-			if ok {
-				return
-			}
-			for _, w := range services {
-				select {
-				case <-w.Done():
-					t.Fatalf("waiting for %s: a worker has ended", what)
-				default:
-				}
-			}
-		}
+		awaitCounted(t, every, what, done, services...)
 	}
-
 	first := make([]string, len(streams))
 	for i, s := range streams {
 		first[i] = cursor(s, 0)
@@ -194,17 +209,12 @@ func (r *rig) tallyroll(t testing.TB, streams []*stored, workers int, env ...str
 			}
 			sum += n
 		}
-		if sum > hits {
-			return false, fmt.Errorf("%d hits counted, %d stored", sum, hits)
-		}
-		return sum == hits, nil
+		return allOf(hits, sum, nil)
 	})
 	f := span.end(hits, len(counters), observers)
 	f.late = late
 	for _, w := range services {
-		if code := w.Stop(); code != 0 {
-			t.Errorf("the worker ended with %d", code)
-		}
+		require.Equal(t, 0, w.Stop(), "how the worker ended")
 	}
 	return f
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,49 +23,44 @@ const (
 	seriesAsked  = 200 // times per run
 )
 
-// drawing is the last hour of a counter in one format.
-type drawing struct {
-	format        string
+// charted is the last hour of a counter in one format, which is its name.
+type charted struct {
+	sample
 	bytes, zipped int
-	took          []time.Duration
-	queryCPU      []float64 // seconds per answer, by run
 }
 
-func (d *drawing) path() string { return "/v1/series?key=" + counterName(0) + "&format=" + d.format }
+func (c *charted) path() string { return "series/" + c.name }
+func (c *charted) ask() string  { return "/v1/series?key=" + counterName(0) + "&format=" + c.name }
 
 // measureSeries asks for all points of an hour of seconds, one answer after the other.
-func measureSeries(t *testing.T, r *rig, o options) (wanted []*drawing) {
-	for _, format := range []string{"json", "csv"} {
-		if o.wants("series/" + format) {
-			wanted = append(wanted, &drawing{format: format})
-		}
-	}
+func measureSeries(t *testing.T, r *rig, o options) []*charted {
+	wanted := chosen(o, (*charted).path, &charted{sample: sample{name: "json"}}, &charted{sample: sample{name: "csv"}})
 	if len(wanted) == 0 {
 		return nil
 	}
 	q := r.queryCharts(t)
 	client := httpClient(t, 1)
-	for run := range o.runs {
-		for i := range wanted {
-			d := wanted[(i+run)%len(wanted)]
-			t.Run(fmt.Sprintf("series/%s/run=%d", d.format, run), func(t *testing.T) {
-				d.bytes = len(fetch(t, client, q.URL()+d.path())) // connects
-				d.zipped = zippedBytes(t, client, q.URL()+d.path())
-				asked, before := o.size(seriesAsked), cpuSeconds(t, q.PID())
-				for range asked {
-					began := time.Now()
-					fetch(t, client, q.URL()+d.path())
-					d.took = append(d.took, time.Since(began))
-				}
-				d.queryCPU = append(d.queryCPU, (cpuSeconds(t, q.PID())-before)/float64(asked))
-				fmt.Printf("series/%s run %d: p50 %v, %d bytes\n", d.format, run+1, percentile(d.took, 50), d.bytes)
-			})
-			if t.Failed() {
-				t.FailNow()
-			}
-		}
-	}
+	inTurns(t, o, wanted, (*charted).path, func(t *testing.T, c *charted, run int) {
+		c.bytes = len(fetch(t, client, q.URL()+c.ask())) // connects
+		c.zipped = zippedBytes(t, client, q.URL()+c.ask())
+		r.askOneByOne(t, &c.sample, q, o.size(seriesAsked), func(int) { fetch(t, client, q.URL()+c.ask()) })
+		fmt.Printf("%s run %d: p50 %s, %d bytes\n", c.path(), run+1, c.p(50), c.bytes)
+	})
 	return wanted
+}
+
+// askOneByOne asks so many times, and notes what an answer takes: its time, and the microseconds of processor of query
+// and of Redis.
+func (r *rig) askOneByOne(t *testing.T, s *sample, q *stack.Service, times int, ask func(i int)) {
+	t.Helper()
+	query, redis := cpuSince(t, q.PID()), cpuSince(t, r.redis.PID())
+	for i := range times {
+		began := time.Now()
+		ask(i)
+		s.took = append(s.took, time.Since(began))
+	}
+	s.add("query", query()*1e6/float64(times))
+	s.add("redis", redis()*1e6/float64(times))
 }
 
 // queryCharts starts query over a counter that was hit in every second of the last hour.
@@ -104,34 +98,28 @@ func zippedBytes(t *testing.T, client *http.Client, url string) int {
 	return len(body)
 }
 
-// drawingRows are the rows of the table.
-func drawingRows(all []*drawing) (rows []string) {
-	for _, d := range all {
-		rows = append(rows, cellsOf(d.format, percentile(d.took, 50).String(), percentile(d.took, 99).String(),
-			short(1e6*median(d.queryCPU)), boot.Thousands(float64(d.bytes)), boot.Thousands(float64(d.zipped))))
+// seriesRows are the rows of the table.
+func seriesRows(all []*charted) (rows []string) {
+	for _, c := range all {
+		rows = append(rows, cellsOf(c.name, c.p(50), c.p(99), short(c.median("query")),
+			boot.Thousands(float64(c.bytes)), boot.Thousands(float64(c.zipped))))
 	}
 	return rows
 }
 
 // What is measured has all of its points.
-func TestSeriesHaveAllPoints(t *testing.T) {
-	r := newRig(t)
+func checkSeries(t *testing.T, r *rig) {
 	o := options{runs: 1, scale: 1.0 / seriesAsked, only: everything}
 	all := measureSeries(t, r, o)
-	if len(all) != 2 {
-		t.Fatalf("%d formats", len(all))
-	}
-	if tables := (&report{options: o, rig: r, series: all}).tables(t); !strings.Contains(tables, "| csv | ") {
-		t.Errorf("the table is not written: %s", tables)
-	}
-	for _, d := range all {
-		if len(d.took) != 1 || d.bytes < 10_000 || d.zipped >= d.bytes {
-			t.Errorf("%+v", d)
+	require.Contains(t, view{"Series": seriesRows(all)}.tables(t, r, o), "| csv | ")
+	for _, c := range all {
+		if len(c.took) != 1 || c.bytes < 10_000 || c.zipped >= c.bytes {
+			t.Errorf("%+v", c)
 		}
 	}
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
 	var series struct{ Points [][2]int64 }
-	require.NoError(t, json.Unmarshal(fetch(t, http.DefaultClient, q.URL()+all[0].path()), &series))
+	require.NoError(t, json.Unmarshal(fetch(t, http.DefaultClient, q.URL()+all[0].ask()), &series))
 	if n := len(series.Points); n < seriesPoints || n > seriesPoints+1 {
 		t.Errorf("%d points", n)
 	}

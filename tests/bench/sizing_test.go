@@ -144,8 +144,7 @@ func TestSizingTableIsThatOfTheDocs(t *testing.T) {
 }
 
 // What the formula says of Redis's memory is what counters take there.
-func TestSizingKnowsMemory(t *testing.T) {
-	r := newRig(t)
+func checkSizingOfMemory(t *testing.T, r *rig) {
 	daily := rate{"a hit a day", 24 * hour}
 	for _, c := range []struct {
 		tiers string
@@ -166,8 +165,7 @@ func TestSizingKnowsMemory(t *testing.T) {
 
 // What the formula says of Redis's commands is what a worker sends: at first with what new counters cost, since no
 // hash is there yet.
-func TestSizingKnowsCommands(t *testing.T) {
-	r := newRig(t)
+func checkSizingOfCommands(t *testing.T, r *rig) {
 	w := workload{counters: 20_000, zipf: 1.1}
 	s := sizing{counters: w.counters, zipf: w.zipf, rate: 4_000, shards: queriedShards}
 	fill(t, r.js, "LIVE", "live", w, 1, 1)

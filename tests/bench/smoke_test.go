@@ -20,10 +20,37 @@ func TestMain(m *testing.M) {
 	stack.Main(m)
 }
 
-// What is compared must count right: each technique, as written and pipelined,
-// and the worker, on the same stream.
-func TestEveryCandidateCountsRight(t *testing.T) {
+// Each measurement, small and on the same servers: what is compared counts, answers and decides right.
+func TestMeasurementsCountAnswerAndDecideRight(t *testing.T) {
 	r := newRig(t)
+	for _, c := range []struct {
+		name  string
+		check func(*testing.T, *rig)
+	}{
+		{"candidates count right", checkCandidates},
+		{"rules count right", checkRules},
+		{"tiers", checkTiers},
+		{"questions are answered", checkQuestions},
+		{"dashboards are answered", checkDashboards},
+		{"series have all points", checkSeries},
+		{"uniques are answered", checkUniques},
+		{"unique hits", checkUniqueHits},
+		{"limiters limit", checkLimiters},
+		{"ways decide", checkWays},
+		{"masters share the work", checkMasters},
+		{"Postgres", checkPostgres},
+		{"sizing knows memory", checkSizingOfMemory},
+		{"sizing knows commands", checkSizingOfCommands},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.empty(t)
+			c.check(t, r)
+		})
+	}
+}
+
+// Each technique, as written and pipelined, and the worker count the same stream.
+func checkCandidates(t *testing.T, r *rig) {
 	w := workload{counters: 40, zipf: 1.1}
 	one := fill(t, r.js, "HITS", "hits", w, 1500, 1)
 	check := func(t *testing.T, f figures, total func(counter string) (int64, error)) {
@@ -73,8 +100,7 @@ func TestEveryCandidateCountsRight(t *testing.T) {
 
 // Whatever is asked at a rate must be answered, and right: the totals that are
 // asked about, the hashes that are read beside them, and the events.
-func TestEveryQuestionIsAnswered(t *testing.T) {
-	r := newRig(t)
+func checkQuestions(t *testing.T, r *rig) {
 	const counters = 300
 	r.fillQueried(t, counters)
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace)
@@ -90,14 +116,16 @@ func TestEveryQuestionIsAnswered(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		if question.name == healthName {
-			if p := question.press(t, q.PID(), func() float64 { return r.redisSeconds(t) }, 10*time.Millisecond); len(p.took) == 0 || p.seconds <= 0 || p.refused > 0 {
-				t.Errorf("%+v", p)
+			a := &answering{question: question}
+			a.press(t, q.PID(), r.redisClock(t), 10*time.Millisecond)
+			if len(a.took) == 0 || a.last("rate") <= 0 || a.refused > 0 {
+				t.Errorf("%+v", a)
 			}
 		}
 	}
 	stack.Eventually(t, "events", func() (bool, string) {
-		h := r.listen(t, q, 20, time.Second)
-		return h.events > 0, fmt.Sprintf("%+v", h)
+		rate, _ := r.listen(t, q, 20, time.Second)
+		return rate > 0, ""
 	})
 	one, hundred := r.hashes(t)
 	var sum int64

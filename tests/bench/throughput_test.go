@@ -2,8 +2,11 @@ package bench_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"tallyroll/internal/boot"
 )
 
 // candidate is a way of counting a stream.
@@ -31,20 +34,23 @@ const (
 	box = 2 * time.Second
 )
 
+// worker is the candidate that counts by ingest with these settings.
+func worker(name string, batched, fresh bool, env ...string) candidate {
+	return candidate{name, product, batched, fresh, func(t *testing.T, r *rig, s *stored) figures {
+		return r.tallyroll(t, []*stored{s}, 1, append(env, "INGEST_STREAMS="+s.stream)...)
+	}}
+}
+
+// forms are the two forms of a stream's messages, in words.
+var forms = map[bool]string{false: ", one hit a message", true: fmt.Sprintf(", %d hits a message", batchSize)}
+
 func candidates(o options) []candidate {
 	var out []candidate
 	for _, batched := range []bool{false, true} {
-		form := ", one hit a message"
-		if batched {
-			form = fmt.Sprintf(", %d hits a message", batchSize)
-		}
+		form := forms[batched]
 		out = append(out,
-			candidate{"Tallyroll, 4 tiers" + form, product, batched, true, func(t *testing.T, r *rig, s *stored) figures {
-				return r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream)
-			}},
-			candidate{"Tallyroll, 1 tier (1m/1h)" + form, product, batched, false, func(t *testing.T, r *rig, s *stored) figures {
-				return r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream, "TIERS=1m/1h")
-			}},
+			worker("Tallyroll, 4 tiers"+form, batched, true),
+			worker("Tallyroll, 1 tier (1m/1h)"+form, batched, false, "TIERS=1m/1h"),
 			candidate{"ceiling: only read" + form, ceiling, batched, false, func(t *testing.T, r *rig, s *stored) figures {
 				return r.ceiling(t, s)
 			}},
@@ -52,14 +58,12 @@ func candidates(o options) []candidate {
 	}
 	limit := min(box, max(o.seconds(3), 100*time.Millisecond))
 	for _, tech := range techniques {
-		out = append(out,
-			candidate{tech.name + ", as written", asWritten, false, false, func(t *testing.T, r *rig, s *stored) figures {
-				return r.technique(t, s, tech, 0, limit)
-			}},
-			candidate{tech.name + ", pipelined by 100", pipelines, false, false, func(t *testing.T, r *rig, s *stored) figures {
-				return r.technique(t, s, tech, 100, limit)
-			}},
-		)
+		technique := func(name string, kind kind, batch int) candidate {
+			return candidate{tech.name + name, kind, false, false, func(t *testing.T, r *rig, s *stored) figures {
+				return r.technique(t, s, tech, batch, limit)
+			}}
+		}
+		out = append(out, technique(", as written", asWritten, 0), technique(", pipelined by 100", pipelines, 100))
 	}
 	return out
 }
@@ -67,90 +71,184 @@ func candidates(o options) []candidate {
 // comparison is one workload's results, in the order of the candidates.
 type comparison struct {
 	workload workload
-	rows     []row
+	rows     []*row
 }
 
+// row is a candidate and what was measured of it, a round each.
 type row struct {
 	candidate candidate
 	figures   []figures
 }
 
+// rowsOf are the rows of the candidates that ONLY selects.
+func rowsOf(o options, path string, all []candidate) (rows []*row) {
+	for _, c := range chosen(o, func(c candidate) string { return path + c.name }, all...) {
+		rows = append(rows, &row{candidate: c})
+	}
+	return rows
+}
+
 // measureThroughput lets the candidates count each workload.
 func measureThroughput(t *testing.T, r *rig, o options) (out []comparison) {
 	for _, w := range workloads {
-		var rows []row
-		for _, c := range candidates(o) {
-			if o.wants("throughput/" + w.name + "/" + c.name) {
-				rows = append(rows, row{candidate: c})
-			}
+		path := "throughput/" + w.name + "/"
+		if rows := rowsOf(o, path, candidates(o)); len(rows) > 0 {
+			countInTurns(t, r, o, path, rows, streamsOf(r, o, w))
+			out = append(out, comparison{w, rows})
 		}
-		if len(rows) == 0 {
-			continue
-		}
-		takeTurns(t, r, o, "throughput/"+w.name+"/", w, rows)
-		out = append(out, comparison{w, rows})
 	}
 	return out
 }
 
-// takeTurns lets the candidates count the workload's hits, each round beginning with another one. path is what
-// their names follow.
-func takeTurns(t *testing.T, r *rig, o options, path string, w workload, rows []row) {
-	var streams [2]*stored // one hit a message, batches
-	for run := range o.runs {
-		for i := range rows {
-			row := &rows[(i+run)%len(rows)]
-			c := row.candidate
-			f := each(t, path+c.name, run, func(t *testing.T) figures {
-				k, name, hits, size := 0, "ONE", w.single, 1
-				if c.batched {
-					k, name, hits, size = 1, "BATCHES", w.batched, batchSize
-				}
-				if streams[k] == nil || c.fresh && !streams[k].fresh() {
-					streams[k] = fill(t, r.js, name, name, w, o.size(hits), size)
-				}
-				return c.measure(t, r, streams[k])
-			})
-			row.figures = append(row.figures, f)
+// countInTurns lets the candidates count in turns. path is what their names follow, and stream what each reads.
+func countInTurns(t *testing.T, r *rig, o options, path string, rows []*row, stream func(testing.TB, candidate) *stored) {
+	t.Helper()
+	inTurns(t, o, rows, func(row *row) string { return path + row.candidate.name }, func(t *testing.T, row *row, run int) {
+		f := row.candidate.measure(t, r, stream(t, row.candidate))
+		row.figures = append(row.figures, f)
+		name := fmt.Sprintf("%s%s run %d: ", path, row.candidate.name, run+1)
+		fmt.Printf("%s%.0f hits/s (%d hits, %.2f s)\n", name, f.rate(), f.hits, f.seconds)
+		if f.late {
+			fmt.Println(name + "too slow: cells of the finest tier may have expired before they were written")
 		}
+	})
+}
+
+// streamsOf fills a workload's streams, one hit a message and batches, when a candidate needs them.
+func streamsOf(r *rig, o options, w workload) func(testing.TB, candidate) *stored {
+	streams := make(map[bool]*stored)
+	return func(t testing.TB, c candidate) *stored {
+		if s := streams[c.batched]; s == nil || c.fresh && !s.fresh() {
+			name, hits, size := "ONE", w.single, 1
+			if c.batched {
+				name, hits, size = "BATCHES", w.batched, batchSize
+			}
+			streams[c.batched] = fill(t, r.js, name, name, w, o.size(hits), size)
+		}
+		return streams[c.batched]
 	}
 }
 
 // measureStreams compares one stream with several, and one worker with several,
 // on the same number of hits.
-func measureStreams(t *testing.T, r *rig, o options) (out []row) {
-	w := workloads[2]
+func measureStreams(t *testing.T, r *rig, o options) []*row {
 	type shape struct{ streams, workers int }
 	shapes := []shape{{1, 1}, {4, 1}, {8, 1}}
 	if o.fleet {
 		shapes = append(shapes, shape{4, 2})
 	}
 	filled := map[int][]*stored{}
+	var all []candidate
 	for _, s := range shapes {
-		c := candidate{name: fmt.Sprintf("streams: %d, workers: %d", s.streams, s.workers), kind: product}
-		if !o.wants("multi/" + c.name) {
-			continue
-		}
-		c.measure = func(t *testing.T, r *rig, _ *stored) figures {
+		name := fmt.Sprintf("streams: %d, workers: %d", s.streams, s.workers)
+		all = append(all, candidate{name: name, kind: product, measure: func(t *testing.T, r *rig, _ *stored) figures {
 			prefix := fmt.Sprintf("M%d_", s.streams)
 			if streams := filled[s.streams]; streams == nil || !streams[0].fresh() {
 				filled[s.streams] = nil
 				for i := range s.streams {
 					name := fmt.Sprintf("%s%d", prefix, i)
-					filled[s.streams] = append(filled[s.streams], fill(t, r.js, name, name, w, o.size(multiHits)/s.streams, 1))
+					filled[s.streams] = append(filled[s.streams], fill(t, r.js, name, name, workloads[2], o.size(multiHits)/s.streams, 1))
 				}
 			}
 			return r.tallyroll(t, filled[s.streams], s.workers, "INGEST_STREAMS="+prefix+"*")
-		}
-		out = append(out, row{candidate: c})
+		}})
 	}
-	for run := range o.runs {
-		for i := range out {
-			row := &out[(i+run)%len(out)]
-			row.figures = append(row.figures, each(t, "multi/"+row.candidate.name, run, func(t *testing.T) figures {
-				return row.candidate.measure(t, r, nil)
-			}))
+	rows := rowsOf(o, "multi/", all)
+	countInTurns(t, r, o, "multi/", rows, func(testing.TB, candidate) *stored { return nil })
+	return rows
+}
+
+// throughputTable is a workload's table.
+type throughputTable struct {
+	Title           string
+	Single, Batched string // hits per run
+	Plot, Late      bool
+	Rows            []string
+}
+
+func throughputTables(all []comparison, o options) (out []throughputTable) {
+	for _, c := range all {
+		table := throughputTable{
+			Title:  c.workload.title,
+			Single: boot.Thousands(float64(o.size(c.workload.single))), Batched: boot.Thousands(float64(o.size(c.workload.batched))),
+			Plot: c.workload.name == plotted && o.out != "",
 		}
+		for _, row := range c.rows {
+			late := slices.ContainsFunc(row.figures, func(f figures) bool { return f.late })
+			table.Late = table.Late || late
+			table.Rows = append(table.Rows, c.line(row, late))
+		}
+		out = append(out, table)
 	}
 	return out
+}
+
+// line is a row of a workload's table.
+func (c comparison) line(r *row, late bool) string {
+	name, commands := r.candidate.name, "–"
+	if late {
+		name += " *"
+	}
+	if r.candidate.kind != ceiling {
+		commands = r.commandsPerHit()
+	}
+	ofCeiling := r.of(c.rows, func(other *row) bool { return r.sameForm(other) && other.candidate.kind == ceiling })
+	ofUs := r.of(c.rows, func(other *row) bool { return r.sameForm(other) && other.candidate.fresh }) // all tiers
+	return cellsOf(name, spread(r.rates()), ofCeiling, ofUs, r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker),
+		commands, r.bytesPerCounter(), r.rss())
+}
+
+// countingRows are the rows of a table in which each is compared with the first one that base takes.
+func countingRows(rows []*row, base func(r, other *row) bool) (out []string) {
+	for _, r := range rows {
+		out = append(out, cellsOf(r.candidate.name, spread(r.rates()), r.of(rows, func(other *row) bool { return base(r, other) }),
+			r.micros(figures.worker), r.micros(figures.redis), r.micros(figures.broker), r.commandsPerHit(), r.rss()))
+	}
+	return out
+}
+
+func (r *row) first(*row) bool          { return true }
+func (r *row) sameForm(other *row) bool { return r.candidate.batched == other.candidate.batched }
+
+// of is the row's rate as a ratio to that of the first one that base takes.
+func (r *row) of(rows []*row, base func(*row) bool) string {
+	i := slices.IndexFunc(rows, base)
+	if i < 0 {
+		return "–"
+	}
+	return ratio(median(r.rates()), median(rows[i].rates()))
+}
+
+func (f figures) worker() float64 { return f.perHit(f.workerCPU) }
+func (f figures) redis() float64  { return f.perHit(f.redisCPU) }
+func (f figures) broker() float64 { return f.perHit(f.brokerCPU) }
+
+func (r *row) values(of func(figures) float64) (out []float64) {
+	for _, f := range r.figures {
+		out = append(out, of(f))
+	}
+	return out
+}
+
+func (r *row) rates() []float64                       { return r.values(figures.rate) }
+func (r *row) micros(of func(figures) float64) string { return short(median(r.values(of))) }
+
+func (r *row) commandsPerHit() string {
+	return short(median(r.values(func(f figures) float64 { return float64(f.commands) / float64(f.hits) })))
+}
+
+// bytesPerCounter has none if there are too few counters to tell.
+func (r *row) bytesPerCounter() string {
+	if r.figures[0].counters < 1000 {
+		return "–"
+	}
+	return boot.Thousands(median(r.values(func(f figures) float64 { return float64(f.redisBytes) / float64(f.counters) })))
+}
+
+func (r *row) rss() string {
+	mib := median(r.values(func(f figures) float64 { return float64(f.workerRSS) / (1 << 20) }))
+	if mib == 0 {
+		return "–" // inside the benchmark's own process
+	}
+	return fmt.Sprintf("%.0f MiB", mib)
 }

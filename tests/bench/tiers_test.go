@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"testing"
 	"time"
 
@@ -38,42 +39,43 @@ type tierFigures struct {
 	reads         [len(tierWindows)]answering // one for each window
 }
 
+func (f *tierFigures) path() string { return "tiers/" + f.tiers.String() }
+
 // measureTiers counts the same hits, fills the same counters and asks the same questions with each set of tiers.
-func measureTiers(t *testing.T, r *rig, o options) (out []*tierFigures) {
+func measureTiers(t *testing.T, r *rig, o options) []*tierFigures {
+	var all []*tierFigures
 	for _, set := range tierSets {
-		if !o.wants("tiers/" + set.tiers) {
-			continue
-		}
 		f := &tierFigures{name: set.tiers, tiers: mustTiers(t, set.tiers)}
 		if set.note != "" {
 			f.name += " (" + set.note + ")"
 		}
-		out = append(out, f)
+		all = append(all, f)
 	}
-	for run := range o.runs {
-		for i := range out {
-			out[(i+run)%len(out)].count(t, r, o, run)
-		}
+	all = chosen(o, (*tierFigures).path, all...)
+	inTurns(t, o, all, (*tierFigures).path, func(t *testing.T, f *tierFigures, _ int) { f.count(t, r, o) })
+	for _, f := range all {
+		subtest(t, f.path(), func(t *testing.T) {
+			f.weigh(t, r, o)
+			f.ask(t, r, o)
+		})
 	}
-	for _, f := range out {
-		f.weigh(t, r, o)
-		f.ask(t, r, o)
-	}
-	return out
+	return all
 }
 
 // count counts hits one by one, and 100 to a message.
-func (f *tierFigures) count(t *testing.T, r *rig, o options, run int) {
+func (f *tierFigures) count(t *testing.T, r *rig, o options) {
 	t.Helper()
 	for _, form := range []struct {
 		of         *row
 		name       string
 		hits, size int
 	}{{&f.one, "ONE", tierHits, 1}, {&f.batched, "BATCHES", 3 * tierHits, batchSize}} {
-		form.of.figures = append(form.of.figures, each(t, "tiers/"+f.tiers.String()+"/"+form.name, run, func(t *testing.T) figures {
+		subtest(t, form.name, func(t *testing.T) {
 			s := fill(t, r.js, form.name, form.name, workloads[2], o.size(form.hits), form.size)
-			return r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream, "TIERS="+f.tiers.String())
-		}))
+			counted := r.tallyroll(t, []*stored{s}, 1, "INGEST_STREAMS="+s.stream, "TIERS="+f.tiers.String())
+			form.of.figures = append(form.of.figures, counted)
+			fmt.Printf("%s/%s: %.0f hits/s\n", f.path(), form.name, counted.rate())
+		})
 	}
 }
 
@@ -89,27 +91,22 @@ func (f *tierFigures) weigh(t *testing.T, r *rig, o options) {
 // ask asks for one total at a time, of counters with hits in every cell.
 func (f *tierFigures) ask(t *testing.T, r *rig, o options) {
 	t.Helper()
-	t.Run("tiers/"+f.tiers.String()+"/reads", func(t *testing.T) {
-		r.empty(t)
-		r.fillTiers(t, f.tiers, densest, densest)
-		q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
-		client := httpClient(t, askers)
-		for run := range o.runs {
-			for i := range tierWindows {
-				turn := (i + run) % len(tierWindows)
-				w := window.FormatDuration(tierWindows[turn])
-				url := q.URL() + "/v1/total?window=" + w + "&key="
-				total := question{askers: askers, ask: func(ctx context.Context, i int) error {
-					return askOnce(ctx, client, http.MethodGet, url+counterName(i%densest), "")
-				}}
-				p := total.press(t, q.PID(), func() float64 { return r.redisSeconds(t) }, max(o.seconds(1), 200*time.Millisecond))
-				f.reads[turn].rounds = append(f.reads[turn].rounds, p)
-				fmt.Printf("tiers/%s/%s run %d: %.0f/s\n", f.tiers, w, run+1, p.rate())
-			}
+	r.empty(t)
+	r.fillTiers(t, f.tiers, densest, densest)
+	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
+	client := httpClient(t, askers)
+	for run := range o.runs {
+		for i := range tierWindows {
+			turn := (i + run) % len(tierWindows)
+			w := window.FormatDuration(tierWindows[turn])
+			url := q.URL() + "/v1/total?window=" + w + "&key="
+			a := &f.reads[turn]
+			a.question = question{askers: askers, ask: func(ctx context.Context, i int) error {
+				return askOnce(ctx, client, http.MethodGet, url+counterName(i%densest), "")
+			}}
+			a.press(t, q.PID(), r.redisClock(t), max(o.seconds(1), 200*time.Millisecond))
+			fmt.Printf("%s/%s run %d: %.0f/s\n", f.path(), w, run+1, a.last("rate"))
 		}
-	})
-	if t.Failed() {
-		t.FailNow()
 	}
 }
 
@@ -138,7 +135,7 @@ func viewTiers(t *testing.T, all []*tierFigures) (v tiersView) {
 			boot.Thousands(f.sparse), boot.Thousands(f.dense)))
 		answers := []string{f.name}
 		for i, w := range tierWindows {
-			query, redis := f.reads[i].micros(pressed.query), f.reads[i].micros(pressed.store)
+			query, redis := f.reads[i].short("query"), f.reads[i].short("store")
 			answers = append(answers, fmt.Sprintf("%s %%: %s + %s µs", short(100*f.width(t, w)), query, redis))
 		}
 		v.Answers = append(v.Answers, cellsOf(answers...))
@@ -147,24 +144,23 @@ func viewTiers(t *testing.T, all []*tierFigures) (v tiersView) {
 }
 
 // A set can be counted, weighed and asked: this one has the fewest cells.
-func TestASetOfTiersIsMeasured(t *testing.T) {
-	r, o := newRig(t), options{runs: 1, scale: 0.001}
-	f := &tierFigures{tiers: mustTiers(t, "1s/1m,5m/1d,6h/32d")}
-	f.count(t, r, o, 0)
-	f.weigh(t, r, o)
-	f.ask(t, r, o)
+func checkTiers(t *testing.T, r *rig) {
+	all := measureTiers(t, r, options{runs: 1, scale: 0.001, only: regexp.MustCompile("^tiers/1s/1m,5m/1d,6h/32d$")})
+	require.Len(t, all, 1)
+	f := all[0]
 	if f.one.figures[0].hits != tierHits/1000 || f.sparse <= 0 || f.dense <= f.sparse {
 		t.Errorf("%+v", f)
 	}
-	v := viewTiers(t, []*tierFigures{f})
+	v := viewTiers(t, all)
 	if len(v.Costs) != 1 || len(v.Answers) != 1 || len(v.Windows) != len(tierWindows) {
 		t.Errorf("%+v", v)
 	}
-	f.tiers = mustTiers(t, "1s/1h,1m/1d,1h/92d")
+}
+
+func TestBoundsAreACellApart(t *testing.T) {
+	f := &tierFigures{tiers: mustTiers(t, "1s/1h,1m/1d,1h/92d")}
 	for w, want := range map[time.Duration]float64{time.Hour: 1. / 3600, day: 1. / 1440, 30 * day: 1. / 720} {
-		if got := f.width(t, w); got != want {
-			t.Errorf("the bounds of %s are %v apart; want %v", w, got, want)
-		}
+		require.InDelta(t, want, f.width(t, w), 1e-12, "%s", w)
 	}
 }
 

@@ -3,7 +3,6 @@ package bench_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,11 +12,14 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// visits is hits that say whom they are of, drawn evenly from so many visitors; 0: they do not say.
+// visits is hits that say whom they are of, drawn evenly from so many visitors; 0: they do not say. Figures are per hit.
 type visits struct {
+	sample
 	workload
 	visitors int
 }
+
+func (v *visits) path() string { return "unique hits/" + v.sample.name }
 
 const (
 	visitsPerSecond = 20_000
@@ -25,47 +27,26 @@ const (
 	visitsMeasured  = 10 // seconds
 )
 
-// visited is what a hit of some visits took in each run, by the name of the figure.
-type visited struct {
-	name string
-	runs map[string][]float64
-}
-
-var visitedFigures = []string{"commands", "bytes", "worker µs", "Redis µs"}
-
 // measureUniqueHits counts the same hits with and without unique values, live and in turns: what is known to be in
 // Redis is left out, so a backlog would show less.
-func measureUniqueHits(t *testing.T, r *rig, o options) (out []visited) {
-	var all []visits
+func measureUniqueHits(t *testing.T, r *rig, o options) []*visits {
+	var all []*visits
 	for _, counters := range []int{1, 1_000} {
 		for _, visitors := range []int{0, 1_000, 1_000_000} {
-			w := workload{counters: counters, zipf: 1.1, name: fmt.Sprintf("%d counters, %d visitors", counters, visitors)}
-			if o.wants("unique hits/" + w.name) {
-				all = append(all, visits{w, visitors})
-				out = append(out, visited{w.name, map[string][]float64{}})
-			}
+			name := fmt.Sprintf("%d counters, %d visitors", counters, visitors)
+			all = append(all, &visits{sample{name: name}, workload{counters: counters, zipf: 1.1}, visitors})
 		}
 	}
-	for run := range o.runs {
-		for i := range all {
-			k := (i + run) % len(all)
-			t.Run(fmt.Sprintf("unique hits/%s/run=%d", all[k].name, run), func(t *testing.T) { r.visit(t, o, all[k], out[k]) })
-			if t.Failed() {
-				t.FailNow()
-			}
-		}
+	all = chosen(o, (*visits).path, all...)
+	inTurns(t, o, all, (*visits).path, func(t *testing.T, v *visits, _ int) { r.visit(t, o, v) })
+	for _, v := range all {
+		fmt.Printf("%s, per hit: %.2f commands %.2f bytes %.2f worker µs %.2f Redis µs\n", v.path(),
+			v.median("commands"), v.median("bytes"), v.median("worker"), v.median("redis"))
 	}
-	for _, v := range out {
-		fmt.Printf("unique hits/%s, per hit:", v.name)
-		for _, figure := range visitedFigures {
-			fmt.Printf(" %.2f %s", median(v.runs[figure]), figure)
-		}
-		fmt.Println()
-	}
-	return out
+	return all
 }
 
-func (r *rig) visit(t *testing.T, o options, v visits, out visited) {
+func (r *rig) visit(t *testing.T, o options, v *visits) {
 	r.empty(t)
 	fill(t, r.js, "LIVE", "live", v.workload, 1, 1)
 	w := stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS=LIVE", "LOG_LEVEL=warn")
@@ -100,11 +81,10 @@ func (r *rig) visit(t *testing.T, o options, v visits, out visited) {
 	f := span.end(n, 0, observers)
 	info, err := r.rdb.Info(t.Context(), "stats").Result()
 	require.NoError(t, err)
-	for i, value := range []float64{
-		float64(f.commands) / float64(n), float64(infoField(info, "total_net_input_bytes")) / float64(n), f.perHit(f.workerCPU), f.perHit(f.redisCPU),
-	} {
-		out.runs[visitedFigures[i]] = append(out.runs[visitedFigures[i]], value)
-	}
+	v.add("commands", float64(f.commands)/float64(n))
+	v.add("bytes", float64(infoField(info, "total_net_input_bytes"))/float64(n))
+	v.add("worker", f.worker())
+	v.add("redis", f.redis())
 }
 
 // measureUniqueCells is what a unique cell takes in Redis.
@@ -125,16 +105,15 @@ func measureUniqueCells(t *testing.T, r *rig, o options) (bytes []int64) {
 	return bytes
 }
 
-// What is measured counts right, and says what unique values add.
-func TestUniqueHitsAreMeasured(t *testing.T) {
-	r := newRig(t)
+// What is measured counts right, and shows what unique values add.
+func checkUniqueHits(t *testing.T, r *rig) {
 	all := measureUniqueHits(t, r, options{runs: 1, scale: 1.0 / 50, only: everything})
 	for i, v := range all {
 		// With one counter, a commit has a few commands of its own for its one hash, and how many commits there are
 		// depends on the machine.
-		many := !strings.HasPrefix(v.name, "1 counters")
-		if got, without := v.runs["commands"][0], all[i/3*3].runs["commands"][0]; got <= 0 || many && i%3 > 0 && got <= without {
-			t.Errorf("%s: %v commands per hit, %v without unique values", v.name, got, without)
+		got, without := v.median("commands"), all[i/3*3].median("commands")
+		if got <= 0 || v.counters > 1 && i%3 > 0 && got <= without {
+			t.Errorf("%s: %v commands per hit, %v without unique values", v.path(), got, without)
 		}
 	}
 	if bytes := measureUniqueCells(t, r, options{only: everything}); bytes[0] > 200 || bytes[len(bytes)-1] < 12<<10 {

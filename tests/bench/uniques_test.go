@@ -27,27 +27,21 @@ const (
 	densestCell = 20_000
 )
 
-// counting is a question about uniques, in all rounds.
+// counting is a question about uniques.
 type counting struct {
-	name     string
+	sample
 	counters int // per request
-	took     []time.Duration
-	query    []float64 // processor seconds of query per request, by run
-	store    []float64 // and of Redis
 }
+
+func (c *counting) path() string { return "uniques/" + c.name }
 
 // measureUniques asks how many different ones 500 counters had in an hour, a day and a month: all at once, and one
 // counter at a time.
-func measureUniques(t *testing.T, r *rig, o options) (wanted []*counting) {
-	for _, c := range []*counting{
-		{name: "500 counters × 3 windows", counters: uniqueCounters},
-		{name: "50 counters × 3 windows", counters: uniqueCounters / 10},
-		{name: "1 counter × 3 windows", counters: 1},
-	} {
-		if o.wants("uniques/" + c.name) {
-			wanted = append(wanted, c)
-		}
-	}
+func measureUniques(t *testing.T, r *rig, o options) []*counting {
+	wanted := chosen(o, (*counting).path,
+		&counting{sample{name: "500 counters × 3 windows"}, uniqueCounters},
+		&counting{sample{name: "50 counters × 3 windows"}, uniqueCounters / 10},
+		&counting{sample{name: "1 counter × 3 windows"}, 1})
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -56,33 +50,18 @@ func measureUniques(t *testing.T, r *rig, o options) (wanted []*counting) {
 	fmt.Printf("uniques: %d cells of %d bytes are written\n", cells, bytes/int64(cells))
 	q := stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
 	client := httpClient(t, 1)
-	for run := range o.runs {
-		for i := range wanted {
-			c := wanted[(i+run)%len(wanted)]
-			t.Run(fmt.Sprintf("uniques/%s/run=%d", c.name, run), func(t *testing.T) {
-				var took []time.Duration
-				asked := o.size(uniquesAsked)
-				if c.counters == 1 {
-					asked *= 10
-				}
-				queryBefore, redisBefore := cpuSeconds(t, q.PID()), r.redisSeconds(t)
-				for k := range asked {
-					body := c.body(k)
-					began := time.Now()
-					require.NoError(t, askOnce(t.Context(), client, http.MethodPost, q.URL()+"/v1/uniques", body))
-					took = append(took, time.Since(began))
-				}
-				c.query = append(c.query, (cpuSeconds(t, q.PID())-queryBefore)/float64(asked))
-				c.store = append(c.store, (r.redisSeconds(t)-redisBefore)/float64(asked))
-				c.took = append(c.took, took...)
-				fmt.Printf("uniques/%s run %d: p50 %v, p99 %v, query %.2f ms, Redis %.2f ms\n", c.name, run+1, percentile(took, 50), percentile(took, 99),
-					1e3*c.query[len(c.query)-1], 1e3*c.store[len(c.store)-1])
-			})
-			if t.Failed() {
-				t.FailNow()
-			}
+	inTurns(t, o, wanted, (*counting).path, func(t *testing.T, c *counting, run int) {
+		asked := o.size(uniquesAsked)
+		if c.counters == 1 {
+			asked *= 10
 		}
-	}
+		before := len(c.took)
+		r.askOneByOne(t, &c.sample, q, asked, func(i int) {
+			require.NoError(t, askOnce(t.Context(), client, http.MethodPost, q.URL()+"/v1/uniques", c.body(i)))
+		})
+		fmt.Printf("%s run %d: p50 %v, p99 %v, query %.2f ms, Redis %.2f ms\n", c.path(), run+1,
+			percentile(c.took[before:], 50), percentile(c.took[before:], 99), c.last("query")/1e3, c.last("redis")/1e3)
+	})
 	return wanted
 }
 
@@ -120,7 +99,7 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 		harmonic += 1 / float64(i+1)
 	}
 	before := r.dataBytes(t)
-	random := rand.New(rand.NewPCG(1, 2))
+	random, pipe := rand.New(rand.NewPCG(1, 2)), r.rdb.Pipeline()
 	for i := range uniqueCounters {
 		name := counterName(i)
 		shard := layout.ShardOf(window.HashCounter([]byte(name)))
@@ -131,16 +110,22 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 			last := now.UnixMilli() / length
 			for number := last - int64(tier.Window/tier.Cell); number <= last; number++ {
 				key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), number, name)
-				addUniques(t, ctx, r.rdb, key, min(max(n, 1), densestCell), random)
+				addUniques(t, ctx, pipe, key, min(max(n, 1), densestCell), random)
 				cells++
+				if pipe.Len() >= 100 {
+					_, err := pipe.Exec(ctx)
+					require.NoError(t, err)
+				}
 			}
 		}
 	}
+	_, err = pipe.Exec(ctx)
+	require.NoError(t, err)
 	return cells, r.dataBytes(t) - before
 }
 
 // addUniques adds so many different ones to a cell.
-func addUniques(t *testing.T, ctx context.Context, c *redis.Client, key string, n int, random *rand.Rand) {
+func addUniques(t *testing.T, ctx context.Context, c redis.Cmdable, key string, n int, random *rand.Rand) {
 	t.Helper()
 	args := make([]any, 0, min(n, 2000))
 	for n > 0 {
@@ -153,11 +138,9 @@ func addUniques(t *testing.T, ctx context.Context, c *redis.Client, key string, 
 	}
 }
 
-// What is measured answers about all counters, with numbers near those that were written.
-func TestUniquesAreAnswered(t *testing.T) {
-	r := newRig(t)
-	o := options{runs: 1, scale: 1.0 / uniquesAsked, only: everything}
-	all := measureUniques(t, r, o)
+// Everything that is measured is answered.
+func checkUniques(t *testing.T, r *rig) {
+	all := measureUniques(t, r, options{runs: 1, scale: 1.0 / uniquesAsked, only: everything})
 	if len(all) != 3 || len(all[0].took) != 1 || len(all[2].took) != 10 {
 		t.Fatalf("%+v", all)
 	}

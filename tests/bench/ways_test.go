@@ -30,22 +30,25 @@ type way struct {
 	decide func(ctx context.Context, key string) error
 }
 
-// wayFigures are those of one way with one kind of traffic.
+// wayFigures are those of one way with one kind of traffic, per decision.
 type wayFigures struct {
-	way, traffic               string
-	library                    bool
-	rates, commands, trips     []float64 // the last two per decision
-	program, redisTime, client []float64 // microseconds of processor per decision
+	sample
+	way     way
+	traffic wayTraffic
 }
+
+func (f *wayFigures) path() string { return "ways/" + f.traffic.name + "/" + f.way.name }
 
 // wayClients ask at a time, each again when it has its answer.
 const wayClients = 64
 
 // wayTraffic is how many keys the decisions are about, in turn.
-var wayTraffic = []struct {
+type wayTraffic struct {
 	name string
 	keys int64
-}{{"1 key", 1}, {"1,000 keys", 1000}}
+}
+
+var wayTraffics = []wayTraffic{{"1 key", 1}, {"1,000 keys", 1000}}
 
 const (
 	wayWindow = time.Second
@@ -166,39 +169,28 @@ func envoyAsks(t testing.TB, addr string) func(context.Context, string) error {
 
 // measureWays lets the ways decide in turn, each round beginning with another one.
 func measureWays(t *testing.T, r *rig, o options) (out []*wayFigures) {
-	wanted := false
-	path := func(w way, traffic string) string { return "ways/" + traffic + "/" + w.name }
-	for _, traffic := range wayTraffic {
-		wanted = wanted || o.wants("ways/"+traffic.name)
-	}
-	if !wanted {
+	if len(chosen(o, func(traffic wayTraffic) string { return "ways/" + traffic.name }, wayTraffics...)) == 0 {
 		return nil
 	}
 	all := r.ways(t)
-	for _, traffic := range wayTraffic {
+	for _, traffic := range wayTraffics {
 		var rows []*wayFigures
-		var of []way
 		for _, w := range all {
-			if o.wants(path(w, traffic.name)) {
-				rows, of = append(rows, &wayFigures{way: w.name, traffic: traffic.name, library: w.pid == 0}), append(of, w)
-			}
+			rows = append(rows, &wayFigures{way: w, traffic: traffic})
 		}
+		rows = chosen(o, (*wayFigures).path, rows...)
 		r.empty(t)
-		for run := range o.runs {
-			for i := range rows {
-				i = (i + run) % len(rows)
-				rows[i].measure(t, r, of[i], traffic.keys, o.seconds(2))
-				f := rows[i]
-				fmt.Printf("%s run %d: %.0f/s, %.4f commands and %.4f round trips, µs: program %.1f, Redis %.1f, client %.1f\n", path(of[i], traffic.name), run+1,
-					f.rates[run], f.commands[run], f.trips[run], f.program[run], f.redisTime[run], f.client[run])
-			}
-		}
+		inTurns(t, o, rows, (*wayFigures).path, func(t *testing.T, f *wayFigures, run int) {
+			f.measure(t, r, o.seconds(2))
+			fmt.Printf("%s run %d: %.0f/s, %.4f commands and %.4f round trips, µs: program %.1f, Redis %.1f, client %.1f\n", f.path(), run+1,
+				f.last("rate"), f.last("commands"), f.last("trips"), f.last("program"), f.last("redis"), f.last("client"))
+		})
 		out = append(out, rows...)
 	}
 	return out
 }
 
-func (f *wayFigures) measure(t *testing.T, r *rig, w way, keys int64, length time.Duration) {
+func (f *wayFigures) measure(t *testing.T, r *rig, length time.Duration) {
 	t.Helper()
 	press := func(length time.Duration) (decided int64, took time.Duration) {
 		var asked, done atomic.Int64
@@ -207,8 +199,8 @@ func (f *wayFigures) measure(t *testing.T, r *rig, w way, keys int64, length tim
 		for range wayClients {
 			clients.Go(func() {
 				for time.Since(began) < length {
-					if err := w.decide(t.Context(), "user-"+itoa(asked.Add(1)%keys)); err != nil {
-						t.Errorf("%s: %v", w.name, err)
+					if err := f.way.decide(t.Context(), "user-"+itoa(asked.Add(1)%f.traffic.keys)); err != nil {
+						t.Error(err)
 						return
 					}
 					done.Add(1)
@@ -224,21 +216,18 @@ func (f *wayFigures) measure(t *testing.T, r *rig, w way, keys int64, length tim
 	press(length / 8) // connects, and loads the scripts
 	r.resetStats(t)
 	trips := r.trips(t)
-	program, server, client := 0., r.redisSeconds(t), cpuSeconds(t, os.Getpid())
-	if w.pid > 0 {
-		program = cpuSeconds(t, w.pid)
+	program, server, client := func() float64 { return 0 }, cpuSince(t, r.redis.PID()), cpuSince(t, os.Getpid())
+	if f.way.pid > 0 {
+		program = cpuSince(t, f.way.pid)
 	}
 	n, took := press(length)
-	per := func(seconds float64) float64 { return seconds * 1e6 / float64(n) }
-	f.client = append(f.client, per(cpuSeconds(t, os.Getpid())-client))
-	f.redisTime = append(f.redisTime, per(r.redisSeconds(t)-server))
-	if w.pid > 0 {
-		program = cpuSeconds(t, w.pid) - program
-	}
-	f.program = append(f.program, per(program))
-	f.rates = append(f.rates, float64(n)/took.Seconds())
-	f.trips = append(f.trips, float64(r.trips(t)-trips)/float64(n))
-	f.commands = append(f.commands, float64(r.commands(t, []string{"info"}))/float64(n))
+	per := func(figure string, value float64) { f.add(figure, value/float64(n)) }
+	per("client", client()*1e6)
+	per("redis", server()*1e6)
+	per("program", program()*1e6)
+	per("trips", float64(r.trips(t)-trips))
+	per("commands", float64(r.commands(t, []string{"info"})))
+	f.add("rate", float64(n)/took.Seconds())
 }
 
 // trips is how often Redis has read from a connection since its statistics were reset. Commands that are small and sent
@@ -258,40 +247,39 @@ func wayRows(all []*wayFigures) (rows []string) {
 		if first == nil || first.traffic != f.traffic {
 			first = f
 		}
-		ratios := make([]float64, len(f.rates))
-		for i := range ratios {
-			ratios[i] = f.rates[i] / first.rates[i]
+		var ratios []float64
+		for i, rate := range f.rounds["rate"] {
+			ratios = append(ratios, rate/first.rounds["rate"][i])
 		}
 		program := "–"
-		if !f.library {
-			program = short(median(f.program))
+		if f.way.pid > 0 {
+			program = short(f.median("program"))
 		}
-		rows = append(rows, cellsOf(f.traffic, f.way, spread(f.rates), short(median(ratios)),
-			short(median(f.commands)), short(median(f.trips)), program, short(median(f.redisTime)), short(median(f.client))))
+		rows = append(rows, cellsOf(f.traffic.name, f.way.name, spread(f.rounds["rate"]), short(median(ratios)),
+			short(f.median("commands")), short(f.median("trips")), program, short(f.median("redis")), short(f.median("client"))))
 	}
 	return rows
 }
 
 // Each way decides, and is counted as what it sends: a pipeline is one round trip, and a decision is one more.
-func TestEveryWayDecides(t *testing.T) {
-	r := newRig(t)
+func checkWays(t *testing.T, r *rig) {
 	all := measureWays(t, r, options{runs: 1, scale: 0.05, only: everything})
-	if len(all) != 2*len(r.ways(t)) || len(wayRows(all)) != len(all) {
+	if len(all) != 2*9 || len(wayRows(all)) != len(all) {
 		t.Fatalf("%d rows", len(all))
 	}
 	for _, f := range all {
 		least, most := 0.98, 1.3 // what the programs ask by themselves is in it, and the run is short
 		switch {
-		case strings.Contains(f.way, "share"):
+		case strings.Contains(f.way.name, "share"):
 			least = 0.01 // none of 1,000 keys has been asked about often enough for a share
-			if f.traffic == wayTraffic[0].name {
+			if f.traffic == wayTraffics[0] {
 				most = 0.1
 			}
-		case strings.Contains(f.way, "release"):
+		case strings.Contains(f.way.name, "release"):
 			least, most = 2*least, 2*most
 		}
-		if trips := f.trips[0]; trips < least || trips > most {
-			t.Errorf("%s, %s: %.3f round trips per decision, not %.2f to %.2f", f.way, f.traffic, trips, least, most)
+		if trips := f.last("trips"); trips < least || trips > most {
+			t.Errorf("%s: %.3f round trips per decision, not %.2f to %.2f", f.path(), trips, least, most)
 		}
 	}
 }

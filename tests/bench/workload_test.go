@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"tallyroll/tests/stack"
 )
 
 // workload is how hits fall on counters.
@@ -69,43 +71,50 @@ func (s *stored) fresh() bool { return s != nil && time.Since(s.began) < freshFo
 // fill makes a stream anew and stores the workload's hits in it, size to a message.
 func fill(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int) *stored {
 	t.Helper()
+	return store(t, js, stream, subject, w, hits, size, func(body []byte, counter int) (string, []byte) {
+		if size == 1 {
+			return subject + "." + counterName(counter), nil
+		}
+		return subject + ".batch", append(append(append(body, `{"key":"`...), counterName(counter)...), "\"}\n"...)
+	})
+}
+
+// addHit adds a hit of a counter to a message's body, and returns its subject.
+type addHit func(body []byte, counter int) (subject string, to []byte)
+
+// store makes a stream anew and stores hits in it, size to a message.
+func store(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int, add addHit) *stored {
+	t.Helper()
 	ctx := t.Context()
-	if err := js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Fatal(err)
+	if err := js.DeleteStream(ctx, stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		require.NoError(t, err)
 	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject + ".>"}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject + ".>"}})
+	require.NoError(t, err)
 	s := &stored{stream: stream, hits: hits, size: size, began: time.Now(), truth: map[int]int64{}}
 	draw := w.draw()
 	for left := hits; left > 0; s.last++ {
-		name, body := subject+".batch", []byte(nil)
+		var name string
+		var body []byte
 		for range min(size, left) {
 			i := draw()
 			s.truth[i]++
 			s.lastCounter = counterName(i)
-			if size == 1 {
-				name = subject + "." + s.lastCounter
-			} else {
-				body = append(append(append(body, `{"key":"`...), s.lastCounter...), "\"}\n"...)
-			}
+			name, body = add(body, i)
+			left--
 		}
-		left -= min(size, left)
-		if _, err := js.PublishAsync(name, body, jetstream.WithStallWait(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := js.PublishAsync(name, body, jetstream.WithStallWait(time.Minute))
+		require.NoError(t, err)
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-	case <-time.After(5 * time.Minute):
+	case <-time.After(stack.Hung):
 		t.Fatal("published messages are not acknowledged")
 	}
 	s.distinct = len(s.truth)
 	handle, err := js.Stream(ctx, stream)
 	require.NoError(t, err)
-	if last := handle.CachedInfo().State.LastSeq; last != s.last {
-		t.Fatalf("%s ends at %d; %d messages were published", stream, last, s.last)
-	}
+	require.Equal(t, s.last, handle.CachedInfo().State.LastSeq, "the end of %s", stream)
 	return s
 }
 

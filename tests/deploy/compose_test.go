@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,23 +28,28 @@ func composed(t *testing.T, env []string, files ...string) (string, error) {
 	return runCompose(t, env, append(args, "config")...)
 }
 
+// composeCommand is that of this machine; empty if there is none.
+var composeCommand = sync.OnceValue(func() []string {
+	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
+		return []string{"docker", "compose"}
+	}
+	if _, err := exec.LookPath("docker-compose"); err == nil {
+		return []string{"docker-compose"}
+	}
+	return nil
+})
+
 func runCompose(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
-	compose := []string{"docker-compose"}
-	if _, err := tryIn("", "docker", "compose", "version"); err == nil {
-		compose = []string{"docker", "compose"}
-	} else if _, err := exec.LookPath("docker-compose"); err != nil {
+	compose := composeCommand()
+	if compose == nil {
 		t.Skip("NOT CHECKED: deploy/compose.yml, because neither `docker compose` nor docker-compose is installed")
 	}
-	for _, name := range []string{"COLLECT_BEACON_PREFIX", "COLLECT_HOSTS", "COLLECT_ORIGINS", "COLLECT_PORTS", "COLLECT_TOKENS", "INGEST_PARTITIONS", "QUERY_HOSTS", "QUERY_PORTS", "QUERY_TOKENS", "VERSION"} {
-		t.Setenv(name, "") // what the person who runs the tests has set is not meant
-		_ = os.Unsetenv(name)
-	}
-	for _, e := range env {
-		name, value, _ := strings.Cut(e, "=")
-		t.Setenv(name, value)
-	}
-	return tryIn(root(t), compose[0], append(compose[1:], args...)...)
+	// What the person who runs the tests has set is not meant.
+	own := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return regexp.MustCompile(`^(VERSION|INGEST_PARTITIONS|COLLECT_[A-Z_]+|QUERY_[A-Z_]+)=`).MatchString(e)
+	})
+	return tryWith(append(own, env...), root(t), compose[0], append(compose[1:], args...)...)
 }
 
 // service cuts one service out of compose's own output.
@@ -55,67 +62,65 @@ func service(t *testing.T, config, name string) string {
 	return m[1]
 }
 
+// collect listens on loopback alone, and asks for tokens if their file is named. Several query services need a range of
+// ports.
 func TestComposeFile(t *testing.T) {
-	config, err := composed(t, nil, "compose.yml")
-	require.NoError(t, err)
-	query := service(t, config, "query")
-	for _, want := range []string{"NATS_URL: nats://nats:4222", "QUERY_ADDR: 0.0.0.0:8080", "8080"} {
-		if !strings.Contains(query, want) {
-			t.Errorf("query lacks %s: %s", want, query)
-		}
-	}
-	if strings.Contains(config, "INGEST_PARTITIONS") {
-		t.Error("compose.yml alone takes INGEST_PARTITIONS: its streams would be given nothing without the mapping")
-	}
-}
-
-// collect listens on loopback alone. It asks for tokens if their file is named.
-func TestComposeCollect(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens.yml")
+	const loopback = `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`
 	for _, c := range []struct {
-		files, env, want []string // want are patterns
+		files, env     []string
+		query, collect []string // patterns
 	}{
-		{[]string{"compose.yml"}, nil, []string{`NATS_URL: nats://nats:4222`, `--healthcheck`}},
-		{[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web.", "COLLECT_PORTS=8091-8092"}, []string{
-			`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: web.`, `8091-8092`,
-		}},
-		{[]string{"compose.yml", "compose.tokens.yml"}, []string{"COLLECT_TOKENS=" + file}, []string{
-			`COLLECT_TOKENS_FILE: /etc/tallyroll/tokens.yml`, `source: ` + file, `target: /etc/tallyroll/tokens.yml`, `read_only: true`,
-		}},
+		{
+			[]string{"compose.yml"}, nil,
+			[]string{`NATS_URL: nats://nats:4222`, `QUERY_ADDR: 0\.0\.0\.0:8080`, `8080`}, []string{`NATS_URL: nats://nats:4222`, `--healthcheck`},
+		}, {
+			[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web.", "COLLECT_PORTS=8091-8092", "QUERY_PORTS=8080-8089"},
+			[]string{`8080-8089`}, []string{`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: web.`, `8091-8092`},
+		}, {
+			[]string{"compose.yml", "compose.tokens.yml"}, []string{"COLLECT_TOKENS=/some/tokens.yml"}, nil,
+			[]string{`COLLECT_TOKENS_FILE: /etc/tallyroll/tokens.yml`, `source: /some/tokens.yml`, `target: /etc/tallyroll/tokens.yml`, `read_only: true`},
+		},
 	} {
 		config, err := composed(t, c.env, c.files...)
 		require.NoError(t, err)
-		collect := service(t, config, "collect")
-		for _, want := range append(c.want, `COLLECT_ADDR: 0.0.0.0:8081`, `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`) {
-			if !regexp.MustCompile(want).MatchString(collect) {
-				t.Errorf("with %v collect lacks %s: %s", c.env, want, collect)
-			}
+		// Streams would be given nothing without the mapping of compose.partitions.yml.
+		require.NotContains(t, config, "INGEST_PARTITIONS")
+		for _, want := range c.query {
+			require.Regexp(t, want, service(t, config, "query"))
+		}
+		for _, want := range append(c.collect, `COLLECT_ADDR: 0\.0\.0\.0:8081`, loopback) {
+			require.Regexp(t, want, service(t, config, "collect"))
 		}
 	}
 	_, err := composed(t, nil, "compose.yml", "compose.tokens.yml")
-	if err == nil || !strings.Contains(err.Error(), "file of tokens") {
-		t.Errorf("without COLLECT_TOKENS: %v", err)
-	}
+	require.ErrorContains(t, err, "file of tokens", "without COLLECT_TOKENS")
+}
 
-	needEngine(t)
-	const secret = "hunter2"
-	text := fmt.Sprintf("tokens: [{name: a, sha256: %x, may: [count]}]\n", sha256.Sum256([]byte(secret)))
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { // another user reads it; it holds no secret
-		t.Fatal(err)
-	}
-	img, port := programs(t), stack.FreePort(t)
+// composeUp starts services of compose.yml with the image.
+func composeUp(t *testing.T, img string, env []string, files []string, services ...string) {
+	t.Helper()
 	command(t, "", "docker", "tag", img, "tallyroll:"+img)
 	t.Cleanup(func() { command(t, "", "docker", "image", "rm", "tallyroll:"+img) })
-	env := []string{"VERSION=" + img, fmt.Sprint("COLLECT_PORTS=", port), "COLLECT_TOKENS=" + file}
-	up := []string{"-p", img, "-f", "deploy/compose.yml", "-f", "deploy/compose.tokens.yml"}
-	t.Cleanup(func() {
-		if _, err := runCompose(t, env, append(up, "down", "--volumes")...); err != nil {
-			t.Errorf("take it down: %v", err)
-		}
-	})
-	if _, err := runCompose(t, env, append(up, "up", "-d", "--no-deps", "--no-build", "collect")...); err != nil {
-		t.Fatal(err)
+	env = append(env, "VERSION="+img)
+	args := []string{"-p", img}
+	for _, file := range files {
+		args = append(args, "-f", "deploy/"+file)
 	}
+	t.Cleanup(func() {
+		_, err := runCompose(t, env, append(args, "down", "--volumes")...)
+		require.NoError(t, err)
+	})
+	_, err := runCompose(t, env, append(append(args, "up", "-d", "--no-deps", "--no-build"), services...)...)
+	require.NoError(t, err)
+}
+
+// collectKnowsTokens starts collect by compose with a file of tokens.
+func collectKnowsTokens(t *testing.T, img string) {
+	const secret = "hunter2"
+	file, port := filepath.Join(t.TempDir(), "tokens.yml"), stack.FreePort(t)
+	text := fmt.Sprintf("tokens: [{name: a, sha256: %x, may: [count]}]\n", sha256.Sum256([]byte(secret)))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644)) // another user reads it; it holds no secret
+	composeUp(t, img, []string{fmt.Sprint("COLLECT_PORTS=", port), "COLLECT_TOKENS=" + file}, []string{"compose.yml", "compose.tokens.yml"}, "collect")
 	status := func(token string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v1/hits", port), strings.NewReader(`{"key":"a"}`))
 		require.NoError(t, err)
@@ -134,29 +139,11 @@ func TestComposeCollect(t *testing.T) {
 	})
 }
 
-// Several query services cannot share one port of the host.
-func TestComposeScalesQuery(t *testing.T) {
-	config, err := composed(t, []string{"QUERY_PORTS=8080-8089"}, "compose.yml")
-	require.NoError(t, err)
-	if query := service(t, config, "query"); !strings.Contains(query, "8080-8089") {
-		t.Errorf("its ports are no range: %s", query)
-	}
-
-	needEngine(t)
-	img, first := programs(t), stack.FreePort(t)
-	command(t, "", "docker", "tag", img, "tallyroll:"+img)
-	t.Cleanup(func() { command(t, "", "docker", "image", "rm", "tallyroll:"+img) })
+// twoQueries starts two query services by compose in a range of ports.
+func twoQueries(t *testing.T, img string) {
+	first := stack.FreePort(t)
 	ports := fmt.Sprintf("%d-%d", first, first+9)
-	env := []string{"VERSION=" + img, "QUERY_PORTS=" + ports}
-	up := []string{"-p", img, "-f", "deploy/compose.yml"}
-	t.Cleanup(func() {
-		if _, err := runCompose(t, env, append(up, "down", "--volumes")...); err != nil {
-			t.Errorf("take it down: %v", err)
-		}
-	})
-	if _, err := runCompose(t, env, append(up, "up", "-d", "--no-deps", "--no-build", "--scale", "query=2", "query")...); err != nil {
-		t.Fatal(err)
-	}
+	composeUp(t, img, []string{"QUERY_PORTS=" + ports}, []string{"compose.yml"}, "--scale", "query=2", "query")
 	stack.Eventually(t, "two query services in ports "+ports, func() (bool, string) {
 		well := 0
 		for port := first; port < first+10; port++ {
@@ -179,13 +166,10 @@ func TestComposePartitions(t *testing.T) {
 		t.Fatalf("nats: %s\ningest: %s", nats, ingest)
 	}
 	for _, file := range []string{"nats.conf", "nats-partitioned.conf"} {
-		if !strings.Contains(nats, "/etc/nats/"+file) {
-			t.Errorf("%s is not mounted: %s", file, nats)
-		}
+		require.Contains(t, nats, "/etc/nats/"+file, "what is mounted")
 	}
-	if _, err := composed(t, nil, files...); err == nil || !strings.Contains(err.Error(), "number of streams") {
-		t.Errorf("without INGEST_PARTITIONS: %v", err)
-	}
+	_, err = composed(t, nil, files...)
+	require.ErrorContains(t, err, "number of streams", "without INGEST_PARTITIONS")
 	file := filepath.Join(natsFiles(t), "nats-partitioned.conf")
 	// The server has its settings from a file alone here: what the container is given
 	// in its environment stands at the head of it.

@@ -7,12 +7,12 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,25 +39,21 @@ func read(t *testing.T, path string) string {
 // tryIn runs a command in a directory and returns its standard output, and its
 // standard error within the error.
 func tryIn(dir, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	return tryWith(nil, dir, name, args...)
+}
+
+// tryWith is tryIn with an environment; nil: that of the tests.
+func tryWith(env []string, dir, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stack.Hung)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = env, dir, &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), &commandError{strings.Join(cmd.Args, " "), err, stderr.String()}
+		return stdout.String(), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr.String())
 	}
 	return stdout.String(), nil
 }
-
-type commandError struct {
-	command string
-	err     error
-	stderr  string
-}
-
-func (e *commandError) Error() string { return e.command + ": " + e.err.Error() + "\n" + e.stderr }
-func (e *commandError) Unwrap() error { return e.err }
 
 func command(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()

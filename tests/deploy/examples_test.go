@@ -113,9 +113,7 @@ func envoyQuestions(t *testing.T, text string) (out []question) {
 			continue
 		}
 		config := at[map[string]any](t, filter, "typed_config")
-		if got := at[string](t, config, "allowed_headers", "patterns", 0, "exact"); got != "x-forwarded-for" {
-			t.Errorf("Envoy passes on %s", got)
-		}
+		require.Equal(t, "x-forwarded-for", at[string](t, config, "allowed_headers", "patterns", 0, "exact"), "what Envoy passes on")
 		for _, path := range []string{"/cart?a=1", "/", "/cart?limit=plan-pro&key_header=X-Other"} {
 			out = append(out, question{http.MethodPost, at[string](t, config, "http_service", "path_prefix") + path, map[string]string{
 				// What the client has claimed comes first.
@@ -134,40 +132,34 @@ func TestExamplesAskWhatQueryAnswers(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root(t), file)); err != nil {
 		t.Error(err)
 	}
+	query := limitedQuery(t, stack.Redis(t), append(wide, "- name: per-address\n    window: 1s", "- name: per-address\n    window: 1h")...)
+	client := 10 // the last byte of an address, another one for each question
 	for name, questions := range map[string][]question{
 		"traefik": traefikQuestions(t, files["traefik-dynamic.yml"]),
 		"envoy":   envoyQuestions(t, files["envoy.yaml"]),
 	} {
-		if len(questions) < 2 {
-			t.Errorf("%s asks %d questions", name, len(questions))
-		}
+		require.GreaterOrEqual(t, len(questions), 2, "the questions of %s", name)
 		for _, q := range questions {
+			client++
 			t.Run(name+" "+q.target, func(t *testing.T) {
-				query := limitedQuery(t, stack.Redis(t), append(wide, "- name: per-address\n    window: 1s", "- name: per-address\n    window: 1h")...)
+				own := fmt.Sprintf("192.0.2.%d", client)
+				q.header["X-Forwarded-For"] = strings.ReplaceAll(q.header["X-Forwarded-For"], "192.0.2.7", own)
 				most := 10
 				if strings.Contains(q.target, "limit=login") {
 					most = 5
 				}
 				for i := range most {
-					if resp := q.ask(t, query.URL()); resp.StatusCode != http.StatusOK {
-						t.Fatalf("request %d gets %d", i, resp.StatusCode)
-					}
+					require.Equal(t, http.StatusOK, q.ask(t, query.URL()).StatusCode, "request %d", i)
 				}
 				resp := q.ask(t, query.URL())
-				if resp.StatusCode != http.StatusTooManyRequests {
-					t.Errorf("request %d gets %d", most, resp.StatusCode)
-				}
+				require.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "request %d", most)
 				for _, field := range []string{"Retry-After", "RateLimit", "RateLimit-Policy"} {
-					if resp.Header.Get(field) == "" {
-						t.Errorf("the refusal has no %s", field)
-					}
+					require.NotEmpty(t, resp.Header.Get(field), "%s of the refusal", field)
 				}
 				other := q
 				other.header = maps.Clone(q.header)
-				other.header["X-Forwarded-For"] = "192.0.2.7,192.0.2.8" // another client, who says it is the first
-				if resp := other.ask(t, query.URL()); resp.StatusCode != http.StatusOK {
-					t.Errorf("another client gets %d", resp.StatusCode)
-				}
+				other.header["X-Forwarded-For"] = fmt.Sprintf("%s,192.0.2.%d", own, 100+client) // another client, who says it is the first
+				require.Equal(t, http.StatusOK, other.ask(t, query.URL()).StatusCode, "another client")
 			})
 		}
 	}

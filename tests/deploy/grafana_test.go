@@ -170,37 +170,12 @@ var (
 	metricOf  = regexp.MustCompile(anyMetric.String() + `(\{[^}]*\})?`)
 )
 
-// Every metric that a dashboard asks Prometheus for is that of the jobs and instances that are chosen. Counters, which
-// promql and query answer about, have neither.
-func TestDashboardsAskForTheChosenInstances(t *testing.T) {
-	asked := 0
-	for _, d := range dashboards(t) {
-		for _, q := range d.targets() {
-			if d.chosen(q.Datasource).UID != "prometheus" {
-				continue
-			}
-			for _, m := range metricOf.FindAllStringSubmatch(q.Expr, -1) {
-				asked++
-				for _, want := range []string{`job=~"$job"`, `instance=~"$instance"`} {
-					if !strings.Contains(m[1], want) {
-						t.Errorf("%s asks for %s without %s", d.Title, m[0], want)
-					}
-				}
-			}
-			if !metricOf.MatchString(q.Expr) {
-				t.Errorf("%s asks for no metric that is known: %s", d.Title, q.Expr)
-			}
-		}
-	}
-	if asked < 45 {
-		t.Errorf("only %d metrics were looked at", asked)
-	}
-}
-
 var grafanaVariable = regexp.MustCompile(`\$\{?(\w+)(?::\w+)?\}?`)
 
-// Variables that a dashboard uses are its own, or Grafana's.
-func TestDashboardVariables(t *testing.T) {
+// Every metric that a dashboard asks Prometheus for is that of the jobs and instances that are chosen. Counters, which
+// promql and query answer about, have neither. The variables are the dashboard's own, or Grafana's.
+func TestDashboardsAskForTheChosenInstances(t *testing.T) {
+	asked := 0
 	for _, d := range dashboards(t) {
 		var own []string
 		for _, v := range d.Templating.List {
@@ -208,12 +183,23 @@ func TestDashboardVariables(t *testing.T) {
 		}
 		for _, q := range d.targets() {
 			for _, m := range grafanaVariable.FindAllStringSubmatch(q.Expr+q.URL, -1) {
-				if !strings.HasPrefix(m[1], "__") && !slices.Contains(own, m[1]) {
-					t.Errorf("%s uses $%s, and has %v", d.Title, m[1], own)
+				if !strings.HasPrefix(m[1], "__") {
+					require.Contains(t, own, m[1], "the variables of %s", d.Title)
 				}
+			}
+			if d.chosen(q.Datasource).UID != "prometheus" {
+				continue
+			}
+			metrics := metricOf.FindAllStringSubmatch(q.Expr, -1)
+			require.NotEmpty(t, metrics, "the metrics that %s asks for in %s", d.Title, q.Expr)
+			for _, m := range metrics {
+				asked++
+				require.Contains(t, m[1], `job=~"$job"`, "%s asks for %s", d.Title, m[0])
+				require.Contains(t, m[1], `instance=~"$instance"`, "%s asks for %s", d.Title, m[0])
 			}
 		}
 	}
+	require.GreaterOrEqual(t, asked, 45)
 }
 
 // What the Infinity data source asks for is answered by query, and the hosts that it may ask are those that it asks.
@@ -272,13 +258,9 @@ func TestComposeSee(t *testing.T) {
 		"promql":         {"/promql", "PROMQL_ADDR: 0.0.0.0:9091"},
 	} {
 		text := service(t, config, name)
-		if !strings.Contains(text, "see") {
-			t.Errorf("%s is not of the profile see: %s", name, text)
-		}
+		require.Contains(t, text, "see", "the profile of %s", name)
 		for _, want := range wants {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s lacks %s: %s", name, want, text)
-			}
+			require.Contains(t, text, want, "%s", name)
 		}
 	}
 	scraped := read(t, filepath.Join(root(t), "deploy/prometheus/prometheus.yml"))
@@ -296,7 +278,5 @@ func TestComposeSee(t *testing.T) {
 		service(t, config, u.Hostname())
 	}
 	provider := read(t, filepath.Join(root(t), "deploy/grafana/provisioning/dashboards/tallyroll.yaml"))
-	if !strings.Contains(provider, "path: /etc/grafana/dashboards\n") {
-		t.Errorf("the provider reads another directory than compose mounts: %s", provider)
-	}
+	require.Contains(t, provider, "path: /etc/grafana/dashboards\n", "the provider reads another directory than compose mounts")
 }

@@ -40,9 +40,7 @@ func TestHostServers(t *testing.T) {
 		if line == nil {
 			t.Fatalf("deploy/host has no line to start %s with", name)
 		}
-		if !strings.Contains(readme, "\n"+line[1]) {
-			t.Errorf("the README does not start %s with %q", name, line[1])
-		}
+		require.Contains(t, readme, "\n"+line[1], "how the README starts %s", name)
 		log, err := os.Create(filepath.Join(dir, name+".log"))
 		require.NoError(t, err)
 		defer log.Close()
@@ -107,9 +105,13 @@ func TestHostRedisIsTheContainers(t *testing.T) {
 		conf := filepath.Join(t.TempDir(), "redis.conf")
 		require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
 		var err error
-		if got[i], err = stack.Redis(t, stack.RedisConfig(conf)).Client().ConfigGet(t.Context(), "*").Result(); err != nil {
-			t.Fatal(err)
-		}
+		got[i], err = stack.Redis(t, stack.RedisConfig(conf)).Client().ConfigGet(t.Context(), "*").Result()
+		require.NoError(t, err)
+	}
+	for setting, want := range map[string]string{
+		"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction", "save": "", "lazyfree-lazy-expire": "yes",
+	} {
+		require.Equal(t, want, got[0][setting], "%s", setting)
 	}
 	may := map[string]bool{"protected-mode": true, "port": true, "dir": true}
 	for setting, want := range got[0] {
@@ -136,8 +138,6 @@ func TestHostNATSIsTheContainers(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"Host", "HTTPHost"} {
-		if host := got[1].FieldByName(name).String(); host != "127.0.0.1" {
-			t.Errorf("%s is %q, not loopback", name, host)
-		}
+		require.Equal(t, "127.0.0.1", got[1].FieldByName(name).String(), "%s", name)
 	}
 }

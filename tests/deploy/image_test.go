@@ -162,48 +162,40 @@ func TestImage(t *testing.T) {
 	needEngine(t)
 	img := programs(t)
 
-	t.Run("user", func(t *testing.T) {
-		user := strings.TrimSpace(command(t, "", "docker", "inspect", "--format", "{{.Config.User}}", img))
-		if user != "65532:65532" {
-			t.Errorf("it runs as %q, want 65532:65532", user)
-		}
-	})
-	t.Run("labels", func(t *testing.T) {
-		labels := command(t, "", "docker", "inspect", "--format", "{{json .Config.Labels}}", img)
-		for _, want := range []string{`image.version":"` + version + `"`, `image.revision":"0012ab"`, `image.licenses":"Apache-2.0"`} {
-			if !strings.Contains(labels, want) {
-				t.Errorf("the image has %s, want %s", labels, want)
-			}
+	t.Run("user and labels", func(t *testing.T) {
+		config := command(t, "", "docker", "inspect", "--format", "{{.Config.User}} {{json .Config.Labels}}", img)
+		for _, want := range []string{"65532:65532 ", `image.version":"` + version + `"`, `image.revision":"0012ab"`, `image.licenses":"Apache-2.0"`} {
+			require.Contains(t, config, want)
 		}
 	})
 	t.Run("licences", func(t *testing.T) {
 		id := strings.TrimSpace(command(t, "", "docker", "create", img))
 		text := command(t, "", "sh", "-c", "docker cp "+id+":/LICENCES.txt - ; docker rm "+id+" >/dev/null")
 		for _, want := range []string{"Apache License", "/nats.go@", "/prometheus@", "/klauspost/compress@", "/grpc@", "xxhash/LICENSE", "The Go Authors"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the licences, %d bytes, do not have %s", len(text), want)
-			}
+			require.Contains(t, text, want, "the licences")
 		}
 	})
-	for _, program := range stack.Programs {
+	run := func(args ...string) (string, error) {
+		return tryIn("", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img}, args)...)
+	}
+	for i, program := range stack.Programs {
 		t.Run(program+" --version", func(t *testing.T) {
-			got := command(t, "", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img, "/" + program, "--version"})...)
-			if want := program + " " + version + "\n"; got != want {
-				t.Errorf("printed %q, want %q", got, want)
+			path := "/" + program
+			if i == 0 { // by its name
+				path = program
 			}
+			got, err := run(path, "--version")
+			require.NoError(t, err)
+			require.Equal(t, program+" "+version+"\n", got)
 		})
 	}
 	t.Run("without a program", func(t *testing.T) {
-		out, err := tryIn("", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img})...)
-		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "ingest --help") {
-			t.Errorf("it ends with %v and says %q, want exit code 2 and which programs there are", err, out)
-		}
+		out, err := run()
+		require.Equal(t, 2, exitCode(err))
+		require.Contains(t, out, "ingest --help")
 	})
-	t.Run("by name", func(t *testing.T) {
-		if got, want := command(t, "", "docker", "run", "--rm", img, "query", "--version"), "query "+version+"\n"; got != want {
-			t.Errorf("printed %q, want %q", got, want)
-		}
-	})
+	t.Run("collect by compose", func(t *testing.T) { collectKnowsTokens(t, img) })
+	t.Run("two queries by compose", func(t *testing.T) { twoQueries(t, img) })
 	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:8082"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}, {"collect", "COLLECT_ADDR=0.0.0.0:8081"}, {"promql", "PROMQL_ADDR=0.0.0.0:9091"}} {
 		t.Run(c.program+" --healthcheck", func(t *testing.T) { health(t, img, c.program, c.addr) })
 	}
@@ -228,13 +220,17 @@ func health(t *testing.T, img, program, addr string) {
 		return err == nil, fmt.Sprint(err)
 	})
 	_, err := tryIn("", "docker", "exec", "--env", strings.Replace(addr, "0.0.0.0:", "127.0.0.1:1", 1), name, "/"+program, "--healthcheck")
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("where nobody listens the check ends with %v, want exit code 1", err)
+	require.Equal(t, 1, exitCode(err), "where nobody listens: %v", err)
+	command(t, "", "docker", "stop", "--time", "300", name)
+	require.Equal(t, "0\n", command(t, "", "docker", "inspect", "--format", "{{.State.ExitCode}}", name), "after SIGTERM")
+}
+
+// exitCode is that of a command that ended with one; -1: it did not.
+func exitCode(err error) int {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode()
 	}
-	command(t, "", "docker", "stop", "--time", "10", name)
-	if code := strings.TrimSpace(command(t, "", "docker", "inspect", "--format", "{{.State.ExitCode}}", name)); code != "0" {
-		t.Errorf("exit code %s after SIGTERM, want 0", code)
-	}
+	return -1
 }
 
 // TestContext sees that .dockerignore lets in what the build needs and nothing else.

@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -69,31 +67,19 @@ func (b *bare) make(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output is what a process has written so far.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // The first thing a newcomer does works without redis-server, and installs nothing.
 func TestMakeRunInstallsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBare(t)
-	var out output
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", os.DevNull, "./cmd/dev") // into the cache, however long that takes
+	build.Dir, build.Env = b.dir, append(b.env, "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer log.Close()
 	cmd := b.make("run")
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: Ctrl-C reaches make and dev
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
@@ -106,21 +92,19 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 		}
 	})
 	stack.Eventually(t, "dev, which is built first", func() (bool, string) {
+		out := read(t, log.Name())
 		select {
 		case err := <-ended:
 			close(ended)
-			t.Fatalf("make run: %v\n%s", err, out.String())
+			t.Fatalf("make run: %v\n%s", err, out)
 		default:
 		}
-		return strings.Contains(out.String(), "Ctrl-C ends"), out.String()
+		return strings.Contains(out, "Ctrl-C ends"), out
 	})
-	if !strings.Contains(out.String(), "embedded stand-in") {
-		t.Errorf("it does not say which Redis it has: %s", out.String())
-	}
-	query := regexp.MustCompile(`query +(http://\S+)/docs`).FindStringSubmatch(out.String())
-	if query == nil {
-		t.Fatalf("it names no address: %s", out.String())
-	}
+	out := read(t, log.Name())
+	require.Contains(t, out, "embedded stand-in", "which Redis it has")
+	query := regexp.MustCompile(`query +(http://\S+)/docs`).FindStringSubmatch(out)
+	require.NotNil(t, query, "it names no address: %s", out)
 	stack.Eventually(t, "the load to be counted", func() (bool, string) {
 		total, status, err := stack.FetchTotal(query[1], "/home", "1m")
 		return err == nil && total.Total > 0, fmt.Sprint(total.Total, status, err)
@@ -135,9 +119,7 @@ func TestMakeTestSaysWhatItInstalls(t *testing.T) {
 	if err != nil || !called || !strings.Contains(said, "redis-server is missing") || !strings.Contains(said, "apt-get install") || strings.Contains(done, "is missing") {
 		t.Errorf("make test: %v\n%s", err, out)
 	}
-	if strings.Contains(said, "sudo") != (os.Getuid() != 0) {
-		t.Errorf("it does not say whether it needs sudo: %s", said)
-	}
+	require.Equal(t, os.Getuid() != 0, strings.Contains(said, "sudo"), "it says whether it needs sudo: %s", said)
 }
 
 func TestMakeHelpExplainsArguments(t *testing.T) {

@@ -2,9 +2,9 @@ package deploy_test
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -94,12 +94,26 @@ func askGRPC(t *testing.T, url string) {
 // promqlMetric is of the program promql, which has a module and tests of its own.
 const promqlMetric = "tallyroll_hits"
 
+// checkMetrics asks promtool whether names and descriptions are as Prometheus's conventions want it.
+func checkMetrics(t *testing.T, metrics map[string]string) {
+	needPrometheus(t)
+	for name, text := range metrics {
+		cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("promtool check metrics on %s: %v\n%s", name, err, out)
+		}
+	}
+}
+
 // Every metric that an alert or a dashboard asks for is told by the programs, or is a known one of an exporter;
 // docs/operations.md describes all of the programs' own, and no other.
 func TestNamedMetricsExist(t *testing.T) {
 	t.Parallel()
 	samples, families := make(map[string]bool), make(map[string]string)
-	for _, text := range runningMetrics(t) {
+	metrics := runningMetrics(t)
+	t.Run("are conventional", func(t *testing.T) { checkMetrics(t, metrics) })
+	for _, text := range metrics {
 		for _, m := range sampleName.FindAllStringSubmatch(text, -1) {
 			samples[m[1]] = true
 		}
@@ -143,16 +157,5 @@ func TestNamedMetricsExist(t *testing.T) {
 		described[m[1]] = m[2]
 	}
 	delete(described, promqlMetric)
-	if !maps.Equal(described, families) {
-		for _, name := range slices.Sorted(maps.Keys(families)) {
-			if described[name] != families[name] {
-				t.Errorf("docs/operations.md says of %s that it is a %q, and it is a %s", name, described[name], families[name])
-			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(described)) {
-			if families[name] == "" {
-				t.Errorf("docs/operations.md describes %s, which no program has", name)
-			}
-		}
-	}
+	require.Equal(t, families, described, "the metrics that docs/operations.md describes")
 }

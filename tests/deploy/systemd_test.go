@@ -128,7 +128,7 @@ func TestNotify(t *testing.T) {
 	for _, program := range services {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			nats, redis, m := stack.NATSProcess(t), stack.Redis(t), newManager(t)
+			nats, redis, m := stack.NATS(t), stack.Redis(t), newManager(t)
 			env := []string{stack.NoWait, "NOTIFY_SOCKET=" + m.path}
 			redis.Stop()
 			var s *stack.Service
@@ -177,9 +177,7 @@ func TestNotify(t *testing.T) {
 				want = append(want, reloading, "READY=1")
 				m.await(want...)
 			}
-			if code := s.Stop(); code != 0 {
-				t.Errorf("it ended with exit code %d", code)
-			}
+			require.Equal(t, 0, s.Stop(), "how it ended")
 			m.await(append(want, "STOPPING=1")...)
 		})
 	}
@@ -189,10 +187,8 @@ func TestNotify(t *testing.T) {
 func TestReloadWithoutRules(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
-	s := stack.Ingest(t, stack.NATSProcess(t), stack.Redis(t), "NOTIFY_SOCKET="+m.path)
+	s := stack.Ingest(t, stack.NATS(t), stack.Redis(t), "NOTIFY_SOCKET="+m.path)
 	m.await("READY=1\nSTATUS=ready")
 	s.Signal(syscall.SIGHUP)
-	if code := s.Stop(); code != 0 {
-		t.Errorf("it ended with exit code %d", code)
-	}
+	require.Equal(t, 0, s.Stop(), "how it ended")
 }

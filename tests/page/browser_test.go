@@ -27,7 +27,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestMain(m *testing.M) { stack.Main(m) }
+func TestMain(m *testing.M) { stack.Main(m, closeBrowser) }
 
 // system is the whole of Tallyroll on its own servers.
 type system struct {
@@ -61,12 +61,23 @@ func startWithTiers(t *testing.T, tiers string, queryEnv ...string) *system {
 	return s
 }
 
+// sideBySide runs tests on the same system, none of which changes what another one sees.
+func (s *system) sideBySide(tests map[string]func(*testing.T, *system)) {
+	for name, test := range tests {
+		s.t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := *s
+			own.t = t
+			test(t, &own)
+		})
+	}
+}
+
 // hit publishes one hit of each counter and waits until the stream has stored it.
 func (s *system) hit(counters ...string) {
 	s.t.Helper()
 	for _, counter := range counters {
-		_, err := s.js.Publish(s.t.Context(), "hits."+counter, nil)
-		require.NoErrorf(s.t, err, "publish to hits.%s", counter)
+		s.publish("hits."+counter, "")
 	}
 }
 
@@ -83,7 +94,38 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// tab is a page in a browser of its own. It remembers what went wrong and what was asked for.
+// chrome is one Chromium for all tests. It finds this machine when it looks for evil.example.
+var chrome struct {
+	once  sync.Once
+	ctx   context.Context
+	err   error
+	close func()
+}
+
+func startBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := chromium(t)
+	chrome.once.Do(func() {
+		options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1")}
+		if os.Getuid() == 0 {
+			options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root otherwise
+		}
+		chrome.ctx, chrome.close = chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(options...))
+		chrome.err = chromedp.Do(chrome.ctx)
+	})
+	require.NoError(t, chrome.err)
+	return chrome.ctx
+}
+
+// closeBrowser waits until the browser is gone.
+func closeBrowser() {
+	if chrome.ctx != nil {
+		_ = chromedp.Cancel(chrome.ctx)
+		chrome.close()
+	}
+}
+
+// tab is a page with a profile of its own in the browser. It remembers what went wrong and what was asked for.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -104,22 +146,20 @@ type looks struct {
 
 var desktop, phone = looks{1280, 860, "light"}, looks{390, 844, "light"}
 
-func open(t *testing.T, address string, as looks, more ...chromedp.ExecAllocatorOption) *tab {
+func open(t *testing.T, address string, as looks) *tab {
 	t.Helper()
-	options := append(more, chromedp.ExecPath(chromium(t)))
-	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root otherwise
-	}
-	ctx, cancel := chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(options...))
+	ctx, cancel := chromedp.NewContext(startBrowser(t), chromedp.WithNewBrowserContext())
 	b := &tab{t: t, ctx: ctx, asked: make(map[network.RequestID]string), bytes: make(map[string]int64), statuses: make(map[network.RequestID]int64)}
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // it waits until the browser is gone
+		_ = chromedp.Cancel(ctx)
 		cancel()
 	})
 	b.must(chromedp.Listen(ctx, b.hear))
 	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	b.must(err)
 	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
+	b.must(err)
+	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // beside other tabs
 	b.must(err)
 	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: as.scheme}},
@@ -190,6 +230,18 @@ func (b *tab) statusOf(address string) int64 {
 		}
 	}
 	return 0
+}
+
+// asks is how many requests have had a part in their address.
+func (b *tab) asks(part string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, url := range b.requests {
+		if strings.Contains(url, part) {
+			n++
+		}
+	}
+	return n
 }
 
 // eval is what an expression is worth in the page.
@@ -304,7 +356,12 @@ func (s *system) publishAll(hits ...some) {
 	s.t.Helper()
 	body, err := json.Marshal(hits)
 	require.NoError(s.t, err)
-	if _, err := s.js.Publish(s.t.Context(), "hits.x", body); err != nil {
-		s.t.Fatal(err)
-	}
+	s.publish("hits.x", string(body))
+}
+
+// publish publishes a body as it is.
+func (s *system) publish(subject, body string) {
+	s.t.Helper()
+	_, err := s.js.Publish(s.t.Context(), subject, []byte(body))
+	require.NoError(s.t, err, "publish to %s", subject)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -73,11 +74,21 @@ func uneven(key string, at time.Time, step time.Duration) int64 {
 	return 40
 }
 
+const longName = "a-very-long-name.of-a-counter.that-goes-on.and-on.and-on-for-ever"
+
+// The chart of series that are made up: their shapes, what is read of them and what is done with them.
+func TestChartDrawsSeries(t *testing.T) {
+	s := start(t)
+	s.hit("a", "b", "large", "small", longName)
+	s.sideBySide(map[string]func(*testing.T, *system){
+		"steps": seeSteps, "zoom": zoom, "unequal lines": seeUnequalLines, "the period before": compare,
+		"incomplete times": seeIncompleteTimes, "every screen": fitIntoScreens, "prefixes": seePrefixes,
+	})
+}
+
 // A count is of a whole step: one line is bars, several are steps, and no line is a slope. What is still being
 // counted is hatched, and no line falls to it.
-func TestChartOfSteps(t *testing.T) {
-	s := start(t)
-	s.hit("a", "b")
+func seeSteps(t *testing.T, s *system) {
 	r := s.retell(t, uneven)
 	b := open(t, r.URL+"/?key=a&range=1h&compare=0", desktop)
 	b.until("bars", plotted)
@@ -86,9 +97,7 @@ func TestChartOfSteps(t *testing.T) {
 		t.Errorf("%v bars of %d steps", shape, points)
 	}
 	const hatched = `getComputedStyle(document.querySelector("#plot path.bars.hatched")).fill`
-	if fill := eval[string](b, hatched); fill != `url("#hatch-0")` {
-		t.Errorf("the last bar is filled with %s", fill)
-	}
+	require.Equal(t, `url("#hatch-0")`, eval[string](b, hatched), "the last bar is filled with")
 	b = open(t, r.URL+"/?key=a&key=b&range=1h&compare=0", desktop)
 	b.until("two lines", `document.querySelectorAll("#plot path.line").length === 4 && document.querySelector("#plot rect.hatched")`)
 	paths := eval[[]string](b, `[...document.querySelectorAll("#plot path.line")].map((path) => path.getAttribute("d").replace(/[\d .]/g, "") + " " + path.classList.contains("open"))`)
@@ -102,9 +111,7 @@ func TestChartOfSteps(t *testing.T) {
 }
 
 // A drag zooms into whole steps, a double click goes back; so do Enter and Escape.
-func TestChartZooms(t *testing.T) {
-	s := start(t)
-	s.hit("a", "b")
+func zoom(t *testing.T, s *system) {
 	r := s.retell(t, uneven)
 	b := open(t, r.URL+"/?key=a&key=b&range=24h&step=15m&compare=0", desktop)
 	b.until("a chart", plotted)
@@ -142,9 +149,7 @@ func TestChartZooms(t *testing.T) {
 
 // A click in the legend isolates a line, a second one shows all. A line that flattens others brings an offer of
 // other scales, and each shows the small line.
-func TestChartOfUnequalLines(t *testing.T) {
-	s := start(t)
-	s.hit("large", "small")
+func seeUnequalLines(t *testing.T, s *system) {
 	r := s.retell(t, even)
 	b := open(t, r.URL+"/?key=large&key=small&range=24h&compare=0", desktop)
 	const (
@@ -176,9 +181,7 @@ func TestChartOfUnequalLines(t *testing.T) {
 }
 
 // The period before is a faint line at the same steps, and is read with them.
-func TestChartCompares(t *testing.T) {
-	s := start(t)
-	s.hit("a")
+func compare(t *testing.T, s *system) {
 	border := time.Now().Add(-25 * time.Hour)
 	r := s.retell(t, func(_ string, at time.Time, _ time.Duration) int64 {
 		if at.Before(border) {
@@ -199,9 +202,7 @@ func TestChartCompares(t *testing.T) {
 }
 
 // Times of which hits are missing, or not counted yet, are shaded, and say why to whoever points at them.
-func TestChartOfIncompleteTimes(t *testing.T) {
-	s := start(t)
-	s.hit("a", "b")
+func seeIncompleteTimes(t *testing.T, s *system) {
 	r := s.retell(t, even)
 	r.countingSince = time.Now().Add(-12 * time.Hour)
 	r.completeFrom = r.countingSince
@@ -227,13 +228,10 @@ func TestChartOfIncompleteTimes(t *testing.T) {
 }
 
 // Numbers of 13 digits and long names fit into the chart on a phone, and the dark mode has its own colours.
-func TestChartFits(t *testing.T) {
-	s := start(t)
-	long := "a-very-long-name.of-a-counter.that-goes-on.and-on.and-on-for-ever"
-	s.hit(long, "b")
+func fitIntoScreens(t *testing.T, s *system) {
 	r := s.retell(t, func(string, time.Time, time.Duration) int64 { return 8_765_432_109_876 })
 	for _, as := range []looks{{390, 844, "dark"}, {320, 640, "light"}, {1440, 900, "dark"}} {
-		b := open(t, r.URL+"/?range=24h&compare=0&key="+long+"&key=b", as)
+		b := open(t, r.URL+"/?range=24h&compare=0&key="+longName+"&key=b", as)
 		b.until("a chart", plotted)
 		for _, scale := range []string{"linear", "log", "apart"} {
 			eval[bool](b, fmt.Sprintf(`(document.querySelector('#scales input[value="%s"]').click(), true)`, scale))
@@ -243,22 +241,16 @@ func TestChartFits(t *testing.T) {
 			if out := eval[[]string](b, `[...document.querySelectorAll("#plot text:not(.name), #reading")].filter((node) => ((r, box) => r.width > 0 && (r.left < box.left - 1 || r.right > box.right + 1))(node.getBoundingClientRect(), document.getElementById("chart").getBoundingClientRect())).map((node) => node.textContent)`); len(out) > 0 {
 				t.Errorf("%+v, %s: outside of the chart is %q", as, scale, out)
 			}
-			if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
-				t.Errorf("%+v, %s: the page is %d wide", as, scale, widths[0])
-			}
+			b.narrow(as)
 		}
 		want := map[string]string{"light": "rgb(0, 114, 178)", "dark": "rgb(64, 160, 250)"}[as.scheme]
-		if got := eval[string](b, `getComputedStyle(document.querySelector("#plot path.line")).stroke`); got != want {
-			t.Errorf("%+v: the first line is %s, want %s", as, got, want)
-		}
+		require.Equal(t, want, eval[string](b, `getComputedStyle(document.querySelector("#plot path.line")).stroke`), "%+v: the first line", as)
 		b.clean(r.URL)
 	}
 }
 
 // Counters are asked for in one question, and each prefix in one of its own, with the same steps.
-func TestChartOfPrefixes(t *testing.T) {
-	s := start(t)
-	s.hit("a", "b")
+func seePrefixes(t *testing.T, s *system) {
 	r := s.retell(t, even)
 	b := open(t, r.URL+"/?key=a&range=24h&step=15m&compare=0", desktop)
 	b.until("a chart", plotted)

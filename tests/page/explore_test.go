@@ -1,9 +1,7 @@
 package page_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -18,19 +16,23 @@ import (
 )
 
 // apiTotal is what the API answers about a counter or a prefix.
-func (s *system) apiTotal(params string) (out struct{ Total, Lower, Upper int64 }) {
+func (s *system) apiTotal(params string) int64 {
 	s.t.Helper()
-	status, body, err := stack.Do(http.MethodGet, s.query.URL()+"/v1/total?"+params, nil)
-	var answer struct {
-		Totals []struct{ Total, Lower, Upper int64 }
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &answer)
-	}
-	if err != nil || status != http.StatusOK || len(answer.Totals) != 1 {
-		s.t.Fatalf("%s: status %d: %s (%v)", params, status, body, err)
-	}
-	return answer.Totals[0]
+	values, err := url.ParseQuery(params)
+	require.NoError(s.t, err)
+	answer, err := stack.FetchTotals(s.query.URL(), values)
+	require.NoError(s.t, err)
+	require.Len(s.t, answer.Totals, 1)
+	return answer.Totals[0].Total
+}
+
+// The page of a shop whose hits do not change meanwhile.
+func TestPageShowsTheHitsOfAShop(t *testing.T) {
+	s := start(t)
+	s.shop()
+	s.sideBySide(map[string]func(*testing.T, *system){
+		"tree": climbTree, "back": goBack, "touch": touchPhone, "requests": countRequests, "steps": chooseSteps, "without NATS": leaveOutNATS,
+	})
 }
 
 // shop is some hits of two days, under names with parts. The day before each counter had as many as change says.
@@ -50,15 +52,11 @@ func (s *system) shop() {
 
 // Rows are the parts of names, with the sums that the API gives, their change and a drawing. A click on a row puts it into
 // the chart, a click on its triangle shows what it is made of.
-func TestTree(t *testing.T) {
-	s := start(t)
-	s.shop()
+func climbTree(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/", desktop)
 	b.until("the first level, and the largest of it in the chart", listed+` === "shop,blog,/a/b/c" && `+on+` === "shop.*,blog,/a/b/c"`)
 	b.until("the sum", `document.querySelector('#rows tr[data-prefix="shop."] .value').textContent === "4,350"`)
-	if got := s.apiTotal("prefix=shop.&window=24h").Total; got != 4350 {
-		t.Errorf("the API says %d", got)
-	}
+	require.EqualValues(t, 4350, s.apiTotal("prefix=shop.&window=24h"), "what the API answers")
 	b.until("a drawing of each", `document.querySelectorAll("#rows .sparkline .steps[d]:not([d=''])").length >= 3`)
 	b.until("changes", `[...document.querySelectorAll("#rows .change")].map((c) => c.textContent + c.dataset.kind).join().replaceAll("\u202f", "") === "−31%down,× 2,000up,+15%up"`)
 	b.click(`#rows tr[data-prefix="shop."] .caret`)
@@ -86,9 +84,7 @@ func TestTree(t *testing.T) {
 }
 
 // Back undoes each choice of the reader's, one by one, and Forward does it again.
-func TestBackUndoes(t *testing.T) {
-	s := start(t)
-	s.shop()
+func goBack(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=blog", desktop)
 	b.until("the counter", on+` === "blog"`)
 	b.click(`#range input[value="7d"]`)
@@ -121,7 +117,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 	whole := `document.getElementById("tip").textContent.match(/Exactly ([0-9,]+)\./)?.[1].replaceAll(",", "")`
 	for _, window := range []string{"today", "yesterday", "month"} {
 		b.click(`#range input[value="` + window + `"]`)
-		want := fmt.Sprint(s.apiTotal("key=a&window=" + window + "&tz=" + zone.String()).Total)
+		want := fmt.Sprint(s.apiTotal("key=a&window=" + window + "&tz=" + zone.String()))
 		stack.Eventually(t, window, func() (bool, string) {
 			b.point(`#rows tr[data-key="a"] .total`)
 			got := eval[string](b, whole+` ?? document.getElementById("tip").textContent`)
@@ -138,7 +134,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 	for id, at := range map[string]time.Time{"own-from": from, "own-to": to} {
 		eval[bool](b, fmt.Sprintf(`(document.getElementById(%[1]q).value = %[2]q, document.getElementById(%[1]q).dispatchEvent(new Event("change")), true)`, id, at.Format("2006-01-02T15:04")))
 	}
-	want := fmt.Sprint(s.apiTotal("key=a&" + url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}.Encode()).Total)
+	want := fmt.Sprint(s.apiTotal("key=a&" + url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}.Encode()))
 	stack.Eventually(t, "the range", func() (bool, string) {
 		b.point(`#rows tr[data-key="a"] .total`)
 		got := eval[string](b, whole+` ?? document.getElementById("tip").textContent`)
@@ -218,12 +214,10 @@ func TestNothingCollides(t *testing.T) {
 	long, parts := strings.Repeat("x", 512), strings.Repeat("a-long-part.", 42)+"end"
 	s.publishAll(some{long, 12, 0}, ago(long, 30, 20*time.Hour), some{parts, 7, 0}, ago("big", 1<<40, time.Hour), ago("big", 1<<40, 2*time.Hour), ago("big", 1<<40, 23*time.Hour+58*time.Minute), some{"b.c", 1, 0}, some{"b.d", 12345, 0})
 	s.publishAll(ago("edge", 1<<39, 24*time.Hour), ago("edge", 3, time.Hour))
-	if _, err := s.js.Publish(t.Context(), "hits.c", []byte(`{"kay":`+strings.Repeat("9", 400))); err != nil {
-		t.Fatal(err)
-	}
+	s.publish("hits.c", `{"kay":`+strings.Repeat("9", 400))
 	stack.EventuallyTotal(t, s.query.URL(), "b.d", "1h", 12345)
 	background := map[string]string{}
-	for _, as := range []looks{phone, {390, 844, "dark"}, {320, 640, "light"}, {768, 900, "dark"}, {1024, 900, "light"}, {1440, 900, "dark"}, {1920, 1000, "light"}} {
+	for _, as := range []looks{phone, {320, 640, "dark"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}, {320, 640, "light"}, {1024, 900, "light"}, {1440, 900, "dark"}, {1920, 1000, "light"}}[:rounds(4, 9)] {
 		b := open(t, s.query.URL()+"/?range=24h&key=big&key="+long, as)
 		b.until("the table", hits("big")+` && document.querySelector("#rows .change").textContent !== "" && document.querySelector("#rows .sparkline")`)
 		b.until("the chart", plotted)
@@ -259,11 +253,17 @@ func TestNothingCollides(t *testing.T) {
 // are cut without a sign of it, or if a text has too little contrast (WCAG 2.2, 1.4.3).
 func (b *tab) legible(as looks) {
 	b.t.Helper()
-	if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
-		b.t.Errorf("%+v: the page is %d wide", as, widths[0])
-	}
+	b.narrow(as)
 	for _, bad := range eval[[]string](b, collisions) {
 		b.t.Errorf("%+v: %s", as, bad)
+	}
+}
+
+// narrow fails the test if the page is wider than the screen.
+func (b *tab) narrow(as looks) {
+	b.t.Helper()
+	if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
+		b.t.Errorf("%+v: the page is %d wide", as, widths[0])
 	}
 }
 
@@ -303,9 +303,7 @@ const collisions = `(() => {
 })()`
 
 // A click on a phone's screen does what a click does, and its column shows what one chooses.
-func TestPhoneByTouch(t *testing.T) {
-	s := start(t)
-	s.shop()
+func touchPhone(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=blog", phone)
 	b.until("the totals", hits("blog")+` === "2,000"`)
 	b.until("the chart, above the table", plotted)
@@ -325,34 +323,15 @@ func TestPhoneByTouch(t *testing.T) {
 }
 
 // An open page asks for the list every few seconds, and seldom for anything else: drawings and the period before are kept.
-func TestOpenPageAsksLittle(t *testing.T) {
-	s := start(t)
-	s.shop()
+func countRequests(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=blog&range=24h", desktop)
-	of := func(part string) (n int) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, url := range b.requests {
-			if strings.Contains(url, part) {
-				n++
-			}
-		}
-		return n
-	}
-	const rounds = 4
-	stack.Eventually(t, "some rounds", func() (bool, string) { return of("/v1/top?window=24h") >= rounds, fmt.Sprint(of("/v1/top?window=24h")) })
-	if n := of("at="); n > 1 {
-		t.Errorf("the period before was asked for %d times", n)
-	}
-	if n := of("group="); n > 1 {
-		t.Errorf("drawings of groups were asked for %d times", n)
-	}
-	if n := of("/v1/live"); n != 1 {
-		t.Errorf("%d live connections", n)
-	}
-	if n := of("/v1/counters"); n > 0 {
-		t.Errorf("names were asked for %d times", n)
-	}
+	stack.Eventually(t, "some rounds", func() (bool, string) {
+		return b.asks("/v1/top?window=24h") >= 4, fmt.Sprint(b.asks("/v1/top?window=24h"))
+	})
+	require.LessOrEqual(t, b.asks("at="), 1, "how often the period before was asked for")
+	require.LessOrEqual(t, b.asks("group="), 1, "how often drawings of groups were asked for")
+	require.Equal(t, 1, b.asks("/v1/live"), "live connections")
+	require.Zero(t, b.asks("/v1/counters"), "how often names were asked for")
 	eval[bool](b, `(Object.defineProperty(document, "hidden", { value: true }), document.dispatchEvent(new Event("visibilitychange")), true)`)
 	b.clean(s.query.URL())
 }

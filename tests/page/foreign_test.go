@@ -5,13 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
@@ -60,14 +57,9 @@ func attacking(t *testing.T, address string) *httptest.Server {
 	return s
 }
 
-// evil leads the browser to this machine when it looks for evil.example.
-var evil = chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1")
-
 // No page of another origin takes or resets anything through its visitor's browser.
 func TestForeignPagesChangeNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "limits.yml")
-	err := os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 100}\n- {name: agent, window: 1h, max: 100, key: \"{header.User-Agent}\"}\n"), 0o600)
-	require.NoError(t, err)
+	file := write(t, "limits:\n- {name: a, window: 1h, max: 100}\n- {name: agent, window: 1h, max: 100, key: \"{header.User-Agent}\"}\n")
 	s := start(t, "QUERY_LIMITS_FILE="+file, "QUERY_TRUSTED_PROXIES=127.0.0.1/32,::1/128")
 	status, text, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/take", map[string]any{"limit": "a", "key": "k", "n": 10})
 	if err != nil || status != http.StatusOK {
@@ -81,7 +73,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		page, err := url.Parse(attacking(t, "http://"+c.query+":"+u.Port()).URL)
 		require.NoError(t, err)
 		before := refusals(t, s)
-		b := open(t, "http://"+c.page+":"+page.Port()+"/", desktop, evil)
+		b := open(t, "http://"+c.page+":"+page.Port()+"/", desktop)
 		b.until("the page to have tried everything", `document.title === "done"`)
 		stack.Eventually(t, "the refusals", func() (bool, string) {
 			n := refusals(t, s) - before
@@ -92,9 +84,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	if err != nil || status != http.StatusOK || !strings.Contains(string(text), `"remaining":90,`) {
 		t.Errorf("status %d: %s (%v)", status, text, err)
 	}
-	if keys := stack.Scan(t, s.redis.Client(), "*:limit:*"); len(keys) != 1 {
-		t.Errorf("the pages have left %q", keys)
-	}
+	require.Len(t, stack.Scan(t, s.redis.Client(), "*:limit:*"), 1, "what the pages have left")
 }
 
 var refused = regexp.MustCompile(`tallyroll_query_request_seconds_count\{code="403",route="[^"]*"\} (\d+)`)
@@ -119,7 +109,7 @@ func TestReboundPageReadsNothing(t *testing.T) {
 	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	u, err := url.Parse(s.query.URL())
 	require.NoError(t, err)
-	b := open(t, "http://evil.example:"+u.Port()+"/healthz", desktop, evil)
+	b := open(t, "http://evil.example:"+u.Port()+"/healthz", desktop)
 	b.until("the page", `document.body.innerText.trim() === "ok" && location.hostname === "evil.example"`)
 	for path, options := range map[string]string{
 		"/v1/counters": "{}", "/v1/total?key=a&window=1h": `{ headers: { "X-Forwarded-For": "192.0.2.1" } }`, "/": "{}",

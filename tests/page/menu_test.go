@@ -24,26 +24,22 @@ import (
 // What the menu of the chart copies and saves holds what is seen: a command that works in a shell, with the token
 // if one is in use, a query for PromQL, the address, a table and a picture. The menu works by keyboard alone, and
 // says what it has done.
-func TestChartMenu(t *testing.T) {
-	s := start(t, "QUERY_TOKENS=secret")
+func useChartMenu(t *testing.T, s *system) {
 	names := []string{"it's+1", "shop.eu/cart"}
 	for i, name := range names {
-		body, err := json.Marshal(map[string]any{"key": name, "n": 3 + i, "ts": time.Now().Add(-10 * time.Minute).UnixMilli()})
-		require.NoError(t, err)
-		if _, err := s.js.Publish(t.Context(), "hits.x", body); err != nil {
-			t.Fatal(err)
-		}
+		s.publishAll(ago(name, int64(3+i), 10*time.Minute))
 	}
 	b := open(t, s.query.URL()+"/?"+url.Values{"key": names}.Encode()+"&range=1h", phone)
 	b.until("the question for a token", `document.getElementById("token").open`)
 	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
 	b.until("a chart with the hits", `/^(3|4)$/.test([...document.querySelectorAll("#plot text")].map((text) => text.textContent).filter((text) => text === "4")[0])`)
+	profile := chromedp.FromContext(b.ctx).BrowserContextID
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
-		_, err := chromedp.Call(b.ctx, browser.SetPermission, browser.SetPermissionParams{Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted})
+		_, err := chromedp.Call(b.ctx, browser.SetPermission, browser.SetPermissionParams{BrowserContextID: profile, Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted})
 		b.must(err)
 	}
 	folder := t.TempDir()
-	_, err := chromedp.Call(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: folder})
+	_, err := chromedp.Call(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{BrowserContextID: profile, Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: folder})
 	b.must(err)
 
 	const labels = `[...document.querySelectorAll("#chart-menu [role=menuitem]")].map((item) => item.textContent).join()`
@@ -109,9 +105,7 @@ func TestChartMenu(t *testing.T) {
 		return status == http.StatusOK && strings.Contains(text, `"key":"it's+1"`) && strings.Contains(text, `,"3"]`) && strings.Contains(text, `"key":"shop.eu/cart"`) && strings.Contains(text, `,"4"]`), fmt.Sprint(status, err, text)
 	})
 
-	if link := copied(4, "Copied the address of this view."); link != eval[string](b, "location.href") {
-		t.Errorf("copied %s", link)
-	}
+	require.Equal(t, eval[string](b, "location.href"), copied(4, "Copied the address of this view."), "copied")
 
 	saved := func(name string) string {
 		t.Helper()

@@ -25,9 +25,7 @@ func snippets(t *testing.T, collect string) (script, image string) {
 	}
 	here := func(html []byte) string {
 		out := strings.Replace(string(html), "https://collect.example.com", collect, 1)
-		if !strings.Contains(out, collect) {
-			t.Fatalf("the snippet does not name https://collect.example.com: %s", out)
-		}
+		require.Contains(t, out, collect, "the snippet does not name https://collect.example.com")
 		return out
 	}
 	return here(found[0][1]), here(found[1][1])
@@ -89,9 +87,7 @@ func TestSnippetCountsViews(t *testing.T) {
 			status := b.statusOf(view.address)
 			return status == view.status, fmt.Sprint(status)
 		})
-		if left := eval[string](b, `document.cookie + localStorage.length + sessionStorage.length`); left != "00" {
-			t.Errorf("%s leaves something in the browser: %s", view.path, left)
-		}
+		require.Equal(t, "00", eval[string](b, `document.cookie + localStorage.length + sessionStorage.length`), "%s leaves something in the browser", view.path)
 	}
 	for key, want := range map[string]int64{"web./cart": 3, "web./a%20b/%C3%BC": 1, "web./old/cart": 1, "web./old/silent": 1} {
 		stack.EventuallyTotal(t, s.query.URL(), key, "1h", want)

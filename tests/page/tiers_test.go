@@ -33,9 +33,7 @@ func TestPageFollowsTiers(t *testing.T) {
 			b.until("the total", hits("a"))
 			b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && document.getElementById("notice").hidden`)
 			for _, is := range []struct{ what, expression, want string }{{"ranges", ranges, c.ranges}, {"range", chosen, c.usual}, {"sentence", said, ""}} {
-				if got := eval[string](b, is.expression); got != is.want {
-					t.Errorf("%s: %s, want %s", is.what, got, is.want)
-				}
+				require.Equal(t, is.want, eval[string](b, is.expression), "%s", is.what)
 			}
 			for _, length := range strings.Split(c.ranges, ",") {
 				b.click(`#range input[value="` + length + `"]`)
@@ -61,14 +59,10 @@ func TestAddressAsksForMore(t *testing.T) {
 	b.until("the first seven", on+` === "k01,k02,k03,k04,k05,k06,k07"`)
 	const waiting = "Of the 30 lines of this address the chart shows 7, as many as can be told apart. Take one out, and the next takes its place."
 	const instead = " The address asks for 7 days, which the page does not offer here: it shows 15 minutes."
-	if got := eval[string](b, said); got != waiting+instead {
-		t.Errorf("the page says %q", got)
-	}
+	require.Equal(t, waiting+instead, eval[string](b, said), "what the page says")
 	b.click(`#rows tr[data-key="k03"]`)
 	b.until("the eighth", on+` === "k01,k02,k04,k05,k06,k07,k08" && `+hits("k08")+` === "1"`)
-	if got := eval[string](b, said); got != strings.Replace(waiting, "30", "29", 1) {
-		t.Errorf("after a removal the page says %q", got)
-	}
+	require.Equal(t, strings.Replace(waiting, "30", "29", 1), eval[string](b, said), "after a removal")
 	if got, want := eval[string](b, "location.search"), "?"+strings.TrimPrefix(strings.NewReplacer("&key=k03", "").Replace(address.String()), "&"); got != want {
 		t.Errorf("the address is %s, want %s", got, want)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
 )
@@ -14,27 +15,41 @@ const notice = `(document.getElementById("notice").hidden ? "" : document.getEle
 // The browser itself notes each request that fails.
 var failedRequests = []string{"Failed to load resource", "net::ERR_"}
 
+// One part after the other goes and comes back.
+func TestPageSaysWhatIsAway(t *testing.T) {
+	s := start(t)
+	for _, c := range []struct {
+		part string
+		lose func(*testing.T, *system)
+	}{{"worker", loseWorker}, {"service", loseService}, {"Redis", loseRedis}} {
+		t.Run(c.part, func(t *testing.T) { c.lose(t, s) })
+	}
+}
+
 // If Redis goes, the page says so and keeps the last numbers, greyed, with the time they are from, through a reload, too. It
 // goes on by itself when Redis is back.
-func TestRedisAway(t *testing.T) {
-	s := start(t)
-	s.hit("a")
-	b := open(t, s.query.URL()+"/?key=a", desktop)
-	b.until("the total", hits("a")+` === "1"`)
+func loseRedis(t *testing.T, s *system) {
+	s.hit("b")
+	b := open(t, s.query.URL()+"/?key=b", desktop)
+	b.until("the total", hits("b")+` === "1"`)
+	operate := open(t, s.query.URL()+"/?view=operate", desktop)
+	operate.until("the streams", `document.querySelector("#streams .words")`)
 	s.redis.Kill()
+	const trouble = `document.getElementById("operate-trouble").textContent`
+	operate.until("what is wrong", `/Redis/.test(`+trouble+`) && /comes back by itself/.test(`+trouble+`)`)
 	b.until("the page to say that Redis is away", `/Redis/.test(`+notice+`) && document.getElementById("fresh").dataset.state === "red"`)
-	if got := eval[string](b, hits("a")); got != "1" {
-		t.Errorf("the last known total is %q", got)
-	}
+	require.Equal(t, "1", eval[string](b, hits("b")), "the last known total")
 	const muted = `getComputedStyle(document.querySelector("#rows .value")).color === getComputedStyle(document.querySelector("#rows-table thead th")).color && getComputedStyle(document.querySelector("#plot .drawing")).filter !== "none"`
 	eval[bool](b, `(window.notReloaded = true, location.reload(), true)`)
-	b.until("the last numbers after a reload, and when they were whole", `!window.notReloaded && `+hits("a")+` === "1" && /Redis/.test(`+notice+`) && / · numbers of [0-9:]+$/.test(document.getElementById("fresh-text").textContent)`)
+	b.until("the last numbers after a reload, and when they were whole", `!window.notReloaded && `+hits("b")+` === "1" && /Redis/.test(`+notice+`) && / · numbers of [0-9:]+$/.test(document.getElementById("fresh-text").textContent)`)
 	b.until("them to be grey", plotted+` && `+muted)
 	s.redis.Start()
 	b.until("the page to recover", notice+` === ""`)
-	s.hit("a")
-	b.until("a further hit", hits("a")+` === "2"`)
+	s.hit("b")
+	b.until("a further hit", hits("b")+` === "2"`)
 	b.clean(s.query.URL(), failedRequests...)
+	operate.until("the view to come back", trouble+` === ""`)
+	operate.clean(s.query.URL(), failedRequests...)
 }
 
 // startEmptyQuery starts query on a Redis without a layout, and waits until it serves the page.
@@ -48,12 +63,16 @@ func startEmptyQuery(t *testing.T, redis stack.Endpoint, env ...string) *stack.S
 	return query
 }
 
-// If no worker counts, the numbers turn amber, then red.
-func TestWorkerGone(t *testing.T) {
-	s := start(t)
+// If no worker counts, the numbers turn amber, then red. Streams and workers are told in words.
+func loseWorker(t *testing.T, s *system) {
 	s.hit("a")
 	b := open(t, s.query.URL()+"/?key=a", desktop)
 	b.until("the total", hits("a")+` === "1"`)
+	operate := open(t, s.query.URL()+"/?view=operate", desktop)
+	const words = `document.querySelector("#streams .words")`
+	const keepsUp = words + `?.textContent === "keeping up" && ` + words + `.dataset.state === "green"`
+	operate.until("a stream that keeps up", keepsUp+` && document.querySelectorAll("#workers tbody tr").length === 1`)
+	operate.until("no rejects", `/^None\./.test(document.getElementById("rejects-note").textContent) && document.getElementById("rejects-list").hidden`)
 	s.ingest.Kill()
 	s.hit("a")
 	b.until("amber, and why", `document.getElementById("fresh").dataset.state === "amber" && /^Fresh to [0-9]+ s ago · no worker reads HITS$/.test(document.getElementById("fresh-text").textContent)`)
@@ -62,32 +81,41 @@ func TestWorkerGone(t *testing.T) {
 	b.point(`#rows tr[data-key="a"] .total`)
 	b.until("what that means", `/At least 1\.Nobody has counted lately/.test(document.getElementById("tip").textContent)`)
 	b.until("the chart to say what is not counted", `/are not counted yet/.test(document.getElementById("chart-note").textContent)`)
+	operate.until("nobody", words+`?.textContent === "nobody reads it" && /No worker is alive/.test(document.getElementById("workers").textContent)`)
 	s.ingest.Start()
 	b.until("the hit that waited", hits("a")+` === "2"`)
 	b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && `+notice+` === ""`)
 	b.until("bounds", `/exact/.test(document.getElementById("hits-note").textContent)`)
+	operate.until("the stream to be read again", keepsUp)
 	b.clean(s.query.URL())
+	operate.clean(s.query.URL())
 }
 
 // If the service goes, the page says so, tries again, and is live when it is back.
-func TestLiveLostAndBack(t *testing.T) {
-	s := start(t)
-	s.hit("a")
-	b := open(t, s.query.URL()+"/?key=a", desktop)
-	b.until("the total", hits("a")+` === "1"`)
+func loseService(t *testing.T, s *system) {
+	s.hit("c")
+	b := open(t, s.query.URL()+"/?key=c", desktop)
+	b.until("the total", hits("c")+` === "1"`)
 	s.query.Stop()
 	b.until("the page to say so", `/live connection is lost/.test(`+notice+`)`)
-	s.hit("a")
+	s.hit("c")
 	s.query.Start()
-	b.until("the page to be live", hits("a")+` === "2" && `+notice+` === ""`)
+	b.until("the page to be live", hits("c")+` === "2" && `+notice+` === ""`)
 	b.clean(s.query.URL(), failedRequests...)
+}
+
+// A service with tokens: each view asks for one, and what is copied from the chart is asked with it.
+func TestPageAsksForAToken(t *testing.T) {
+	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
+	s.hit("a")
+	s.sideBySide(map[string]func(*testing.T, *system){
+		"invisible characters": typeBadTokens, "views": typeTokens, "menu of the chart": useChartMenu, "docs": tryDocs,
+	})
 }
 
 // A token with a character that nobody sees, as copies can have, is no lost connection: the page says what is wrong with
 // it and asks again, also if the tab has kept it from before.
-func TestTokenWithAnInvisibleCharacter(t *testing.T) {
-	s := start(t, "QUERY_TOKENS=secret")
-	s.hit("a")
+func typeBadTokens(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=a", desktop)
 	b.until("the question", `document.getElementById("token").open`)
 	for _, c := range []struct{ token, says string }{
@@ -107,12 +135,10 @@ func TestTokenWithAnInvisibleCharacter(t *testing.T) {
 }
 
 // With an empty NATS_URL the page says what is missing where it is, and shows all else.
-func TestWithoutNATS(t *testing.T) {
-	s := start(t)
-	s.hit("a")
+func leaveOutNATS(t *testing.T, s *system) {
 	query := stack.Query(t, s.redis)
-	b := open(t, query.URL()+"/?key=a", desktop)
-	b.until("the total", hits("a")+` === "1"`)
+	b := open(t, query.URL()+"/?key=blog", desktop)
+	b.until("the total", hits("blog")+` === "2,000"`)
 	b.click(`#views a[data-to="operate"]`)
 	b.until("what is missing", `/NATS_URL=nats:/.test(document.getElementById("operate-trouble").innerText) && document.getElementById("operate-parts").hidden`)
 	b.clean(query.URL(), failedRequests...)

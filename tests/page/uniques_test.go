@@ -22,9 +22,7 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 			at := now.Add(-over * time.Duration(i) / time.Duration(visitors)).UnixMilli()
 			fmt.Fprintf(&body, `{"key":%q,"unique":"u-%d","ts":%d}`+"\n"+`{"key":%[1]q,"unique":"u-%[2]d","ts":%[3]d}`+"\n", key, i, at)
 		}
-		if _, err := s.js.Publish(s.t.Context(), "hits.x", []byte(body.String())); err != nil {
-			s.t.Fatal(err)
-		}
+		s.publish("hits.x", body.String())
 	}
 	stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", int64(2*visitors))
 }
@@ -64,20 +62,12 @@ func TestUniquesBesideHits(t *testing.T) {
 	b.until("the chart of hits", plotted)
 	b.until("nothing of uniques", `document.getElementById("of").hidden && (`+told+`) === ""`)
 	b.clean(s.query.URL())
-}
 
-// By the keyboard and on a phone, too.
-func TestUniquesOnAPhone(t *testing.T) {
-	s := start(t)
-	s.old()
-	s.visit("visitors", 50, 40*time.Minute)
-	b := open(t, s.query.URL()+"/?key=visitors&range=1h", phone)
-	b.until("how many", `/^visitors \d+ different/.test(`+told+`)`)
+	b = open(t, s.query.URL()+"/?key=visitors&range=1h", phone)
+	b.until("how many on a phone", `/^visitors \d+ different/.test(`+told+`)`)
 	b.tabTo("#of input")
 	b.press(kb.ArrowRight)
 	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && document.getElementById("plot").dataset.step === "5m"`)
-	if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > 390 {
-		t.Errorf("the page is %d pixels wide", wide)
-	}
+	b.narrow(phone)
 	b.clean(s.query.URL())
 }

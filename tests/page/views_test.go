@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,28 +15,30 @@ import (
 	"tallyroll/tests/stack"
 )
 
+// write writes a file and returns its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "settings.yml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
 // namedLimits is a file of limits.
 func namedLimits(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "limits.yml")
-	text := `limits:
+	return "QUERY_LIMITS_FILE=" + write(t, `limits:
   - {name: login, window: 1h, max: 5, policy: log, fail: closed}
   - {name: per-route, window: 1m, max: 100, key: "{ip} {path}"}
-`
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	return "QUERY_LIMITS_FILE=" + path
+`)
 }
 
 // take takes a hit, and says whether it was allowed.
 func (s *system) take(body string) bool {
 	s.t.Helper()
-	resp, err := http.Post(s.query.URL()+"/v1/take", "application/json", strings.NewReader(body))
+	status, _, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/take", json.RawMessage(body))
 	require.NoError(s.t, err)
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests {
-		s.t.Fatalf("take %s: status %d", body, resp.StatusCode)
-	}
-	return resp.StatusCode == http.StatusOK
+	require.Contains(s.t, []int{http.StatusOK, http.StatusTooManyRequests}, status, "take %s", body)
+	return status == http.StatusOK
 }
 
 // shownView is the view that one sees, by what is displayed.
@@ -54,19 +57,11 @@ func TestViews(t *testing.T) {
 	b.until("the address", `/^\?key=a&range=24h.*&view=limits$/.test(location.search)`)
 	b.until("what to do without limits", `/QUERY_LIMITS_FILE/.test(document.getElementById("limits-note").textContent)`)
 	b.until("no freshness of counters", `getComputedStyle(document.getElementById("fresh")).display === "none"`)
-	count := func(part string) (n int) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, url := range b.requests {
-			if strings.Contains(url, part) {
-				n++
-			}
-		}
-		return n
+	others := func() int {
+		return b.asks("/v1/total") + b.asks("/v1/live") + b.asks("/v1/top") + b.asks("/v1/streams")
 	}
-	others := func() int { return count("/v1/total") + count("/v1/live") + count("/v1/top") + count("/v1/streams") }
-	before, asked := others(), count("/v1/limits")
-	stack.Eventually(t, "the limits to be asked for again", func() (bool, string) { return count("/v1/limits") >= asked+3, "" })
+	before, asked := others(), b.asks("/v1/limits")
+	stack.Eventually(t, "the limits to be asked for again", func() (bool, string) { return b.asks("/v1/limits") >= asked+3, "" })
 	if now := others(); now != before {
 		t.Errorf("%d questions of other views were asked", now-before)
 	}
@@ -79,9 +74,7 @@ func TestViews(t *testing.T) {
 	b.until("the counters again", shownView+` === "explore" && !location.search.includes("view")`)
 	s.hit("a")
 	b.until("a further hit", hits("a")+` === "2" && document.getElementById("fresh").dataset.state === "green"`)
-	if got := eval[string](b, "document.title"); got != title {
-		t.Errorf("the title is %q, want %q", got, title)
-	}
+	require.Equal(t, title, eval[string](b, "document.title"), "the title")
 	b.clean(s.query.URL())
 
 	other := open(t, s.query.URL()+"/?view=nonsense", desktop)
@@ -132,18 +125,13 @@ func TestLimitsView(t *testing.T) {
 
 // A limit in shadow mode, one with places and one with shares are told apart, and what a key has used is told in their words.
 func TestLimitsViewOfOtherKinds(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "limits.yml")
-	text := `limits:
+	s := start(t, "QUERY_LIMITS_FILE="+write(t, `limits:
   - {name: exports, policy: concurrent, window: 1h, max: 2}
   - {name: shared, window: 1m, max: 1000, share: {hits: 100, for: 1s}}
   - {name: tried, window: 1h, max: 2, mode: shadow}
-`
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	s := start(t, "QUERY_LIMITS_FILE="+path)
+`))
 	for i := range 3 {
-		if allowed := s.take(fmt.Sprintf(`{"limit":"exports","key":"alice","lease":"lease-%d"}`, i)); allowed != (i < 2) {
-			t.Fatalf("place %d: %v", i, allowed)
-		}
+		require.Equal(t, i < 2, s.take(fmt.Sprintf(`{"limit":"exports","key":"alice","lease":"lease-%d"}`, i)), "place %d", i)
 		if !s.take(`{"limit":"tried","key":"alice"}`) || !s.take(`{"limit":"shared","key":"alice"}`) {
 			t.Fatal("refused")
 		}
@@ -176,9 +164,7 @@ func TestLimitsViewWithoutTakes(t *testing.T) {
 	b.until("what is wrong", `/Ip: "nowhere": allowed is an address/.test(document.querySelector("#use-found [role=alert]")?.textContent)`)
 	eval[bool](b, `(document.querySelector('[name=ip]').value = "192.0.2.1", document.getElementById("use-form").requestSubmit(), true)`)
 	b.until("the use", `/0 of 100 used/.test(document.getElementById("use-found").textContent)`)
-	if n := eval[int](b, `document.querySelectorAll("#use-found button").length`); n != 0 {
-		t.Errorf("%d buttons to reset", n)
-	}
+	require.Equal(t, 0, eval[int](b, `document.querySelectorAll("#use-found button").length`), "buttons to reset")
 	b.clean(s.query.URL(), failedRequests...)
 }
 
@@ -206,9 +192,7 @@ func TestRejectsView(t *testing.T) {
 	eval[bool](b, `(document.querySelector("#rejects-reasons input:checked").focus(), true)`)
 	b.press(kb.ArrowLeft) // around to the last one
 	b.until("those that are too late", bodies+`.length === 1 && `+command+` === "redrive --reason too_late --ts now"`)
-	if got := eval[string](b, `document.activeElement.value`); got != "too_late" {
-		t.Errorf("the focus is on %q", got)
-	}
+	require.Equal(t, "too_late", eval[string](b, `document.activeElement.value`), "the focus is on")
 	b.click(`#rejects-list summary`)
 	eval[int](b, `document.querySelector("#rejects-list details").seen = 1`)
 	s.publish("hits.a", `{"kay"`)
@@ -221,40 +205,11 @@ func TestRejectsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// publish publishes a body as it is.
-func (s *system) publish(subject, body string) {
-	s.t.Helper()
-	if _, err := s.js.Publish(s.t.Context(), subject, []byte(body)); err != nil {
-		s.t.Fatalf("publish to %s: %v", subject, err)
-	}
-}
-
-// Streams and workers in words: keeping up, and then nobody reads.
-func TestStreamsInWords(t *testing.T) {
-	s := start(t)
-	s.hit("a")
-	b := open(t, s.query.URL()+"/?view=operate", desktop)
-	words := `document.querySelector("#streams .words")`
-	b.until("a stream that keeps up", words+`?.textContent === "keeping up" && `+words+`.dataset.state === "green" && document.querySelectorAll("#workers tbody tr").length === 1`)
-	b.until("no rejects", `/^None\./.test(document.getElementById("rejects-note").textContent) && document.getElementById("rejects-list").hidden`)
-	s.ingest.Kill()
-	b.until("nobody", words+`?.textContent === "nobody reads it" && /No worker is alive/.test(document.getElementById("workers").textContent)`)
-	s.ingest.Start()
-	b.until("the stream to be read again", words+`?.textContent === "keeping up"`)
-	s.redis.Kill()
-	b.until("what is wrong", `/Redis/.test(document.getElementById("operate-trouble").textContent) && /comes back by itself/.test(document.getElementById("operate-trouble").textContent)`)
-	s.redis.Start()
-	b.until("the view to come back", `document.getElementById("operate-trouble").textContent === ""`)
-	b.clean(s.query.URL(), failedRequests...)
-}
-
 // watch starts the program watch with one rule of the test's, and one that says how many hits a has.
 func (s *system) watch(rule string) *stack.Service {
 	s.t.Helper()
-	path := filepath.Join(s.t.TempDir(), "watch.yml")
 	text := "targets: {bus: {nats: tallyroll.alert}}\nrules:\n- {name: errors, key: a, window: 1h, above: 0, to: [bus]}\n- " + rule + "\n"
-	require.NoError(s.t, os.WriteFile(path, []byte(text), 0o600))
-	return stack.Watch(s.t, s.nats, s.redis, path)
+	return stack.Watch(s.t, s.nats, s.redis, write(s.t, text))
 }
 
 // The states of rules and their changes: what fires first, with a word about each, and what to do if nobody evaluates.
@@ -279,9 +234,7 @@ func TestAlertsView(t *testing.T) {
 }
 
 // All views ask for a token, say if it is refused, and keep the right one for the tab.
-func TestViewsAskForAToken(t *testing.T) {
-	s := start(t, "QUERY_TOKENS=secret", namedLimits(t))
-	s.hit("a")
+func typeTokens(t *testing.T, s *system) {
 	for view, shown := range map[string]string{
 		"key=a":        hits("a") + ` === "1"`,
 		"view=limits":  `document.querySelectorAll("#limits-rows tr").length === 2`,
@@ -312,7 +265,7 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	s.hit("a")
 	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	s.watch(fmt.Sprintf("{name: %s, prefix: %q, window: 1h, below: 1, to: [bus]}", strings.Repeat("long-", 12), long))
-	for _, as := range []looks{phone, {390, 844, "dark"}, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}} {
+	for _, as := range []looks{phone, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}}[:rounds(3, 5)] {
 		b := open(t, s.query.URL()+"/?view=limits", as)
 		b.click(`#busiest-rows [data-key]`)
 		b.until("the use", `document.querySelector("#use-found [role=meter]")`)
@@ -330,8 +283,7 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 
 // The API's page opens the kinds of problems where a type leads, leads back, and sends what one tries with the token that
 // the page has kept. Swagger UI works under the policy of the page.
-func TestDocsPage(t *testing.T) {
-	s := start(t, "QUERY_TOKENS=secret")
+func tryDocs(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/docs#problem-not-stored", phone)
 	b.until("the kind of problem", `document.querySelector("#problem-not-stored:target")?.getBoundingClientRect().height > 0`)
 	b.until("the API", `document.querySelectorAll(".opblock").length > 15`)
@@ -344,8 +296,6 @@ func TestDocsPage(t *testing.T) {
 		b.click("#operations-Ask-get-about " + next)
 	}
 	b.until("the answer", `/200[^]*"namespace": "tallyroll"/.test(document.querySelector("#operations-Ask-get-about .live-responses-table")?.innerText)`)
-	if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
-		t.Errorf("the page is %d wide", widths[0])
-	}
+	b.narrow(phone)
 	b.clean(s.query.URL(), failedRequests...)
 }

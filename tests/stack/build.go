@@ -22,11 +22,14 @@ var builds struct {
 	made map[string]func() (string, error)
 }
 
-// Main runs the tests of a package, removes the binaries they had built and exits.
+// Main runs the tests of a package, calls what is to follow them, removes the binaries they had built and exits.
 //
 //	func TestMain(m *testing.M) { stack.Main(m) }
-func Main(m *testing.M) {
+func Main(m *testing.M, after ...func()) {
 	code := m.Run()
+	for _, f := range after {
+		f()
+	}
 	builds.Lock()
 	if builds.dir != "" {
 		_ = os.RemoveAll(builds.dir)
