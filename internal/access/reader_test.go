@@ -39,10 +39,13 @@ func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 			"Top":          func() error { _, err := r.Top(ctx, window.Span{}, 1); return err },
 			"Names":        func() error { _, err := r.Names(ctx, window.NamesQuestion{Prefix: name}); return err },
 			"BeginExport":  func() error { _, err := r.BeginExport(ctx, window.ExportQuestion{Prefix: name}); return err },
-			"ExportPage":   func() error { _, err := r.ExportPage(ctx, window.Export{Prefix: name}, window.ExportPlace{}); return err },
-			"Erase":        func() error { _, err := r.Erase(ctx, []string{"a.x", name}); return err },
-			"EraseListed":  func() error { _, err := r.EraseListed(ctx, name, ""); return err },
-			"Fall":         func() error { _, _, err := r.Fall(ctx, name, time.Hour, 1); return err },
+			"ExportPage": func() error {
+				_, err := r.ExportPage(ctx, window.Export{Prefix: name}, window.ExportPlace{})
+				return err
+			},
+			"Erase":       func() error { _, err := r.Erase(ctx, []string{"a.x", name}); return err },
+			"EraseListed": func() error { _, err := r.EraseListed(ctx, name, ""); return err },
+			"Fall":        func() error { _, _, err := r.Fall(ctx, name, time.Hour, 1); return err },
 		} {
 			err := ask()
 			p := web.ProblemOf(err)
