@@ -4,16 +4,17 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/yamlfile"
 )
 
-func TestParse(t *testing.T) {
+func TestFileOfTokensIsRead(t *testing.T) {
 	t.Parallel()
 	got, err := parse(fmt.Appendf(nil, `# who may ask
 tokens:
@@ -28,12 +29,11 @@ tokens:
 		{name: "shop", hash: sha256.Sum256([]byte("one")), may: []Right{Read, Take}, prefixes: []string{"a", "shop."}, until: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
 		{name: "ops", hash: sha256.Sum256([]byte("two")), may: []Right{Admin}, until: time.Date(2027, 1, 1, 10, 0, 0, 0, time.UTC)},
 	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v (%v)", got, want, err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, want, got)
 }
 
-func TestParseMistakes(t *testing.T) {
+func TestMistakesInAFileHaveTheirLineAndTellNoSecret(t *testing.T) {
 	t.Parallel()
 	hash := strings.Repeat("0a", 32)
 	entry := func(lines ...string) string {

@@ -33,81 +33,49 @@ var (
 // send. Whoever is no such page does as before.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	t.Parallel()
-	const body = `{"limit":"login","key":"alice"}`
-	post, remove := []string{"POST", "/v1/take", body}, []string{"DELETE", "/v1/limit?limit=login&key=alice", ""}
-	image0, agent := []string{"GET", "/v1/authz?limit=login&key_ip=1", ""}, []string{"GET", "/v1/authz/per-agent/x", ""}
-	for _, c := range []struct {
-		name           string
-		request        []string
-		headers        []string
-		origins, token string
-		status         int
-	}{
-		{"curl -d", post, curlForm, "", "", 200},
-		{"a program that says nothing", post, nil, "", "", 200},
-		{"its own page", post, ownPage, "", "", 200},
-		{"a form or fetch", post, form, "", "", 403},
-		{"a page without an origin", post, sandbox, "", "", 403},
-		{"a page at another port", post, sameSite, "", "", 403},
-		{"a form of an old browser", post, oldForm, "", "", 415},
-		{"no type, of an old browser", post, mozilla, "", "", 415},
-		{"JSON, of an old browser", post, append([]string{"Content-Type", "application/json"}, mozilla...), "", "", 200},
-		{"a named origin", post, namedPage, "https://shop.example.com", "", 200},
-		{"a form of a named origin", post, append([]string{"Origin", "https://shop.example.com"}, oldForm...), "https://shop.example.com", "", 415},
-		{"another than the named origin", post, form, "https://shop.example.com", "", 403},
-		{"any origin may ask", post, form, "*", "", 403},
-		{"any origin with a token", post, append([]string{"Authorization", "Bearer secret"}, form...), "*", "secret", 200},
-		{"no token", post, form, "*", "secret", 401},
-		{"DELETE", remove, form, "", "", 403},
-		{"DELETE of a program", remove, nil, "", "", 204},
-		{"DELETE of its own page", remove, ownPage, "", "", 204},
-		{"an image", image0, image, "", "", 403},
-		{"an image of a named origin", image0, image, "https://shop.example.com", "", 403},
-		{"an image that tells nothing", image0, mozilla, "", "", 403},
-		{"an image that tells its page", image0, append([]string{"Referer", "https://evil.example/"}, mozilla...), "", "", 403},
-		{"HEAD", []string{"HEAD", "/v1/authz?limit=login&key_ip=1", ""}, image, "", "", 403},
-		{"a form to authz", []string{"POST", "/v1/authz?limit=login&key_ip=1", ""}, form, "", "", 403},
-		{"an image with Envoy's path", agent, image, "", "", 403},
-		{"a question before a fetch with headers", []string{"OPTIONS", "/v1/authz?limit=login&key_ip=1", ""},
-			append([]string{"Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", "x-forwarded-for"}, form...), "", "", 403},
-		{"a typed address", agent, append([]string{"Sec-Fetch-Site", "none"}, mozilla...), "", "", 200},
-		{"a program asks authz", image0, nil, "", "", 200},
-		{"a proxy asks about an image", agent, append([]string{"X-Forwarded-For", "192.0.2.1"}, image...), "", "", 200},
-		{"a proxy asks about a form", agent, append([]string{"X-Forwarded-Uri", "/cart"}, form...), "", "", 200},
-		{"nginx asks about an image", agent, append([]string{"X-Original-URI", "/cart"}, mozilla...), "", "", 200},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s, limiter := onProxy(t, gate.TakeNamed)
-			if c.origins != "" {
-				require.NoError(t, s.origins.UnmarshalText([]byte(c.origins)))
+	like := map[string][]string{
+		"": nil, "curlForm": curlForm, "ownPage": ownPage, "form": form, "sandbox": sandbox, "sameSite": sameSite, "oldForm": oldForm, "mozilla": mozilla,
+		"namedPage": namedPage, "image": image,
+	}
+	s, limiter := onProxy(t, gate.TakeNamed)
+	h := s.handler()
+	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
+		s.origins = web.Origins{}
+		if origins := c.Options["origins"]; origins != "" {
+			require.NoError(t, s.origins.UnmarshalText([]byte(origins)))
+		}
+		useTokens(t, s, c.Options["token"])
+		limiter.asked, limiter.reset = nil, nil
+		headers, known := like[c.Options["like"]]
+		require.True(t, known, c.String())
+		r := c.HTTP()
+		r.Host, r.RemoteAddr = "query.test", "192.0.2.9:999" // no trusted proxy's
+		for i := 0; i < len(headers); i += 2 {
+			if r.Header.Get(headers[i]) == "" {
+				r.Header.Set(headers[i], headers[i+1])
 			}
-			if c.token != "" {
-				useTokens(t, s, c.token)
-			}
-			r := httptest.NewRequest(c.request[0], "http://query.test"+c.request[1], strings.NewReader(c.request[2]))
-			r.RemoteAddr = "192.0.2.9:999" // no trusted proxy's
-			for i := 0; i < len(c.headers); i += 2 {
-				r.Header.Set(c.headers[i], c.headers[i+1])
-			}
-			resp := send(s, r)
-			changed := limiter.asked != nil || limiter.reset != nil
-			if resp.StatusCode != c.status || changed != (c.status < 300) {
-				t.Fatalf("status %d, want %d; asked %v, reset %v: %s", resp.StatusCode, c.status, limiter.asked, limiter.reset, asking.ReadAll(t, resp))
-			}
-			if c.status == http.StatusForbidden && c.request[0] != http.MethodHead {
-				p := asking.Refused(t, resp, c.status)
-				if says := map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[gate.IsAuthz(r.URL.Path)]; p.Type != web.ForeignOrigin.Type() || !strings.Contains(p.Detail, says) {
-					t.Errorf("%+v", p)
-				}
-			}
-		})
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		resp := w.Result()
+		changed := limiter.asked != nil || limiter.reset != nil
+		if resp.StatusCode != c.Status || changed != (c.Status < 300) {
+			t.Errorf("%s: status %d, want %d; asked %v, reset %v", c, resp.StatusCode, c.Status, limiter.asked, limiter.reset)
+		}
+		if c.Status == http.StatusForbidden && c.Method != http.MethodHead {
+			p := asking.Refused(t, resp, c.Status)
+			require.Equal(t, web.ForeignOrigin.Type(), p.Type)
+			require.Contains(t, p.Detail, map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[gate.IsAuthz(r.URL.Path)])
+		}
 	}
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
-	s, _ := onFake(t)
+	s.origins = web.Origins{}
+	useTokens(t, s, "")
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
-		answered(t, asking.Ask(s.handler(), http.MethodGet, goodTarget, "", headers...))
-		answered(t, asking.Ask(s.handler(), http.MethodPost, totalPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
-		answered(t, asking.Ask(s.handler(), http.MethodPost, uniquesPath, `{"keys":["a"],"windows":["1h"]}`, headers...))
+		answered(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
+		for _, path := range []string{totalPath, uniquesPath} {
+			answered(t, asking.Ask(h, http.MethodPost, path, `{"keys":["a"],"windows":["1h"]}`, headers...))
+		}
 	}
 }
 
@@ -156,26 +124,21 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	}
 	pretends := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
 	s, f := onProxy(t, gate.TakeNamed)
-	if err := s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")); err != nil { // a browser runs beside the proxy
-		t.Fatal(err)
-	}
+	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32"))) // a browser runs beside the proxy
 	watched(t, s)
 	h := onPort(t, s)
 	for _, request := range all {
 		for _, headers := range [][]string{nil, pretends, append([]string{"Origin", "http://evil.example:" + h.port, "Sec-Fetch-Site", "same-origin"}, pretends...)} {
 			p := asking.Refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
-			if p.Type != web.UnknownHost.Type() || !strings.Contains(p.Detail, "QUERY_HOSTS") || !strings.Contains(p.Detail, `"evil.example:`) {
-				t.Errorf("%s: %+v", request, p)
-			}
+			require.Equal(t, web.UnknownHost.Type(), p.Type, request)
+			require.Contains(t, p.Detail, "QUERY_HOSTS", request)
+			require.Contains(t, p.Detail, `"evil.example:`, request)
 		}
 	}
-	if f.asked != nil || f.reset != nil {
-		t.Errorf("asked %v, reset %v", f.asked, f.reset)
-	}
+	require.Nil(t, f.asked)
+	require.Nil(t, f.reset)
 	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"} {
-		if resp := h.ask("GET", "evil.example", target, ""); resp.StatusCode == http.StatusForbidden {
-			t.Errorf("%s: %s", target, asking.ReadAll(t, resp))
-		}
+		require.NotEqual(t, http.StatusForbidden, h.ask("GET", "evil.example", target, "").StatusCode, target)
 	}
 	fine := func(what string, resp *http.Response) {
 		t.Helper()
@@ -193,6 +156,12 @@ func TestReboundPagesGetNothing(t *testing.T) {
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k"))
 		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k", "Origin", "https://a.example", "Sec-Fetch-Site", "cross-site"))
 	}
+	// A browser on the proxy's machine is in a trusted network, and asks for itself.
+	f.asked = nil
+	for _, headers := range [][]string{image, mozilla} {
+		asking.Refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
+	}
+	require.Nil(t, f.asked)
 	s.gate.Proxies = web.Networks{}
 	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
 	asking.Refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
@@ -220,18 +189,4 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	fine("HTTPS", resp)
-}
-
-// A browser on the proxy's machine is in a trusted network, and asks for itself.
-func TestBrowserBesideTheProxy(t *testing.T) {
-	t.Parallel()
-	s, f := onProxy(t, gate.TakeNamed)
-	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32")))
-	h := onPort(t, s)
-	for _, headers := range [][]string{image, mozilla} {
-		asking.Refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
-	}
-	if f.asked != nil {
-		t.Errorf("asked %v", f.asked)
-	}
 }

@@ -1,141 +1,124 @@
 package query
 
 import (
-	"bytes"
-	"context"
-	"errors"
+	"compress/gzip"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
-	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
+	"tallyroll/tests/stack"
 )
 
 const goodTarget = "/v1/total?key=a&window=1h"
 
-func TestTokens(t *testing.T) {
+// Pages of named origins may ask, and read what is answered: also that their token is wrong. internal/web has all cases.
+func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 	t.Parallel()
 	s, _ := onFake(t)
-	useTokens(t, s, "first, second")
+	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
+	useTokens(t, s, "secret")
 	h := s.handler()
-	answered(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer second"))
-	for _, target := range []string{goodTarget, "/v1/total", "/v1/nothing", "/v1/", "/v1"} {
-		asking.Refused(t, asking.Ask(h, http.MethodGet, target, "", "Authorization", "Bearer third"), http.StatusUnauthorized)
-	}
-	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs"} {
-		if resp := asking.Ask(h, http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: status %d", target, resp.StatusCode)
+	for origin, allowed := range map[string]string{"https://a.example": "https://a.example", "https://b.example": ""} {
+		for token, status := range map[string]int{"secret": http.StatusOK, "wrong": http.StatusUnauthorized} {
+			resp := asking.Ask(h, http.MethodGet, goodTarget, "", "Origin", origin, "Authorization", "Bearer "+token)
+			require.Equal(t, status, resp.StatusCode)
+			require.Equal(t, allowed, resp.Header.Get("Access-Control-Allow-Origin"), origin)
+			require.Contains(t, resp.Header.Values("Vary"), "Origin")
 		}
-	}
-	// Other ways to write the path lead nowhere without a token.
-	server := httptest.NewServer(h)
-	defer server.Close()
-	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {
-		resp, err := server.Client().Get(server.URL + path + "?key=a&window=1h")
-		require.NoError(t, err)
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
-			t.Errorf("%s: answered without a token", path)
+		preflight := asking.Ask(h, http.MethodOptions, goodTarget, "", "Origin", origin, "Access-Control-Request-Method", "POST")
+		require.Equal(t, allowed != "", preflight.StatusCode == http.StatusNoContent, origin)
+		if allowed != "" {
+			require.Equal(t, "ETag, RateLimit, RateLimit-Policy, Retry-After", preflight.Header.Get("Access-Control-Expose-Headers"))
+			require.Equal(t, "GET, HEAD, POST, DELETE", preflight.Header.Get("Access-Control-Allow-Methods"))
+			require.Equal(t, "Authorization, Content-Type, If-None-Match, Last-Event-ID", preflight.Header.Get("Access-Control-Allow-Headers"))
 		}
 	}
 }
 
-type panicReader struct{ access.Counters }
-
-func (panicReader) Answer(context.Context, []window.Question) (window.Answers, error) {
-	panic("broken")
-}
-
-func TestPanic(t *testing.T) {
+// Large answers are compressed where the client can read that, streams never, and a tag holds whether an answer was
+// compressed or not.
+func TestLargeAnswersAreCompressed(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
-	s, _ := onFake(t)
-	readFrom(s, panicReader{})
-	s.server.Log = zerolog.New(&log)
-	h := s.handler()
-	asking.Refused(t, asking.Ask(h, http.MethodGet, goodTarget, ""), http.StatusInternalServerError)
-	if text := log.String(); !strings.Contains(text, `"panic":"broken"`) || !strings.Contains(text, "panicReader") {
-		t.Errorf("log %s", text)
-	}
-	if resp := asking.Ask(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
-		t.Errorf("afterwards: status %d", resp.StatusCode)
-	}
-}
-
-// deafWriter is a client that is gone.
-type deafWriter struct{ *httptest.ResponseRecorder }
-
-func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("gone") }
-
-func TestClientGone(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	s, _ := onFake(t)
-	s.log = zerolog.New(&log).Level(zerolog.InfoLevel)
-	s.handler().ServeHTTP(deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "http://query.test"+goodTarget, nil))
-	if log.Len() > 0 {
-		t.Errorf("log %s", &log)
-	}
-}
-
-func TestErrorsOfReading(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err    error
-		detail string
-	}{
-		{window.ErrNoLayout, "start ingest"},
-		{context.DeadlineExceeded, "did not answer within 2s"},
-		{errors.New("dial tcp 10.1.2.3:6379: refused"), "Redis cannot answer now"},
-	} {
-		s, f := onFake(t)
-		f.Err = c.err
-		resp := asking.Ask(s.handler(), http.MethodGet, goodTarget, "")
-		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
-		if resp.Header.Get("Retry-After") != "1" || !strings.Contains(p.Detail, c.detail) || strings.Contains(p.Detail, "10.1.2.3") {
-			t.Errorf("%v: Retry-After %q, detail %q", c.err, resp.Header.Get("Retry-After"), p.Detail)
-		}
-	}
-}
-
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	s, _ := onFake(t)
-	h := s.handler()
-	for _, target := range []string{goodTarget, goodTarget, "/v1/total", "/secret-1", "/secret-2"} {
-		asking.Ask(h, http.MethodGet, target, "")
-	}
-	text := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
-	for _, want := range []string{
-		`tallyroll_query_request_seconds_count{code="200",route="GET /v1/total"} 2`,
-		`tallyroll_query_request_seconds_count{code="400",route="GET /v1/total"} 1`,
-		`tallyroll_query_request_seconds_count{code="404",route="other"} 2`,
-		"go_goroutines", "process_start_time_seconds",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("metrics have no %s", want)
-		}
-	}
-	if strings.Contains(text, "secret") {
-		t.Error("metrics have a raw path")
-	}
-}
-
-func TestHead(t *testing.T) {
-	t.Parallel()
-	s, _ := onFake(t)
+	redis, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
+	s := onRedis(t, redis.URL(), now)
+	watched(t, s)
 	server := httptest.NewServer(s.handler())
-	defer server.Close()
-	resp, err := server.Client().Head(server.URL + goodTarget)
-	require.NoError(t, err)
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("status %d", resp.StatusCode)
+	t.Cleanup(server.Close)
+	ask := func(method, target string, headers ...string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+target, nil)
+		require.NoError(t, err)
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := (&http.Transport{DisableCompression: true}).RoundTrip(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
 	}
+	for target, want := range map[string]string{
+		"/v1/series?key=a": "gzip", "/openapi.json": "gzip", "/v1/total?key=a&window=10m": "", "/v1/live?key=a&window=10m": "",
+	} {
+		resp := ask(http.MethodGet, target, "Accept-Encoding", "gzip")
+		require.Equal(t, http.StatusOK, resp.StatusCode, target)
+		require.Equal(t, want, resp.Header.Get("Content-Encoding"), target)
+		if want == "gzip" {
+			r, err := gzip.NewReader(resp.Body)
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, r)
+			require.NoError(t, err)
+		}
+		require.Empty(t, ask(http.MethodGet, target, "Accept-Encoding", "identity").Header.Get("Content-Encoding"), target)
+	}
+	past := "/v1/series?key=a&to=" + strconv.FormatInt(now.Add(-time.Second).UnixMilli(), 10)
+	plain, packed := ask(http.MethodGet, past), ask(http.MethodGet, past, "Accept-Encoding", "gzip")
+	tag := plain.Header.Get("ETag")
+	require.NotEmpty(t, tag)
+	require.Equal(t, tag, packed.Header.Get("ETag"))
+	resp := ask(http.MethodGet, past, "Accept-Encoding", "gzip", "If-None-Match", tag)
+	require.Equal(t, http.StatusNotModified, resp.StatusCode)
+	require.Empty(t, resp.Header.Get("Content-Encoding"))
+	require.Empty(t, asking.ReadAll(t, resp))
+	// HEAD says what GET would, without a body.
+	for _, target := range []string{"/v1/series?key=a", past, "/v1/total?key=a&window=10m", "/v1/live?key=a&window=10m", "/healthz", "/docs", "/openapi.json", "/metrics"} {
+		resp := ask(http.MethodHead, target)
+		require.Equal(t, http.StatusOK, resp.StatusCode, target)
+		require.Empty(t, asking.ReadAll(t, resp), target)
+	}
+}
+
+// Buffers serve one answer after another. Nothing of one request may reach another.
+func TestAnswersAtTheSameTimeAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	s, _ := onFake(t)
+	h := s.handler()
+	ask := func(key string) string {
+		data, err := io.ReadAll(asking.Ask(h, http.MethodGet, "/v1/total?window=1h&key="+key, "").Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(data)
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			key := strings.Repeat(string(rune('a'+i)), 1+100*i%500)
+			want := ask(key)
+			for range 20 {
+				if got := ask(key); got != want || !strings.Contains(got, key) {
+					t.Errorf("got %s, want %s", got, want)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

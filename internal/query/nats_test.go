@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,13 +12,13 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
-	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -34,14 +33,14 @@ func onNATS(t *testing.T, s *service, url string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.serveNATS(ctx, settings, asking.Namespace) }()
-	var once sync.Once
+	ending := sync.OnceFunc(func() {
+		if err := <-ended; err != nil {
+			t.Errorf("serve NATS: %v", err)
+		}
+	})
 	stop = func() {
 		cancel()
-		once.Do(func() {
-			if err := <-ended; err != nil {
-				t.Errorf("serve NATS: %v", err)
-			}
-		})
+		ending()
 	}
 	t.Cleanup(stop)
 	return stop
@@ -77,7 +76,7 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 }
 
 // A NATS that refuses query ends it only if somebody has chosen that one. The one at the default address may be anybody's.
-func TestNATSThatRefuses(t *testing.T) {
+func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
 	s, _ := onFake(t)
@@ -85,17 +84,14 @@ func TestNATSThatRefuses(t *testing.T) {
 	s.log = zerolog.New(&log)
 	settings := boot.NATS{}
 	require.NoError(t, settings.URL.UnmarshalText([]byte(broker.URL())))
-	if err := s.serveNATS(t.Context(), settings, asking.Namespace); err != nil || log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none") != 1 {
-		t.Errorf("%v, log %s", err, log.String())
-	}
+	require.NoError(t, s.serveNATS(t.Context(), settings, asking.Namespace))
+	require.Equal(t, 1, log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none"), log.String())
 	settings.URLGiven = true
 	var usage boot.UsageError
-	if err := s.serveNATS(t.Context(), settings, asking.Namespace); !errors.As(err, &usage) {
-		t.Errorf("the chosen one: %v", err)
-	}
+	require.ErrorAs(t, s.serveNATS(t.Context(), settings, asking.Namespace), &usage)
 }
 
-func TestRequests(t *testing.T) {
+func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("b", now, 1))
@@ -129,115 +125,57 @@ func TestRequests(t *testing.T) {
 			{"limit", `{"key":"api","window":"10m","max":7,"n":2}`, "/v1/limit?key=api&window=10m&max=7&n=2"},
 		} {
 			over := request(t, conn, c.name, c.body)
-			if got, want := string(over.Data), strings.TrimSpace(string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, c.target, "")))); got != want || len(over.Header) > 0 {
-				t.Errorf("%s %s: %v\n%s\nwant\n%s", c.name, c.body, over.Header, got, want)
-			}
+			want := strings.TrimSpace(string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, c.target, ""))))
+			require.Equal(t, want, string(over.Data), "%s %s", c.name, c.body)
+			require.Empty(t, over.Header)
 		}
 	})
 	t.Run("takes", func(t *testing.T) {
 		for i := range 6 { // the last is refused, which is an answer and no error
 			msg := request(t, conn, "take", `{"limit":"login","key":"b"}`)
-			var got gate.TakeAnswer
-			if err := json.Unmarshal(msg.Data, &got); err != nil || len(msg.Header) > 0 || got.Allowed != (i < 5) || got.Limit != "login" {
-				t.Errorf("take %d: %v %s: %v", i, msg.Header, msg.Data, err)
-			}
+			require.Contains(t, string(msg.Data), fmt.Sprintf(`"allowed":%t`, i < 5))
+			require.Empty(t, msg.Header)
 		}
 	})
 	t.Run("places", func(t *testing.T) {
 		for _, c := range [][2]string{{"take", `"lease":"a"`}, {"renew", `"held":true`}, {"release", `"released":true`}, {"release", `"released":false`}} {
-			msg := request(t, conn, c[0], `{"limit":"exports","key":"b","lease":"a"}`)
-			if !strings.Contains(string(msg.Data), c[1]) {
-				t.Errorf("%s: %v %s", c[0], msg.Header, msg.Data)
-			}
+			require.Contains(t, string(request(t, conn, c[0], `{"limit":"exports","key":"b","lease":"a"}`).Data), c[1])
 		}
 	})
-	t.Run("errors", func(t *testing.T) {
-		for _, c := range []struct{ name, body, code, detail string }{
-			{"total", "", "400", "body: it is empty"},
-			{"total", "{", "400", "body: "},
-			{"total", "\xff", "400", "UTF-8"},
-			{"total", `{"keys":["a"],"window":"1h"}`, "400", `unknown field "window"`},
-			{"total", `{"keys":["a\n"],"windows":["1h"]}`, "400", "control character"},
-			{"total", `{"keys":["\ud800"],"windows":["1h"]}`, "400", "half of a surrogate pair"},
-			{"series", `{"key":["a","\ud800"]}`, "400", "half of a surrogate pair"},
-			{"series", `{"Key":"a"}`, "400", `unknown field "Key"`},
-			{"counters", `{"prefix":"a","prefix":"b"}`, "400", `"prefix": it is given twice`},
-			{"take", `{"limit":"login","key":"\udfff"}`, "400", "half of a surrogate pair"},
-			{"take", `{"take":[{"limit":"login","key":"a","kEy":"b"}]}`, "400", `unknown field "kEy"`},
-			{"total", `{"keys":["a"],"windows":["9w"]}`, "400", "reaches back"},
-			{"uniques", "", "400", "body: it is empty"},
-			{"uniques", `{"keys":["a"],"prefix":"a"}`, "400", `unknown field "prefix"`},
-			{"uniques", `{"keys":["a"]}`, "400", "windows: it is missing"},
-			{"uniques", `{"keys":["a"],"windows":["9w"]}`, "400", "UNIQUE_TIERS"},
-			{"series", `{"key":null}`, "400", "key: it is missing"},
-			{"series", `{"key":7}`, "400", ""},
-			{"series", `{"key":"a","step":"1"}`, "400", "step: "},
-			{"series", `{"key":"a","from":0}`, "400", "from: "},
-			{"top", `{}`, "400", "window: it is missing"},
-			{"top", `{"window":"1h","limit":"5"}`, "400", "limit: "},
-			{"top", `{"window":"1h","limit":1001}`, "400", "limit: "},
-			{"top", `{"window":"9w"}`, "400", "reaches back"},
-			{"take", `{"limit":"logon","key":"a"}`, "400", "limit: "},
-			{"take", `{"take":[{"limit":"login"}]}`, "400", "take[0].key: "},
-			{"take", `{"limit":"login","key":"a","n":6}`, "400", "n: 6 hits"},
-			{"take", `{"limit":7}`, "400", "limit: "},
-			{"limit", `{"limit":"logon","key":"a"}`, "400", "limit: "},
-			{"limit", `{"limit":"login"}`, "400", "key: "},
-			{"limit", `{"key":"a","window":"1h","max":0}`, "400", "max: "},
-			{"limit", `{"take":[]}`, "400", "unknown field"},
-			{"renew", `{"limit":"login","key":"a","lease":"a"}`, "400", "limit: it has no places"},
-			{"renew", `{"limit":"exports","key":"a"}`, "400", "lease: "},
-			{"renew", `{"key":"a","lease":"a"}`, "400", "limit: it is missing"},
-			{"renew", `{"limit":"exports","key":"a","lease":"a","n":1}`, "400", "unknown field"},
-			{"release", `{"limit":"login","key":"a","lease":"a"}`, "400", "limit: it has no places"},
-			{"release", `{"limit":"exports","key":"a"}`, "400", "lease: "},
-			{"release", `{"limit":"exports","lease":"a"}`, "400", "key: "},
-			{"release", `{"limit":"nothing","key":"a","lease":"a"}`, "400", "limit: "},
-			{"about", `{"window":"1h"}`, "400", "unknown field \"window\": allowed are none"},
-			{"about", `{`, "400", "body: "},
-			{"about", `[]`, "400", "body: "},
-			{"about", "\xff", "400", "UTF-8"},
-			{"counters", `[]`, "400", "body: "},
-			{"counters", `{"limit":0}`, "400", "limit: "},
-			{"counters", `{"prefix":"a\u0000"}`, "400", "prefix: "},
-			{"counters", `{"window":"1h"}`, "400", "unknown field"},
+	t.Run("refusals", func(t *testing.T) { // by Redis's limiter too; others are in testdata/refused.txt
+		for _, c := range [][3]string{
+			{"total", `{"keys":["a"],"windows":["1x"]}`, `windows: "1x" is not a duration`},
+			{"take", `{"limit":"login","key":"a","n":6}`, "n: 6 hits"},
+			{"renew", `{"limit":"login","key":"a","lease":"a"}`, "limit: it has no places"},
+			{"renew", `{"limit":"exports","key":"a"}`, "lease: "},
+			{"release", `{"limit":"login","key":"a","lease":"a"}`, "limit: it has no places"},
+			{"release", `{"limit":"exports","key":"a"}`, "lease: "},
 		} {
-			msg := request(t, conn, c.name, c.body)
+			msg := request(t, conn, c[0], c[1])
 			var p web.Problem
 			require.NoErrorf(t, json.Unmarshal(msg.Data, &p), "%s", msg.Data)
-			if msg.Header.Get(micro.ErrorCodeHeader) != c.code || msg.Header.Get(micro.ErrorHeader) != p.Detail || !strings.Contains(p.Detail, c.detail) || fmt.Sprint(p.Status) != c.code {
-				t.Errorf("%s %s: %v %s", c.name, c.body, msg.Header, msg.Data)
-			}
+			require.Equal(t, 400, p.Status, c)
+			require.Contains(t, p.Detail, c[2])
+			require.Equal(t, []string{"400", p.Detail}, []string{msg.Header.Get(micro.ErrorCodeHeader), msg.Header.Get(micro.ErrorHeader)})
 		}
-	})
-	t.Run("what the service says of itself", func(t *testing.T) {
-		// A request is counted after its answer has gone.
-		stack.Eventually(t, "statistics of all endpoints", func() (bool, string) {
-			msg, err := conn.Request("$SRV.STATS."+serviceName, nil, stack.Hung)
-			if err != nil {
-				return false, err.Error()
-			}
-			var stats micro.Stats
-			if err := json.Unmarshal(msg.Data, &stats); err != nil || len(stats.Endpoints) != 10 {
-				return false, fmt.Sprintf("%s: %v", msg.Data, err)
-			}
-			for _, e := range stats.Endpoints {
-				if e.NumRequests < 5 || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName {
-					return false, fmt.Sprintf("%+v", e)
-				}
-			}
-			return true, ""
-		})
 	})
 	t.Run("what nats micro asks", func(t *testing.T) {
 		ask := func(subject string, into any) {
 			t.Helper()
 			msg, err := conn.Request(subject, nil, stack.Hung)
-			if err == nil {
-				err = json.Unmarshal(msg.Data, into)
-			}
-			require.NoErrorf(t, err, "%s", subject)
+			require.NoError(t, err, subject)
+			require.NoErrorf(t, json.Unmarshal(msg.Data, into), "%s", msg.Data)
 		}
+		stack.Eventually(t, "statistics of all endpoints", func() (bool, string) { // a request is counted after its answer has gone
+			var stats micro.Stats
+			ask("$SRV.STATS."+serviceName, &stats)
+			for _, e := range stats.Endpoints {
+				if e.NumRequests == 0 || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName {
+					return false, fmt.Sprintf("%+v", e)
+				}
+			}
+			return len(stats.Endpoints) == 10, fmt.Sprintf("%+v", stats)
+		})
 		var ping micro.Ping
 		ask("$SRV.PING", &ping)
 		var info micro.Info
@@ -248,9 +186,7 @@ func TestRequests(t *testing.T) {
 	})
 	t.Run("Redis away", func(t *testing.T) {
 		redis.Stop()
-		if msg := request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`); msg.Header.Get(micro.ErrorCodeHeader) != "503" {
-			t.Errorf("%v %s", msg.Header, msg.Data)
-		}
+		require.Equal(t, "503", request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`).Header.Get(micro.ErrorCodeHeader))
 		redis.Start()
 		stack.Eventually(t, "an answer", func() (bool, string) {
 			msg := request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`)
@@ -273,7 +209,7 @@ func (m meeting) Answer(ctx context.Context, questions []window.Question) (windo
 
 // Requests are answered beside each other, one service's requests are answered
 // once where two run, and those under way are answered when it stops.
-func TestRequestsAtOnce(t *testing.T) {
+func TestRequestsOverNATSAreAnsweredOnceAndBesideEachOther(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)
 	conn := broker.Conn()
@@ -287,15 +223,21 @@ func TestRequestsAtOnce(t *testing.T) {
 	wait.Add(n + 1)
 	inbox, err := conn.SubscribeSync(nats.NewInbox())
 	require.NoError(t, err)
-	for range n {
-		require.NoError(t, conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
-	}
-	go func() { wait.Done(); wait.Wait(); stop() }() // it stops while the last are being answered
-	for range n {
-		if msg, err := inbox.NextMsg(stack.Hung); err != nil || len(msg.Header) > 0 {
-			t.Fatalf("%+v: %v", msg, err)
+	ask := func(n int) {
+		for range n {
+			require.NoError(t, conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
 		}
 	}
+	receive := func(n int) {
+		for range n {
+			msg, err := inbox.NextMsg(stack.Hung)
+			require.NoError(t, err)
+			require.Empty(t, msg.Header)
+		}
+	}
+	ask(n)
+	go func() { wait.Done(); wait.Wait(); stop() }() // it stops while the last are being answered
+	receive(n)
 	stop()
 
 	for range 2 {
@@ -303,26 +245,60 @@ func TestRequestsAtOnce(t *testing.T) {
 		onNATS(t, s, broker.URL())
 	}
 	services(t, conn, 2)
-	for range 20 {
-		require.NoError(t, conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
-	}
-	for range 20 {
-		if _, err := inbox.NextMsg(stack.Hung); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if msg, err := inbox.NextMsg(300 * time.Millisecond); err == nil {
-		t.Errorf("answered twice: %s", msg.Data)
-	}
+	ask(20)
+	receive(20)
+	msg, err := inbox.NextMsg(300 * time.Millisecond) // a second answer would come at once
+	require.ErrorIs(t, err, nats.ErrTimeout, "answered twice: %+v", msg)
 }
 
-func TestSemanticVersion(t *testing.T) {
+func TestVersionIsOneThatMicroTakes(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{
 		"v1.2.3": "1.2.3", "1.2.3-rc.1": "1.2.3-rc.1", "unknown": "0.0.0-runknown", "0012345": "0.0.0-r0012345", "v1.2-3-gabc-dirty": "0.0.0-rv1-2-3-gabc-dirty",
 	} {
-		if got := semanticVersion(version); got != want {
-			t.Errorf("%s: %s, want %s", version, got, want)
-		}
+		require.Equal(t, want, semanticVersion(version), version)
 	}
+}
+
+// withNATS is a service that has a Redis and a NATS_URL, and has connected to both.
+func withNATS(t *testing.T, redisURL string, broker stack.Endpoint, now time.Time) (*service, http.Handler) {
+	t.Helper()
+	s := onRedis(t, redisURL, now)
+	holdClock(s, now)
+	s.status.AsksNATS, s.status.Namespace = true, asking.Namespace
+	onNATS(t, s, broker.URL())
+	h := s.handler()
+	stack.Eventually(t, "a connection to NATS", func() (bool, string) {
+		resp := asking.Ask(h, http.MethodGet, "/v1/rejects", "")
+		return resp.StatusCode == http.StatusOK, resp.Status
+	})
+	return s, h
+}
+
+func makeStream(t *testing.T, js jetstream.JetStream, name, subject string) {
+	t.Helper()
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
+	require.NoError(t, err)
+}
+
+func publish(t *testing.T, js jetstream.JetStream, subject, body string, headers ...string) {
+	t.Helper()
+	m := nats.NewMsg(subject)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	_, err := js.PublishMsg(t.Context(), m)
+	require.NoError(t, err)
+}
+
+// beat writes a worker's key into the fleet's bucket, as a worker does.
+func beat(t *testing.T, js jetstream.JetStream, id, token, value string) jetstream.KeyValue {
+	t.Helper()
+	kv, err := js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + asking.Namespace, Storage: jetstream.MemoryStorage})
+	if err == nil {
+		_, err = kv.PutString(t.Context(), id+".worker."+token, value)
+	}
+	require.NoError(t, err)
+	return kv
 }

@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -14,27 +13,20 @@ import (
 )
 
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
-func TestPageIsServed(t *testing.T) {
+func TestPageIsServedWithItsFiles(t *testing.T) {
 	t.Parallel()
 	s, _ := onFake(t)
 	h := s.handler()
 	resp := asking.Ask(h, http.MethodGet, "/", "")
 	index := string(asking.ReadAll(t, resp))
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" || resp.Header.Get("Cache-Control") != "no-cache" {
-		t.Fatalf("status %d, %v", resp.StatusCode, resp.Header)
-	}
+	require.Equal(t, []string{"200 OK", "text/html; charset=utf-8", "no-cache"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control")})
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	if got := resp.Header.Get("Content-Security-Policy"); got != policy {
-		t.Errorf("policy %q", got)
-	}
+	require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
 	tag := resp.Header.Get("ETag")
-	if again := asking.Ask(h, http.MethodGet, "/", "", "If-None-Match", tag); tag == "" || again.StatusCode != http.StatusNotModified {
-		t.Errorf("tag %q: status %d", tag, again.StatusCode)
-	}
+	require.NotEmpty(t, tag)
+	require.Equal(t, http.StatusNotModified, asking.Ask(h, http.MethodGet, "/", "", "If-None-Match", tag).StatusCode)
 	markup := regexp.MustCompile(`<code>[^<]*</code>`).ReplaceAllString(index, "") // commands to copy may name addresses
-	if inline := regexp.MustCompile(`(?i)<style|<script(?:[^>]*[^c])?>[^<]|\son\w+=|\sstyle=|https?://`).FindString(markup); inline != "" {
-		t.Errorf("the page has %q", inline)
-	}
+	require.NotRegexp(t, `(?i)<style|<script(?:[^>]*[^c])?>[^<]|\son\w+=|\sstyle=|https?://`, markup)
 	linked := regexp.MustCompile(`(?:href|src)="(page/[0-9a-f]{16}/[^"]+)"`).FindAllStringSubmatch(index, -1)
 	seen := make(map[string]bool)
 	for _, m := range linked {
@@ -59,22 +51,5 @@ func TestPageIsServed(t *testing.T) {
 	for _, target := range []string{"/page/x/nothing.js", "/page/x/index.html", "/page/x", "/page/"} {
 		asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotFound)
 	}
-	if resp := asking.Ask(h, http.MethodHead, "/", ""); resp.StatusCode != http.StatusOK {
-		t.Errorf("HEAD: status %d", resp.StatusCode)
-	}
-}
-
-// The page needs no token, or nobody could enter one.
-func TestPageNeedsNoToken(t *testing.T) {
-	t.Parallel()
-	settings := testSettings
-	err := settings.Tokens.UnmarshalText([]byte("secret"))
-	require.NoError(t, err)
-	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
-	for _, target := range []string{"/", "/page/" + newPage().version + "/main.js"} {
-		if resp := asking.Ask(s.handler(), http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(resp.Body)
-			t.Errorf("%s: status %d: %s", target, resp.StatusCode, body)
-		}
-	}
+	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodHead, "/", "").StatusCode)
 }

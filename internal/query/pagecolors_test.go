@@ -18,9 +18,7 @@ type rgb [3]float64
 func colorOf(t *testing.T, css, name string) rgb {
 	t.Helper()
 	m := regexp.MustCompile(`--` + name + `: #([0-9a-f]{6})`).FindStringSubmatch(css)
-	if m == nil {
-		t.Fatalf("no %s in %s", name, css)
-	}
+	require.NotNil(t, m, name)
 	n, err := strconv.ParseUint(m[1], 16, 32)
 	require.NoError(t, err)
 	var out rgb
@@ -83,34 +81,31 @@ func difference(a, b rgb) float64 {
 // controls by 3 to 1 (1.4.11), in both modes. So do the lines of the chart, and in dark mode, where thin lines look dull,
 // by 4.5 to 1. Lines differ from each other for all who see two or three colours by more than Okabe and Ito's own do
 // (0.076).
-func TestPageColors(t *testing.T) {
+func TestColorsOfThePageStandOut(t *testing.T) {
 	t.Parallel()
 	light, dark, ok := strings.Cut(string(newPage().files["style.css"]), "@media (prefers-color-scheme: dark)")
-	if !ok {
-		t.Fatal("style.css has no dark mode")
-	}
+	require.True(t, ok, "style.css has no dark mode")
 	for mode, css := range map[string]string{"light": light, "dark": dark} {
-		type pair struct {
-			ink, back string
-			least     float64
+		checkContrast := func(least float64, ink string, backs ...string) {
+			for _, back := range backs {
+				if got := contrast(colorOf(t, css, ink), colorOf(t, css, back)); got < least {
+					t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, ink, back, got, least)
+				}
+			}
 		}
-		pairs := []pair{
-			{"text", "back", 4.5}, {"text", "card", 4.5}, {"text", "raised", 4.5}, {"text", "wash", 4.5}, {"text", "checked", 4.5},
-			{"muted", "back", 4.5}, {"muted", "card", 4.5}, {"muted", "raised", 4.5},
-			{"accent", "back", 4.5}, {"accent", "card", 4.5}, {"on-accent", "accent", 4.5},
-			{"green", "card", 4.5}, {"amber", "card", 4.5}, {"red", "card", 4.5}, {"amber", "amber-wash", 4.5}, {"red", "red-wash", 4.5},
-			{"strong", "card", 3}, {"strong", "back", 3},
-		}
+		checkContrast(4.5, "text", "back", "card", "raised", "wash", "checked")
+		checkContrast(4.5, "muted", "back", "card", "raised")
+		checkContrast(4.5, "accent", "back", "card")
+		checkContrast(4.5, "on-accent", "accent")
+		checkContrast(4.5, "green", "card")
+		checkContrast(4.5, "amber", "card", "amber-wash")
+		checkContrast(4.5, "red", "card", "red-wash")
+		checkContrast(3, "strong", "card", "back")
 		var lines [7]rgb // as many as view.js lets be drawn
 		for i := range lines {
 			name := fmt.Sprintf("line%d", i)
 			lines[i] = colorOf(t, css, name)
-			pairs = append(pairs, pair{name, "card", map[string]float64{"light": 3, "dark": 4.5}[mode]})
-		}
-		for _, p := range pairs {
-			if got := contrast(colorOf(t, css, p.ink), colorOf(t, css, p.back)); got < p.least {
-				t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, p.ink, p.back, got, p.least)
-			}
+			checkContrast(map[string]float64{"light": 3, "dark": 4.5}[mode], name, "card")
 		}
 		for sight, m := range sights {
 			for i := range lines {

@@ -3,17 +3,17 @@ package query
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -25,7 +25,7 @@ func impatient(s *service) *service {
 }
 
 // resources are questions of every kind.
-var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters"}
+var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters", "/probe?window=1h&key=a", "/probe?window=1h&top=3", "/probe?window=1h&prefix=a"}
 
 // refusedInTime asks for every resource while Redis cannot answer; each refusal
 // says why.
@@ -34,12 +34,9 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 	for _, target := range resources {
 		resp := asking.Ask(h, http.MethodGet, target, "")
 		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
-		if got := resp.Header.Get("Retry-After"); got != "1" {
-			t.Errorf("%s: Retry-After %q", target, got)
-		}
-		if !strings.Contains(p.Detail, why) {
-			t.Errorf("%s: %q, want %q", target, p.Detail, why)
-		}
+		require.Equal(t, "1", resp.Header.Get("Retry-After"), target)
+		require.Contains(t, p.Detail, why, target)
+		require.NotContains(t, p.Detail, "127.0.0.1", target) // where Redis is concerns nobody
 	}
 }
 
@@ -52,7 +49,7 @@ func eventuallyReady(t *testing.T, h http.Handler, status int) {
 	})
 }
 
-func TestRedisGoesAndComes(t *testing.T) {
+func TestQuestionsAreRefusedWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	s := impatient(onRedis(t, redis.URL(), now))
@@ -64,9 +61,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
 	eventuallyReady(t, h, http.StatusOK)
 	want := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
-	if want.Total != 3 {
-		t.Fatalf("total %+v", want)
-	}
+	require.EqualValues(t, 3, want.Total)
 	back := func(t *testing.T) {
 		t.Helper()
 		eventuallyReady(t, h, http.StatusOK)
@@ -75,9 +70,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 			resp = asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
 			return resp.StatusCode == http.StatusOK, resp.Status
 		})
-		if got := answered(t, resp).Totals[0]; got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
+		require.Equal(t, want, answered(t, resp).Totals[0])
 	}
 	t.Run("stopped", func(t *testing.T) {
 		redis.Stop()
@@ -93,74 +86,75 @@ func TestRedisGoesAndComes(t *testing.T) {
 		redis.Resume()
 		back(t)
 	})
-	if resp := asking.Ask(h, http.MethodGet, "/healthz", ""); resp.StatusCode != http.StatusOK {
-		t.Errorf("/healthz: %d", resp.StatusCode)
-	}
+	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
 }
 
-// With a Redis that hangs from the start, many who ask at once are all refused, and
-// none waits for another: one after the other they would take two minutes.
-func TestManyAskersOfAHangingRedis(t *testing.T) {
+// countingReader counts the questions that are asked at the moment.
+type countingReader struct {
+	access.Counters
+	asked atomic.Int32
+}
+
+func (r *countingReader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	r.asked.Add(1)
+	defer r.asked.Add(-1)
+	return r.Counters.Answer(ctx, questions)
+}
+
+// While Redis hangs, none of many who ask waits for another.
+func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 	t.Parallel()
+	const askers = 60
 	redis := stack.Redis(t)
-	h := impatient(onRedis(t, redis.URL(), asking.Now())).handler()
-	redis.Pause()
-	defer redis.Resume()
-	var wg sync.WaitGroup
-	began := time.Now()
-	for range 60 {
-		wg.Go(func() {
-			if resp := asking.Ask(h, http.MethodGet, goodTarget, ""); resp.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("status %d", resp.StatusCode)
-			}
-		})
-	}
-	wg.Wait()
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("they were refused after %v", took)
-	}
-}
-
-func TestNoRedis(t *testing.T) {
-	t.Parallel()
-	s := onRedis(t, fmt.Sprintf("redis://127.0.0.1:%d/0", stack.FreePort(t)), asking.Now())
-	watched(t, s)
+	s := onRedis(t, redis.URL(), asking.Now())
+	asking.Seed(t, redis.Client(), asking.Now())
+	reader := &countingReader{Counters: s.answers.Reader}
+	readFrom(s, reader)
 	h := s.handler()
-	refusedInTime(t, h, "ask again in a second")
-	eventuallyReady(t, h, http.StatusServiceUnavailable)
+	redis.Pause()
+	codes := make(chan int, askers)
+	for range askers {
+		go func() { codes <- asking.Ask(h, http.MethodGet, goodTarget, "").StatusCode }()
+	}
+	stack.Eventually(t, "all to be asking at once", func() (bool, string) {
+		n := reader.asked.Load()
+		return n == askers, fmt.Sprint(n)
+	})
+	redis.Resume()
+	for range askers {
+		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, <-codes)
+	}
 }
 
-func TestRun(t *testing.T) {
+// Run starts without Redis, logs each of its losses once, and serves the metrics at their own address alone.
+func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	t.Parallel()
 	redis, broker := stack.Redis(t), stack.NATS(t)
 	redis.Stop()
 	port := stack.FreePort(t)
 	var settings Settings
-	err := boot.Parse(&settings, "REDIS_URL="+redis.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace,
-		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", port), "QUERY_TOKENS=secret")
-	require.NoError(t, err)
+	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+redis.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace,
+		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", port), fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))
 	var log asking.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, zerolog.New(&log), nil) }()
-	base := "http://" + settings.Addr
-	status := func(path string) string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
+	get := func(address string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, nil)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer secret")
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return err.Error()
+			return 0, err.Error()
 		}
 		defer resp.Body.Close()
-		_, _ = io.Copy(io.Discard, resp.Body)
-		return resp.Status
+		return resp.StatusCode, string(asking.ReadAll(t, resp))
 	}
-	wait := func(path, want string) {
+	wait := func(path string, want int) {
 		t.Helper()
-		stack.Eventually(t, path+" to answer "+want, func() (bool, string) {
-			got := status(path)
-			return got == want, got
+		stack.Eventually(t, fmt.Sprintf("%s to answer %d", path, want), func() (bool, string) {
+			status, body := get(settings.Addr + path)
+			return status == want, body
 		})
 	}
 	// Redis may come back only when its loss has been seen, or there is none to log.
@@ -171,31 +165,33 @@ func TestRun(t *testing.T) {
 			return got == n, fmt.Sprint(got)
 		})
 	}
-	wait("/healthz", "200 OK")
-	wait("/v1/total?key=a&window=1m", "503 Service Unavailable")
+	wait("/healthz", 200)
+	for address, want := range map[string]int{
+		settings.MetricsAddr + "/metrics": 200, settings.Addr + "/metrics": 404, settings.MetricsAddr + "/readyz": 503, settings.MetricsAddr + "/v1/counters": 404,
+	} {
+		status, body := get(address)
+		require.Equal(t, want, status, "%s: %s", address, body)
+	}
+	_, document := get(settings.Addr + "/openapi.json")
+	require.NotContains(t, document, `"/metrics"`)
+	wait("/v1/total?key=a&window=1m", 503)
 	logged("Redis lost", 1)
 	redis.Start()
 	asking.Seed(t, redis.Client(), time.Now(), asking.Hits("a", time.Now(), 1))
-	wait("/readyz/answers", "200 OK")
-	wait("/v1/total?key=a&window=1m", "200 OK")
+	wait("/readyz/answers", 200)
+	wait("/v1/total?key=a&window=1m", 200)
 	conn := broker.Conn()
 	services(t, conn, 1)
-	if msg := request(t, conn, "total", `{"keys":["a"],"windows":["1m"]}`); len(msg.Header) > 0 {
-		t.Errorf("over NATS: %v %s", msg.Header, msg.Data)
-	}
+	require.Empty(t, request(t, conn, "total", `{"keys":["a"],"windows":["1m"]}`).Header)
 	redis.Stop()
-	wait("/readyz/answers", "503 Service Unavailable")
+	wait("/readyz/answers", 503)
 	logged("Redis lost", 2)
 	redis.Start()
-	wait("/readyz/answers", "200 OK")
+	wait("/readyz/answers", 200)
 	logged("Redis back", 2)
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	require.NoError(t, <-ended)
 	for message, want := range map[string]int{"started": 1, "Redis lost": 2, "Redis back": 2, "stopped": 1} {
-		if got := log.Count(message); got != want {
-			t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, log.String())
-		}
+		require.Equal(t, want, log.Count(message), "%q in the log:\n%s", message, log.String())
 	}
 }

@@ -95,9 +95,7 @@ func limited(t testing.TB, s *service, cells, points int64) {
 	t.Helper()
 	bounded, _ := s.answers.Reader.(access.Reader)
 	r, ok := bounded.Namespace.(*window.Reader)
-	if !ok {
-		t.Fatalf("the service reads %T", s.answers.Reader)
-	}
+	require.Truef(t, ok, "the service reads %T", s.answers.Reader)
 	r.MaxCells, r.MaxPoints = cells, points
 }
 
@@ -150,10 +148,8 @@ func firstEvent(t testing.TB, h http.Handler, query string) string {
 func answered(t testing.TB, resp *http.Response) answer.TotalAnswer {
 	t.Helper()
 	data := asking.ReadAll(t, resp)
+	require.Equalf(t, http.StatusOK, resp.StatusCode, "%s", data)
 	var out answer.TotalAnswer
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("status %d: %s", resp.StatusCode, data)
-	}
 	require.NoErrorf(t, json.Unmarshal(data, &out), "answer %s", data)
 	return out
 }

@@ -2,8 +2,9 @@ package status
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -13,39 +14,56 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
+	"tallyroll/internal/window"
 )
 
-// clocks is a Redis whose clock is ahead of this machine's.
-type clocks struct {
+// fakeRedis is a Redis whose clock is ahead of this machine's.
+type fakeRedis struct {
 	access.Namespace
 	ahead time.Duration
 }
 
-func (c *clocks) ClockDifference() (time.Duration, bool) { return c.ahead, true }
+func (f *fakeRedis) ClockDifference() (time.Duration, bool) { return f.ahead, true }
 
-// The log says once that the clocks differ, and once when that is over.
-func TestClockDifferenceIsTold(t *testing.T) {
+// The log says once what has changed, and what questions get follows.
+func TestHealthLogsEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	c := &clocks{ahead: 4 * time.Minute}
-	h := NewHealth(c, time.Second, zerolog.New(&log), prometheus.NewRegistry())
-	told := func() (out []string) {
+	f := new(fakeRedis)
+	h := NewHealth(f, time.Second, zerolog.New(&log), prometheus.NewRegistry())
+	require.Equal(t, redisUnknown, h.Why())
+	lost := errors.New("dial tcp: refused")
+	for _, c := range []struct {
+		err   error
+		ahead time.Duration
+		why   string   // a part of it
+		lines []string // the level and the beginning of the message
+	}{
+		{lost, 0, redisLost, []string{"warn Redis lost"}},
+		{window.ErrNoLayout, 0, "start ingest", []string{"info Redis back", "warn nothing to answer from"}},
+		{nil, 4 * time.Minute, "", []string{"debug layout known", "warn the clocks of Redis and of this machine differ: answers go by that of Redis"}},
+		{nil, -time.Second, "", []string{"info the clocks of Redis and of this machine agree again"}},
+		{&window.ForeignError{Key: "test:layout", Err: errors.New("WRONGTYPE")}, 0, "test:layout", []string{"error no question can be answered"}},
+		{context.DeadlineExceeded, 0, redisLost, []string{"warn Redis lost"}},
+		{nil, 0, "", []string{"info Redis back", "debug layout known"}},
+	} {
+		log.Reset()
+		f.ahead = c.ahead
 		for range 3 {
+			h.report(window.Layout{}, c.err)
 			h.reportClock()
 		}
+		var lines []string
 		for line := range strings.Lines(log.String()) {
 			var entry struct{ Level, Message string }
 			require.NoError(t, json.Unmarshal([]byte(line), &entry))
-			out = append(out, entry.Level+" "+strings.SplitN(entry.Message, ":", 2)[0])
+			lines = append(lines, entry.Level+" "+strings.SplitN(entry.Message, ";", 2)[0])
 		}
-		return out
-	}
-	const warning = "warn the clocks of Redis and of this machine differ"
-	if got := fmt.Sprint(told()); got != "["+warning+"]" {
-		t.Errorf("the log has %s", got)
-	}
-	c.ahead = time.Second
-	if got := fmt.Sprint(told()); got != "["+warning+" info the clocks of Redis and of this machine agree again]" {
-		t.Errorf("the log has %s", got)
+		require.Equal(t, c.lines, lines, "%v", c.err)
+		if why := h.Why(); (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%v: %q, want %q", c.err, why, c.why)
+		}
+		_, isLost := h.Look()
+		require.Equal(t, c.why == redisLost, isLost)
 	}
 }

@@ -8,13 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // timeout is that of a look.
 const timeout = 2 * time.Second
 
 // Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that look.
-func TestRecent(t *testing.T) {
+func TestManyWhoAskTogetherCauseOneLookPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]
 		var looks atomic.Int32
@@ -48,27 +50,20 @@ func TestRecent(t *testing.T) {
 			}
 			return int(failures.Load())
 		}
-		if failed := askers(1, 100*time.Millisecond); failed > 0 {
-			t.Errorf("%d failed", failed)
-		}
+		require.Zero(t, askers(1, 100*time.Millisecond))
 		time.Sleep(recentFor / 2)
 		askers(1, 0)
 		time.Sleep(recentFor)
-		if failed := askers(0, timeout); failed != 50 {
-			t.Errorf("%d of 50 failed while it hung", failed)
-		}
-		if failed := askers(0, 0); failed != 50 {
-			t.Errorf("%d of 50 failed just afterwards", failed)
-		}
+		require.Equal(t, 50, askers(0, timeout), "while it hung")
+		require.Equal(t, 50, askers(0, 0), "just afterwards")
 		time.Sleep(recentFor)
-		if failed := askers(3, 100*time.Millisecond); failed > 0 || looks.Load() != 3 {
-			t.Errorf("%d failed at the end, after %d looks", failed, looks.Load())
-		}
+		require.Zero(t, askers(3, 100*time.Millisecond))
+		require.EqualValues(t, 3, looks.Load())
 	})
 }
 
 // One who leaves does not wait, and does not spoil the look for the others.
-func TestRecentWithoutItsAsker(t *testing.T) {
+func TestLookGoesOnWithoutTheOneWhoCausedIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]

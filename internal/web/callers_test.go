@@ -3,50 +3,40 @@ package web
 import (
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestOrigins(t *testing.T) {
+func TestOriginsAreReadAsBrowsersWriteThem(t *testing.T) {
 	t.Parallel()
 	var o Origins
-	err := o.UnmarshalText([]byte("https://Shop.Example.com, http://localhost:3000,https://b.example:443,http://c.example:80,https://[::1]:8443,capacitor://localhost"))
-	require.NoError(t, err)
+	require.NoError(t, o.UnmarshalText([]byte("https://Shop.Example.com, http://localhost:3000,https://b.example:443,http://c.example:80,https://[::1]:8443,capacitor://localhost")))
 	want := []string{"https://shop.example.com", "http://localhost:3000", "https://b.example", "http://c.example", "https://[::1]:8443", "capacitor://localhost"}
-	if !slices.Equal(o.exact, want) || o.Any() || o.None() {
-		t.Errorf("the origins are %q, want %q", o.exact, want)
-	}
+	require.Equal(t, want, o.exact)
+	require.False(t, o.Any() || o.None())
 	for origin, allowed := range map[string]bool{
 		"https://shop.example.com": true, "http://shop.example.com": false, "https://shop.example.com.evil": false, "https://shop.example.com:8443": false,
 		"null": false, "": false, "https://b.example": true,
 	} {
-		if o.Allow(origin) != allowed {
-			t.Errorf("%q: allowed is %v", origin, !allowed)
-		}
+		require.Equal(t, allowed, o.Allow(origin), origin)
 	}
 	for bad, why := range map[string]string{
 		"": "path", "a.example": "path", "https://a.example/": "path", "https://a.example/p": "path", "https://u@a.example": "path", "https://a.example?x": "path",
 		"null": "path", "https://": "path", "https://:443": "path", "https://a.example,": "path",
 		"https://*.example.com": "* within", "https://a.example,*": "path", "https://bücher.example": "xn--",
 	} {
-		err := new(Origins).UnmarshalText([]byte(bad))
-		if err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("%q: %v", bad, err)
-		}
+		require.ErrorContains(t, new(Origins).UnmarshalText([]byte(bad)), why, bad)
 	}
 }
 
 // A request for a page of another origin is foreign, whatever its method, unless that origin is named.
-func TestForeign(t *testing.T) {
+func TestRequestForAPageOfAnotherOriginIsForeign(t *testing.T) {
 	t.Parallel()
 	var named, all Origins
-	for o, text := range map[*Origins]string{&named: "https://shop.example.com", &all: "*"} {
-		err := o.UnmarshalText([]byte(text))
-		require.NoError(t, err)
-	}
+	require.NoError(t, named.UnmarshalText([]byte("https://shop.example.com")))
+	require.NoError(t, all.UnmarshalText([]byte("*")))
 	for _, c := range []struct {
 		origin, site          string
 		foreign, foreignNamed bool
@@ -73,7 +63,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-func TestFromBrowser(t *testing.T) {
+func TestRequestsOfBrowsersAreKnown(t *testing.T) {
 	t.Parallel()
 	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 	for _, c := range []struct {
@@ -85,13 +75,11 @@ func TestFromBrowser(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodPost, "http://query.test/v1/take", nil)
 		r.Header.Set(c.name, c.value)
-		if got := FromBrowser(r); got != c.browser {
-			t.Errorf("%s: %s: %v", c.name, c.value, got)
-		}
+		require.Equal(t, c.browser, FromBrowser(r), "%s: %s", c.name, c.value)
 	}
 }
 
-func TestOriginOf(t *testing.T) {
+func TestOriginOfAnAddress(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"https://shop.example.com/a?b#c": "https://shop.example.com", "https://shop.example.com": "https://shop.example.com", "https://shop.example.com:443/": "https://shop.example.com",
@@ -99,8 +87,100 @@ func TestOriginOf(t *testing.T) {
 		"https://evil.example/https://shop.example.com": "https://evil.example", "https://shop.example.com@evil.example/": "https://evil.example",
 		"": "", "about:client": "", "null": "", "/path": "", "//shop.example.com": "", "https://%zz/": "", "https://*/": "",
 	} {
-		if got := OriginOf(address); got != want {
-			t.Errorf("%q is of %q, want %q", address, got, want)
+		require.Equal(t, want, OriginOf(address), address)
+	}
+}
+
+// Browsers learn which pages may call, and what these may send and read. Nothing is allowed to other origins.
+func TestCORSAllowsTheOriginsOfTheSetting(t *testing.T) {
+	t.Parallel()
+	const two = "https://a.example, http://localhost:3000"
+	for _, c := range []struct{ setting, origin, allowed, vary string }{
+		{"", "https://a.example", "", ""},
+		{two, "http://localhost:3000", "http://localhost:3000", "Origin"},
+		{two, "https://b.example", "", "Origin"}, {two, "http://a.example", "", "Origin"}, {two, "https://a.example.evil", "", "Origin"}, {two, "", "", "Origin"},
+		{"*", "https://b.example", "*", ""}, {"*", "", "*", ""},
+	} {
+		cors := CORS{Methods: "GET, POST", Headers: "Authorization", Expose: "ETag", Credentials: true}
+		if c.setting != "" {
+			require.NoError(t, cors.Origins.UnmarshalText([]byte(c.setting)))
+		}
+		for _, preflight := range []bool{false, true} {
+			r, w, want := httptest.NewRequest(http.MethodOptions, "/", nil), httptest.NewRecorder(), make(http.Header)
+			r.Header.Set("Origin", c.origin)
+			set := func(name, value string) {
+				if value != "" {
+					want.Set(name, value)
+				}
+			}
+			set("Vary", c.vary)
+			if c.allowed != "" {
+				set("Access-Control-Allow-Origin", c.allowed)
+				set("Access-Control-Expose-Headers", "ETag")
+				set("Access-Control-Allow-Credentials", map[bool]string{true: "true"}[c.allowed != "*"])
+			}
+			if preflight {
+				r.Header.Set("Access-Control-Request-Method", "POST")
+			}
+			if preflight && c.allowed != "" {
+				set("Access-Control-Allow-Methods", "GET, POST")
+				set("Access-Control-Allow-Headers", "Authorization")
+				set("Access-Control-Max-Age", "600")
+			}
+			require.Equal(t, preflight && c.allowed != "", cors.Apply(w, r), "%+v, preflight %v", c, preflight)
+			require.Equal(t, want, w.Header(), "%+v, preflight %v", c, preflight)
 		}
 	}
+}
+
+func TestPathsAndHostsHaveOneSpelling(t *testing.T) {
+	t.Parallel()
+	for target, want := range map[string]string{
+		"/a%20b//c/../d?x=/y": "/a b/d", "": "/", "a/./b/": "/a/b", "/../..": "/", "/%zz": "/%zz", "/%2e%2e/a": "/a",
+	} {
+		require.Equal(t, want, PlainPath(target), target)
+	}
+	for host, want := range map[string]string{"A.example:80": "a.example", "A.Example": "a.example", "[::1]:80": "::1", "": ""} {
+		require.Equal(t, want, PlainHost(host), host)
+	}
+}
+
+// The client is the rightmost address of X-Forwarded-For that no trusted proxy has.
+func TestAddressOfAClientBehindProxies(t *testing.T) {
+	t.Parallel()
+	var trusted Networks
+	for _, bad := range []string{"", "10.0.0.0/33", "10.0.0.0/8,", "localhost", "10.0.0.1:80", "fe80::1%eth0"} {
+		require.Error(t, trusted.UnmarshalText([]byte(bad)), bad)
+	}
+	require.NoError(t, trusted.UnmarshalText([]byte("10.0.0.0/8, 192.0.2.7,fd00::/8")))
+	for _, c := range []struct {
+		name, peer string
+		forwarded  []string
+		want       string
+	}{
+		{"no proxy", "203.0.113.5:1000", nil, "203.0.113.5"},
+		{"a client that pretends to be a proxy", "203.0.113.5:1000", []string{"198.51.100.1"}, "203.0.113.5"},
+		{"a neighbour of a trusted address", "192.0.2.8:1", []string{"198.51.100.1"}, "192.0.2.8"},
+		{"one proxy", "192.0.2.7:1", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"what the client wrote is on the left", "10.1.1.1:1", []string{"9.9.9.9, 198.51.100.1"}, "198.51.100.1"},
+		{"two proxies", "10.1.1.1:1", []string{"9.9.9.9, 198.51.100.1,10.2.2.2"}, "198.51.100.1"},
+		{"two fields", "10.1.1.1:1", []string{"9.9.9.9, 198.51.100.1", "10.2.2.2"}, "198.51.100.1"},
+		{"a port", "10.1.1.1:1", []string{"198.51.100.1:5555"}, "198.51.100.1"},
+		{"brackets and a port", "10.1.1.1:1", []string{"[2001:db8:1:2:3::4]:5555"}, "2001:db8:1:2::/64"},
+		{"brackets", "10.1.1.1:1", []string{"[2001:db8:1:2:3::4]"}, "2001:db8:1:2::/64"},
+		{"the client is a trusted machine", "10.1.1.1:1", []string{"10.3.3.3"}, "10.3.3.3"},
+		{"no field", "10.1.1.1:1", nil, "10.1.1.1"},
+		{"a proxy that does not know", "10.1.1.1:1", []string{"198.51.100.1, unknown"}, "10.1.1.1"},
+		{"IPv6 is a /64", "[2001:db8:1:2:3::4]:80", nil, "2001:db8:1:2::/64"},
+		{"IPv4 within IPv6", "[::ffff:10.1.1.1]:80", []string{"::ffff:198.51.100.1"}, "198.51.100.1"},
+		{"a zone", "[fd00::1%eth0]:80", []string{"198.51.100.1"}, "198.51.100.1"},
+	} {
+		r := &http.Request{RemoteAddr: c.peer, Header: http.Header{"X-Forwarded-For": c.forwarded}}
+		address, err := trusted.Client(r)
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.want, AddressKey(address), c.name)
+		require.Equal(t, strings.HasPrefix(c.peer, "203.") || c.peer == "192.0.2.8:1" || strings.HasPrefix(c.peer, "[2001:"), !trusted.HoldPeer(r), c.name)
+	}
+	_, err := trusted.Client(&http.Request{RemoteAddr: "@"})
+	require.Error(t, err, "a connection without an address")
 }

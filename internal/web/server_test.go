@@ -2,12 +2,15 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
@@ -32,9 +35,7 @@ func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 	go func() { ended <- s.Serve(ctx, at, handler) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, <-ended)
 	})
 	return at.URL()
 }
@@ -53,21 +54,18 @@ func statusOf(t *testing.T, address string, header http.Header) int {
 }
 
 // Profiles are at the metrics' own address alone, and nowhere if there is none.
-func TestProfiles(t *testing.T) {
+func TestProfilesAreAtTheAddressOfTheMetricsAlone(t *testing.T) {
 	t.Parallel()
 	addr := fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))
 	together, public, metrics := startServer(t, "", io.Discard), startServer(t, addr, io.Discard), "http://"+addr
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/trace?seconds=0.01"} {
 		for address, want := range map[string]int{together: 404, public: 404, metrics: 200} {
-			if got := statusOf(t, address+path, nil); got != want {
-				t.Errorf("%s%s answers %d, want %d (the public addresses are %s and %s)", address, path, got, want, together, public)
-			}
+			require.Equal(t, want, statusOf(t, address+path, nil), "%s%s (the public addresses are %s and %s)", address, path, together, public)
 		}
 	}
 	for address, want := range map[string]int{together: 200, public: 404, metrics: 200} {
-		if got := statusOf(t, address+"/metrics", nil); got != want {
-			t.Errorf("%s/metrics answers %d, want %d", address, got, want)
-		}
+		require.Equal(t, want, statusOf(t, address+"/metrics", nil), address)
+		require.Equal(t, 200, statusOf(t, address+"/healthz", nil), address)
 	}
 }
 
@@ -78,9 +76,7 @@ func TestRequestLineNamesTheTrace(t *testing.T) {
 	var log asking.Log
 	public := startServer(t, "", &log)
 	for path, parent := range map[string]string{"/healthz": "00-" + id + "-00f067aa0ba902b7-01", "/readyz": "00-" + id + "-01"} {
-		if got := statusOf(t, public+path, http.Header{"Traceparent": {parent}}); got != http.StatusOK {
-			t.Errorf("%s answers %d", path, got)
-		}
+		require.Equal(t, http.StatusOK, statusOf(t, public+path, http.Header{"Traceparent": {parent}}))
 	}
 	lineOf := func(path string) (line string) {
 		stack.Eventually(t, "the line of "+path, func() (bool, string) {
@@ -93,10 +89,112 @@ func TestRequestLineNamesTheTrace(t *testing.T) {
 		})
 		return line
 	}
-	if line := lineOf("/healthz"); !strings.Contains(line, `"trace_id":"`+id+`"`) {
-		t.Errorf("with a header: %s", line)
+	require.Contains(t, lineOf("/healthz"), `"trace_id":"`+id+`"`)
+	require.NotContains(t, lineOf("/readyz"), "trace_id", "a malformed one")
+}
+
+// deafWriter is a client that is gone.
+type deafWriter struct{ *httptest.ResponseRecorder }
+
+func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("gone") }
+
+// newEdge is the edge around a few routes, with what it logs and measures.
+func newEdge(t *testing.T) (http.Handler, *asking.Log) {
+	t.Helper()
+	log := new(asking.Log)
+	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: zerolog.New(log)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /tagged", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `W/"1"`)
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, "text")
+	})
+	mux.HandleFunc("/panics", func(http.ResponseWriter, *http.Request) { panic("broken") })
+	mux.HandleFunc("/aborts", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	mux.HandleFunc("/late", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "begun")
+		panic("late")
+	})
+	s.RouteStatus(mux, func(context.Context) string { return "not yet" })
+	return s.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+		if pattern == "" {
+			web.NoRoute(w, r, handler)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}), log
+}
+
+// A panic ends one request, with a problem that has no secrets, and the log has why.
+func TestPanicEndsOneRequest(t *testing.T) {
+	t.Parallel()
+	h, log := newEdge(t)
+	p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/panics", ""), http.StatusInternalServerError)
+	require.NotContains(t, p.Detail, "broken")
+	require.Contains(t, log.String(), `"panic":"broken"`)
+	require.Contains(t, log.String(), "server_test.go", "where it was")
+	require.Equal(t, "begun", string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/late", ""))))
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { asking.Ask(h, http.MethodGet, "/aborts", "") })
+	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
+}
+
+// Routes, and not paths, are measured: clients choose any number of paths. A client that is gone is nobody's trouble.
+func TestRequestsAreMeasuredByRoute(t *testing.T) {
+	t.Parallel()
+	h, log := newEdge(t)
+	for _, target := range []string{"/tagged", "/tagged", "/readyz", "/secret-1", "/secret-2", "/panics"} {
+		asking.Ask(h, http.MethodGet, target, "")
 	}
-	if line := lineOf("/readyz"); strings.Contains(line, "trace_id") {
-		t.Errorf("with a malformed one: %s", line)
+	h.ServeHTTP(deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	require.Equal(t, 7, log.Count("request"))
+	require.Contains(t, log.String(), `"undelivered":"gone"`)
+	require.Equal(t, 7, strings.Count(log.String(), `"level":"debug"`))
+	metrics := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
+	for _, want := range []string{
+		`request_seconds_count{code="200",route="GET /tagged"} 2`, `request_seconds_count{code="404",route="other"} 2`,
+		`request_seconds_count{code="500",route="/panics"} 1`, `request_seconds_count{code="503",route="GET /readyz"} 1`, "go_goroutines", "process_start_time_seconds",
+	} {
+		require.Contains(t, metrics, want)
 	}
+	require.NotContains(t, metrics, "secret")
+}
+
+func TestUnknownRoutesAreProblems(t *testing.T) {
+	t.Parallel()
+	h, _ := newEdge(t)
+	p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/nothing", ""), http.StatusNotFound)
+	require.Contains(t, p.Detail, `"/nothing"`)
+	resp := asking.Ask(h, http.MethodPost, "/tagged", "{}")
+	require.Contains(t, asking.Refused(t, resp, http.StatusMethodNotAllowed).Detail, `"POST" is not allowed for "/tagged": allowed is GET, HEAD`)
+	require.Equal(t, "GET, HEAD", resp.Header.Get("Allow"))
+}
+
+// A client that has an answer already is not sent it again (RFC 9110, 13.1.2).
+func TestAnswerThatTheClientHasIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	h, _ := newEdge(t)
+	for given, want := range map[string]int{"": 200, `W/"1"`: 304, `"1"`: 304, `"0", W/"1"`: 304, "*": 304, `W/"2"`: 200, "1": 200} {
+		resp := asking.Ask(h, http.MethodGet, "/tagged", "", "If-None-Match", given)
+		body := string(asking.ReadAll(t, resp))
+		require.Equal(t, want, resp.StatusCode, given)
+		require.Equal(t, want == 200, body == "text", given)
+		require.Equal(t, want == 200, resp.Header.Get("Content-Type") != "", given)
+		require.Equal(t, `W/"1"`, resp.Header.Get("ETag"))
+	}
+}
+
+// The fields of a problem say where the request was wrong.
+func TestProblemsNameTheParameter(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("wrapped: %w", web.BadInput("window", "%q is not a duration", "24"))
+	web.AddHint(err, "a range")
+	p := web.ProblemOf(web.InputProblem(err, web.InQuery))
+	require.Equal(t, 400, p.Status)
+	require.Equal(t, `window: "24" is not a duration; or a range`, p.Error())
+	require.Equal(t, []web.ProblemDetail{{Location: "query.window", Message: `"24" is not a duration; or a range`}}, p.Errors)
+	require.Equal(t, http.StatusRequestEntityTooLarge, web.TooMuchInput("keys", "4").Problem(web.InBody).Status)
+	other := errors.New("disk full")
+	require.Equal(t, other, web.InputProblem(other, web.InQuery))
+	require.Equal(t, http.StatusInternalServerError, web.ProblemOf(other).Status)
+	require.Equal(t, `"`+strings.Repeat("a", 64)+`"…`, web.Excerpt(strings.Repeat("a", 65)))
 }

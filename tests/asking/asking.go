@@ -14,6 +14,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -265,6 +266,16 @@ func (f *FakeReader) About(context.Context) (window.Layout, int64, error) {
 var FakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 func Ask(h http.Handler, method, target, body string, headers ...string) *http.Response {
+	r := newRequest(method, target, body)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func newRequest(method, target, body string) *http.Request {
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
@@ -273,12 +284,7 @@ func Ask(h http.Handler, method, target, body string, headers ...string) *http.R
 	// Requests arrive with any bytes in their query; NewRequest would panic at some.
 	path, query, _ := strings.Cut(target, "?")
 	r.URL.Path, r.URL.RawQuery, r.RequestURI = path, query, target
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w.Result()
+	return r
 }
 
 // Refused decodes a problem with the given status.
@@ -359,4 +365,77 @@ func Transcript(t *testing.T, file string, answer func(question string) string, 
 	if os.Getenv("UPDATE_ANSWERS") != "" {
 		require.NoError(t, os.WriteFile(file, []byte(all), 0o600))
 	}
+}
+
+// Request is a request from a data file, and what is to come of it.
+type Request struct {
+	Line                 int
+	Method, Target, Body string
+	Header               http.Header
+	Options              map[string]string // what a test wants to know, by names in lower case
+	Status               int
+	Want                 string
+}
+
+func (r Request) String() string {
+	return fmt.Sprintf("line %d: %s %.100s %.100q", r.Line, r.Method, r.Target, r.Body)
+}
+
+// placeholder is a byte such as «ff», or a text that is repeated, such as «k*513».
+var placeholder = regexp.MustCompile(`«(?:([0-9a-f]{2})|([^»]+)\*(\d+))»`)
+
+// ReadRequests reads a data file that has a request in each line, beside empty ones and those that begin with #:
+//
+//	METHOD TARGET BODY @Header: value @option: value => STATUS WANT
+func ReadRequests(t testing.TB, file string) (out []Request) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		request, want, ok := strings.Cut(line, " => ")
+		require.Truef(t, ok, "%s:%d: no =>", file, n)
+		request = placeholder.ReplaceAllStringFunc(request, func(text string) string {
+			m := placeholder.FindStringSubmatch(text)
+			code, _ := strconv.ParseUint(m[1], 16, 8)
+			times, _ := strconv.Atoi(m[3])
+			return strings.Repeat(cmp.Or(m[2], string([]byte{byte(code)})), max(times, 1))
+		})
+		parts := strings.Split(request, " @")
+		words := append(strings.SplitN(parts[0], " ", 3), "", "")
+		r := Request{Line: n, Method: words[0], Target: words[1], Body: words[2], Header: make(http.Header), Options: make(map[string]string)}
+		for _, part := range parts[1:] {
+			name, value, _ := strings.Cut(part, ": ")
+			if name == strings.ToLower(name) {
+				r.Options[name] = value
+				continue
+			}
+			r.Header.Add(name, value)
+		}
+		status, rest, _ := strings.Cut(want, " ")
+		r.Want = rest
+		r.Status, err = strconv.Atoi(status)
+		require.NoErrorf(t, err, "%s:%d", file, n)
+		out = append(out, r)
+	}
+	return out
+}
+
+// HTTP is the request as a service gets it.
+func (r Request) HTTP() *http.Request {
+	out := newRequest(r.Method, r.Target, r.Body)
+	out.Header = r.Header.Clone()
+	return out
+}
+
+// Send sends the request to a service.
+func (r Request) Send(h http.Handler) *http.Response {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r.HTTP())
+	return w.Result()
 }

@@ -1,0 +1,162 @@
+package status
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/answer"
+	"tallyroll/internal/rejects"
+	"tallyroll/internal/window"
+	"tallyroll/tests/asking"
+	"tallyroll/tests/stack"
+)
+
+func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
+	t.Parallel()
+	js, redis, now := stack.NATS(t).JetStream(), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
+	store := window.NewStore(redis.Client(), asking.Namespace)
+	reader := window.NewReader(store)
+	id, _, err := reader.Progress(t.Context())
+	require.NoError(t, err)
+	created := now.Add(-time.Minute).UnixMilli()
+	require.NoError(t, store.AddStreamSince(t.Context(), "HITS_NEW", created))
+	createStream(t, js, "HITS", "hits.>")
+	createStream(t, js, rejects.Stream, rejects.Subjects)
+	for range 3 {
+		publish(t, js, "hits.a", "", nil)
+	}
+	for range 2 {
+		publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x", nil)
+	}
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + asking.Namespace})
+	require.NoError(t, err)
+	for key, value := range map[string]string{
+		id + ".worker.T1":        `{"name":"pod-0","started":"2026-11-21T10:00:00Z","status":"10.0.0.7:9090","holds":["HITS"]}`,
+		"another" + ".worker.T2": `{"name":"of another namespace","holds":["HITS_NEW"]}`,
+		id + ".worker.T3":        "not JSON",
+	} {
+		_, err := kv.PutString(t.Context(), key, value)
+		require.NoError(t, err)
+	}
+	s, h, registry := newStatus(t, reader, stack.Hung, js)
+	looked := now.Add(2 * time.Second) // HITS was applied 2 s ago
+	s.Now = func() time.Time { return looked }
+
+	started := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	require.Equal(t, StreamsAnswer{
+		AsOf: looked.UTC(),
+		Streams: []StreamState{
+			{Stream: "HITS", Worker: "pod-0", Exists: true, Last: 3, Applied: 1, LagMessages: 2, LagSeconds: 2, AsOf: now, Rejects: 2},
+			{Stream: "HITS_NEW", AsOf: answer.Time(created)},
+		},
+		Workers: []workerState{{Worker: "pod-0", Started: started, Status: "10.0.0.7:9090", Streams: []string{"HITS"}}},
+	}, get[StreamsAnswer](t, h, "/v1/streams"))
+	gauges := make(map[string]float64) // by name and stream
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.Metric {
+			name := family.GetName()
+			for _, label := range m.Label {
+				name += " " + label.GetValue()
+			}
+			gauges[name] = m.GetGauge().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{
+		"tallyroll_stream_owned HITS": 1, "tallyroll_stream_lag_messages HITS": 2, "tallyroll_stream_lag_seconds HITS": 2, "tallyroll_stream_rejected_messages HITS": 2,
+		"tallyroll_stream_owned HITS_NEW": 0, "tallyroll_stream_counted HITS": 1, "tallyroll_stream_counted HITS_NEW": 0, "tallyroll_workers": 1, "tallyroll_query_redis_up": 1,
+	} {
+		if got, ok := gauges[name]; !ok || got != want {
+			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
+		}
+	}
+
+	// Of a stream that has ended and is gone, nothing is left to tell.
+	_, err = store.EndStream(t.Context(), "HITS_NEW", now.UnixMilli(), created, func() (bool, error) { return true, nil })
+	require.NoError(t, err)
+	awaitAnswer(t, h, "/v1/streams", func(a StreamsAnswer) bool { return len(a.Streams) == 1 })
+	checkRefusals(t, h, map[string]string{"/v1/streams?key=a": "unknown parameter"})
+}
+
+var needNATS = []string{"/v1/streams", "/v1/rejects", "/v1/watch"}
+
+func TestWhatNeedsNATSIsRefusedWithoutIt(t *testing.T) {
+	t.Parallel()
+	s, h, _ := newStatus(t, &asking.FakeReader{}, stack.Hung, nil)
+	for _, target := range needNATS {
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		require.Contains(t, asking.Refused(t, resp, http.StatusServiceUnavailable).Detail, "NATS does not answer") // it has not connected yet
+		require.Equal(t, "1", resp.Header.Get("Retry-After"))
+	}
+	s.AsksNATS = false
+	for _, target := range needNATS {
+		require.Contains(t, asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotImplemented).Detail, "NATS_URL")
+	}
+}
+
+// While NATS or Redis is away, the answer is a 503, and answers come again afterwards.
+func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
+	t.Parallel()
+	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
+	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
+	js := broker.JetStream()
+	createStream(t, js, "HITS", "hits.>")
+	createStream(t, js, rejects.Stream, rejects.Subjects)
+	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x", nil)
+	client := stack.ProgramClient(t, redis.URL())
+	_, h, _ := newStatus(t, window.NewReader(window.NewStore(client, asking.Namespace)), 500*time.Millisecond, js)
+	for _, c := range []struct {
+		name, why  string
+		targets    []string
+		away, back func()
+	}{
+		{"NATS stopped", "NATS cannot answer", needNATS[:2], func() { broker.Stop() }, broker.Start},
+		{"NATS hanging", "NATS cannot answer", needNATS[:2], broker.Pause, broker.Resume},
+		{"Redis stopped", "Redis", needNATS[:1], func() { redis.Stop() }, redis.Start},
+		{"Redis hanging", "Redis", needNATS[:1], redis.Pause, redis.Resume},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.away()
+			for _, target := range c.targets {
+				stack.Eventually(t, target+" to be refused", func() (bool, string) {
+					resp := asking.Ask(h, http.MethodGet, target, "")
+					if resp.StatusCode == http.StatusOK {
+						return false, resp.Status
+					}
+					p := asking.Refused(t, resp, http.StatusServiceUnavailable)
+					require.Contains(t, p.Detail, c.why)
+					require.Equal(t, "1", resp.Header.Get("Retry-After"))
+					return true, ""
+				})
+			}
+			c.back()
+			for _, target := range c.targets {
+				get[any](t, h, target)
+			}
+		})
+	}
+}
+
+// The last stream that has ended says up to when answers are whole, if there is no other.
+func TestAnswersAreAsOldAsTheStreamThatIsFurthestBehind(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		streams []window.Progress
+		want    int64
+	}{
+		{nil, 0},
+		{[]window.Progress{{AsOf: 5}, {AsOf: 3}, {AsOf: 9}}, 3},
+		{[]window.Progress{{AsOf: 1, Ended: 8}, {AsOf: 5}}, 5},
+		{[]window.Progress{{AsOf: 5}, {AsOf: 1, Ended: 8}}, 5},
+		{[]window.Progress{{AsOf: 5}, {AsOf: 0}}, 0},
+		{[]window.Progress{{AsOf: 1, Ended: 8}, {AsOf: 1, Ended: 9}}, 9},
+	} {
+		require.Equal(t, c.want, oldest(c.streams), "%+v", c.streams)
+	}
+}

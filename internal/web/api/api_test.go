@@ -1,0 +1,207 @@
+package api_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/tests/asking"
+)
+
+// thingsParams, thingsBody and things are of the operations in testdata/requests.txt.
+type thingsParams struct {
+	Keys    []string   `query:"key,explode"`
+	Window  string     `query:"window"`
+	At      api.Moment `query:"at"`
+	Limit   api.Number `query:"limit"`
+	Any     string     `query:"header.NAME"`
+	headers map[string]string
+}
+
+func (p *thingsParams) Read(g api.Given) (err error) {
+	p.Keys = g.Query["key"]
+	err = g.Singles(api.Text("window", api.DurationHint, &p.Window), api.Text("at", api.MomentHint, (*string)(&p.At)), api.Text("limit", api.NumberHint(1, 10), (*string)(&p.Limit)))
+	if err != nil {
+		return err
+	}
+	p.headers, err = g.Headers()
+	return err
+}
+
+type named struct {
+	Name string `json:"name"`
+}
+
+type thingsBody struct {
+	Keys  []string          `json:"keys"`
+	At    api.Moment        `json:"at"`
+	Limit api.Number        `json:"limit"`
+	One   *named            `json:"one"`
+	Many  []named           `json:"many"`
+	Named map[string]string `json:"named"`
+}
+
+type things struct {
+	Keys    []string          `json:"keys"`
+	Window  string            `json:"window"`
+	At      int64             `json:"at"`
+	Limit   int64             `json:"limit"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+func findThings(_ context.Context, part string, p *thingsParams) (out things, err error) {
+	out.Keys, out.Window, out.Headers = p.Keys, "0s", p.headers
+	for _, key := range p.Keys {
+		if err := api.CheckKey("key", key); err != nil {
+			return out, web.InputProblem(err, part)
+		}
+	}
+	if p.Window != "" {
+		window, err := api.ParseDuration("window", p.Window)
+		if err != nil {
+			return out, web.InputProblem(err, part)
+		}
+		out.Window = window.String()
+	}
+	if p.At != "" {
+		if out.At, err = p.At.Milli("at"); err != nil {
+			return out, web.InputProblem(err, part)
+		}
+	}
+	out.Limit, err = p.Limit.Parse("limit", 5, 1, 10)
+	return out, web.InputProblem(err, part)
+}
+
+// newThings serves the operations, with bodies read as by an edge.
+func newThings() http.Handler {
+	mux := http.NewServeMux()
+	a := api.New(mux, api.Title{Name: "Things <&>", Home: "/", Tokens: "Any.", Groups: []api.Group{{"Ask", "All."}}, Every: func(a *api.API, op *huma.Operation) { a.NeedToken(op) }})
+	a.Within("Ask")
+	operation := func(method, path string) huma.Operation {
+		return a.Operation(huma.Operation{OperationID: method + path[len("/v1/"):], Method: method, Path: path, Responses: api.SuccessOnly("Things.", things{})})
+	}
+	api.AnswerQuery(a, operation(http.MethodGet, "/v1/things"), api.OverHTTP(findThings))
+	api.AnswerQuery(a, operation(http.MethodGet, "/v1/none"), func(context.Context, *api.NoParams) (*api.NoOutput, error) { return new(api.NoOutput), nil })
+	api.AnswerBody(a, operation(http.MethodPost, "/v1/things"), func(ctx context.Context, b *thingsBody) (*api.JSONOutput[things], error) {
+		out, err := findThings(ctx, web.InBody, &thingsParams{Keys: b.Keys, At: b.At, Limit: b.Limit})
+		return &api.JSONOutput[things]{out}, err
+	})
+	a.DescribeStatus(api.MetricsPage("up 1"))
+	a.RoutePages()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			if p := api.BufferBody(w, r); p != nil {
+				p.Write(w)
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func TestRequestsAreReadOrRefused(t *testing.T) {
+	t.Parallel()
+	h := newThings()
+	for _, r := range asking.ReadRequests(t, "testdata/requests.txt") {
+		resp := r.Send(h)
+		if r.Status == http.StatusOK {
+			require.Equal(t, r.Want, strings.TrimSpace(string(asking.ReadAll(t, resp))), "%s", r)
+			continue
+		}
+		place, detail, _ := strings.Cut(r.Want, " ")
+		p := asking.Refused(t, resp, r.Status)
+		at, message := "-", p.Detail
+		if len(p.Errors) > 0 {
+			at, message = p.Errors[0].Location, p.Errors[0].Message
+		}
+		if at != place || !strings.Contains(message, detail) || len(p.Detail) > 500 {
+			t.Errorf("%s: %s: %.600s", r, at, p.Detail)
+		}
+	}
+}
+
+type brokenBody struct{ err error }
+
+func (b brokenBody) Read([]byte) (int, error) { return 0, b.err }
+
+type timeoutError struct{ error }
+
+func (timeoutError) Timeout() bool { return true }
+
+func (timeoutError) Temporary() bool { return true }
+
+// A body of the greatest size is read; one that is larger or breaks off is the client's fault.
+func TestBodiesHaveABound(t *testing.T) {
+	t.Parallel()
+	h := newThings()
+	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-2)).StatusCode)
+	p := asking.Refused(t, asking.Ask(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-1)), http.StatusRequestEntityTooLarge)
+	require.Contains(t, p.Detail, "body: it is larger than 1048576 bytes")
+	for err, status := range map[error]int{io.ErrUnexpectedEOF: http.StatusBadRequest, timeoutError{errors.New("late")}: http.StatusRequestTimeout} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/things", io.MultiReader(strings.NewReader("{"), brokenBody{err})))
+		asking.Refused(t, w.Result(), status)
+	}
+}
+
+// The document describes what was registered, and its page explains every type of problem.
+func TestDocumentAndItsPage(t *testing.T) {
+	t.Parallel()
+	h := newThings()
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Tags     []string
+			Security []map[string][]string
+		}
+	}
+	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc))
+	require.Equal(t, []string{"Ask"}, doc.Paths["/v1/things"]["post"].Tags)
+	require.NotEmpty(t, doc.Paths["/v1/none"]["get"].Security)
+	require.Empty(t, doc.Paths["/metrics"]["get"].Security)
+	page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/docs", "")))
+	require.Contains(t, page, `<a href="/">← Things &lt;&amp;&gt;</a>`)
+	require.Equal(t, "gzip", asking.Ask(h, http.MethodGet, "/docs/swagger-ui.css", "").Header.Get("Content-Encoding"))
+	asking.Refused(t, asking.Ask(h, http.MethodGet, "/docs/nothing", ""), http.StatusNotFound)
+
+	seen := make(map[string]bool)
+	for _, k := range web.Kinds() {
+		path, id, _ := strings.Cut(k.Type(), "#")
+		require.Equal(t, "/docs", path)
+		require.Contains(t, page, `id="`+id+`"`)
+		require.False(t, seen[id] || k.Do == "", "%+v", k)
+		seen[id] = true
+		p := web.NewProblem(k.Status, "detail")
+		if k.Title != "" {
+			p.OfKind(k)
+		}
+		require.Equal(t, k.Type(), p.Type)
+		require.Equal(t, cmp.Or(k.Title, http.StatusText(k.Status)), p.Title)
+	}
+	require.Equal(t, "about:blank", web.NewProblem(http.StatusTeapot, "detail").Type)
+}
+
+// A tag changes with the content only.
+func TestTagIsOfTheContent(t *testing.T) {
+	t.Parallel()
+	control, tag := api.CacheHeaders(1, "a")
+	_, same := api.CacheHeaders(1, "a")
+	_, other := api.CacheHeaders(1, "b")
+	require.Equal(t, "no-cache", control)
+	require.Equal(t, tag, same)
+	require.NotEqual(t, tag, other)
+	w := httptest.NewRecorder()
+	(&api.RawOutput{ContentType: "text/csv", CacheControl: control, ETag: tag, Vary: []string{"Accept"}, Body: []byte("a,b\n")}).Write(w)
+	require.Equal(t, http.Header{"Content-Type": {"text/csv"}, "Cache-Control": {"no-cache"}, "Etag": {tag}, "Vary": {"Accept"}}, w.Header())
+	require.Equal(t, "a,b\n", w.Body.String())
+}
