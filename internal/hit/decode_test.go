@@ -169,9 +169,7 @@ func FuzzDecode(f *testing.F) {
 		d, raw := testDecoder(), []byte(body)
 		d.Decode(subject, testStored, raw)
 		hits, rejects := outcome(d)
-		if string(raw) != body {
-			t.Fatal("the body was changed")
-		}
+		require.Equal(t, body, string(raw), "the body was changed")
 		for _, h := range hits {
 			if !validKey(h.key) {
 				t.Errorf("key %q", h.key)

@@ -75,9 +75,7 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	request.Set("ce-plan", "pro%20max")
 	request.Set("Content-Type", "application/json")
 	request.Set("Authorization", "Bearer secret")
-	if mode := CloudEvent(request.Get("Content-Type"), request.Get); mode != Binary {
-		t.Fatalf("mode %d", mode)
-	}
+	require.EqualValues(t, Binary, CloudEvent(request.Get("Content-Type"), request.Get))
 	values, refused := BinaryHeaders(request)
 	message := headers(values)
 	if refused != nil || len(message) != 6 || strings.Contains(strings.Join(slicesOf(message.get("Authorization"), 1), ""), "secret") {
@@ -85,9 +83,7 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	}
 	d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
 	got := outcome(d.Decode(Message{Subject: "shop.x", Header: message.get, Stored: now, Body: []byte(`{"country":"fr"}`)}))
-	if want := "order.paid=1 order.paid.fr=1 plan.pro max=1"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	require.Equal(t, got, "order.paid=1 order.paid.fr=1 plan.pro max=1")
 }
 
 // What a header's value stands for, by the words of the bindings. Where these are those of other standards, Go's

@@ -49,9 +49,7 @@ func TestAllRulesThatMatchAreApplied(t *testing.T) {
 		}
 		for range 2 {
 			got := outcome(d.Decode(Message{Subject: test.subject, Counter: "plain", Stored: now, Body: []byte(test.body)}))
-			if got != test.want {
-				t.Errorf("%s %s %s\ngot  %s\nwant %s", test.stream, test.subject, test.body, got, test.want)
-			}
+			require.Equal(t, test.want, got, "%v %v %v", test.stream, test.subject, test.body)
 		}
 	}
 }
@@ -85,9 +83,7 @@ func TestMemoryOfSubjectsIsBounded(t *testing.T) {
 			subject := fmt.Sprintf("orders.%d.created.x.y", n)
 			want := fmt.Sprintf("a.%d.x.y.%s=1", n, subject)
 			got := outcome(d.Decode(Message{Subject: subject, Stored: now, Body: []byte("{}")}))
-			if got != want {
-				t.Fatalf("got %s, want %s", got, want)
-			}
+			require.Equal(t, want, got)
 		}
 		if len(d.matcher.subjects) > most {
 			t.Fatalf("%d subjects are remembered", len(d.matcher.subjects))
@@ -116,9 +112,7 @@ func TestOverlap(t *testing.T) {
 		each("ab", ".", 5, func(s string) {
 			subjects = subjects || filters[0].matches(tokens(nil, s)) && filters[1].matches(tokens(nil, s))
 		})
-		if filters[0].overlaps(filters[1]) != subjects {
-			t.Errorf("%s and %s: both match some subject: %t", filters[0].text, filters[1].text, subjects)
-		}
+		require.Equal(t, subjects, filters[0].overlaps(filters[1]), "%v %v", filters[0].text, filters[1].text)
 	})
 }
 
