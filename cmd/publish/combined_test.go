@@ -52,9 +52,7 @@ func TestCombinedLongPath(t *testing.T) {
 		}
 		seen[string(h.Counter)] = true
 	}
-	if len(seen) != 5 {
-		t.Errorf("5 paths are %d counters", len(seen))
-	}
+	require.Len(t, seen, 5)
 }
 
 func FuzzCombinedParser(f *testing.F) {

@@ -64,9 +64,7 @@ func TestNoClientRepeatsCounting(t *testing.T) {
 		defer client.Close()
 		switch c := client.(type) {
 		case *redis.Client:
-			if n := c.Options().MaxRetries; n != 0 {
-				t.Errorf("%s: %d retries", url, n)
-			}
+			require.Zero(t, c.Options().MaxRetries, url)
 		case *redis.ClusterClient: // of its nodes
 			node := redis.NewClient(&redis.Options{MaxRetries: c.Options().MaxRetries})
 			defer node.Close()
