@@ -104,10 +104,7 @@ func TestAnEventIsStoredOnce(t *testing.T) {
 		if first.Duplicate || !again.Duplicate || again.Sequence != first.Sequence {
 			t.Errorf("%+v, then %+v", first, again)
 		}
-		resp, answer := r.post(strings.Replace(c[0], "5", "6", 1), c[1:]...)
-		if p := refused(t, resp, answer, http.StatusUnprocessableEntity); !strings.Contains(p.Detail, "source and id") {
-			t.Errorf("%s", p.Detail)
-		}
+		require.Contains(t, r.refuses(http.StatusUnprocessableEntity, strings.Replace(c[0], "5", "6", 1), c[1:]...).Detail, "source and id")
 	}
 	first := r.stored(`{"cents":5}`, binary("ä b", "ce-plan", "pro max")...)
 	for _, same := range [][]string{binary(`"ä b"`, "ce-plan", `"pro max"`), binary("%C3%A4%20b", "ce-plan", "pro%20max"), binary(`"\ä%20b"`, "ce-plan", "%70ro max")} {
@@ -118,16 +115,13 @@ func TestAnEventIsStoredOnce(t *testing.T) {
 	if !r.stored(`{"cents":5}`, binary("2", "ce-traceparent", "00-1-2-00")...).Duplicate {
 		t.Error("a retry with another trace is not known")
 	}
-	resp, answer := r.post(`{"cents":5}`, binary("2", "ce-tenant", "b")...)
-	refused(t, resp, answer, http.StatusUnprocessableEntity)
+	r.refuses(http.StatusUnprocessableEntity, `{"cents":5}`, binary("2", "ce-tenant", "b")...)
 	batch := "[" + event("1") + "]" // a batch has no name by itself
 	for _, repeated := range []bool{false, true} {
 		if r.stored(batch, "Content-Type", batchType).Duplicate {
 			t.Error("a batch is a duplicate")
 		}
-		if r.stored(batch, "Content-Type", batchType, keyHeader, "k").Duplicate != repeated {
-			t.Error("a batch's key is not heeded")
-		}
+		require.Equal(t, repeated, r.stored(batch, "Content-Type", batchType, keyHeader, "k").Duplicate, "a batch's key is not heeded")
 	}
 	if r.stored(event("1"), "Content-Type", structuredType, keyHeader, "other").Duplicate {
 		t.Error("the source and id count beside a key")
@@ -138,12 +132,8 @@ func TestAnEventIsStoredOnce(t *testing.T) {
 func TestEventsOfCallers(t *testing.T) {
 	t.Parallel()
 	r := named(t)
-	resp, answer := r.post(event("1"), "Content-Type", structuredType, "Authorization", "Bearer shop")
-	if p := refused(t, resp, answer, http.StatusForbidden); !strings.Contains(p.Detail, "the token shop is about some counters only") {
-		t.Errorf("%s", p.Detail)
-	}
-	resp, answer = r.post(event("1"), "Content-Type", structuredType)
-	refused(t, resp, answer, http.StatusUnauthorized)
+	require.Contains(t, r.refuses(http.StatusForbidden, event("1"), "Content-Type", structuredType, "Authorization", "Bearer shop").Detail, "the token shop is about some counters only")
+	r.refuses(http.StatusUnauthorized, event("1"), "Content-Type", structuredType)
 	if r.stored(event("1"), "Content-Type", structuredType, "Authorization", "Bearer all").Duplicate {
 		t.Error("a duplicate")
 	}

@@ -168,10 +168,7 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Errorf("first %+v, then %+v", first, got)
 		}
 	}
-	resp, answer := r.post(`{"key":"a","n":3}`, keyHeader, "k-1")
-	if p := refused(t, resp, answer, http.StatusUnprocessableEntity); !strings.Contains(p.Detail, "used for other hits") {
-		t.Error(p.Detail)
-	}
+	require.Contains(t, r.refuses(http.StatusUnprocessableEntity, `{"key":"a","n":3}`, keyHeader, "k-1").Detail, "used for other hits")
 	if got := r.stored(`{"key":"a"}`, keyHeader, `"a\"\\b"`); got.Duplicate {
 		t.Errorf("%+v", got)
 	}
@@ -179,9 +176,7 @@ func TestIdempotencyKey(t *testing.T) {
 	if err != nil || m.Header.Get("Nats-Msg-Id") != `a"\b` {
 		t.Errorf("%v, %v", m, err)
 	}
-	if got := r.counts()["a"]; got != 3 {
-		t.Errorf("counted %d", got)
-	}
+	require.EqualValues(t, 3, r.counts()["a"])
 	// If the first message is gone, its hits were stored all the same.
 	require.NoError(t, r.stream.Purge(t.Context()))
 	if got := r.stored(`{"key":"a","n":2}`, keyHeader, "k-1"); !got.Duplicate || got.Sequence != first.Sequence {
@@ -231,18 +226,14 @@ func TestMessageIDs(t *testing.T) {
 func TestLargerThanAMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4096 })
-	resp, answer := r.post(strings.Repeat("{\"key\":\"a\"}\n", 400))
-	if p := refused(t, resp, answer, http.StatusRequestEntityTooLarge); !strings.Contains(p.Detail, "max_msg_size") {
-		t.Error(p.Detail)
-	}
+	require.Contains(t, r.refuses(http.StatusRequestEntityTooLarge, strings.Repeat("{\"key\":\"a\"}\n", 400)).Detail, "max_msg_size")
 	// The stream takes less than it did when the service looked.
 	config := r.stream.CachedInfo().Config
 	config.MaxMsgSize = headerRoom + 76 // room for a small request, even if the service looks again
 	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	resp, answer = r.post(strings.Repeat("{\"key\":\"a\"}\n", 100))
-	refused(t, resp, answer, http.StatusRequestEntityTooLarge)
+	r.refuses(http.StatusRequestEntityTooLarge, strings.Repeat("{\"key\":\"a\"}\n", 100))
 	r.stored(`{"key":"small"}`)
 	if got := r.counts(); got["a"] != 0 || got["small"] != 1 {
 		t.Errorf("%v", got)

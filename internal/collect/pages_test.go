@@ -181,9 +181,7 @@ func TestPreflight(t *testing.T) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		h := w.Header()
-		if w.Code != status {
-			t.Errorf("%q: %d %s", origin, w.Code, w.Body)
-		}
+		require.EqualValues(t, status, w.Code, "%v %v", origin, w.Body)
 		if allowed := status == 204; allowed != (h.Get("Access-Control-Allow-Origin") == origin && h.Get("Access-Control-Allow-Headers") == "Content-Type" && h.Get("Access-Control-Allow-Credentials") == "true") {
 			t.Errorf("%q: %v", origin, h)
 		}
