@@ -71,9 +71,7 @@ func TestFeedLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			keys, bad, err := feedLines(t, in, parseName)
 			require.NoError(t, err)
-			if want := []string{"a", "b", "last"}; !slices.Equal(keys, want) {
-				t.Errorf("names %q, want %q", keys, want)
-			}
+			require.Equal(t, []string{"a", "b", "last"}, keys)
 			if bad.count != 3 || bad.first != 3 || !errors.Is(bad.reason, errLongLine) {
 				t.Errorf("bad lines %+v", bad)
 			}
@@ -109,9 +107,7 @@ func TestFeedLongestLine(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"", "\n", "\r\n"} {
 		line := `{"key":"k","pad":"` + strings.Repeat("x", maxLine-20) + `"}`
-		if len(line) != maxLine {
-			t.Fatalf("the line has %d bytes", len(line))
-		}
+		require.Len(t, line, maxLine)
 		keys, bad, err := feedLines(t, strings.NewReader(line+end), hit.NewParser().Parse)
 		if err != nil || len(keys) != 1 || bad.count != 0 {
 			t.Errorf("end %q: %d hits, bad %+v, %v", end, len(keys), bad, err)
@@ -142,9 +138,7 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 	if err := f.lines(in, parseName, f.take); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if batch.hits != 2 {
-		t.Fatalf("%d hits", batch.hits)
-	}
+	require.EqualValues(t, 2, batch.hits)
 }
 
 // A log with more names than are allowed stops there.
@@ -153,11 +147,7 @@ func TestTooManyNames(t *testing.T) {
 	b := stack.NATS(t)
 	stream := hitsOf(t, b)
 	in := "a\nb\na\nb\nc\na\nd\ne\nf\n"
-	run := func(opts options) outcome {
-		t.Helper()
-		return await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, opts, strings.NewReader(in)))
-	}
-	o := run(mustParse(t, "--format", "lines", "--max-names", "2"))
+	o := publishAll(t, b, io.Discard, in, "--format", "lines", "--max-names", "2")
 	if want := `stopped before line 5: "c" would be distinct name 3, and each is a counter in Redis: ` +
 		`choose a --key with fewer values, or go on from there (tail -n +5) with --max-names 4`; o.err == nil || o.err.Error() != want {
 		t.Errorf("%v, want %s", o.err, want)
@@ -169,16 +159,16 @@ func TestTooManyNames(t *testing.T) {
 		t.Errorf("%d hits are stored: %v", hits, byKey)
 	}
 
-	o = run(mustParse(t, "--format", "ndjson", "--rebase", "now", "--max-names", "1"))
+	o = publishAll(t, b, io.Discard, in, "--format", "ndjson", "--rebase", "now", "--max-names", "1")
 	if o.err != nil || o.report.names != 0 {
 		t.Errorf("%v: %s", o.err, o.report) // no line of it is an object
 	}
 	in = `{"key":"a"}` + "\n" + `{"key":"b"}`
-	o = run(mustParse(t, "--format", "ndjson", "--rebase", "now", "--max-names", "1"))
+	o = publishAll(t, b, io.Discard, in, "--format", "ndjson", "--rebase", "now", "--max-names", "1")
 	if o.err == nil || !strings.Contains(o.err.Error(), "nothing is published yet") || o.report.tally.hits != 0 {
 		t.Errorf("%v: %s", o.err, o.report)
 	}
-	if o = run(mustParse(t, "--format", "ndjson", "--max-names", "2")); o.err != nil || o.report.names != 2 {
+	if o = publishAll(t, b, io.Discard, in, "--format", "ndjson", "--max-names", "2"); o.err != nil || o.report.names != 2 {
 		t.Errorf("%v: %s", o.err, o.report)
 	}
 }

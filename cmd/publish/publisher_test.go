@@ -89,10 +89,16 @@ func await(t *testing.T, done <-chan outcome) outcome {
 	select {
 	case o := <-done:
 		return o
-	case <-time.After(60 * time.Second):
+	case <-time.After(stack.Hung):
 		t.Fatal("publish does not end")
 		return outcome{}
 	}
+}
+
+// publishAll publishes what in has.
+func publishAll(t *testing.T, b *stack.NATSEmbedded, log io.Writer, in string, args ...string) outcome {
+	t.Helper()
+	return await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), log, mustParse(t, args...), strings.NewReader(in)))
 }
 
 func numbered(n int) string {
@@ -107,23 +113,17 @@ func numbered(n int) string {
 func wantEachOnce(t *testing.T, byKey map[string]int64, n int) {
 	t.Helper()
 	for i := range n {
-		if got := byKey[fmt.Sprintf("c-%d", i)]; got != 1 {
-			t.Fatalf("c-%d is stored %d times", i, got)
-		}
+		require.EqualValues(t, 1, byKey[fmt.Sprintf("c-%d", i)])
 	}
-	if len(byKey) != n {
-		t.Fatalf("%d counters, want %d", len(byKey), n)
-	}
+	require.Len(t, byKey, n)
 }
 
 func TestPublishStoresEachHit(t *testing.T) {
 	t.Parallel()
 	b := stack.NATS(t)
 	s := hitsOf(t, b)
-	o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(10_050))))
-	if o.err != nil {
-		t.Fatal(o.err)
-	}
+	o := publishAll(t, b, io.Discard, numbered(10_050), "--format", "lines")
+	require.NoError(t, o.err)
 	messages, hits, byKey := counts(t, s)
 	if messages != 51 || hits != 10_050 || o.tally.messages != 51 || o.tally.hits != 10_050 || o.open != 0 {
 		t.Fatalf("stored %d messages with %d hits; report %v", messages, hits, o.report)
@@ -131,9 +131,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 	wantEachOnce(t, byKey, 10_050)
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("hits.publish.*"))
 	require.NoError(t, err)
-	if len(info.State.Subjects) != 51 {
-		t.Errorf("messages are spread over %d subjects, want 51", len(info.State.Subjects))
-	}
+	require.Len(t, info.State.Subjects, 51)
 }
 
 func TestPublishWaitsForTheStream(t *testing.T) {
@@ -188,7 +186,7 @@ func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&in, "%03d%s\n", i, strings.Repeat(`"`, hit.MaxName-3)) // escaped, nearly twice as long
 	}
-	o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(in.String())))
+	o := publishAll(t, b, io.Discard, in.String(), "--format", "lines")
 	if o.err != nil || o.tally.hits != 100 {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
@@ -203,10 +201,7 @@ func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
 	if _, err := b.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxMsgSize: 500}); err != nil {
 		t.Fatal(err)
 	}
-	o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines"), strings.NewReader(numbered(1000))))
-	if o.err == nil || !strings.Contains(o.err.Error(), "lower --batch") {
-		t.Fatalf("%v, %v", o.report, o.err)
-	}
+	require.ErrorContains(t, publishAll(t, b, io.Discard, numbered(1000), "--format", "lines").err, "lower --batch")
 }
 
 // The whole program on a log: settings from the environment, the last line.
@@ -224,30 +219,16 @@ func TestRunPublishesALog(t *testing.T) {
 	m, err := s.GetMsg(t.Context(), 1)
 	require.NoError(t, err)
 	one := `{"key":"/images/a.png","ts":1795255200000}`
-	if string(m.Data) != one+"\n"+one {
-		t.Errorf("%s", m.Data)
-	}
+	require.Equal(t, one+"\n"+one, string(m.Data))
 }
 
 func TestPublishWarnsOfALogThatIsSurelyTooOld(t *testing.T) {
 	t.Parallel()
 	b := stack.NATS(t)
 	hitsOf(t, b)
-	for _, c := range []struct {
-		args []string
-		warn bool
-	}{{nil, true}, {[]string{"--rebase", "now"}, false}} {
+	for rebase, want := range map[string]int{"": 1, "--rebase now": 0} {
 		var log bytes.Buffer
-		o := await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), &log, mustParse(t, c.args...), strings.NewReader(goodLine+"\n"+goodLine)))
-		if o.err != nil {
-			t.Fatal(o.err)
-		}
-		want := 0
-		if c.warn {
-			want = 1
-		}
-		if got := strings.Count(log.String(), "the first hit is dated 2015-05-17T10:05:03Z"); got != want {
-			t.Errorf("%v: %d warnings, want %d: %s", c.args, got, want, log.String())
-		}
+		require.NoError(t, publishAll(t, b, &log, goodLine+"\n"+goodLine, strings.Fields(rebase)...).err)
+		require.Equal(t, want, strings.Count(log.String(), "the first hit is dated 2015-05-17T10:05:03Z"), log.String())
 	}
 }

@@ -72,9 +72,7 @@ func TestPace(t *testing.T) {
 			want time.Duration
 		}{{50_000, 0}, {51_000, 100 * time.Millisecond}, {hit.NoTime, 100 * time.Millisecond}, {40_000, 100 * time.Millisecond}, {60_000, time.Second}} {
 			require.NoError(t, p.pace(hit.Hit{At: step.ts}))
-			if got := time.Since(start); got != step.want {
-				t.Errorf("hit at %d let through after %v, want %v", step.ts, got, step.want)
-			}
+			require.EqualValues(t, step.want, time.Since(start), step.ts)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"pgregory.net/rapid"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,9 +98,7 @@ func TestUnknownSettings(t *testing.T) {
 	}
 	var s programSettings
 	require.NoError(t, Parse(&s))
-	if want := []UnknownSetting{{"BOOTED_LIMIT_FILE", "BOOTED_LIMITS_FILE"}}; !slices.Equal(s.Log.Unknown, want) {
-		t.Errorf("unknown: %v, want %v", s.Log.Unknown, want)
-	}
+	require.Equal(t, []UnknownSetting{{"BOOTED_LIMIT_FILE", "BOOTED_LIMITS_FILE"}}, s.Log.Unknown)
 	var text bytes.Buffer
 	s.Log.New(&text)
 	if got := text.String(); !strings.Contains(got, `"level":"warn","variable":"BOOTED_LIMIT_FILE","nearest":"BOOTED_LIMITS_FILE"`) || strings.Count(got, "\n") != 1 {

@@ -31,9 +31,7 @@ func newRereading(t *testing.T) *rereading {
 	directory := t.TempDir()
 	r := &rereading{t: t, one: filepath.Join(directory, "one"), two: filepath.Join(directory, "two")}
 	r.files = NewFiles(zerolog.New(&r.log), func(what string) func(error) {
-		if what != "pair" {
-			t.Errorf("what is %q", what)
-		}
+		require.Equal(t, "pair", what)
 		return func(err error) {
 			if err != nil {
 				r.failed.Add(1)
@@ -123,9 +121,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			`,"error":"it is bad","message":"pair not reloaded: what was read before stays in use"}`:                            2,
 			"\n": 9,
 		} {
-			if got := strings.Count(r.log.String(), line); got != n {
-				t.Errorf("%d times %s in %s", got, line, &r.log)
-			}
+			require.Equal(t, n, strings.Count(r.log.String(), line), line)
 		}
 	})
 }
@@ -146,9 +142,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("without a file: %v, %v", none, err)
 	}
 	r.files.Reload()
-	if !strings.Contains(r.log.String(), "nothing to reload: no setting names a file") {
-		t.Errorf("the log says %s", &r.log)
-	}
+	require.Contains(t, r.log.String(), "nothing to reload: no setting names a file", &r.log)
 	r.write(r.one, "good")
 	good, err := Open(r.files, "pair", SettingFile{"ONE", r.one}, text, nil)
 	if err != nil || good.Load() != "good" {

@@ -70,9 +70,7 @@ func TestShutdownDelay(t *testing.T) {
 			mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 			return w.Code
 		}
-		if code := ready(); code != http.StatusOK {
-			t.Errorf("before: %d", code)
-		}
+		require.EqualValues(t, http.StatusOK, ready())
 		ask()
 		synctest.Wait()
 		if code := ready(); code != http.StatusServiceUnavailable || serving.Err() != nil {

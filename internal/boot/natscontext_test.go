@@ -55,9 +55,7 @@ func TestCompletedSettings(t *testing.T) {
 		t.Errorf("with a user in NATS_URL: %+v", got)
 	}
 	got = NATS{URL: standard, NATSAccess: NATSAccess{Context: "no servers"}}.complete()
-	if got.URL.String() != "127.0.0.1:4222" {
-		t.Errorf("a context without servers leads to %s", got.URL)
-	}
+	require.Equal(t, "127.0.0.1:4222", got.URL.String())
 	for text, says := range map[string]string{
 		`{"url":"nats://u:hunter2"`: "not a JSON object", `{"hunter2":"x"}`: "not known here: supported are ca, cert, creds", `{"nsc":"hunter2"}`: `"nsc" is not supported`,
 	} {

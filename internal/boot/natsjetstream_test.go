@@ -27,15 +27,9 @@ func TestJetStreamSubject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			js, err := c.access.JetStream(&nats.Conn{})
 			require.NoError(t, err)
-			if got := boot.JetStreamSubject(js, "STREAM.INFO.X"); got != c.subject {
-				t.Errorf("%s, want %s", got, c.subject)
-			}
-			if got := boot.FarJetStream(js); got != c.far {
-				t.Errorf("%q, want %q", got, c.far)
-			}
-			if got := boot.IsImported(js); got != c.imported {
-				t.Errorf("imported: %t", got)
-			}
+			require.Equal(t, c.subject, boot.JetStreamSubject(js, "STREAM.INFO.X"))
+			require.Equal(t, c.far, boot.FarJetStream(js))
+			require.Equal(t, c.imported, boot.IsImported(js))
 		})
 	}
 }
@@ -70,9 +64,7 @@ func TestOriginJetStream(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			if got := boot.JetStreamSubject(origin, "X"); got != c.subject {
-				t.Errorf("%s, want %s", got, c.subject)
-			}
+			require.Equal(t, c.subject, boot.JetStreamSubject(origin, "X"))
 		})
 	}
 }

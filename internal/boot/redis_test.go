@@ -46,9 +46,7 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 			})
 			node, err := stack.ProgramClient(t, "redis+cluster://"+cut.addr()).(*redis.ClusterClient).MasterForKey(t.Context(), "counts")
 			require.NoError(t, err)
-			if node.Options().Addr != cut.addr() {
-				t.Fatalf("the node is at %s, not behind the cutter at %s", node.Options().Addr, cut.addr())
-			}
+			require.Equal(t, cut.addr(), node.Options().Addr)
 			return node, cut
 		},
 	} {
@@ -72,9 +70,7 @@ func TestTheClientNeverRepeatsACommand(t *testing.T) {
 				if err == nil {
 					t.Errorf("%s: no error, though its reply was lost", field)
 				}
-				if n := cut.replies.Load() - before; n != 1 {
-					t.Errorf("%s: %d replies were cut, want 1", field, n)
-				}
+				require.EqualValues(t, 1, cut.replies.Load()-before, field)
 				if got, err := client.HGet(context.Background(), "counts", field).Int(); err != nil || got != 1 {
 					t.Errorf("%s: counted %d times (%v), want once", field, got, err)
 				}

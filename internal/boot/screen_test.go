@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,9 +48,7 @@ func (f *terminal) Write(p []byte) (int, error) {
 
 func (f *terminal) shows(t *testing.T, want ...string) {
 	t.Helper()
-	if !slices.Equal(f.lines, want) {
-		t.Errorf("the terminal shows\n%s\nwant\n%s", strings.Join(f.lines, "\n"), strings.Join(want, "\n"))
-	}
+	require.Equal(t, want, f.lines)
 }
 
 func newTerminal() (*terminal, *Screen) {
@@ -107,9 +104,7 @@ func TestScreenSumsUp(t *testing.T) {
 func TestScreenOfAnOpenJob(t *testing.T) {
 	f, s := newTerminal()
 	s.Progress("", Progress{Done: 1000, Open: true})
-	if last := f.lines[len(f.lines)-1]; !strings.Contains(last, "1000/-") {
-		t.Errorf("the last line is %q", last)
-	}
+	require.Contains(t, f.lines[len(f.lines)-1], "1000/-")
 	s.Progress("", Progress{})
 	f.shows(t, "")
 }
@@ -139,9 +134,7 @@ func TestScreenManyAtATime(t *testing.T) {
 		}
 		next[part]++
 	}
-	if len(f.lines)-1 != parts*lines {
-		t.Errorf("%d lines; want %d", len(f.lines)-1, parts*lines)
-	}
+	require.EqualValues(t, parts*lines, len(f.lines)-1)
 }
 
 func TestScreenThatIsNoTerminal(t *testing.T) {

@@ -124,9 +124,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.Remove(path))
-	if n := len(tokens().hashes); n != 1 {
-		t.Errorf("without the file there are %d tokens", n)
-	}
+	require.Len(t, tokens().hashes, 1)
 }
 
 // A file of NATS_URL can change who connects, as long as that is the same for all servers.

@@ -26,7 +26,5 @@ func TestPagesAreDescribed(t *testing.T) {
 	}
 	w = httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/docs", nil))
-	if w.Code != http.StatusOK {
-		t.Errorf("/docs: %d %s", w.Code, w.Body)
-	}
+	require.EqualValues(t, http.StatusOK, w.Code, w.Body)
 }

@@ -2,7 +2,6 @@ package collect
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,9 +23,7 @@ func TestTokensOpenHits(t *testing.T) {
 	for _, header := range []string{"", "Bearer wrong", "Basic shop"} {
 		resp, answer := r.post(`{"key":"shop.a"}`, "Authorization", header)
 		refused(t, resp, answer, http.StatusUnauthorized)
-		if resp.Header.Get("WWW-Authenticate") != "Bearer" {
-			t.Errorf("%q: %v", header, resp.Header)
-		}
+		require.Equal(t, "Bearer", resp.Header.Get("WWW-Authenticate"), header)
 	}
 	resp, answer := r.post(`[{"key":"shop.a"},{"key":"blog"},{"key":"shop.b"},{"key":"shop"}]`, "Authorization", "Bearer shop")
 	p := refused(t, resp, answer, http.StatusForbidden)
@@ -34,12 +31,8 @@ func TestTokensOpenHits(t *testing.T) {
 		t.Errorf("the answer names %+v", p.Errors)
 	}
 	resp, answer = r.post(`{"key":"shop.a"}`, "Authorization", "Bearer reader")
-	if p := refused(t, resp, answer, http.StatusForbidden); !strings.Contains(p.Detail, "the token reader lacks the right count") {
-		t.Error(p.Detail)
-	}
-	if n := r.messages(); n != 0 {
-		t.Errorf("%d messages are stored", n)
-	}
+	require.Contains(t, refused(t, resp, answer, http.StatusForbidden).Detail, "the token reader lacks the right count")
+	require.Zero(t, r.messages())
 	r.stored(`{"key":"shop.a","n":2}`, "Authorization", "Bearer shop")
 	r.stored(`{"key":"blog"}`, "Authorization", "Bearer all")
 	if counts := r.counts(); len(counts) != 2 || counts["shop.a"] != 2 || counts["blog"] != 1 {
@@ -102,9 +95,7 @@ func TestPagesCount(t *testing.T) {
 		{"POST", hitsPath, `{"key":"/cart"}`, "", []string{"Authorization", "Bearer all", "Sec-Fetch-Site", "same-site"}, 403},
 	} {
 		resp := r.ask(c.method, c.target, c.body, c.origin, c.headers...)
-		if resp.StatusCode != c.status {
-			t.Errorf("%+v: status %d", c, resp.StatusCode)
-		}
+		require.EqualValues(t, c.status, resp.StatusCode, c)
 		if kind := resp.Header.Get("Content-Type"); c.status == 200 && (kind != "image/gif" || resp.ContentLength != 43 || resp.Header.Get("Cross-Origin-Resource-Policy") != "cross-origin" || resp.Header.Get("Cache-Control") != "no-store") {
 			t.Errorf("%+v: %v", c, resp.Header)
 		}
@@ -139,9 +130,7 @@ func TestUniqueIsPassedOn(t *testing.T) {
 		{beaconPath, `{"key":"b","unique":""}`, shop, nil, 400},
 	} {
 		resp := r.ask("POST", c.target, c.body, c.origin, c.headers...)
-		if resp.StatusCode != c.status {
-			t.Errorf("%s: status %d, want %d", c.body, resp.StatusCode, c.status)
-		}
+		require.EqualValues(t, c.status, resp.StatusCode, c.body)
 	}
 	want := []string{"a×2 of v11", "a×1 of a \"quote\"\n a×1", "a×1 of " + longest + " a×1 of 😀", "web.b×1 of v2"}
 	var got []string
@@ -155,7 +144,5 @@ func TestUniqueIsPassedOn(t *testing.T) {
 		}
 		got = append(got, text(hits...))
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("stored is %q, want %q", got, want)
-	}
+	require.Equal(t, want, got)
 }

@@ -3,6 +3,7 @@ package collect
 import (
 	"bytes"
 	"fmt"
+	"image"
 	"image/gif"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/tests/cases"
 )
 
 var pageVariables = []string{"COLLECT_ORIGINS=https://shop.example.com,http://localhost:3000", "COLLECT_BEACON_PREFIX=web.", "COLLECT_BEACON_MAX_HITS=3", "COLLECT_BEACON_MAX_N=5"}
@@ -36,16 +38,14 @@ func pageSettings(t *testing.T) PageSettings {
 	return s.Pages
 }
 
-func TestPixel(t *testing.T) {
+func TestPixelIsOneTransparentDot(t *testing.T) {
 	t.Parallel()
-	if len(pixel) != 43 {
-		t.Errorf("it has %d bytes", len(pixel))
-	}
+	require.Len(t, pixel, 43)
 	img, err := gif.Decode(strings.NewReader(pixel))
 	require.NoError(t, err)
-	if _, _, _, alpha := img.At(0, 0).RGBA(); img.Bounds().Dx() != 1 || img.Bounds().Dy() != 1 || alpha != 0 {
-		t.Errorf("it is %v, alpha %d", img.Bounds(), alpha)
-	}
+	require.Equal(t, image.Rect(0, 0, 1, 1), img.Bounds())
+	_, _, _, alpha := img.At(0, 0).RGBA()
+	require.Zero(t, alpha)
 }
 
 func TestPageSettings(t *testing.T) {
@@ -79,68 +79,24 @@ func text(hits ...hit.Hit) string {
 	return strings.Join(out, " ")
 }
 
-func TestBeaconHits(t *testing.T) {
+func TestHitsOfPages(t *testing.T) {
 	t.Parallel()
 	s := pageSettings(t)
-	long := strings.Repeat("k", hit.MaxName-3)
-	for body, want := range map[string]string{
-		`{"key":"/cart"}`: "web./cart×1",
-		" [ {\"key\":\"/cart\",\"n\":5}, {\"key\":\"b\"} ]\n":              "web./cart×5 web.b×1",
-		`{"key":"web.a","other":{"x":[1]}}`:                                "web.web.a×1",
-		"{\"key\":\"a\"}\n{\"key\":\"b\"}":                                 "web.a×1 web.b×1",
-		"{\n\"key\": \"a\"\n}":                                             "web.a×1",
-		`[{"key":"a"},{"key":"a"},{"key":"a"}]`:                            "web.a×1 web.a×1 web.a×1",
-		`[{"key":"a","unique":"v1"},{"unique":"v\u0032","n":2,"key":"b"}]`: "web.a×1 of v1 web.b×2 of v2",
-	} {
-		hits, p := s.beaconHits(hit.NewParser(), []byte(body))
-		if p != nil || text(hits...) != want {
-			t.Errorf("%s: %s, %v; want %s", body, text(hits...), p, want)
+	cases.Check(t, "pages", func(t *testing.T, section, given string) string {
+		if section != "beacon" {
+			h, param, err := gifHit(given)
+			if err != nil {
+				return fmt.Sprintf("%s refused: %v", param, err)
+			}
+			return text(h)
 		}
-	}
-	for body, want := range map[string]string{
-		"": "body: it is empty", "x": "body[0]: a body is", "[]": "body: the array is empty", "{}": "body[0]: no key",
-		"[":               "body[0]: the array is not closed",
-		`[{"key":"a"}] x`: "body[1]: more follows",
-		`[{"key":"a"},{"key":"b","ts":1763683200000}]`: "body[1]: ts: ",
-		`{"key":"a","ts":"2026-11-21T10:00:00Z"}`:      "body[0]: ts: ",
-		`{"key":"a","n":6}`:                            "body[0]: n must be an integer from 1 to 5 (COLLECT_BEACON_MAX_N)",
-		`{"key":"a","n":0}`:                            "body[0]: n must be",
-		`{"key":"a","n":-1}`:                           "body[0]: n must be",
-		`{"key":""}`:                                   "body[0]: the counter's name has 0 bytes",
-		`{"key":"` + long + `"}`:                       "body[0]: key: with the 4 bytes of COLLECT_BEACON_PREFIX before it, the counter's name has 513 bytes",
-		`{"key":"\ud83d"}`:                             "body[0]: key has half of a surrogate pair",
-		`{"key":"a","count":2}`:                        "body[0]: a hit has no field",
-		`[{"key":"a"},{"key":"a"},{"key":"a"},{}]`:     "body: it has more than 3 hits, the most allowed (COLLECT_BEACON_MAX_HITS)",
-		`[{"key":"a"},null,[]]`:                        "body[1]: not a JSON object",
-	} {
-		hits, p := s.beaconHits(hit.NewParser(), []byte(body))
-		if p == nil || p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge || hits != nil || !strings.HasPrefix(p.Detail, want) {
-			t.Errorf("%s: %v %+v; want %s", body, hits, p, want)
+		hits, p := s.beaconHits(hit.NewParser(), []byte(given))
+		if p != nil {
+			require.Empty(t, hits)
+			return fmt.Sprintf("%d %s", p.Status, p.Detail)
 		}
-	}
-}
-
-func TestGIFHit(t *testing.T) {
-	t.Parallel()
-	for query, want := range map[string]string{
-		"key=/cart": "/cart×1", "key=a%20b&n=3&r=0.123": "a b×3", "r=&key=%C3%BC": "ü×1",
-	} {
-		h, param, err := gifHit(query)
-		if err != nil || text(h) != want {
-			t.Errorf("%s: %s, %s %v; want %s", query, text(h), param, err, want)
-		}
-	}
-	for query, want := range map[string]string{
-		"": "key the counter's name has 0 bytes", "key=": "key the counter's name has 0 bytes", "key=a&key=b": "key it is there more than once", "key=a&n=x": "n allowed is",
-		"key=a&n=1.5": "n allowed is", "key=a&n=": "n allowed is", "key=a&ts=1": " allowed are key, n and r", "key=%zz": " the query string", "key=%ff": "key the counter's name is not valid UTF-8",
-		"key=a&n=99999999999999999999": "n allowed is", "key=a%00": "key the counter's name has a control",
-		"key=a&unique=v": " allowed are key, n and r",
-	} {
-		_, param, err := gifHit(query)
-		if err == nil || !strings.HasPrefix(param+" "+err.Error(), want) {
-			t.Errorf("%s: %s %v; want %s", query, param, err, want)
-		}
-	}
+		return text(hits...)
+	})
 }
 
 func TestCheckPage(t *testing.T) {
@@ -225,9 +181,7 @@ func TestPreflight(t *testing.T) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		h := w.Header()
-		if w.Code != status {
-			t.Errorf("%q: %d %s", origin, w.Code, w.Body)
-		}
+		require.EqualValues(t, status, w.Code, "%v %v", origin, w.Body)
 		if allowed := status == 204; allowed != (h.Get("Access-Control-Allow-Origin") == origin && h.Get("Access-Control-Allow-Headers") == "Content-Type" && h.Get("Access-Control-Allow-Credentials") == "true") {
 			t.Errorf("%q: %v", origin, h)
 		}

@@ -153,6 +153,13 @@ func refused(t testing.TB, resp *http.Response, answer []byte, status int) web.P
 	return p
 }
 
+// refuses posts a body that must be refused with a status.
+func (r *rig) refuses(status int, body string, headers ...string) web.Problem {
+	r.t.Helper()
+	resp, answer := r.post(body, headers...)
+	return refused(r.t, resp, answer, status)
+}
+
 // messages is how many messages the stream has.
 func (r *rig) messages() uint64 {
 	r.t.Helper()

@@ -34,9 +34,7 @@ func TestMessagesHaveTheTraceOfTheirRequest(t *testing.T) {
 	} {
 		m, err := r.stream.GetMsg(t.Context(), r.stored(`{"key":"a"}`, c.headers...).Sequence)
 		require.NoError(t, err)
-		if got := m.Header.Get("traceparent"); got != c.want {
-			t.Errorf("%s: the message has %q, want %q", c.what, got, c.want)
-		}
+		require.Equal(t, c.want, m.Header.Get("traceparent"), c.what)
 	}
 	// Sent again under another trace, it is the same request.
 	for _, headers := range [][]string{{keyHeader, "k"}, event} {
@@ -62,16 +60,12 @@ func TestSharedMessagesHaveNoTrace(t *testing.T) {
 		if i == 0 {
 			want = oneParent
 		}
-		if got := m.More.Get(boot.TraceHeader); got != want {
-			t.Errorf("with %d requests: %q, want %q", i+1, got, want)
-		}
+		require.EqualValues(t, want, m.More.Get(boot.TraceHeader), i+1)
 	}
 	for i, parent := range []string{oneParent, otherParent, ""} {
 		one := newMessage("hits.collect")
 		one.add(m.entries[i], 0)
-		if got := one.More.Get(boot.TraceHeader); got != parent {
-			t.Errorf("request %d by itself: %q, want %q", i+1, got, parent)
-		}
+		require.EqualValues(t, parent, one.More.Get(boot.TraceHeader), i+1)
 	}
 }
 
@@ -94,6 +88,5 @@ func TestTraceTakesNoRoom(t *testing.T) {
 			t.Errorf("%d bytes: %q, want %q (%d stored)", c.size, got, c.want, len(m.Data))
 		}
 	}
-	resp, answer := r.post(lines+key(most+1-len(lines)), "traceparent", oneParent)
-	refused(t, resp, answer, http.StatusRequestEntityTooLarge)
+	r.refuses(http.StatusRequestEntityTooLarge, lines+key(most+1-len(lines)), "traceparent", oneParent)
 }

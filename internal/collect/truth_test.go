@@ -27,6 +27,15 @@ func (r *rig) ready() (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
+// becomes waits until /readyz has a status, and says something.
+func (r *rig) becomes(want int, says string) {
+	r.t.Helper()
+	stack.Eventually(r.t, fmt.Sprint("/readyz to be ", want), func() (bool, string) {
+		status, body := r.ready()
+		return status == want && strings.Contains(body, says), body
+	})
+}
+
 // Without a stream nothing is stored, and every answer says which setting to change.
 func TestNoStream(t *testing.T) {
 	t.Parallel()
@@ -36,10 +45,7 @@ func TestNoStream(t *testing.T) {
 	if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "COLLECT_SUBJECT") || !strings.Contains(p.Detail, "hits.collect") {
 		t.Error(p.Detail)
 	}
-	stack.Eventually(t, "the service to be not ready", func() (bool, string) {
-		status, body := r.ready()
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "COLLECT_SUBJECT"), body
-	})
+	r.becomes(http.StatusServiceUnavailable, "COLLECT_SUBJECT")
 	var err error
 	r.stream, err = r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
 	require.NoError(t, err)
@@ -47,10 +53,7 @@ func TestNoStream(t *testing.T) {
 	if got := r.counts(); got["a"] != 0 || got["b"] != 1 {
 		t.Error(got)
 	}
-	stack.Eventually(t, "the service to be ready", func() (bool, string) {
-		status, body := r.ready()
-		return status == http.StatusOK, body
-	})
+	r.becomes(http.StatusOK, "")
 }
 
 // A stream that refuses stores nothing, and the answer says so.
@@ -63,10 +66,7 @@ func TestStreamFull(t *testing.T) {
 		if key == "" {
 			headers = nil
 		}
-		resp, answer := r.post(`{"key":"b"}`, headers...)
-		if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "maximum messages exceeded") {
-			t.Error(p.Detail)
-		}
+		require.Contains(t, r.refuses(http.StatusServiceUnavailable, `{"key":"b"}`, headers...).Detail, "maximum messages exceeded")
 	}
 	if got := r.counts(); got["a"] != 1 || got["b"] != 0 {
 		t.Error(got)
@@ -87,19 +87,11 @@ func TestNATSAway(t *testing.T) {
 	server := stack.NATS(t)
 	r := newRigOn(t, server, nil)
 	server.Stop()
-	stack.Eventually(t, "the service to see it", func() (bool, string) {
-		status, body := r.ready()
-		return status == http.StatusServiceUnavailable, body
-	})
+	r.becomes(http.StatusServiceUnavailable, "")
 	resp, answer := r.post(`{"key":"a"}`)
-	if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "nothing of this request is stored") {
-		t.Error(p.Detail)
-	}
+	require.Contains(t, refused(t, resp, answer, http.StatusServiceUnavailable).Detail, "nothing of this request is stored")
 	server.Start()
-	stack.Eventually(t, "the service to be ready", func() (bool, string) {
-		status, body := r.ready()
-		return status == http.StatusOK, body
-	})
+	r.becomes(http.StatusOK, "")
 	r.stored(`{"key":"b"}`)
 	if got := r.counts(); got["a"] != 0 || got["b"] != 1 {
 		t.Error(got)
@@ -133,9 +125,7 @@ func TestUnknown(t *testing.T) {
 	}
 	counts := r.counts()
 	for i := range 8 {
-		if n := counts[fmt.Sprintf("c%d", i)]; n != 1 {
-			t.Errorf("c%d counts %d", i, n)
-		}
+		require.EqualValues(t, 1, counts[fmt.Sprintf("c%d", i)])
 	}
 }
 
@@ -164,9 +154,7 @@ func TestNoRoom(t *testing.T) {
 		return n > 100_000, fmt.Sprint(n)
 	})
 	resp, answer := r.post(large)
-	if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "COLLECT_MAX_WAITING") {
-		t.Error(p.Detail)
-	}
+	require.Contains(t, refused(t, resp, answer, http.StatusServiceUnavailable).Detail, "COLLECT_MAX_WAITING")
 	r.stored(`{"key":"small"}`)
 	stack.Eventually(t, "the other requests to leave", func() (bool, string) {
 		n := r.gate.requests.Load()
@@ -176,14 +164,10 @@ func TestNoRoom(t *testing.T) {
 		r.gate.requests.Add(1)
 	}
 	resp, answer = r.post(`{"key":"b"}`)
-	if p := refused(t, resp, answer, http.StatusServiceUnavailable); !strings.Contains(p.Detail, "COLLECT_MAX_REQUESTS") {
-		t.Error(p.Detail)
-	}
+	require.Contains(t, refused(t, resp, answer, http.StatusServiceUnavailable).Detail, "COLLECT_MAX_REQUESTS")
 	r.gate.requests.Store(1) // the first
 	require.NoError(t, rest.Close())
-	if status := <-first; status != http.StatusAccepted {
-		t.Errorf("the first: status %d", status)
-	}
+	require.EqualValues(t, http.StatusAccepted, <-first)
 	if got := r.counts(); got["a"] != 9000 || got["small"] != 1 || got["b"] != 0 {
 		t.Error(got)
 	}

@@ -28,13 +28,9 @@ func TestAppendJSON(t *testing.T) {
 		if h.At != NoTime {
 			want["ts"] = json.Number(jsonInt(h.At))
 		}
-		if len(got) != len(want) {
-			t.Fatalf("%s: fields %v, want %v", body, got, want)
-		}
+		require.Len(t, got, len(want), body)
 		for k, v := range want {
-			if got[k] != v {
-				t.Fatalf("%s: %s is %v, want %v", body, k, got[k], v)
-			}
+			require.Equal(t, v, got[k], body)
 		}
 	})
 }
@@ -49,9 +45,7 @@ func FuzzAppendString(f *testing.F) {
 		var got, want string
 		require.NoErrorf(t, json.Unmarshal(appendString(nil, s), &got), "%q", s)
 		require.NoError(t, json.Unmarshal(reference, &want))
-		if got != want {
-			t.Fatalf("%q, want %q", got, want)
-		}
+		require.Equal(t, want, got)
 	})
 }
 

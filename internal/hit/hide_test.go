@@ -27,12 +27,8 @@ func TestHideUnique(t *testing.T) {
 		"{\"key\":\"a\",\"unique\":\"secret\"}\n{\"key\":\"a\"}":      `{"key":"a","…`,
 	} {
 		given := []byte(body)
-		if got := string(HideUnique(given)); got != want {
-			t.Errorf("%s: %s, want %s", body, got, want)
-		}
-		if string(given) != body {
-			t.Errorf("%s was changed to %s", body, given)
-		}
+		require.Equal(t, want, string(HideUnique(given)), body)
+		require.Equal(t, body, string(given))
 	}
 }
 
@@ -46,9 +42,7 @@ func TestHideUniqueKeepsTheRest(t *testing.T) {
 		fields := rapid.Permutation([]string{`"key":"a"`, fmt.Sprintf(`"x": [%s]`, other), "\"unique\" : \x00", `"y":{"z":{}}`}).Draw(t, "fields")
 		object := "{" + strings.Join(fields, rapid.SampledFrom([]string{",", " ,\n"}).Draw(t, "between")) + "}"
 		got := HideUnique([]byte(strings.Replace(object, "\x00", value, 1)))
-		if want := strings.Replace(object, "\x00", `"…"`, 1); string(got) != want {
-			t.Fatalf("%s, want %s", got, want)
-		}
+		require.Equal(t, strings.Replace(object, "\x00", `"…"`, 1), string(got))
 		cut := []byte(strings.Replace(object, "\x00", value, 1))
 		cut = cut[:rapid.IntRange(0, len(cut)-1).Draw(t, "cut")]
 		if shown := HideUnique(cut); bytes.Contains(shown, []byte("secret")) {

@@ -85,9 +85,8 @@ func TestSendsAgainAfterLostAnswers(t *testing.T) {
 		o.Send(letter(fmt.Sprint(i)))
 	}
 	o.inbox = heard
-	if o.Tick(time.Now()); o.asked != 0 {
-		t.Errorf("%d messages are sent again before they are due", o.asked)
-	}
+	o.Tick(time.Now())
+	require.Zero(t, o.asked, "messages are sent again before they are due")
 	o.Tick(time.Now().Add(2 * ackWait))
 	ids := map[string]bool{}
 	for range n {
@@ -184,9 +183,7 @@ func TestUnsent(t *testing.T) {
 	if len(o.unsent) != 3 || !errors.Is(o.unsent[1], nats.ErrMaxPayload) || !errors.Is(o.unsent[2], nats.ErrConnectionClosed) {
 		t.Errorf("%v", o.unsent)
 	}
-	if got := contents(t, stream); len(got) != 1 {
-		t.Errorf("%d are stored", len(got))
-	}
+	require.Len(t, contents(t, stream), 1)
 }
 
 // Only JetStream's answers say anything about storage.

@@ -64,9 +64,7 @@ func TestSenderSurvivesRestarts(t *testing.T) {
 		}
 		seen[string(m.Data)] = true
 	}
-	if len(seen) != messages {
-		t.Errorf("%d messages are stored", len(seen))
-	}
+	require.Len(t, seen, messages)
 }
 
 // A message with a Once is stored where it belongs or not at all, and its fate is told.

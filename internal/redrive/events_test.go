@@ -1,11 +1,8 @@
 package redrive
 
 import (
-	"fmt"
 	"io"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -17,18 +14,12 @@ import (
 // refuseEvent stores a reject of an event as a worker does; headers are name and value in turn.
 func (r refusing) refuseEvent(seq int, reason hit.Reason, kind hit.Kind, body string, headers ...string) {
 	r.t.Helper()
-	m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, "HITS"))
-	m.Data = []byte(body)
-	m.Header = nats.Header{
-		rejects.HeaderReason: {string(reason)}, rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {fmt.Sprint(seq)}, rejects.HeaderItem: {"0"},
-		rejects.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)}, rejects.HeaderKind: {string(kind)}, rejects.HeaderNamespace: {hit.DefaultNamespace},
-	}
+	h := r.header("HITS", seq, reason)
+	h.Set(rejects.HeaderKind, string(kind))
 	for i := 0; i < len(headers); i += 2 {
-		m.Header[headers[i]] = []string{headers[i+1]}
+		h[headers[i]] = []string{headers[i+1]}
 	}
-	if _, err := r.js.PublishMsg(r.t.Context(), m); err != nil {
-		r.t.Fatal(err)
-	}
+	r.store("HITS", body, h)
 }
 
 // Events go out as they are, with what their decoding needs, whatever --ts says.
@@ -50,9 +41,7 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 		"left 5: 1 bad_json (would be refused again by the same rules; ", "1 bad_key (would be refused again by the same rules; ", "1 no_rule (its subject is not known",
 		"1 too_large (counts only with a larger INGEST_MAX_HITS; ", "1 too_late (would be refused again as it is: --ts does not change the time of an event; ",
 	} {
-		if !strings.Contains(got.String(), want) {
-			t.Errorf("%q does not say %q", got, want)
-		}
+		require.Contains(t, got.String(), want)
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "stored", "--reason", "bad_key,too_late,bad_json,too_large"), 3, 0)
 	r.want("HITS", "", `{"id":"8"}`, `{"ts":1}`, `{"at":1}`, `{"one":1}`)

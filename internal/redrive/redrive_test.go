@@ -49,26 +49,31 @@ func newRefusing(t *testing.T) refusing {
 
 func (r refusing) namespace() string { return cmp.Or(r.of, hit.DefaultNamespace) }
 
-// refuse stores a reject as a worker does: message seq of HITS, item 0, in parts if several bodies are given.
+// header is what a worker writes about a reject: message seq of a stream, item 0.
+func (r refusing) header(stream string, seq int, reason hit.Reason) nats.Header {
+	return nats.Header{
+		rejects.HeaderNamespace: {r.namespace()}, rejects.HeaderReason: {string(reason)}, rejects.HeaderDetail: {"because"}, rejects.HeaderStream: {stream},
+		rejects.HeaderSequence: {strconv.Itoa(seq)}, rejects.HeaderItem: {"0"}, rejects.HeaderStored: {time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano)},
+	}
+}
+
+// store stores a message of a stream's rejects.
+func (r refusing) store(stream, body string, header nats.Header) {
+	r.t.Helper()
+	_, err := r.js.PublishMsg(r.t.Context(), &nats.Msg{Subject: rejects.Subject(r.namespace(), stream), Data: []byte(body), Header: header})
+	require.NoError(r.t, err)
+}
+
+// refuse stores a reject as a worker does: message seq of HITS, in parts if several bodies are given.
 func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
 	r.t.Helper()
 	for i, body := range bodies {
-		m := nats.NewMsg(rejects.Subject(r.namespace(), "HITS"))
-		m.Data = []byte(body)
-		m.Header.Set(rejects.HeaderNamespace, r.namespace())
-		m.Header.Set(rejects.HeaderReason, string(reason))
-		m.Header.Set(rejects.HeaderDetail, "because")
-		m.Header.Set(rejects.HeaderStream, "HITS")
-		m.Header.Set(rejects.HeaderSequence, strconv.Itoa(seq))
-		m.Header.Set(rejects.HeaderItem, "0")
-		m.Header.Set(rejects.HeaderStored, time.Unix(1e9, int64(seq)).UTC().Format(time.RFC3339Nano))
-		m.Header.Set(rejects.HeaderCounter, "of.subject")
+		h := r.header("HITS", seq, reason)
+		h.Set(rejects.HeaderCounter, "of.subject")
 		if len(bodies) > 1 {
-			m.Header.Set(rejects.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
+			h.Set(rejects.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
 		}
-		if _, err := r.js.PublishMsg(r.t.Context(), m); err != nil {
-			r.t.Fatal(err)
-		}
+		r.store("HITS", body, h)
 	}
 }
 
@@ -144,9 +149,7 @@ func TestRedriveSendsARejectOnceAndRemovesIt(t *testing.T) {
 		"found 5 rejects, 5 match; sent 1 again in 1 messages in ", "; left 4: 1 bad_key (would be refused again as it is; name it with --reason to send it all the same), ",
 		"1 future (its time has not come: --ts now or stored; ", "2 too_late (counts only with --ts now or stored; ",
 	} {
-		if !strings.Contains(got.String(), want) {
-			t.Errorf("%q does not say %q", got, want)
-		}
+		require.Contains(t, got.String(), want)
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late"), 2, 0)
 	r.want("HITS", `{"key":"c","ts":5}`, `{"key":"a","x":[1]}`, `{"key":"of.subject"}`)
@@ -177,9 +180,7 @@ func TestRedriveKeepsUnique(t *testing.T) {
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late,future,too_large"), 3, 0)
 	r.want("HITS", `{"unique":"secret \u0031","key":"a"}`, `{"unique":"secret 2","key":"of.subject"}`, `[{"key":"a","unique":"secret 3"},{"unique":"secret 4","key":"of.subject"}]`)
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--reason", "bad_unique"), 1, 0)
-	if got := r.bodies("HITS"); got[len(got)-1] != `{"key":"a","unique":["secret"]}` {
-		t.Errorf("sent as %s", got[len(got)-1])
-	}
+	require.Equal(t, `{"key":"a","unique":["secret"]}`, r.bodies("HITS")[len(r.bodies("HITS"))-1])
 }
 
 // A publish that was killed after a message was stored, and before its reject was removed, leaves exactly this.
@@ -224,9 +225,7 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 	}
 	got := r.redrive(t.Context(), io.Discard, "--ts", "now")
 	r.wantSent(got, 0, 0)
-	if !strings.Contains(got.String(), "another message has its subject") {
-		t.Error(got)
-	}
+	require.Contains(t, got.String(), "another message has its subject")
 	r.want(rejects.Stream, `{"key":"a"}`)
 }
 
@@ -247,9 +246,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	}{{r, 1, 1}, {other, 3, 2}} {
 		got := of.redrive(t.Context(), io.Discard, "--ts", "now", "--reason", "too_late,too_large")
 		of.wantSent(got, of.sent, 0)
-		if got.found != of.found {
-			t.Errorf("%s: %v", of.namespace(), got)
-		}
+		require.Equal(t, of.found, got.found, of.namespace())
 	}
 	r.want("HITS", `{"key":"a"}`, `{"key":"a"}`, `[{"key":"b"},{"key":"b"}]`)
 	r.want(rejects.Stream, "nobody's")
@@ -294,9 +291,7 @@ func TestRedriveInParts(t *testing.T) {
 	r.refuse(2, hit.TooLarge, "{}", "{}")
 	require.NoError(t, rejected.DeleteMsg(t.Context(), 8))
 	r.refuse(3, hit.TooLarge, "{}\nx")
-	if got := r.redrive(t.Context(), io.Discard, again...); !strings.Contains(got.String(), "left 2: 1 parts of it are missing, 1 too_large (not a JSON object") {
-		t.Error(got)
-	}
+	require.Contains(t, r.redrive(t.Context(), io.Discard, again...).String(), "left 2: 1 parts of it are missing, 1 too_large (not a JSON object")
 	r.want(rejects.Stream, "{}", "{}\nx")
 }
 
@@ -308,19 +303,12 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 	}
 	r.refuse(1, hit.TooLarge, `{"key":"a"}`)
 	r.refuse(2, hit.BadJSON, `x`)
-	noItem := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, "HITS")) // no worker writes that
-	noItem.Header = nats.Header{rejects.HeaderNamespace: {hit.DefaultNamespace}, rejects.HeaderStream: {"HITS"}, rejects.HeaderSequence: {"3"}, rejects.HeaderReason: {"too_large"}}
-	if _, err := r.js.PublishMsg(t.Context(), noItem); err != nil {
-		t.Fatal(err)
-	}
+	noItem := r.header("HITS", 3, hit.TooLarge) // no worker writes that
+	noItem.Del(rejects.HeaderItem)
+	noItem.Del(rejects.HeaderStored)
+	r.store("HITS", "", noItem)
 	for _, stream := range []string{"FIXED", "GONE"} {
-		m := nats.NewMsg(rejects.Subject(hit.DefaultNamespace, stream))
-		m.Data = []byte(`{"key":"b"}`)
-		m.Header = nats.Header{rejects.HeaderReason: {"too_large"}, rejects.HeaderStream: {stream}, rejects.HeaderSequence: {"1"}, rejects.HeaderItem: {"0"},
-			rejects.HeaderStored: {"2026-01-01T00:00:00Z"}, rejects.HeaderNamespace: {hit.DefaultNamespace}}
-		if _, err := r.js.PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		r.store(stream, `{"key":"b"}`, r.header(stream, 1, hit.TooLarge))
 	}
 	var list bytes.Buffer
 	got := r.redrive(t.Context(), &list, "--dry-run", "--reason", "too_large")
@@ -334,9 +322,7 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 		"found 5 rejects, 5 match", "1 no subject of stream FIXED has a wildcard: give --subject", "1 stream GONE is gone: give --subject",
 		"1 not written by ingest in this namespace", "1 bad_json (not a JSON object: mend it and publish it)",
 	} {
-		if !strings.Contains(got.String(), want) {
-			t.Errorf("%q does not say %q", got, want)
-		}
+		require.Contains(t, got.String(), want)
 	}
 	r.wantSent(r.redrive(t.Context(), io.Discard, "--stream", "GONE", "--reason", "too_large", "--subject", "hits.again", "--rate", "1000"), 1, 0)
 	r.want("HITS", `[{"key":"a"}]`, `[{"key":"b"}]`)
@@ -426,9 +412,7 @@ func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	}
-	if got := r.stored(); len(got) != 3 {
-		t.Errorf("%q", got)
-	}
+	require.Len(t, r.stored(), 3)
 }
 
 func TestTargetIn(t *testing.T) {

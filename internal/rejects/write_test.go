@@ -35,9 +35,7 @@ func TestRejectMessages(t *testing.T) {
 		"Tallyroll-Detail": "not a JSON object:   X-Injected: 1  ?", "Nats-Msg-Id": "HITS:812:3", "Tallyroll-Part": "",
 		"Tallyroll-Namespace": "tallyroll",
 	} {
-		if got := m.Header.Get(header); got != want {
-			t.Errorf("header %s is %q, want %q", header, got, want)
-		}
+		require.Equal(t, want, m.Header.Get(header))
 	}
 	// Of another namespace, it is another message on another subject.
 	r.Namespace = "shop_2.eu"
@@ -58,9 +56,7 @@ func TestHeaderText(t *testing.T) {
 			t.Errorf("HeaderText(%q) = %q", text, got)
 		}
 	}
-	if got := HeaderText("ts ü is late"); got != "ts ü is late" {
-		t.Errorf("changed without need: %q", got)
-	}
+	require.Equal(t, "ts ü is late", HeaderText("ts ü is late"))
 }
 
 // A body may name no counter: then the reject tells which one the subject named.
@@ -88,9 +84,7 @@ func TestRejectOwnsItsBody(t *testing.T) {
 	body := []byte("bad")
 	r := New("HITS", 1, 1, hit.Reject{Reason: hit.BadJSON, Body: body})
 	copy(body, "xxx")
-	if string(r.Body) != "bad" {
-		t.Errorf("body %q", r.Body)
-	}
+	require.Equal(t, "bad", string(r.Body))
 }
 
 // Whatever fits into a message of NATS can be rejected: the headers take what is
@@ -172,52 +166,38 @@ func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
 	return info.State.Msgs
 }
 
-func TestPublishRejectsTwiceStoresOnce(t *testing.T) {
+// publishRejects stores rejects, which must all be stored, and returns how many messages the stream has then.
+func publishRejects(t *testing.T, js jetstream.JetStream, rejects ...Reject) uint64 {
+	t.Helper()
+	stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects)
+	require.NoError(t, err)
+	require.Len(t, rejects, stored)
+	return rejectsStored(t, js)
+}
+
+// Rejects are stored once, however often they are published. A stream that was made anew numbers its messages again: its
+// rejects are no duplicates of those of before, and many come at once if it is replayed.
+func TestRejectsAreStoredOncePerIncarnation(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()
 	for range 2 { // the second finds the stream there
 		require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	}
-	rejects := []Reject{New("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
-	for i := range 1200 {
-		rejects = append(rejects, New("HITS", uint64(2+i/3), 1, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
-	}
-	for range 2 {
-		stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects)
-		if err != nil || stored != len(rejects) {
-			t.Fatalf("%d stored: %v", stored, err)
+	for _, c := range []struct {
+		incarnation int64
+		want        uint64 // messages in the end
+	}{{1, 1202}, {1, 1202}, {2, 2404}, {2, 2404}, {1, 2404}} {
+		rejects := []Reject{New("HITS", 1, c.incarnation, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
+		for i := range 1200 {                                                                                                                          // more than go out at once
+			rejects = append(rejects, New("HITS", uint64(2+i/3), c.incarnation, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
 		}
-		if got := rejectsStored(t, js); got != 1202 {
-			t.Fatalf("%d messages stored, want 1202", got)
-		}
+		require.Equal(t, c.want, publishRejects(t, js, rejects...), c)
 	}
 	handle, err := js.Stream(t.Context(), Stream)
 	require.NoError(t, err)
 	msg, err := handle.GetMsg(t.Context(), 1202)
 	require.NoError(t, err)
-	if msg.Subject != "hits_rejected.HITS" || msg.Header.Get("Nats-Msg-Id") != "HITS:401:2" || string(msg.Data) != "{}" {
-		t.Errorf("the last: %s %v %q", msg.Subject, msg.Header, msg.Data)
-	}
-}
-
-// Many at once, as a replay of a stream that was made anew brings them.
-func TestManyRejectsOfAnotherIncarnationAreStored(t *testing.T) {
-	t.Parallel()
-	js := stack.NATS(t).JetStream()
-	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
-	const many = 1200 // more than go out at once
-	rejects := make([]Reject, many)
-	for i, want := range []uint64{many, 2 * many, 2 * many} {
-		for k := range rejects {
-			rejects[k] = New("HITS", uint64(1+k), int64(1+min(i, 1)), hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})
-		}
-		if stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != many {
-			t.Fatalf("%d stored: %v", stored, err)
-		}
-		if got := rejectsStored(t, js); got != want {
-			t.Fatalf("%d messages, want %d", got, want)
-		}
-	}
+	require.Equal(t, []string{"hits_rejected.HITS", "HITS:401:2", "{}"}, []string{msg.Subject, msg.Header.Get("Nats-Msg-Id"), string(msg.Data)})
 }
 
 // Without a stream to take them, rejects are not taken for stored.
@@ -232,26 +212,6 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	}
 }
 
-// A stream that was made anew numbers its messages again: its rejects are not
-// duplicates of the old ones.
-func TestRejectsOfAnotherIncarnationAreStored(t *testing.T) {
-	t.Parallel()
-	js := stack.NATS(t).JetStream()
-	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
-	for _, c := range []struct {
-		stored int64
-		want   uint64 // messages in the end
-	}{{1, 1}, {1, 1}, {2, 2}, {2, 2}, {1, 2}} {
-		rejects := []Reject{New("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
-		if stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
-			t.Fatalf("%d stored: %v", stored, err)
-		}
-		if got := rejectsStored(t, js); got != c.want {
-			t.Errorf("after the reject of the message stored at %d: %d messages, want %d", c.stored, got, c.want)
-		}
-	}
-}
-
 // Whose reject the removed one was, nobody can tell: it may have been that of a stream that was made anew.
 func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 	t.Parallel()
@@ -259,18 +219,9 @@ func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 	require.NoError(t, Create(t.Context(), js, 1, 48*time.Hour))
 	handle, err := js.Stream(t.Context(), Stream)
 	require.NoError(t, err)
-	for i, c := range []struct {
-		stored int64
-		want   uint64 // messages in the end
-	}{{1, 1}, {2, 1}, {2, 1}} {
-		rejects := []Reject{New("HITS", 7, c.stored, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})}
-		if stored, err := Publish(t.Context(), js, hit.DefaultNamespace, rejects); err != nil || stored != 1 {
-			t.Fatalf("%d stored: %v", stored, err)
-		}
-		if got := rejectsStored(t, js); got != c.want {
-			t.Errorf("after the reject of the message stored at %d: %d messages, want %d", c.stored, got, c.want)
-		}
-		if i == 0 {
+	for _, incarnation := range []int64{1, 2, 2} {
+		require.EqualValues(t, 1, publishRejects(t, js, New("HITS", 7, incarnation, hit.Reject{Reason: hit.BadKey, Detail: "bad", Body: []byte("{}")})))
+		if incarnation == 1 {
 			require.NoError(t, handle.DeleteMsg(t.Context(), 1))
 		}
 	}

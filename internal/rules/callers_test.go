@@ -82,7 +82,5 @@ func TestAnEventTooManyIsRejectedAlone(t *testing.T) {
 	many := `{"x":[1,2,3,4,5,6,7,8,9,10,11]}`
 	body := strings.Join([]string{`{"x":[1,2,3]}`, many, `{"x":[1,2,3,4]}`}, "\n")
 	got := outcome(NewDecoder(set.For("ORDERS"), testLimits(10)).Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(body)}))
-	if want := "a=1 a=1 a=1 a=1 a=1 a=1 a=1 too_large/1:" + many; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	require.Equal(t, got, "a=1 a=1 a=1 a=1 a=1 a=1 a=1 too_large/1:"+many)
 }

@@ -89,8 +89,6 @@ func TestEventHeader(t *testing.T) {
 		"ce-id": true, "Ce-Id": true, "ce_id": true, "Content-Type": true, "content-type": true,
 		"ce-": false, "ce": false, "cex-id": false, nats.MsgIdHdr: false, "Nats-Expected-Stream": false, "Tallyroll-Subject": false, "": false,
 	} {
-		if EventHeader(name) != want {
-			t.Errorf("%q: %v", name, !want)
-		}
+		require.Equal(t, want, EventHeader(name), !want)
 	}
 }

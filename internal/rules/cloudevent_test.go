@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -9,7 +8,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tallyroll/tests/cases"
 )
 
 const shopRule = `- stream: SHOP
@@ -27,116 +29,40 @@ const eventHead = `"specversion":"1.0","type":"order.paid","source":"/shop","id"
 
 func TestCloudEventsAreReadInAllModes(t *testing.T) {
 	t.Parallel()
-	binary := headers{"ce-specversion": "1.0", "ce-type": "order.paid", "ce-source": "/shop", "ce-id": "1"}
-	with := func(more ...string) headers {
-		h := maps.Clone(binary)
-		for i := 0; i < len(more); i += 2 {
-			h[more[i]] = more[i+1]
+	cases.Check(t, "cloudevents", func(t *testing.T, section, body string) string {
+		d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
+		d.Decode(Message{Subject: "shop.orders", Stored: now, Body: []byte(`{` + eventHead + `,"plan":"old","data":{"country":"old"}}`)})
+		return explained(t, d, eventMessage("shop.orders", section, body))
+	})
+}
+
+// eventMessage is a message whose headers a section of a file has.
+func eventMessage(subject, section, body string) Message {
+	m := Message{Subject: subject, Counter: "plain", Stored: now, Body: []byte(strings.ReplaceAll(body, "HEAD", eventHead))}
+	if section == "no headers" {
+		return m
+	}
+	h := headers{}
+	for _, field := range strings.Split(section, " | ") {
+		if field == "binary" {
+			h = headers{"ce-specversion": "1.0", "ce-type": "order.paid", "ce-source": "/shop", "ce-id": "1"}
+			continue
 		}
-		return h
+		name, value, _ := strings.Cut(field, ": ")
+		h[name] = value
 	}
-	for _, test := range []struct {
-		name    string
-		headers headers
-		body    string
-		want    string
-	}{
-		{"structured", headers{"Content-Type": "application/cloudevents+json; charset=UTF-8"}, `{` + eventHead + `,"data":{"country":"de"}}`, "order.paid=1 order.paid.de=1"},
-		{"structured without headers", nil, `{` + eventHead + `}`, "order.paid=1"},
-		{"over several lines", nil, "{\n" + eventHead + "\n}", "order.paid=1"},
-		{"batch", headers{"content-type": "application/cloudevents-batch+json"}, `[{` + eventHead + `},{` + eventHead + `}]`, "order.paid=1 order.paid=1"},
-		{"batch of nothing", headers{"content-type": "application/cloudevents-batch+json"}, `[]`, ""},
-		{"batch without headers", nil, `[{` + eventHead + `}]`, "order.paid=1"},
-		{"binary", with("ce-datacontenttype", "application/json"), `{"country":"de"}`, "order.paid=1 order.paid.de=1"},
-		{"binary without a content type", binary, `{"country":"de"}`, "order.paid=1 order.paid.de=1"},
-		{"binary, content type as in HTTP", with("Content-Type", "application/vnd.shop+json"), `{"country":"de"}`, "order.paid=1 order.paid.de=1"},
-		{"binary with other data", with("Content-Type", "text/plain"), `{"country":"de"}`, "order.paid=1"},
-		{"binary without data", binary, "", "order.paid=1"},
-		{"binary with bad data", binary, "{", "bad_json/0:{"},
-		{"binary, extension", with("ce-plan", "pro"), "", "order.paid=1 plan.pro=1"},
-		{"binary, percent-encoded", with("ce-plan", "M%C3%BCller%20100%"), "", "order.paid=1 plan.Müller 100%=1"},
-		{"binary, quoted", with("ce-specversion", `"1.0"`, "ce-type", `"order.paid"`, "ce-plan", `"M%C3%BCller \"\\x\""`), "", `order.paid=1 plan.Müller "\x"=1`},
-		{"binary, not encoded at all", with("ce-plan", `Müller "x"`), "", `order.paid=1 plan.Müller "x"=1`},
-		{"binary, a quote that is not closed", with("ce-plan", `"pro`), "{}", "bad_json/0:{}"},
-		{"binary, more than the quoted text", with("ce-plan", `"pro" max"`), "{}", "bad_json/0:{}"},
-		{"binary, no UTF-8", with("ce-plan", "%FF"), "{}", "bad_json/0:{}"},
-		{"binary, no UTF-8, in an attribute that names nothing", with("ce-id", "%C0%A0"), "{}", "bad_json/0:{}"},
-		{"binary, a quoted content type", with("ce-datacontenttype", `"application/json"`), `{"country":"de"}`, "order.paid=1 order.paid.de=1"},
-		{"binary, a content type as in HTTP is not encoded", with("Content-Type", "application%2Fjson"), `{"country":"de"}`, "order.paid=1"},
-		{"binary as in Kafka", headers{"ce_specversion": "1.0", "ce_type": "t", "ce_source": "/shop", "ce_id": "1", "ce_plan": "x"}, "", "t=1 plan.x=1"},
-		{"binary as in Kafka, where nothing is encoded", headers{"ce_specversion": "1.0", "ce_type": "t", "ce_source": "/shop", "ce_id": "1", "ce_plan": `"%41"`}, "", `t=1 plan."%41"=1`},
-		{"binary as in HTTP", headers{"Ce-Specversion": "1.0", "Ce-Type": "t", "Ce-Source": "/shop", "Ce-Id": "1", "Ce-Plan": "x"}, "", "t=1 plan.x=1"},
-		{"binary with a time", with("ce-time", "2025-11-20T23:59:58Z"), "", "order.paid=1@2000"},
-		{"binary with a bad time", with("ce-time", "noon"), "{}", "bad_time/0:{}"},
-		{"binary without an id", headers{"ce-specversion": "1.0", "ce-type": "t", "ce-source": "/shop"}, "x", "bad_json/0:x"},
-		{"time", nil, `{` + eventHead + `,"time":"2025-11-20T23:59:59Z"}`, "order.paid=1@1000"},
-		{"time null", nil, `{` + eventHead + `,"time":null}`, "order.paid=1"},
-		{"bad time", nil, `{` + eventHead + `,"time":"noon"}`, `bad_time/0:{` + eventHead + `,"time":"noon"}`},
-		{"an integer as an attribute", nil, `{` + eventHead + `,"plan":5}`, "order.paid=1 plan.5=1"},
-		{"base64", nil, `{` + eventHead + `,"data_base64":"eyJjb3VudHJ5IjoiZGUifQ=="}`, "order.paid=1 order.paid.de=1"},
-		{"base64 of something else", nil, `{` + eventHead + `,"datacontenttype":"image/png","data_base64":"eyJjb3VudHJ5IjoiZGUifQ=="}`, "order.paid=1"},
-		{"bad base64", nil, `{` + eventHead + `,"data_base64":"!"}`, `bad_json/0:{` + eventHead + `,"data_base64":"!"}`},
-		{"base64 of no JSON", nil, `{` + eventHead + `,"data_base64":"eA=="}`, `bad_json/0:{` + eventHead + `,"data_base64":"eA=="}`},
-		{"data twice", nil, `{` + eventHead + `,"data":{"country":"de"},"data_base64":"e30="}`, `bad_json/0:{` + eventHead + `,"data":{"country":"de"},"data_base64":"e30="}`},
-		{"data of another type", nil, `{` + eventHead + `,"datacontenttype":"text/xml","data":{"country":"de"}}`, "order.paid=1"},
-		{"no source", nil, `{"specversion":"1.0","type":"t","id":"1"}`, `bad_json/0:{"specversion":"1.0","type":"t","id":"1"}`},
-		{"an id that is no text", nil, `{"specversion":"1.0","type":"t","source":"/","id":1}`, `bad_json/0:{"specversion":"1.0","type":"t","source":"/","id":1}`},
-		{"empty type", nil, `{"specversion":"1.0","type":"","source":"/","id":"1"}`, `bad_json/0:{"specversion":"1.0","type":"","source":"/","id":"1"}`},
-		{"another version", nil, `{"specversion":"0.3","type":"t","source":"/","id":"1"}`, `bad_json/0:{"specversion":"0.3","type":"t","source":"/","id":"1"}`},
-		{"no CloudEvent, says a header", headers{"Content-Type": "application/cloudevents+json"}, `{"key":"a"}`, `bad_json/0:{"key":"a"}`},
-		{"hits", nil, `[{"key":"a"},{"key":"b","n":3}]`, "a=1 b=3"},
-		{"a hit without a key", nil, `{"n":2}`, `bad_key/0:{"n":2}`},
-		{"a hit beside an event", nil, `[{"key":"a"},{` + eventHead + `}]`, "a=1 order.paid=1"},
-		{"a format that is not JSON", headers{"Content-Type": "application/cloudevents+avro"}, "\x02x", "bad_json/0:\x02x"},
-		{"empty", nil, "", "bad_json/0:"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
-			m := Message{Subject: "shop.orders", Counter: "plain", Stored: now, Body: []byte(test.body)}
-			if test.headers != nil {
-				m.Header = test.headers.get
-			}
-			d.Decode(Message{Subject: "shop.orders", Stored: now, Body: []byte(`{` + eventHead + `,"plan":"old","data":{"country":"old"}}`)})
-			if got := outcome(d.Decode(m)); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
-		})
-	}
+	m.Header = h.get
+	return m
 }
 
 func TestWithoutARuleOnlyCloudEventsAreRefused(t *testing.T) {
 	t.Parallel()
-	event := `{` + eventHead + `}`
-	for _, test := range []struct {
-		name    string
-		headers headers
-		body    string
-		want    string
-	}{
-		{"a hit", nil, `{"key":"a","n":2}`, "a=2"},
-		{"no body", nil, "", "plain=1"},
-		{"hits and an event", nil, `[{"key":"a"},` + event + `,{"n":0}]`, "a=1 no_rule/1:" + event + ` bad_count/2:{"n":0}`},
-		{"not all of an event", nil, `{"specversion":"1.0","type":"t","source":"/"}`, "plain=1"},
-		{"no JSON", nil, `{"specversion":`, `bad_json/0:{"specversion":`},
-		{"structured", headers{"Content-Type": "application/cloudevents+json"}, `{"key":"a"}`, `no_rule/0:{"key":"a"}`},
-		{"batch", headers{"content-type": "Application/CloudEvents-Batch+JSON"}, `[` + event + `,{}]`, `no_rule/0:` + event + ` no_rule/1:{}`},
-		{"binary", headers{"ce-specversion": "1.0"}, `[1,2]`, `no_rule/0:[1,2]`},
-		{"binary as in Kafka", headers{"ce_specversion": "1.0"}, ``, `no_rule/0:`},
-		{"binary as in HTTP", headers{"Ce-Specversion": "1.0"}, ``, `no_rule/0:`},
-		{"other headers", headers{"Content-Type": "application/json", "Nats-Msg-Id": "1"}, `{"key":"a"}`, "a=1"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			for _, rules := range []*Rules{mustParse(t, shopRule).For("OTHER"), mustParse(t, shopRule).For("SHOP")} {
-				m := Message{Subject: "other", Counter: "plain", Stored: now, Body: []byte(test.body)}
-				if test.headers != nil {
-					m.Header = test.headers.get
-				}
-				if got := outcome(NewDecoder(rules, testLimits(10)).Decode(m)); got != test.want {
-					t.Errorf("%d rules: got  %s\nwant %s", rules.Len(), got, test.want)
-				}
-			}
-		})
-	}
+	cases.Check(t, "norule", func(t *testing.T, section, body string) string {
+		m := eventMessage("other", section, body)
+		first := explained(t, NewDecoder(mustParse(t, shopRule).For("OTHER"), testLimits(10)), m)
+		require.Equal(t, first, explained(t, NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10)), m), "the stream has a rule for other subjects")
+		return first
+	})
 }
 
 func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
@@ -149,9 +75,7 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	request.Set("ce-plan", "pro%20max")
 	request.Set("Content-Type", "application/json")
 	request.Set("Authorization", "Bearer secret")
-	if mode := CloudEvent(request.Get("Content-Type"), request.Get); mode != Binary {
-		t.Fatalf("mode %d", mode)
-	}
+	require.EqualValues(t, Binary, CloudEvent(request.Get("Content-Type"), request.Get))
 	values, refused := BinaryHeaders(request)
 	message := headers(values)
 	if refused != nil || len(message) != 6 || strings.Contains(strings.Join(slicesOf(message.get("Authorization"), 1), ""), "secret") {
@@ -159,9 +83,7 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	}
 	d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
 	got := outcome(d.Decode(Message{Subject: "shop.x", Header: message.get, Stored: now, Body: []byte(`{"country":"fr"}`)}))
-	if want := "order.paid=1 order.paid.fr=1 plan.pro max=1"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	require.Equal(t, got, "order.paid=1 order.paid.fr=1 plan.pro max=1")
 }
 
 // What a header's value stands for, by the words of the bindings. Where these are those of other standards, Go's

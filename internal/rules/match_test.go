@@ -49,28 +49,7 @@ func TestAllRulesThatMatchAreApplied(t *testing.T) {
 		}
 		for range 2 {
 			got := outcome(d.Decode(Message{Subject: test.subject, Counter: "plain", Stored: now, Body: []byte(test.body)}))
-			if got != test.want {
-				t.Errorf("%s %s %s\ngot  %s\nwant %s", test.stream, test.subject, test.body, got, test.want)
-			}
-		}
-	}
-}
-
-func TestWhatARejectSays(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ rule, body, want string }{
-		{`count: [{key: "a.{customer.id}"}]`, `{"customer":{"id":{"x":1}}}`, `rule on line 1: key: customer.id is an object, "{\"x\":1}", which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line 3)`},
-		{`count: [{key: "a.{c}"}]`, `{}`, `rule on line 1: key: c is missing, which a name cannot have (line 3; optional: true would leave the counter out)`},
-		{`count: [{key: "a.{b}.{c}"}]`, `{"b":1,"c":"x\u0007"}`, `rule on line 1: key: c is text, "\"x\\u0007\"": the counter's name has a control character (line 3)`},
-		{`count: [{key: a, n: q}]`, `{"q":-1}`, `rule on line 1: n: q is a whole number, "-1": allowed is a whole number from 1 to 1099511627776`},
-		{"time: at\ncount: [{key: a}]", `{"at":"noon"}`, `rule on line 1: time: at is text, "noon", which is not an RFC 3339 time`},
-		{"each: items\ncount: [{key: \"{sku}\"}]", `{"items":[{"sku":"a"},{}]}`, `rule on line 1: element 1 of items: key: sku is missing, which a name cannot have (line 4; optional: true would leave the counter out)`},
-		{"each: items\ncount: [{key: a}]", `{"items":"none"}`, `rule on line 1: items is text, "none": each needs an array`},
-	} {
-		d := NewDecoder(mustParse(t, oneRule(test.rule)).For("ORDERS"), testLimits(10))
-		_, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(test.body)})
-		if len(rejects) != 1 || rejects[0].Detail != test.want {
-			t.Errorf("%s: got  %+v\nwant %s", test.rule, rejects, test.want)
+			require.Equal(t, test.want, got, "%v %v %v", test.stream, test.subject, test.body)
 		}
 	}
 }
@@ -104,9 +83,7 @@ func TestMemoryOfSubjectsIsBounded(t *testing.T) {
 			subject := fmt.Sprintf("orders.%d.created.x.y", n)
 			want := fmt.Sprintf("a.%d.x.y.%s=1", n, subject)
 			got := outcome(d.Decode(Message{Subject: subject, Stored: now, Body: []byte("{}")}))
-			if got != want {
-				t.Fatalf("got %s, want %s", got, want)
-			}
+			require.Equal(t, want, got)
 		}
 		if len(d.matcher.subjects) > most {
 			t.Fatalf("%d subjects are remembered", len(d.matcher.subjects))
@@ -135,9 +112,7 @@ func TestOverlap(t *testing.T) {
 		each("ab", ".", 5, func(s string) {
 			subjects = subjects || filters[0].matches(tokens(nil, s)) && filters[1].matches(tokens(nil, s))
 		})
-		if filters[0].overlaps(filters[1]) != subjects {
-			t.Errorf("%s and %s: both match some subject: %t", filters[0].text, filters[1].text, subjects)
-		}
+		require.Equal(t, subjects, filters[0].overlaps(filters[1]), "%v %v", filters[0].text, filters[1].text)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -55,7 +56,7 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 			broker := stack.NATS(t)
 			book := parse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
 			var out asking.Log
-			m := startMember(t, broker.URL(), w, book, "m", func(s *service) { s.log, s.patience.refused = zerolog.New(&out), 2*time.Second })
+			m := startMember(t, broker.URL(), w, book, "m", func(s *service) { s.log, s.patience.refused = zerolog.New(&out), 500*time.Millisecond })
 			t.Cleanup(m.kill)
 			hears := func(want ...string) {
 				t.Helper()
@@ -67,7 +68,7 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 			}
 			hears()
 			var want []string
-			for i := range 20 { // with 8 lanes, one of these would wait behind it
+			for i := range 12 { // with 8 lanes, one of these would wait behind it
 				key := fmt.Sprintf("shop.%d", i)
 				w.set(func() { w.totals[key+".a"] = 10 })
 				want = append(want, key+" firing")
@@ -149,29 +150,42 @@ func TestAProcessIsCutOffFromATarget(t *testing.T) {
 	})
 }
 
-// failOnce is a target that fails at first.
-type failOnce struct{ told int }
+// scripted is a target that answers attempts in turn, and then takes everything.
+type scripted struct {
+	answers []error
+	at      []time.Time // of the attempts
+}
 
-func (f *failOnce) tell(context.Context, notice) error {
-	if f.told++; f.told == 1 {
-		return errAway
+func (s *scripted) tell(context.Context, notice) error {
+	s.at = append(s.at, time.Now())
+	if n := len(s.at); n <= len(s.answers) {
+		return s.answers[n-1]
 	}
 	return nil
 }
 
-// A machine whose clock is a day ahead of that of NATS gives nothing up: how old a change is, NATS says.
-func TestTheClockIsADayAhead(t *testing.T) {
+// A target that fails is tried again after a pause, and one that says when, not before. A machine whose clock is a day
+// ahead of that of NATS gives nothing up: how old a change is, NATS says.
+func TestAFailedChangeIsTriedAgainInTime(t *testing.T) {
 	t.Parallel()
-	l := newLog(stack.NATS(t).JetStream(), "tallyroll")
-	l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
-	f := &failOnce{}
-	ten := &tenure{
-		delivery: &delivery{log: l, target: &Target{Name: "a"}, teller: f, timeout: time.Second, giveUp: time.Hour, patience: patience{seat: time.Hour, retryFirst: time.Millisecond, retryMost: time.Millisecond}, metrics: newMetrics(), out: zerolog.Nop()},
-		first:    make(chan struct{}, 1), further: make(chan struct{}, 1), queues: map[string][]*entry{"s": {{stored: l.clock}}}, waiting: 1, held: time.Now(),
-	}
-	if err := ten.serve(t.Context(), "s"); err != nil || f.told != 2 || ten.waiting != 0 {
-		t.Errorf("%v, told %d times, %d wait", err, f.told, ten.waiting)
-	}
+	js := stack.NATS(t).JetStream() // for the state of its connection alone
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(js, "tallyroll")
+		l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
+		s := &scripted{answers: []error{errAway, &statusError{code: http.StatusServiceUnavailable, after: 2 * time.Minute}}}
+		d := &delivery{
+			log: l, target: &Target{Name: "a"}, teller: s, timeout: time.Second, giveUp: time.Hour, metrics: newMetrics(), out: zerolog.Nop(),
+			patience: patience{seat: time.Hour, retryFirst: time.Second, retryMost: time.Second},
+		}
+		ten := &tenure{
+			delivery: d, first: make(chan struct{}, 1), further: make(chan struct{}, 1), queues: map[string][]*entry{"s": {{stored: l.clock}}}, waiting: 1, held: time.Now(),
+		}
+		require.NoError(t, ten.serve(t.Context(), "s"))
+		require.Zero(t, ten.waiting)
+		require.Len(t, s.at, 3)
+		require.InDelta(t, 0.9, s.at[1].Sub(s.at[0]).Seconds(), 0.1)
+		require.Equal(t, 2*time.Minute, s.at[2].Sub(s.at[1]))
+	})
 }
 
 // Keys that have come and gone are forgotten an hour later by whoever follows the stream, and no others.
@@ -198,9 +212,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 		want  int
 	}{{59 * time.Minute, 4}, {62 * time.Minute, 2}} {
 		l.take(subjectFor("tallyroll", "seat"), []byte("{}"), l.newest+1, at.Add(c.later))
-		if n := len(l.snapshot()); n != c.want {
-			t.Errorf("after %v, %d states are known, want %d", c.later, n, c.want)
-		}
+		require.Len(t, l.snapshot(), c.want, c.later)
 	}
 }
 
@@ -282,9 +294,7 @@ func TestAlertsThatAreRefusedStopNoOthers(t *testing.T) {
 	}
 	am.mu.Lock()
 	defer am.mu.Unlock()
-	if len(am.ends) != postMost+1 {
-		t.Errorf("%d of %d alerts were taken", len(am.ends), len(alerts))
-	}
+	require.EqualValues(t, postMost+1, len(am.ends), len(alerts))
 }
 
 // What could not be read is null for those who are told, and for query.
@@ -293,9 +303,7 @@ func TestNumbersThatCouldNotBeRead(t *testing.T) {
 	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}
 	r, _ := Record{}.next(allUnknown([]*Rule{rule}, nil, 1_700_000_000_000, reasonBlind)[0])
 	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
-	if got := string(notice{"i", r.Said}.body()); got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
+	require.Equal(t, want, string(notice{"i", r.Said}.body()))
 	data, err := json.Marshal(r)
 	var again Record
 	if err = errors.Join(err, json.Unmarshal(data, &again)); err != nil || again.Total != unread || again.AsOf != nil {
