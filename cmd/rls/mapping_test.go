@@ -105,9 +105,7 @@ limits:
 	m := newMapping(set)
 	keyOf := func(d *ratelimit.RateLimitDescriptor) string {
 		rules := m.find("edge", d.Entries)
-		if len(rules) != 1 {
-			t.Fatalf("%v has %d limits", d, len(rules))
-		}
+		require.EqualValues(t, 1, len(rules))
 		var values []string
 		for _, e := range d.Entries {
 			values = append(values, e.Value)
@@ -126,9 +124,7 @@ limits:
 		{descriptor("h=a b", "p=x", "i=::ffff:192.0.2.1"), "a%20b /x 192.0.2.1"},
 		{descriptor("f=v", "g=w w"), "v w%20w"},
 	} {
-		if got := keyOf(c.d); got != c.want {
-			t.Errorf("%v is kept under %q, want %q", c.d, got, c.want)
-		}
+		require.EqualValues(t, c.want, keyOf(c.d), c.d)
 	}
 	text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ %a]{0,4}`), rapid.StringMatching(`x{510,515}`))
 	rapid.Check(t, func(t *rapid.T) {

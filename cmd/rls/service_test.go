@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,23 +46,17 @@ func TestLimitsAreReloaded(t *testing.T) {
 		})
 	}
 	user := descriptor("user=a")
-	if got := r.limitOf(user); got != "one" {
-		t.Fatalf("the limit is %q", got)
-	}
+	require.Equal(t, "one", r.limitOf(user), "the limit")
 	r.write("limits:\n- {name: two, window: 1h, max: 1000, envoy: {domain: edge, descriptor: [{key: usr}]}}\n- {name: three, max: 1}\n")
 	r.Signal(syscall.SIGHUP)
 	metric(`tallyroll_last_reload_successful{what="limits"} 0`)
 	r.WaitForLog("line 3: window: it is missing")
-	if got := r.limitOf(user); got != "one" {
-		t.Errorf("after a bad file the limit is %q", got)
-	}
+	require.Equal(t, "one", r.limitOf(user), "after a bad file the limit")
 	r.write("limits:\n- {name: two, window: 1h, max: 1000, envoy: [{domain: edge, descriptor: [{key: other}]}, {domain: edge, descriptor: [{key: user}]}]}\n")
 	r.Signal(syscall.SIGHUP)
 	metric(`tallyroll_last_reload_successful{what="limits"} 1`)
 	metric(`tallyroll_reloads_total{result="ok",what="limits"} 1`)
-	if got := r.limitOf(user) + r.limitOf(descriptor("other=a")); got != "twotwo" {
-		t.Errorf("after a good file the limits are %q", got)
-	}
+	require.Equal(t, "twotwo", r.limitOf(user)+r.limitOf(descriptor("other=a")), "after a good file the limits are")
 	// Without a limit for Envoy there is nothing to decide, and a balancer should know.
 	r.write("limits:\n- {name: http, window: 1h, max: 5}\n")
 	r.Signal(syscall.SIGHUP)
@@ -71,9 +64,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 		code, text, err := stack.Do(http.MethodGet, r.URL()+"/readyz", nil)
 		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(string(text), "none of RLS_LIMITS_FILE has envoy"), string(text)
 	})
-	if got := codesOf(r.ask(user)); got != "OK: OK" {
-		t.Errorf("without limits: %s", got)
-	}
+	require.Equal(t, "OK: OK", codesOf(r.ask(user)), "without limits")
 }
 
 // Bad settings end the program with exit code 2 and a line that says what is allowed.
@@ -139,9 +130,7 @@ func TestTLS(t *testing.T) {
 		_, err := rls.NewRateLimitServiceClient(dial(t, r.addr, credentials.NewTLS(config))).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("user=a")}})
 		return err
 	}
-	if err := ask(&client); err != nil {
-		t.Errorf("with a certificate: %v", err)
-	}
+	require.NoError(t, ask(&client), "with a certificate")
 	for name, with := range map[string]*stack.Certificate{"none": nil, "another authority's": &other} {
 		if err := ask(with); status.Code(err) != codes.Unavailable { // whether it hears of the alert is up to chance
 			t.Errorf("with the certificate %s: %v", name, err)
@@ -159,12 +148,11 @@ func TestTLS(t *testing.T) {
 		t.Errorf("with a certificate of the authority of before: %v", err)
 	}
 	out, err := stack.Command(t.Context(), t, "rls", []string{"--healthcheck"}, []string{"RLS_METRICS_ADDR=" + r.Addr(), "RLS_TLS_CERT=" + own.CertFile, "RLS_TLS_CLIENT_CA=" + authority}).CombinedOutput()
-	if err != nil {
-		t.Errorf("--healthcheck: %v %s", err, out)
-	}
+	require.NoErrorf(t, err, "--healthcheck: %s", out)
 }
 
-// While it leaves, the service answers, and says to both kinds of probes that it is leaving.
+// Profiles, metrics and health are at one address, and gRPC alone at the other. While it leaves, the service answers, and says to
+// both kinds of probes that it is leaving.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	r := start(t, stack.Redis(t), oneLimit, "SHUTDOWN_DELAY=5m")
@@ -179,14 +167,21 @@ func TestLeaving(t *testing.T) {
 		}
 	}
 	serves(healthservice.HealthCheckResponse_SERVING)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/heap"} {
+		status, _, err := stack.Do(http.MethodGet, r.URL()+path, nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, path)
+	}
+	if resp, err := http.Get("http://" + r.addr + "/healthz"); err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("HTTP/1.1 at the address of gRPC: %s", resp.Status)
+	}
 	r.Signal(syscall.SIGTERM)
 	serves(healthservice.HealthCheckResponse_NOT_SERVING)
 	if status, _, err := stack.Do(http.MethodGet, r.URL()+"/readyz", nil); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d %v", status, err)
 	}
-	if got := codesOf(r.ask(descriptor("user=a"))); got != "OK: OK" {
-		t.Errorf("while it leaves: %s", got)
-	}
+	require.Equal(t, "OK: OK", codesOf(r.ask(descriptor("user=a"))), "while it leaves")
 }
 
 // A request that is under way when the service stops is finished.
@@ -208,12 +203,8 @@ func TestStopFinishesRequests(t *testing.T) {
 	r.Signal(syscall.SIGTERM)
 	r.WaitForLog(`"started"`)
 	redis.Resume()
-	if got := <-ended; got != "OK: OK<nil>" {
-		t.Errorf("the request under way: %s", got)
-	}
-	if code := r.Wait(); code != 0 {
-		t.Errorf("it ends with %d", code)
-	}
+	require.Equal(t, "OK: OK<nil>", <-ended, "the request under way")
+	require.EqualValues(t, 0, r.Wait(), "it ends with")
 }
 
 // A request that is too large is refused, and the next one on the same connection is answered.
@@ -224,26 +215,7 @@ func TestBounds(t *testing.T) {
 	if _, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{large}}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a large request: %v", err)
 	}
-	if got := codesOf(r.ask(descriptor("user=a"))); got != "OK: OK" {
-		t.Errorf("a request after it: %s", got)
-	}
-}
-
-// Profiles, metrics and health are at one address, and gRPC alone at the other.
-func TestAddresses(t *testing.T) {
-	t.Parallel()
-	r := start(t, stack.Redis(t), oneLimit)
-	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/heap"} {
-		if status, text, err := stack.Do(http.MethodGet, r.URL()+path, nil); err != nil || status != http.StatusOK {
-			t.Errorf("%s: %d %.200s %v", path, status, text, err)
-		}
-	}
-	resp, err := http.Get("http://" + r.addr + "/healthz")
-	if err == nil {
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		t.Errorf("HTTP/1.1 at the address of gRPC: %s", resp.Status)
-	}
+	require.Equal(t, "OK: OK", codesOf(r.ask(descriptor("user=a"))), "a request after it")
 }
 
 // With the user that deploy/redis-users.acl has for it, the program can do all that it does, and read nothing else.
@@ -251,16 +223,18 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	stack.NewUser(t, redis, "rls", "secret", stack.RightsOf(t, "rls")...)
-	for _, policy := range []string{"cells", "log", "stream"} {
-		r := start(t, nil, "limits:\n- {name: one, window: 1h, max: 5, policy: "+policy+", fail: closed, envoy: {domain: edge, descriptor: [{key: user}]}}\n",
-			"REDIS_URL=redis://rls:secret@"+redis.Addr()+"/0")
+	limits := "limits:\n"
+	policies := []string{"cells", "log", "stream"}
+	for _, policy := range policies {
+		limits += fmt.Sprintf("- {name: %s, window: 1h, max: 5, policy: %[1]s, fail: closed, envoy: {domain: edge, descriptor: [{key: %[1]s}]}}\n", policy)
+	}
+	r := start(t, nil, limits, "REDIS_URL=redis://rls:secret@"+redis.Addr()+"/0")
+	for _, policy := range policies {
 		for i, c := range []struct {
 			n    int64
 			want string
 		}{{3, "OK: OK"}, {2, "OK: OK"}, {1, "OVER_LIMIT: OVER_LIMIT"}, {-4, "OK: OK"}, {0, "OK: OK"}, {-1, "OK: OK"}, {4, "OK: OK"}} {
-			if got := codesOf(r.ask(hits(descriptor("user=a"), c.n))); got != c.want {
-				t.Errorf("%s, request %d: %s, want %s", policy, i, got, c.want)
-			}
+			require.Equal(t, c.want, codesOf(r.ask(hits(descriptor(policy+"=a"), c.n))), "%s, request %d", policy, i)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,19 +16,19 @@ import (
 )
 
 // Limits that are read again take the place of those before.
-func TestReload(t *testing.T) {
+func TestReloadedLimitsReplaceThoseBefore(t *testing.T) {
 	t.Parallel()
 	l, rewrite := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	rewrite("limits:\n  - {name: new, window: 1m, max: 1}\n")
-	if _, err := l.find("new", "limit"); err != nil || (*l.usages.Load())["new"] == nil {
-		t.Error(err)
-	}
-	if _, err := l.find("login", "limit"); err == nil || (*l.usages.Load())["login"] != nil {
-		t.Error("a limit that is gone from the file is there")
-	}
+	_, err := l.find("new", "limit")
+	require.NoError(t, err)
+	require.Contains(t, *l.usages.Load(), "new")
+	_, err = l.find("login", "limit")
+	require.Error(t, err)
+	require.NotContains(t, *l.usages.Load(), "login")
 }
 
-func TestABadLimitsFile(t *testing.T) {
+func TestBadLimitsFileIsNamedInTheError(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/limits.yml"
 	for text, want := range map[string]string{
@@ -51,7 +50,7 @@ func TestABadLimitsFile(t *testing.T) {
 }
 
 // The error about an unknown limit lists a few that are known, however many there are.
-func TestUnknownLimit(t *testing.T) {
+func TestUnknownLimitListsAFewThatAreKnown(t *testing.T) {
 	t.Parallel()
 	l, rewrite := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	var file strings.Builder
@@ -70,16 +69,29 @@ func noFiles() *boot.Files {
 	return buildinfo.NewFiles(prometheus.NewRegistry(), zerolog.Nop())
 }
 
-// limitsIn are those of a file with this text; rewrite gives it another.
-func limitsIn(t *testing.T, text string) (l *limits, rewrite func(text string)) {
-	t.Helper()
-	file, files := filepath.Join(t.TempDir(), "limits.yml"), noFiles()
-	write := func(text string) {
-		t.Helper()
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+// Takes are served if one can be decided: with numbers, under a named limit, or without Redis where none is closed.
+func TestWhyNoTakeCanBeDecided(t *testing.T) {
+	t.Parallel()
+	none, _ := limitsIn(t, "limits: []\n")
+	some, _ := limitsIn(t, "limits:\n  - {name: a, window: 1m, max: 5}\n  - {name: b, window: 1m, max: 5, fail: closed}\n")
+	closed, _ := limitsIn(t, "limits:\n  - {name: b, window: 1m, max: 5, fail: closed}\n")
+	for _, c := range []struct {
+		limits      *limits
+		mode        TakeMode
+		known, lost bool
+		why         string
+	}{
+		{some, TakeNamed, true, true, ""},
+		{some, TakeOff, true, false, "QUERY_TAKE=off"},
+		{none, TakeNamed, true, false, "names none"},
+		{none, TakeAny, true, true, ""},
+		{some, TakeNamed, false, false, "not answered yet"},
+		{closed, TakeNamed, true, true, "every limit is closed"},
+		{closed, TakeNamed, true, false, ""},
+	} {
+		c.limits.mode = c.mode
+		why := (&Gate{limits: c.limits}).Why(c.known, c.lost)
+		require.Contains(t, why, c.why)
+		require.Equal(t, c.why == "", why == "", why)
 	}
-	write(text)
-	l, err := newLimits(TakeNamed, file, files)
-	require.NoError(t, err)
-	return l, func(text string) { write(text); files.Reload() }
 }

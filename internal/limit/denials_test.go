@@ -9,57 +9,48 @@ import (
 )
 
 // A refusal is answered from memory, without a command, until the take can be allowed or a second has passed.
-func TestDeniedFromMemory(t *testing.T) {
-	t.Parallel()
-	for _, b := range backends[:3] {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			client := b.start(t)
-			sent := watchCommands(client)
-			for _, policy := range Policies {
-				w, l := newWorld(t, client, "memory"), adhoc(t, time.Second, 5, policy)
-				// take asks, and says whether Redis was asked.
-				take := func(n int64) (Decision, bool) {
-					t.Helper()
-					sent.scripts()
-					a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
-					require.NoError(t, err)
-					d := a.Decisions[0]
-					asked := len(sent.scripts()) > 0
-					if asked != (d.Source == FromRedis) {
-						t.Errorf("%s: Redis was asked: %v; %+v", policy, asked, d)
-					}
-					return d, asked
-				}
-				take(5)
-				w.at(500) // so that the wait is shorter than memory
-				told, asked := take(2)
-				if told.Allowed || !asked {
-					t.Fatalf("%s: %+v", policy, told)
-				}
-				wait := told.RetryAfter.Milliseconds()
-				for _, at := range []int64{0, 1, wait - 1} {
-					w.at(500 + at)
-					for _, n := range []int64{2, 3, 5} {
-						d, asked := take(n)
-						if asked || d.Allowed || d.RetryAfter.Milliseconds() != wait-at {
-							t.Errorf("%s, n %d at %d: %+v", policy, n, at, d)
-						}
-					}
-				}
-				w.at(500)
-				_, asked = take(1) // fewer might fit
-				if !asked {
-					t.Errorf("%s: fewer hits were refused from memory", policy)
-				}
-				w.limiter.denials.all = nil
-				take(2)
-				w.at(500 + wait)
-				if d, asked := take(2); !d.Allowed || !asked {
-					t.Errorf("%s: after the wait %+v", policy, d)
-				}
+func testDeniedFromMemory(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
+	w, l := fresh(t), adhoc(t, time.Second, 5, policy)
+	sent := watchCommands(w.client)
+	// take asks, and says whether Redis was asked.
+	take := func(n int64) (Decision, bool) {
+		t.Helper()
+		sent.scripts()
+		a, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
+		require.NoError(t, err)
+		d := a.Decisions[0]
+		asked := len(sent.scripts()) > 0
+		if asked != (d.Source == FromRedis) {
+			t.Errorf("%s: Redis was asked: %v; %+v", policy, asked, d)
+		}
+		return d, asked
+	}
+	take(5)
+	w.at(500) // so that the wait is shorter than memory
+	told, asked := take(2)
+	if told.Allowed || !asked {
+		t.Fatalf("%s: %+v", policy, told)
+	}
+	wait := told.RetryAfter.Milliseconds()
+	for _, at := range []int64{0, 1, wait - 1} {
+		w.at(500 + at)
+		for _, n := range []int64{2, 3, 5} {
+			d, asked := take(n)
+			if asked || d.Allowed || d.RetryAfter.Milliseconds() != wait-at {
+				t.Errorf("%s, n %d at %d: %+v", policy, n, at, d)
 			}
-		})
+		}
+	}
+	w.at(500)
+	_, asked = take(1) // fewer might fit
+	if !asked {
+		t.Errorf("%s: fewer hits were refused from memory", policy)
+	}
+	w.limiter.denials.all = nil
+	take(2)
+	w.at(500 + wait)
+	if d, asked := take(2); !d.Allowed || !asked {
+		t.Errorf("%s: after the wait %+v", policy, d)
 	}
 }
 
@@ -110,9 +101,7 @@ func TestDenialsAreBounded(t *testing.T) {
 		take := takeOf(l, fmt.Sprint(i), 1)
 		d.remember(&take, take.Key, state{wait: time.Hour}, now)
 	}
-	if len(d.all) != DeniedKeys {
-		t.Errorf("%d refusals are remembered, want %d", len(d.all), DeniedKeys)
-	}
+	require.EqualValues(t, DeniedKeys, len(d.all))
 	later := now.Add(deniedFor)
 	for i := range 100 {
 		take := takeOf(l, fmt.Sprint("later", i), 1)

@@ -35,16 +35,12 @@ limits:
 		"many":  "[{a [{user  }] false} {b [{user  } {path 1 }] true}]",
 		"none":  "[]",
 	} {
-		if got := fmt.Sprint(set[name].Envoy); got != want {
-			t.Errorf("%s has %s, want %s", name, got, want)
-		}
+		require.EqualValues(t, want, fmt.Sprint(set[name].Envoy), name)
 	}
 	value := func(name string, i int, variable string, values ...string) string {
 		t.Helper()
 		out, err := set[name].Envoy[i].Value(variable, values)
-		if err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, err)
 		return out
 	}
 	for got, want := range map[string]string{
@@ -53,9 +49,7 @@ limits:
 		value("many", 0, "key", "a b%"):                                   "a b%",
 		value("many", 1, "key", "a b", "1"):                               "a b",
 	} {
-		if got != want {
-			t.Errorf("the value is %q, want %q", got, want)
-		}
+		require.EqualValues(t, want, got)
 	}
 }
 

@@ -35,14 +35,10 @@ func TestErrorFiguresAreThoseOfTheDocs(t *testing.T) {
 		}
 		return
 	}
-	if old != table {
-		t.Errorf("%s has other figures; with LIMITS_ERROR=write this test writes those of the code:\n%s", errorPage, table)
-	}
+	require.Equal(t, table, old, "LIMITS_ERROR=write writes the figures of the code into %s", errorPage)
 	drawn, err := os.ReadFile(errorChart)
 	require.NoError(t, err)
-	if string(drawn) != chart {
-		t.Errorf("%s is another picture; with LIMITS_ERROR=write this test draws it anew", errorChart)
-	}
+	require.Equal(t, chart, string(drawn), "LIMITS_ERROR=write draws %s anew", errorChart)
 }
 
 // What the docs say in words about the figures.

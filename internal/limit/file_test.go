@@ -47,9 +47,7 @@ limits:
 		}
 	}
 	for name, want := range map[string]string{"login": "user:{key}", "api.v1_x-Y": "{key}", "07": "{ip} {header.X-Plan}"} {
-		if got := set[name].Key.String(); got != want {
-			t.Errorf("the key of %s is %q, want %q", name, got, want)
-		}
+		require.EqualValues(t, want, set[name].Key.String())
 	}
 }
 
@@ -179,11 +177,9 @@ func TestParseMistakes(t *testing.T) {
 		{"the second limit", oneLimit + "  - name: b\n    window: 1m\n    max: x\n", 7, `max: "x"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			set, err := Parse([]byte(c.text))
+			_, err := Parse([]byte(c.text))
 			var mistake *FileError
-			if !errors.As(err, &mistake) {
-				t.Fatalf("%v, %v: want a FileError", set, err)
-			}
+			require.ErrorAs(t, err, &mistake)
 			if mistake.Line != c.line || !strings.Contains(mistake.Message, c.message) {
 				t.Errorf("line %d: %s; want line %d: …%s…", mistake.Line, mistake.Message, c.line, c.message)
 			}

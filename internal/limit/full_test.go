@@ -95,9 +95,7 @@ func TestRedisIsFull(t *testing.T) {
 					t.Errorf("local, %d: %+v", i, a)
 				}
 			}
-			if err := limiter.Reset(t.Context(), takeOf(l, "first", 1)); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, limiter.Reset(t.Context(), takeOf(l, "first", 1)))
 
 			// A script that has begun may not be half done.
 			several := []Take{takeOf(l, "first", -1), takeOf(l, "third", 1)}
@@ -126,12 +124,8 @@ func TestRedisIsFullAndItsClockWentBack(t *testing.T) {
 		w.at(0)
 		require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
 		_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
-		if !errors.Is(err, ErrFull) {
-			t.Errorf("%s: %v", policy, err)
-		}
+		require.ErrorIs(t, err, ErrFull, policy)
 		require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err())
-		if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Remaining != 4 {
-			t.Errorf("%s: %+v", policy, d)
-		}
+		require.EqualValues(t, 4, w.take(takeOf(l, "alice", 1)).Decisions[0].Remaining, policy)
 	}
 }

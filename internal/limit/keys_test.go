@@ -117,15 +117,9 @@ func TestRefusedAddsNothing(t *testing.T) {
 			}
 		}
 		mustTake(t, limiter, takeOf(l, "alice", 1), takeOf(l, "bob", 1))
-		if after := client.Dump(t.Context(), key).Val(); after != before {
-			t.Errorf("%s: the key has changed", policy)
-		}
-		if after := client.MemoryUsage(t.Context(), key).Val(); after != memory {
-			t.Errorf("%s: it takes %d bytes, and took %d", policy, after, memory)
-		}
-		if after := client.DBSize(t.Context()).Val(); after != keys {
-			t.Errorf("%s: there are %d keys, and were %d", policy, after, keys)
-		}
+		require.EqualValues(t, before, client.Dump(t.Context(), key).Val(), policy)
+		require.EqualValues(t, memory, client.MemoryUsage(t.Context(), key).Val(), policy)
+		require.EqualValues(t, keys, client.DBSize(t.Context()).Val(), policy)
 	}
 }
 
@@ -169,6 +163,10 @@ func watchCommands(client redis.UniversalClient) *commands {
 	client.AddHook(c)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(c) })
+		_ = cluster.ForEachMaster(context.Background(), func(_ context.Context, node *redis.Client) error {
+			node.AddHook(c)
+			return nil
+		})
 	}
 	return c
 }
@@ -246,9 +244,7 @@ func TestRefusedInScript(t *testing.T) {
 		"ERR ACL failure in script: User reader has no permissions to run the 'hset' command script: 5f, on @user_scr": true,
 		"READONLY You can't write against a read only replica. script: 5f, on @user_script:9.":                         false,
 	} {
-		if got := refusedInScript(message); got != want {
-			t.Errorf("%s: %v, want %v", message, got, want)
-		}
+		require.EqualValues(t, want, refusedInScript(message), message)
 	}
 }
 
@@ -264,18 +260,12 @@ func TestForeignKeys(t *testing.T) {
 		require.NoError(t, client.Set(t.Context(), key, "foreign", 0).Err())
 		for _, n := range []int64{1, -1, 0} {
 			take.N = n
-			a, err := limiter.Take(t.Context(), []Take{take})
+			_, err := limiter.Take(t.Context(), []Take{take})
 			var foreign *ForeignError
-			if !errors.As(err, &foreign) {
-				t.Errorf("%s, n %d: %+v, %v", policy, n, a, err)
-			}
+			require.ErrorAs(t, err, &foreign, policy)
 		}
-		if got := client.Get(t.Context(), key).Val(); got != "foreign" {
-			t.Errorf("%s: the key has %q now", policy, got)
-		}
-		if err := limiter.Reset(t.Context(), take); err != nil {
-			t.Error(err)
-		}
+		require.Equal(t, "foreign", client.Get(t.Context(), key).Val(), policy)
+		require.NoError(t, limiter.Reset(t.Context(), take))
 		take.N = 1
 		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != FromRedis {
 			t.Errorf("%s: after a reset %+v", policy, a)

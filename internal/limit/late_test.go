@@ -2,7 +2,6 @@ package limit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -17,63 +16,45 @@ import (
 
 // Redis stands still for longer than takes wait, and then does what they asked for. Their hits are counted, though the caller
 // was refused, and once more if this process has allowed them: the limit refuses too much, never too little, and for a window.
-func TestRedisAnswersLate(t *testing.T) {
+// A give-back that was late is made, too: who gives back again gives back twice.
+func TestLateTakesAreCounted(t *testing.T) {
 	t.Parallel()
 	const most, late = 100, 7
-	for _, policy := range Policies {
-		t.Run(string(policy), func(t *testing.T) {
-			t.Parallel()
-			server := stack.Redis(t)
-			limiter := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
-			other := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
-			for fail, knows := range map[Fail]int64{FailClosed: 0, FailLocal: late, FailOpen: 0} {
-				l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
-				mustTake(t, limiter, takeOf(l, "alice", 1))
-				server.Pause()
-				limiter.timeout = after(50 * time.Millisecond)
-				a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", late)})
-				var unavailable *UnavailableError
-				if fail == FailClosed && !errors.As(err, &unavailable) || fail != FailClosed && (err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal) {
-					t.Errorf("%s: %+v, %v", fail, a, err)
-				}
-				limiter.timeout = after(time.Minute)
-				server.Resume()
-				stack.Eventually(t, "the late take to be counted", func() (bool, string) {
-					d := mustTake(t, other, takeOf(l, "alice", 0)).Decisions[0]
-					return d.Remaining == most-1-late, fmt.Sprintf("%s: %+v", fail, d)
-				})
-				if a := mustTake(t, limiter, takeOf(l, "alice", 1)); !a.Allowed || a.Decisions[0].Remaining != most-2-late-knows {
-					t.Errorf("%s: afterwards %+v, want %d left", fail, a, most-2-late-knows)
-				}
-			}
-		})
-	}
-}
-
-// A give-back that was late is made. Who gives back again gives back twice.
-func TestALateGiveBack(t *testing.T) {
-	t.Parallel()
 	server := stack.Redis(t)
 	limiter := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
-	for _, policy := range Policies {
-		l := &Limit{Window: time.Hour, Max: 10, Policy: policy, Fail: FailClosed}
-		mustTake(t, limiter, takeOf(l, "alice", 5))
+	other := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
+	// send takes n hits while Redis stands still, and waits until as many are left as come of it.
+	send := func(l *Limit, n, left int64) (Answer, error) {
 		server.Pause()
 		limiter.timeout = after(50 * time.Millisecond)
-		_, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", -2)})
-		var unavailable *UnavailableError
-		if !errors.As(err, &unavailable) {
-			t.Errorf("%s: %v", policy, err)
-		}
+		a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
 		limiter.timeout = after(time.Minute)
 		server.Resume()
-		stack.Eventually(t, "the late give-back", func() (bool, string) {
-			d := mustTake(t, limiter, takeOf(l, "alice", 0)).Decisions[0]
-			return d.Remaining == 7, fmt.Sprintf("%s: %+v", policy, d)
+		stack.Eventually(t, "the late take to be counted", func() (bool, string) {
+			d := mustTake(t, other, takeOf(l, "alice", 0)).Decisions[0]
+			return d.Remaining == left, fmt.Sprintf("%s, %s: %+v", l.Policy, l.Fail, d)
 		})
-		if d := mustTake(t, limiter, takeOf(l, "alice", -2)).Decisions[0]; d.Remaining != 9 {
-			t.Errorf("%s: %+v", policy, d)
+		return a, err
+	}
+	var unavailable *UnavailableError
+	for _, policy := range Policies {
+		for fail, knows := range map[Fail]int64{FailClosed: 0, FailLocal: late, FailOpen: 0} {
+			l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
+			mustTake(t, limiter, takeOf(l, "alice", 1))
+			a, err := send(l, late, most-1-late)
+			if fail == FailClosed {
+				require.ErrorAs(t, err, &unavailable)
+			} else if err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal {
+				t.Errorf("%s: %+v, %v", fail, a, err)
+			}
+			if a := mustTake(t, limiter, takeOf(l, "alice", 1)); !a.Allowed || a.Decisions[0].Remaining != most-2-late-knows {
+				t.Errorf("%s: afterwards %+v, want %d left", fail, a, most-2-late-knows)
+			}
 		}
+		l := &Limit{Window: time.Hour, Max: 10, Policy: policy, Fail: FailClosed}
+		mustTake(t, limiter, takeOf(l, "alice", 5))
+		require.ErrorAs(t, errOf(send(l, -2, 7)), &unavailable)
+		require.EqualValues(t, 9, mustTake(t, limiter, takeOf(l, "alice", -2)).Decisions[0].Remaining)
 	}
 }
 
@@ -98,9 +79,7 @@ func TestNotSentWhenLate(t *testing.T) {
 	dials.Lock()
 	_, err = limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
 	var unavailable *UnavailableError
-	if !errors.As(err, &unavailable) {
-		t.Error(err)
-	}
+	require.ErrorAs(t, err, &unavailable)
 	limiter.Wait() // though nothing has answered
 	dials.Unlock()
 	if n := stack.Scan(t, server.Client(), "*"); len(n) > 0 || len(sent.scripts()) != 1 {
@@ -125,14 +104,10 @@ func TestASlowKey(t *testing.T) {
 	take("well")
 	limiter.timeout = after(time.Millisecond)
 	for range 2 * failuresInARow {
-		if from := take("slow"); from != FromLocal {
-			t.Fatalf("the slow key was decided by %s", from)
-		}
+		require.EqualValues(t, FromLocal, take("slow"), "the slow key was decided by")
 	}
 	limiter.timeout = after(30 * time.Second)
-	if from := take("well"); from != FromRedis {
-		t.Errorf("another key was decided by %s", from)
-	}
+	require.EqualValues(t, FromRedis, take("well"), "another key was decided by")
 	close(slow.ended)
 	limiter.Wait()
 }

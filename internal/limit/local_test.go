@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A question tells Redis a part of what the process has allowed without it. The rest, and another caller's hits that may
@@ -35,9 +37,7 @@ func TestWhatIsNotToldCountsBeside(t *testing.T) {
 		t.Errorf("beside %d after %d of %d were told; want %d: the rest and the other question's", q[0].beside, told, owed, want)
 	}
 	l.told(&q[0], owed-told)
-	if q[0].beside != 0 {
-		t.Errorf("beside %d after all were told; want 0: Redis counts what is on its way", q[0].beside)
-	}
+	require.EqualValues(t, 0, q[0].beside)
 }
 
 // What a process cannot remember, it does not give out: neither a place for which there is no room, nor one that may be held
@@ -60,14 +60,8 @@ func TestNoPlaceWithoutRoom(t *testing.T) {
 	for i := range LocalKeys {
 		l.hold(take(short, fmt.Sprint(i)), []string{fmt.Sprint("short", i%1000)}, []state{{ends: 1}}, now)
 	}
-	if got := acquire("full ", now); got != 0 {
-		t.Errorf("%d places were given out without room for them", got)
-	}
+	require.EqualValues(t, 0, acquire("full ", now))
 	l.hold(take(long, "of Redis"), []string{"long"}, []state{{ends: 1}}, now)
-	if got := acquire("one too many ", now.Add(2*short.Window)); got != 0 {
-		t.Errorf("%d places were given out beside one that was not remembered", got)
-	}
-	if got := acquire("room ", now.Add(long.Window)); got != 3 {
-		t.Errorf("%d places were given out when there was room again, want 3", got)
-	}
+	require.EqualValues(t, 0, acquire("one too many ", now.Add(2*short.Window)))
+	require.EqualValues(t, 3, acquire("room ", now.Add(long.Window)))
 }

@@ -35,9 +35,7 @@ func TestRedisIsAway(t *testing.T) {
 					began := time.Now()
 					a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
 					took = append(took, time.Since(began))
-					if problem := awayAnswer(fail, i, a, err); problem != "" {
-						t.Errorf("%s, take %d: %s: %+v, %v", fail, i, problem, a, err)
-					}
+					require.Equal(t, "", awayAnswer(fail, i, a, err))
 					time.Sleep(5 * time.Millisecond) // so that Redis is tried again in between
 				}
 				slices.Sort(took)
@@ -157,13 +155,9 @@ func TestCallerIsGone(t *testing.T) {
 	cancel()
 	for range failuresInARow + 1 {
 		_, err := w.limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want that of the context", err)
-		}
+		require.ErrorIs(t, err, context.Canceled)
 	}
-	if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Source != FromRedis {
-		t.Errorf("%+v", d)
-	}
+	require.EqualValues(t, FromRedis, w.take(takeOf(l, "alice", 1)).Decisions[0].Source)
 }
 
 // Callers that wait for a shorter time than Redis takes are gone, which says nothing about Redis: neither do they get a
@@ -177,11 +171,9 @@ func TestCallersThatDoNotWait(t *testing.T) {
 	server.Pause()
 	for i := range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		a, err := limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
+		_, err := limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
 		cancel()
-		if err != context.DeadlineExceeded {
-			t.Errorf("take %d: %+v, %v", i, a, err)
-		}
+		require.Equal(t, context.DeadlineExceeded, err, "take %d", i)
 	}
 	server.Resume()
 	if a, err := limiter.Take(t.Context(), []Take{takeOf(l, "bob", 1)}); err != nil || a.Decisions[0].Source != FromRedis {

@@ -37,98 +37,78 @@ func (w *world) release(take Take) bool {
 	return held
 }
 
-// Places are acquired, kept, renewed and freed, on each kind of Redis.
-func TestPlaces(t *testing.T) {
-	t.Parallel()
-	for _, b := range backends[:3] {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			w, l := newWorld(t, b.start(t), "places"), concurrentLimit(2, FailClosed)
-			a, b, c := placeOf(l, "alice", "a"), placeOf(l, "alice", "b"), placeOf(l, "alice", "c")
-			want := func(d Decision, allowed bool, remaining, retry, ends int64) {
-				t.Helper()
-				at, in := int64(0), int64(0)
-				if !d.Ends.IsZero() {
-					at, in = d.Ends.UnixMilli()-worldStart, ends-(w.clock-worldStart)
-				}
-				if d.Allowed != allowed || !d.Certain || d.Remaining != remaining || d.RetryAfter.Milliseconds() != retry || at != ends || d.EndsIn.Milliseconds() != in {
-					t.Errorf("%+v; want allowed %v, remaining %d, retry %d, ends %d", d, allowed, remaining, retry, ends)
-				}
-			}
-			want(w.take(a).Decisions[0], true, 1, 0, 60_000)
-			w.at(10_000)
-			want(w.take(b).Decisions[0], true, 0, 0, 70_000)
-			want(w.take(c).Decisions[0], false, 0, 50_000, 0)
-			want(w.look(c).Decisions[0], false, 0, 50_000, 0)
-			want(w.look(b).Decisions[0], true, 0, 0, 0) // it is held
-			w.at(20_000)
-			want(w.take(a).Decisions[0], true, 0, 0, 80_000) // again: it is not two, and lasts on
-			if lease := w.renew(b); !lease.Held || lease.Ends.UnixMilli() != worldStart+80_000 || lease.EndsIn != time.Minute {
-				t.Errorf("%+v", lease)
-			}
-			if w.renew(c).Held || w.release(c) {
-				t.Error("a place is held that was never given out")
-			}
-			if !w.release(b) || w.release(b) || w.renew(b).Held {
-				t.Error("a place is not released once")
-			}
-			want(w.take(c).Decisions[0], true, 0, 0, 80_000)
-			w.at(79_999)
-			want(w.take(b).Decisions[0], false, 0, 1, 0)
-			w.at(80_000) // both end
-			if w.renew(a).Held {
-				t.Error("a lease is renewed that has ended")
-			}
-			want(w.take(b).Decisions[0], true, 1, 0, 140_000)
-			w.at(60_000) // the clock goes back: nothing ends early
-			want(w.take(c).Decisions[0], true, 0, 0, 120_000)
-			want(w.take(a).Decisions[0], false, 0, 60_000, 0)
-			w.at(-3_600_000) // by far
-			want(w.take(a).Decisions[0], false, 0, 60_000, 0)
-			if lease := w.renew(c); !lease.Held || lease.EndsIn.Milliseconds() > 60_001 {
-				t.Errorf("%+v", lease)
-			}
-			w.at(-3_600_000 + 60_001)
-			want(w.take(a).Decisions[0], true, 1, 0, -3_600_000+120_001)
-		})
+// Places are acquired, kept, renewed and freed.
+func testPlaces(t *testing.T, fresh func(*testing.T) *world) {
+	w, l := fresh(t), concurrentLimit(2, FailClosed)
+	a, b, c := placeOf(l, "alice", "a"), placeOf(l, "alice", "b"), placeOf(l, "alice", "c")
+	want := func(d Decision, allowed bool, remaining, retry, ends int64) {
+		t.Helper()
+		at, in := int64(0), int64(0)
+		if !d.Ends.IsZero() {
+			at, in = d.Ends.UnixMilli()-worldStart, ends-(w.clock-worldStart)
+		}
+		if d.Allowed != allowed || !d.Certain || d.Remaining != remaining || d.RetryAfter.Milliseconds() != retry || at != ends || d.EndsIn.Milliseconds() != in {
+			t.Errorf("%+v; want allowed %v, remaining %d, retry %d, ends %d", d, allowed, remaining, retry, ends)
+		}
 	}
+	want(w.take(a).Decisions[0], true, 1, 0, 60_000)
+	w.at(10_000)
+	want(w.take(b).Decisions[0], true, 0, 0, 70_000)
+	want(w.take(c).Decisions[0], false, 0, 50_000, 0)
+	want(w.look(c).Decisions[0], false, 0, 50_000, 0)
+	want(w.look(b).Decisions[0], true, 0, 0, 0) // it is held
+	w.at(20_000)
+	want(w.take(a).Decisions[0], true, 0, 0, 80_000) // again: it is not two, and lasts on
+	if lease := w.renew(b); !lease.Held || lease.Ends.UnixMilli() != worldStart+80_000 || lease.EndsIn != time.Minute {
+		t.Errorf("%+v", lease)
+	}
+	if w.renew(c).Held || w.release(c) {
+		t.Error("a place is held that was never given out")
+	}
+	if !w.release(b) || w.release(b) || w.renew(b).Held {
+		t.Error("a place is not released once")
+	}
+	want(w.take(c).Decisions[0], true, 0, 0, 80_000)
+	w.at(79_999)
+	want(w.take(b).Decisions[0], false, 0, 1, 0)
+	w.at(80_000) // both end
+	require.False(t, w.renew(a).Held, "a lease is renewed that has ended")
+	want(w.take(b).Decisions[0], true, 1, 0, 140_000)
+	w.at(60_000) // the clock goes back: nothing ends early
+	want(w.take(c).Decisions[0], true, 0, 0, 120_000)
+	want(w.take(a).Decisions[0], false, 0, 60_000, 0)
+	w.at(-3_600_000) // by far
+	want(w.take(a).Decisions[0], false, 0, 60_000, 0)
+	if lease := w.renew(c); !lease.Held || lease.EndsIn.Milliseconds() > 60_001 {
+		t.Errorf("%+v", lease)
+	}
+	w.at(-3_600_000 + 60_001)
+	want(w.take(a).Decisions[0], true, 1, 0, -3_600_000+120_001)
 }
 
 // A place and hits of other limits are taken together or not at all.
-func TestPlacesTogether(t *testing.T) {
-	t.Parallel()
-	for _, b := range backends[:2] {
-		for _, other := range []string{"alice", "bob"} {
-			t.Run(b.name+" "+other, func(t *testing.T) {
-				t.Parallel()
-				w, l, hits := newWorld(t, b.start(t), "together"), concurrentLimit(1, FailClosed), adhoc(t, time.Hour, 2, Log)
-				first, second := placeOf(l, "alice", "a"), placeOf(l, "alice", "b")
-				if a := w.take(first, takeOf(hits, other, 1)); !a.Allowed || a.Decisions[0].Ends.IsZero() {
-					t.Fatalf("%+v", a)
-				}
-				if a := w.take(second, takeOf(hits, other, 1)); a.Allowed || a.Decisions[0].Allowed || !a.Decisions[0].Ends.IsZero() {
-					t.Fatalf("%+v", a)
-				}
-				w.wantRemaining(hits, other, 1)
-				w.release(first)
-				if a := w.take(second, takeOf(hits, other, 2)); a.Allowed || !a.Decisions[0].Ends.IsZero() {
-					t.Fatalf("%+v", a)
-				}
-				if w.renew(second).Held {
-					t.Error("a place is held though the take beside was refused")
-				}
-				if a := w.take(second, takeOf(hits, other, 1)); !a.Allowed {
-					t.Fatalf("%+v", a)
-				}
-				// What was held before stays held, whatever becomes of the others.
-				if a := w.take(second, takeOf(hits, other, 1)); a.Allowed {
-					t.Fatalf("%+v", a)
-				}
-				if !w.renew(second).Held {
-					t.Error("a place is lost that was asked for again")
-				}
-			})
-		}
+func testPlacesTogether(t *testing.T, fresh func(*testing.T) *world) {
+	for _, other := range []string{"alice", "bob"} {
+		t.Run(other, func(t *testing.T) {
+			w, l, hits := fresh(t), concurrentLimit(1, FailClosed), adhoc(t, time.Hour, 2, Log)
+			first, second := placeOf(l, "alice", "a"), placeOf(l, "alice", "b")
+			if a := w.take(first, takeOf(hits, other, 1)); !a.Allowed || a.Decisions[0].Ends.IsZero() {
+				t.Fatalf("%+v", a)
+			}
+			if a := w.take(second, takeOf(hits, other, 1)); a.Allowed || a.Decisions[0].Allowed || !a.Decisions[0].Ends.IsZero() {
+				t.Fatalf("%+v", a)
+			}
+			w.wantRemaining(hits, other, 1)
+			w.release(first)
+			if a := w.take(second, takeOf(hits, other, 2)); a.Allowed || !a.Decisions[0].Ends.IsZero() {
+				t.Fatalf("%+v", a)
+			}
+			require.False(t, w.renew(second).Held, "a place is held though the take beside was refused")
+			require.True(t, w.take(second, takeOf(hits, other, 1)).Allowed)
+			// What was held before stays held, whatever becomes of the others.
+			require.False(t, w.take(second, takeOf(hits, other, 1)).Allowed)
+			require.True(t, w.renew(second).Held, "a place is lost that was asked for again")
+		})
 	}
 }
 
@@ -231,9 +211,7 @@ func TestPlacesWithoutRedis(t *testing.T) {
 	}
 	other := newWorld(t, client, "away")
 	other.at(w.clock - worldStart)
-	if n := other.remaining(l, "alice"); n != 0 {
-		t.Errorf("%d are left", n)
-	}
+	require.EqualValues(t, 0, other.remaining(l, "alice"))
 	for _, fail := range []Fail{FailOpen, FailClosed} {
 		broken.on = true
 		w.limiter.breaker = breaker{}
@@ -260,7 +238,9 @@ func TestPlacesBound(t *testing.T) {
 	var seen placesSeen
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		round++
+		if round++; enough(round, 30) {
+			return
+		}
 		s := newBoundRun(t, rt, client, fmt.Sprint("places-", round))
 		defer s.end()
 		s.limit = concurrentLimit(rapid.Int64Range(1, 4).Draw(rt, "max"), s.limit.Fail)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // step is one call in a case: by default a take.
@@ -124,13 +126,9 @@ func (w *world) step(i int, s step, l *Limit) {
 func (w *world) retry(take Take, at, after int64) {
 	w.t.Helper()
 	w.at(at + after - 1)
-	if w.look(take).Allowed {
-		w.t.Errorf("n %d is allowed less than %d ms after %d", take.N, after, at)
-	}
+	require.False(w.t, w.look(take).Allowed, "n %d is allowed less than %d ms after %d", take.N, after, at)
 	w.at(at + after)
-	if !w.look(take).Allowed {
-		w.t.Errorf("n %d is not allowed %d ms after %d", take.N, after, at)
-	}
+	require.True(w.t, w.look(take).Allowed, "n %d is not allowed %d ms after %d", take.N, after, at)
 	w.at(at)
 }
 

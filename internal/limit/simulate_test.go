@@ -29,6 +29,9 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	var seen tally
 	began := time.Now()
 	rapid.Check(t, func(rt *rapid.T) {
+		if enough(seen.Schedules+1, 50) {
+			return
+		}
 		s := drawSchedule(rt)
 		problem := s.play(&seen)
 		if problem == "" {

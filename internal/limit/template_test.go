@@ -34,9 +34,7 @@ func TestTemplates(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
 		}
-		if template.String() != c.text {
-			t.Errorf("%q is written as %q", c.text, template)
-		}
+		require.EqualValues(t, c.text, template.String())
 		for variable := range values {
 			if uses := strings.Contains(c.text, "{"+variable+"}"); template.Uses(variable) != uses {
 				t.Errorf("%q uses %s: %v", c.text, variable, !uses)
@@ -67,15 +65,11 @@ func TestBadTemplates(t *testing.T) {
 func TestVariablesSideBySide(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"{key}{ip}", "{method} {host}{path}", "{key}{key}", "{key}{header.X-Plan} ", "{key}%{ip}", "{key}:%:{ip}", "a{ip}{key}b"} {
-		template, err := ParseTemplate(text)
-		if !errors.Is(err, errBetween) {
-			t.Errorf("%q was taken for %q: %v", text, template, err)
-		}
+		_, err := ParseTemplate(text)
+		require.ErrorIs(t, err, errBetween, text)
 	}
 	for _, text := range []string{"%{key}", "{key}%", "%{key} {ip}%"} {
-		if _, err := ParseTemplate(text); err != nil {
-			t.Errorf("%q: %v", text, err)
-		}
+		require.NoError(t, errOf(ParseTemplate(text)), text)
 	}
 }
 

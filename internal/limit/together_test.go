@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/tests/stack"
@@ -21,9 +23,7 @@ func (w *world) remaining(l *Limit, key string) int64 {
 
 func (w *world) wantRemaining(l *Limit, key string, want int64) {
 	w.t.Helper()
-	if got := w.remaining(l, key); got != want {
-		w.t.Errorf("%s has %d left of %d, want %d", key, got, l.Max, want)
-	}
+	require.EqualValues(w.t, want, w.remaining(l, key))
 }
 
 // Takes that are asked for together are counted all or not at all: those of one key, and those of callers
@@ -127,8 +127,8 @@ func (*beforeScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 // counted is undone.
 func TestManyTakesAreUndone(t *testing.T) {
 	t.Parallel()
+	limiter, server := realServer(t)
 	for _, policy := range Policies {
-		limiter, server := realServer(t)
 		takes := manyTakes(t, policy)
 		mustTake(t, limiter, takes...) // loads the script
 		last, other := takes[len(takes)-1], New(stack.ProgramClient(t, server.URL()), "real", 5*time.Second)
@@ -150,9 +150,7 @@ func testBadTakes(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	w, l := fresh(t), adhoc(t, time.Minute, 5, policy)
 	_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1), takeOf(l, "alice", 1)})
 	var twice *TwiceError
-	if !errors.As(err, &twice) {
-		t.Errorf("the same take twice: %v", err)
-	}
+	require.ErrorAs(t, err, &twice, "the same take twice")
 	_, err = w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1), takeOf(l, "bob", 6)})
 	var many *TooManyError
 	if !errors.As(err, &many) || many.Take.Key != "bob" {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"testing"
@@ -13,6 +14,12 @@ import (
 
 	"tallyroll/tests/stack"
 )
+
+// enough reports whether a test has drawn enough schedules for make test. make test-all, and whoever asks for another number
+// of schedules (make simulate-limits), get all of them.
+func enough(round, few int) bool {
+	return !stack.All() && flag.Lookup("rapid.checks").Value.String() == "100" && round > few
+}
 
 // worldStart is the beginning of a cell of every window of the tests.
 const worldStart = 1_763_788_800_000
@@ -42,7 +49,7 @@ var backends = []backend{
 	{"ring", []Policy{Cells}, func(*testing.T) redis.UniversalClient { return nil }},
 }
 
-// TestBehaviour is one suite for every policy on every backend.
+// TestBehaviour is one suite for every policy on every backend. Each backend is started once.
 func TestBehaviour(t *testing.T) {
 	t.Parallel()
 	for _, b := range backends {
@@ -61,7 +68,16 @@ func TestBehaviour(t *testing.T) {
 					t.Run("together", func(t *testing.T) { testTogether(t, policy, fresh) })
 					t.Run("together of many", func(t *testing.T) { testTogetherOfMany(t, policy, fresh) })
 					t.Run("bad takes", func(t *testing.T) { testBadTakes(t, policy, fresh) })
+					if client != nil {
+						t.Run("refused from memory", func(t *testing.T) { testDeniedFromMemory(t, policy, fresh) })
+						t.Run("undone", func(t *testing.T) { testTakeBack(t, policy, fresh) })
+					}
 				})
+			}
+			if client != nil {
+				t.Run("places", func(t *testing.T) { testPlaces(t, fresh) })
+				t.Run("places beside hits", func(t *testing.T) { testPlacesTogether(t, fresh) })
+				t.Run("shadow", func(t *testing.T) { testShadowRefusesNothing(t, fresh) })
 			}
 		})
 	}
@@ -92,11 +108,12 @@ func (w *world) at(ms int64) {
 	if w.client == nil {
 		return
 	}
-	for _, key := range people {
-		if err := setClock(w.t.Context(), w.client, tagOf(key), w.clock).Err(); err != nil {
-			w.t.Fatalf("%v (%v)", err, errors.Unwrap(err))
+	require.NoError(w.t, errOf(w.client.Pipelined(w.t.Context(), func(pipe redis.Pipeliner) error {
+		for _, key := range people {
+			setClock(w.t.Context(), pipe, tagOf(key), w.clock)
 		}
-	}
+		return nil
+	})))
 }
 
 // take asks as one who has not been refused yet.

@@ -1,0 +1,158 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+)
+
+// The files in testdata have requests, and below each what comes of it: what the limiter is asked, the status, the fields
+// about limits, and the answer or the detail of the problem. UPDATE_ANSWERS=1 writes what comes. Lines of a file are
+//
+//	== named, without Redis       a new gate, with this QUERY_TAKE
+//	# text                        a comment
+//	POST /v1/take {"limit":…}     a request: method, target and body
+//	  X-Api-Key: k                a header of the request
+//	METRICS                       the decisions in /metrics
+//
+// <a*513> stands for 513 times a. The clock stands still.
+func TestRequestsAreAnsweredAsRecorded(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			synctest.Test(t, func(t *testing.T) {
+				got := answerAll(t, string(want))
+				if os.Getenv("UPDATE_ANSWERS") != "" {
+					require.NoError(t, os.WriteFile(file, []byte(got), 0o600))
+				}
+				require.Equal(t, string(want), got)
+			})
+		})
+	}
+}
+
+var (
+	requestLine  = regexp.MustCompile(`^([A-Z]+) (/\S*) ?(.*)$`)
+	repeatedText = regexp.MustCompile(`<(.[^*>]*)\*(\d+)>`)
+)
+
+// answerAll is the file with what comes of its requests now.
+func answerAll(t *testing.T, file string) string {
+	var out strings.Builder
+	var s *site
+	lines := strings.Split(strings.TrimSuffix(file, "\n"), "\n")
+	for i, line := range lines {
+		setting, begins := strings.CutPrefix(line, "== ")
+		request := requestLine.FindStringSubmatch(line)
+		switch {
+		case begins:
+			mode, away := strings.CutSuffix(setting, ", without Redis")
+			var take TakeMode
+			require.NoError(t, take.UnmarshalText([]byte(mode)))
+			s = newSite(t, take, !away)
+		case line == "METRICS":
+			line += "\n" + strings.Join(s.decisions(), "\n")
+		case request != nil:
+			var headers []string
+			for _, next := range lines[i+1:] {
+				header, ok := strings.CutPrefix(next, "  ")
+				if !ok {
+					break
+				}
+				headers = append(headers, repeat(header))
+				line += "\n" + next
+			}
+			line += "\n" + s.record(request[1], repeat(request[2]), repeat(request[3]), headers)
+		case line != "" && line[0] != '#':
+			continue // what came before
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String()
+}
+
+func repeat(text string) string {
+	return repeatedText.ReplaceAllStringFunc(text, func(found string) string {
+		m := repeatedText.FindStringSubmatch(found)
+		n, _ := strconv.Atoi(m[2])
+		return strings.Repeat(m[1], n)
+	})
+}
+
+// record sends a request and writes what comes of it.
+func (s *site) record(method, target, body string, headers []string) string {
+	s.limiter.asked = nil
+	resp := s.ask(method, target, body, headers...)
+	lines := append([]string(nil), s.limiter.asked...)
+	status := fmt.Sprint(resp.Code)
+	var problem web.Problem
+	if resp.Header().Get("Content-Type") == web.ProblemType && json.Unmarshal(resp.Body.Bytes(), &problem) == nil && resp.Code != http.StatusTooManyRequests {
+		status += " " + problem.Type + ": " + problem.Detail
+		resp.Body.Reset()
+	}
+	lines = append(lines, status)
+	for _, name := range []string{"RateLimit-Policy", "RateLimit", "Retry-After"} {
+		if value := resp.Header().Get(name); value != "" {
+			lines = append(lines, name+": "+value)
+		}
+	}
+	if answer := strings.TrimSpace(resp.Body.String()); answer != "" {
+		lines = append(lines, answer)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// An error of the limiter becomes a problem that says what to do, and nothing about the network or the users inside.
+func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err        error
+		status     int
+		retry      string
+		says, hide string
+	}{
+		{&limit.UnavailableError{Err: errors.New("10.1.2.3 refused")}, 503, "1", "Redis cannot decide now", "10.1.2.3"},
+		{&limit.UnavailableError{Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
+		{&limit.ForbiddenError{Err: errors.New("NOPERM User bob has no permissions to run the 'evalsha' command")}, 503, "60", "command evalsha", "bob"},
+		{&limit.ForeignError{Err: errors.New("WRONGTYPE")}, 500, "", "was not written by Tallyroll", ""},
+	} {
+		s := newSite(t, TakeNamed, true)
+		s.limiter.err = c.err
+		for _, resp := range []*httptest.ResponseRecorder{
+			s.ask("POST", "/v1/take", `{"limit":"login","key":"a"}`),
+			s.ask("GET", "/v1/limit?limit=login&key=a", ""),
+			s.ask("DELETE", "/v1/limit?limit=login&key=a", ""),
+			s.ask("POST", "/v1/renew", `{"limit":"exports","key":"a","lease":"x"}`),
+			s.ask("POST", "/v1/release", `{"limit":"exports","key":"a","lease":"x"}`),
+		} {
+			var p web.Problem
+			require.NoError(t, json.Unmarshal(resp.Body.Bytes(), &p))
+			require.Equal(t, c.status, resp.Code)
+			require.Equal(t, c.retry, resp.Header().Get("Retry-After"))
+			require.Contains(t, p.Detail, c.says)
+			if c.hide != "" {
+				require.NotContains(t, p.Detail, c.hide)
+			}
+		}
+		require.Equal(t, []string{`tallyroll_limit_decisions_total{limit="login",result="error",source=""} 1`}, s.decisions())
+	}
+}
