@@ -33,8 +33,8 @@ func drawMoment(t *testing.T, random *rand.Rand) (name string, zone *time.Locati
 }
 
 // rounds are fewer in make test.
-func rounds(n int) int {
-	if stack.All() {
+func rounds(t *testing.T, n int) int {
+	if stack.All(t) {
 		return n
 	}
 	return n / 20
@@ -44,7 +44,7 @@ func rounds(n int) int {
 func TestCalendarWindowHoldsItsDate(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	for range rounds(20_000) {
+	for range rounds(t, 20_000) {
 		name, zone, now := drawMoment(t, random)
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
 		at := in(now - 1)
@@ -90,7 +90,7 @@ func checkFirst(t *testing.T, what string, from, date time.Time) {
 func TestCalendarStepsFollowWithoutGaps(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
-	for range rounds(1000) {
+	for range rounds(t, 1000) {
 		name, zone, at := drawMoment(t, random)
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
 		for _, step := range []string{"1d", "1w", "1mo", "1y"} {

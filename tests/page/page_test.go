@@ -219,7 +219,7 @@ func TestDaysAreTheReadersOwn(t *testing.T) {
 
 // rounds is how many there are in make test, and in make test-all.
 func rounds(some, all int) int {
-	if stack.All() {
+	if stack.All(t) {
 		return all
 	}
 	return some
