@@ -22,11 +22,12 @@ var builds struct {
 	made map[string]func() (string, error)
 }
 
-// Main runs the tests of a package, removes the binaries they had built and exits.
+// Main runs the tests of a package, stops the servers they shared, removes the binaries they had built and exits.
 //
 //	func TestMain(m *testing.M) { stack.Main(m) }
 func Main(m *testing.M) {
 	code := m.Run()
+	stopShared()
 	builds.Lock()
 	if builds.dir != "" {
 		_ = os.RemoveAll(builds.dir)

@@ -361,3 +361,18 @@ func TestBuild(t *testing.T) {
 		}
 	})
 }
+
+func TestSharedServersKeepTestsApart(t *testing.T) {
+	for range 2 {
+		t.Run("", func(t *testing.T) {
+			db, js := SharedRedis(t), SharedNATS(t).JetStream()
+			other := ProgramClient(t, SharedRedis(t).URL())
+			require.Zero(t, db.Client().DBSize(t.Context()).Val())
+			require.NoError(t, db.Client().Set(t.Context(), "key", 1, 0).Err())
+			require.EqualValues(t, 1, ProgramClient(t, db.URL()).DBSize(t.Context()).Val())
+			require.Zero(t, other.DBSize(t.Context()).Val())
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{">"}, NoAck: true})
+			require.NoError(t, err, "of an account that has none")
+		})
+	}
+}
