@@ -13,6 +13,24 @@ import (
 
 // stories are schedules that went wrong once.
 var stories = map[string]simPlan{
+	// The model expected a summary of hits that no transaction had counted wholly.
+	"the first commands of a torn transaction reach a segment that has no hits": {
+		tiers: "1s/4s,4s/60s", uniqueTiers: "5s/60s", epochCells: 16, shards: 2, maxCommands: 31, flush: 10 * simTick, offset: 500 * simTick, workers: 1, rules: 3, clustered: true, late: true,
+		events: []simEvent{
+			{kind: "publish", worker: 1, after: 400 * simTick},
+			{kind: "publish", worker: 1, n: 1, after: 7 * simTick},
+			{kind: "publish", after: 1100 * simTick},
+			{kind: "start", worker: 1},
+			{kind: "roll back", n: 1, after: 400 * simTick},
+			{kind: "wait", d: 9 * time.Second, after: simTick},
+			{kind: "publish", n: 6},
+			{kind: "torn file", d: 700 * simTick, after: simTick},
+			{kind: "torn file", worker: 1, d: 5 * simTick},
+			{kind: "publish", n: 2, worker: 2, after: simTick},
+			{kind: "publish", n: 2, after: 40 * simTick},
+			{kind: "publish", n: 7, worker: 1, after: simTick},
+		},
+	},
 	// A load gathered for longer than a stall may last, over a tail that no delivery shows.
 	// Another shard's failure ended the flush in which a loss was to be admitted.
 	"a foreign key, and Redis has lost the commits of another shard": {
