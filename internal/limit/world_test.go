@@ -17,8 +17,8 @@ import (
 
 // enough reports whether a test has drawn enough schedules for make test. make test-all, and whoever asks for another number
 // of schedules (make simulate-limits), get all of them.
-func enough(round, few int) bool {
-	return !stack.All() && flag.Lookup("rapid.checks").Value.String() == "100" && round > few
+func enough(t *testing.T, round, few int) bool {
+	return round > few && flag.Lookup("rapid.checks").Value.String() == "100" && !stack.All(t)
 }
 
 // worldStart is the beginning of a cell of every window of the tests.

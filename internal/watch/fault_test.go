@@ -345,7 +345,7 @@ func TestFaults(t *testing.T) {
 	steps := *faultSteps
 	if steps == 0 {
 		steps = 20
-		if stack.All() {
+		if stack.All(t) {
 			steps = 60
 		}
 	}

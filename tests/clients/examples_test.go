@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/tests/stack"
 )
 
@@ -51,28 +53,30 @@ func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd 
 	return cmd
 }
 
-// succeeds runs an example and returns what it printed; it must end with 0.
-func succeeds(t *testing.T, path, input string, args []string, env ...string) string {
+// run runs an example, and returns what it printed and what it wrote to standard error.
+func run(t *testing.T, path, input string, args []string, env ...string) (out, errs string, err error) {
 	t.Helper()
 	cmd := example(t, path, args, env...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s %v: %v\n%s%s", path, args, err, &out, &errs)
-	}
-	return out.String()
+	var o, e bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &o, &e
+	err = cmd.Run()
+	return o.String(), e.String(), err
 }
 
-// fails runs an example that must end with an error, and returns what it wrote to standard error.
-func fails(t *testing.T, path, input string, args []string, env ...string) string {
+// mustRun runs an example that must end with 0, and returns what it printed.
+func mustRun(t *testing.T, path, input string, args []string, env ...string) string {
 	t.Helper()
-	cmd := example(t, path, args, env...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	if err := cmd.Run(); err == nil {
-		t.Errorf("%s %v ended with 0:\n%s%s", path, args, &out, &errs)
-	}
-	return errs.String()
+	out, errs, err := run(t, path, input, args, env...)
+	require.NoErrorf(t, err, "%s %v\n%s%s", path, args, out, errs)
+	return out
+}
+
+// mustFail runs an example that must end with an error, and write a text to standard error.
+func mustFail(t *testing.T, want, path, input string, args []string, env ...string) {
+	t.Helper()
+	out, errs, err := run(t, path, input, args, env...)
+	require.Errorf(t, err, "%s %v ended with 0:\n%s%s", path, args, out, errs)
+	require.Contains(t, errs, want)
 }
 
 // need skips a test if a program is missing. The Makefile says so, too.
@@ -84,57 +88,29 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// What a producer publishes is what the reader beside it reads.
+// What a producer publishes is what the reader beside it reads. A reader says what the API finds wrong with its question,
+// and that a token is missing.
 func TestExamplesReadWhatTheyCount(t *testing.T) {
 	t.Parallel()
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)
-	query := stack.Query(t, redis)
+	query, closed := stack.Query(t, redis), stack.Query(t, redis, "QUERY_TOKENS=secret")
 	collect := stack.Collect(t, nats)
 	for _, the := range languages {
 		t.Run(the.name, func(t *testing.T) {
 			need(t, the.program)
-			odd := the.name + ` "quoted" \ ä` // a name that JSON must escape
-			var input strings.Builder
-			for range 1250 { // more than one batch of any of them
-				fmt.Fprintln(&input, the.name)
-			}
-			fmt.Fprintln(&input, odd)
-			succeeds(t, the.producer, input.String(), nil, "NATS_URL="+nats.URL(), "COLLECT_URL="+collect.URL())
+			odd := the.name + ` "quoted" \ ä`                         // a name that JSON must escape
+			input := strings.Repeat(the.name+"\n", 1250) + odd + "\n" // more than one batch of any of them
+			mustRun(t, the.producer, input, nil, "NATS_URL="+nats.URL(), "COLLECT_URL="+collect.URL())
 			stack.EventuallyTotal(t, query.URL(), the.name, "1h", 1250)
 			stack.EventuallyTotal(t, query.URL(), odd, "1h", 1)
-			got := succeeds(t, the.reader, "", []string{the.name, odd, "never"}, "QUERY_URL="+query.URL())
 			want := fmt.Sprintf("%s 1250 (between 1250 and 1250)\n%s 1 (between 1 and 1)\nnever 0 (between 0 and 0)\n", the.name, odd)
-			if got != want {
-				t.Errorf("the reader prints\n%swant\n%s", got, want)
+			for _, env := range [][]string{{"QUERY_URL=" + query.URL()}, {"QUERY_URL=" + closed.URL(), "QUERY_TOKEN=secret"}} {
+				require.Equal(t, want, mustRun(t, the.reader, "", []string{the.name, odd, "never"}, env...))
 			}
-		})
-	}
-}
-
-// A reader says what the API finds wrong with its question, and that a token is missing.
-func TestReadersSayWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	nats, redis := stack.NATS(t), stack.Redis(t)
-	stack.Ingest(t, nats, redis)
-	open, closed := stack.Query(t, redis), stack.Query(t, redis, "QUERY_TOKENS=secret")
-	for _, the := range languages {
-		t.Run(the.name, func(t *testing.T) {
-			need(t, the.program)
 			long := []string{strings.Repeat("x", 513)}
-			for want, env := range map[string][]string{
-				"512":          {"QUERY_URL=" + open.URL()},
-				"QUERY_TOKENS": {"QUERY_URL=" + closed.URL()},
-			} {
-				said := fails(t, the.reader, "", long, env...)
-				if !strings.Contains(said, want) {
-					t.Errorf("the reader does not say %s: %s", want, said)
-				}
-			}
-			got := succeeds(t, the.reader, "", []string{"never"}, "QUERY_URL="+closed.URL(), "QUERY_TOKEN=secret")
-			if got != "never 0 (between 0 and 0)\n" {
-				t.Errorf("with a token the reader prints %q", got)
-			}
+			mustFail(t, "512", the.reader, "", long, "QUERY_URL="+query.URL())
+			mustFail(t, "QUERY_TOKENS", the.reader, "", long, "QUERY_URL="+closed.URL())
 		})
 	}
 }

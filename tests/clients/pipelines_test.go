@@ -152,7 +152,7 @@ func find(from any, path string) any {
 func TestBentoRuns(t *testing.T) {
 	t.Parallel()
 	need(t, "bento")
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis)
 	var events strings.Builder

@@ -87,7 +87,7 @@ func TestExportIntoPostgres(t *testing.T) {
 	t.Parallel()
 	need(t, "curl")
 	env := postgres(t)
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis, "QUERY_TOKENS=secret")
 	env = append(env, "QUERY_URL="+query.URL(), "QUERY_TOKEN=secret")

@@ -14,7 +14,7 @@ import (
 // The examples run one after the other on the same servers, with the default settings.
 func TestCollect(t *testing.T) {
 	t.Parallel()
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)
 	collect := stack.Collect(t, nats)
 	ran, tokens := 0, 0

@@ -98,9 +98,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
-	if links < 20 {
-		t.Errorf("only %d links were found", links)
-	}
+	require.GreaterOrEqual(t, links, 20)
 }
 
 // anchors are those that GitHub gives to the headings of a page.

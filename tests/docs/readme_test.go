@@ -30,7 +30,7 @@ var adaptations = []adaptation{
 	{regexp.MustCompile(`.*….*`), "", "it has a place for the reader's own value"},
 	{regexp.MustCompile(`^(mkdir -p \S+ && )?(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
 	{regexp.MustCompile(`^nats .*`), "", "NATS's command line program is not in the repository; the tests of internal/query ask the same"},
-	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 3 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
+	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 1 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
 	{regexp.MustCompile(`--duration \w+`), "--duration 1s", "it takes as long as it says"},
 	{regexp.MustCompile(`\bgo run \./cmd/publish\b`), "bin/publish", "the built program"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:8080`), "$$Q", "the port that make run prefers; the test's is another"},
@@ -73,7 +73,7 @@ var pages = []string{"../../README.md", "../../docs/reference.md"}
 
 func TestReadmeAndReference(t *testing.T) {
 	t.Parallel()
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis)
 	collect := stack.Collect(t, nats)
@@ -93,9 +93,7 @@ func TestReadmeAndReference(t *testing.T) {
 		}
 		checkNames(t, string(text))
 	}
-	if bodies < 2 {
-		t.Errorf("%d examples of a body were found", bodies)
-	}
+	require.GreaterOrEqual(t, bodies, 2)
 	for _, key := range []string{"/home", "a", "my-counter", "my-counter"} { // what the questions ask about, and what was tried before
 		if _, err := js.Publish(t.Context(), "hits.readme", fmt.Appendf(nil, `{"key":%q}`, key)); err != nil {
 			t.Fatal(err)

@@ -65,16 +65,14 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
-	if ran < 7 {
-		t.Errorf("only %d examples were run", ran)
-	}
+	require.GreaterOrEqual(t, ran, 7)
 }
 
 // The first rule counts when it is put to work as the page says. The commands of NATS and the worker are run by what the
 // tests have in their place.
 func TestRulesAtWork(t *testing.T) {
 	t.Parallel()
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	dir, rule := t.TempDir(), ""
 	run := func(code string, prints *regexp.Regexp, env ...string) string {
 		return example{language: "sh", code: code, prints: prints}.run(t, dir, env...)

@@ -28,9 +28,7 @@ var (
 func helpOf(t *testing.T, program string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), stack.Build(t, program), "--help").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s --help: %v\n%s", program, err, out)
-	}
+	require.NoErrorf(t, err, "%s --help\n%s", program, out)
 	return string(out)
 }
 
@@ -66,9 +64,7 @@ func table(t *testing.T, path, heading string) (rows [][]string) {
 		}
 		rows = append(rows, cells)
 	}
-	if len(rows) < 3 {
-		t.Fatalf("%s has no table below %q", path, heading)
-	}
+	require.GreaterOrEqual(t, len(rows), 3)
 	return rows[2:]
 }
 

@@ -1,5 +1,6 @@
 // Package drills_test goes through what operators do after a loss, as docs/operations.md (Drills) writes it, on real
-// servers under load, and takes the time. DRILLS=full (make drills) publishes more hits, one drill after the other.
+// servers under load, and takes the time. make test does those that tests/faults has nothing like, DRILLS=full (make
+// drills) publishes more hits, one drill after the other.
 package drills_test
 
 import (
@@ -87,6 +88,7 @@ func TestDrills(t *testing.T) {
 	if full() {
 		size = 200_000
 	}
+	more := full() || stack.All(t)
 	var all []*drill
 	t.Cleanup(func() {
 		var table strings.Builder
@@ -97,18 +99,22 @@ func TestDrills(t *testing.T) {
 		t.Logf("\n%s", table.String())
 	})
 	for _, one := range []struct {
-		name string
-		run  func(*drill, *testing.T)
+		name   string
+		inTest bool // in make test
+		run    func(*drill, *testing.T)
 	}{
-		{"Redis restored from a snapshot", (*drill).redisFromSnapshot},
-		{"Redis restored from its append-only file", (*drill).redisFromFile},
-		{"Redis lost", (*drill).redisLost},
-		{"NATS restored from a backup", (*drill).natsFromBackup},
-		{"NATS and Redis lost, NATS restored", (*drill).bothLost},
-		{"a namespace rebuilt beside the old one", (*drill).namespaceBeside},
-		{"another version, and back", (*drill).otherVersion},
-		{"a region lost", (*drill).regionLost},
+		{"Redis restored from a snapshot", true, (*drill).redisFromSnapshot},
+		{"Redis restored from its append-only file", false, (*drill).redisFromFile},
+		{"Redis lost", false, (*drill).redisLost},
+		{"NATS restored from a backup", true, (*drill).natsFromBackup},
+		{"NATS and Redis lost, NATS restored", false, (*drill).bothLost},
+		{"a namespace rebuilt beside the old one", false, (*drill).namespaceBeside},
+		{"another version, and back", false, (*drill).otherVersion},
+		{"a region lost", true, (*drill).regionLost},
 	} {
+		if !one.inTest && !more {
+			continue
+		}
 		d := &drill{name: one.name, size: size, truth: map[string]int64{}, acks: map[uint64]string{}}
 		t.Run(one.name, func(t *testing.T) {
 			if !full() {

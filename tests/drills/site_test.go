@@ -132,17 +132,12 @@ func (s *site) publish(hits int) {
 // settle waits until everything that is stored is counted, and returns how far the totals are from what was published.
 func (s *site) settle() (lost, double int64) {
 	s.t.Helper()
-	return s.settleAt(s.query)
-}
-
-func (s *site) settleAt(query *stack.Service) (lost, double int64) {
-	s.t.Helper()
 	published := s.drill.published()
 	at := time.Now()
 	var answer stack.Answer
 	stack.Eventually(s.t, "as_of to pass the last hit", func() (bool, string) {
 		var err error
-		answer, err = stack.FetchTotals(query.URL(), url.Values{"key": slices.Sorted(maps.Keys(published)), "window": {"24h"}})
+		answer, err = stack.FetchTotals(s.query.URL(), url.Values{"key": slices.Sorted(maps.Keys(published)), "window": {"24h"}})
 		return err == nil && answer.AsOf.After(at), fmt.Sprint(answer.AsOf, err)
 	})
 	for _, total := range answer.Totals {

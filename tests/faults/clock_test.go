@@ -137,9 +137,7 @@ var clockOffset = func() (seconds int64) {
 	return sign * seconds
 }()
 `
-	if !strings.Contains(changed, "sec += clockOffset") {
-		t.Fatalf("%s reads the clock in another way now", source)
-	}
+	require.Contains(t, changed, "sec += clockOffset")
 	copied, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: copied}})
 	require.NoError(t, err)

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"tallyroll/tests/stack"
 )
 
@@ -113,8 +111,7 @@ func (s *system) exact(posters []*poster) {
 	for _, p := range posters {
 		names = append(names, p.counter)
 	}
-	answer, err := s.ask(names)
-	require.NoError(s.t, err)
+	answer := s.mustAsk(names)
 	var stored, refused, doubt int64
 	for i, p := range posters {
 		stored, refused, doubt = stored+p.stored, refused+p.refused, doubt+p.doubt
@@ -144,11 +141,12 @@ func goesOn(t *testing.T, stored func() int64) {
 // NATS is killed in the middle of a load over HTTP: every 202 counts exactly once, nothing that was refused does,
 // and with an Idempotency-Key and retries everything counts exactly once.
 func TestCollectWhileNATSIsKilled(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	s := start(t)
 	collect := stack.Collect(t, s.nats)
 	stored, stop := postAll(t, collect)
-	for range rounds(3, 30) {
+	for range rounds(t, 1, 3, 30) {
 		goesOn(t, stored)
 		moment(300 * time.Millisecond)
 		s.nats.Kill()
@@ -161,11 +159,12 @@ func TestCollectWhileNATSIsKilled(t *testing.T) {
 
 // NATS hangs for longer than requests wait: what was sent is unknown, and never said to be refused.
 func TestCollectWhileNATSHangs(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	s := start(t)
 	collect := stack.Collect(t, s.nats, "COLLECT_TIMEOUT=1s")
 	stored, stop := postAll(t, collect)
-	for range rounds(1, 5) {
+	for range rounds(t, 1, 1, 5) {
 		goesOn(t, stored)
 		moment(300 * time.Millisecond)
 		s.nats.Pause()
@@ -182,7 +181,7 @@ func TestCollectKilled(t *testing.T) {
 	s := start(t)
 	collect := stack.Collect(t, s.nats)
 	stored, stop := postAll(t, collect)
-	for i := range rounds(3, 30) {
+	for i := range rounds(t, 1, 3, 30) {
 		goesOn(t, stored)
 		moment(300 * time.Millisecond)
 		collect.Kill()

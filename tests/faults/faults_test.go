@@ -1,8 +1,8 @@
 // Package faults_test breaks the real parts while hits are published, and then
 // compares every counter with what the stream had acknowledged: to the last hit.
 //
-// The default selection is short. FAULTS=full takes more rounds and adds what is
-// slow (`make faults`); SOAK=30m mixes all faults for that long (`make soak`).
+// `make test` makes each fault once or twice. `make test-all` makes more of them and adds what is slow, FAULTS=full
+// many (`make faults`), and SOAK=30m mixes them for that long (`make soak`).
 package faults_test
 
 import (
@@ -28,12 +28,24 @@ func TestMain(m *testing.M) { stack.Main(m) }
 // full reports whether the long selection was asked for.
 func full() bool { return os.Getenv("FAULTS") == "full" }
 
-// rounds is how many faults a test makes.
-func rounds(short, long int) int {
-	if full() {
-		return long
+// rounds is how many faults a test makes: in make test, in make test-all, and with FAULTS=full.
+func rounds(t *testing.T, few, some, many int) int {
+	t.Helper()
+	switch {
+	case full():
+		return many
+	case few < some && stack.All(t):
+		return some
 	}
-	return short
+	return few
+}
+
+// onlyInAll skips a test that make test leaves to make test-all and to FAULTS=full.
+func onlyInAll(t *testing.T) {
+	t.Helper()
+	if !full() {
+		stack.OnlyInAll(t)
+	}
 }
 
 // system is the whole of Tallyroll, each part a process of its own.
@@ -41,6 +53,7 @@ type system struct {
 	t           *testing.T
 	began       time.Time
 	redis       *stack.RedisServer // nil where Redis is not one server
+	network     *proxy             // between the workers and Redis; nil where they reach it directly
 	broker      broker             // nats or natsCluster
 	nats        *stack.NATSProc
 	natsCluster *stack.NATSProcs
@@ -211,8 +224,7 @@ func (s *system) audit() {
 func (s *system) compare(l *load, when string) {
 	s.t.Helper()
 	truth := l.published()
-	answer, err := s.ask(l.names())
-	require.NoError(s.t, err)
+	answer := s.mustAsk(l.names())
 	var wrong []string
 	for _, got := range answer.Totals {
 		if want := truth[got.Key]; !got.Is(want) {
@@ -262,8 +274,7 @@ func (s *system) compareUniques(l *load) {
 
 func (s *system) counted(l *load) (sum int64) {
 	s.t.Helper()
-	answer, err := s.ask(l.names())
-	require.NoError(s.t, err)
+	answer := s.mustAsk(l.names())
 	for _, total := range answer.Totals {
 		sum += total.Total
 	}

@@ -272,3 +272,14 @@ func (s *system) ask(keys []string) (stack.Answer, error) {
 	}
 	return all, nil
 }
+
+// mustAsk asks until there is an answer: query gives up after two seconds, which a busy machine can take.
+func (s *system) mustAsk(keys []string) (answer stack.Answer) {
+	s.t.Helper()
+	stack.Eventually(s.t, "an answer about the counters", func() (bool, string) {
+		var err error
+		answer, err = s.ask(keys)
+		return err == nil, fmt.Sprint(err)
+	})
+	return answer
+}

@@ -16,49 +16,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestNATSKilled(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	n := rounds(3, 30)
-	for range n {
-		s.progress(l)
-		moment(400 * time.Millisecond)
-		s.nats.Kill()
-		s.nats.Start()
-	}
-	s.settled(l, n)
-}
-
-func TestNATSAwayForAWhile(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	s.progress(l)
-	s.nats.Kill()
-	time.Sleep(time.Duration(rounds(3, 30)) * time.Second) // the outage
-	s.nats.Start()
-	s.settled(l, 1)
-}
-
-func TestBothServersDown(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	servers := []interface{ Start() }{s.redis, s.nats}
-	n := rounds(2, 12)
-	for i := range n {
-		s.progress(l)
-		moment(300 * time.Millisecond)
-		s.redis.Kill()
-		s.nats.Kill()
-		servers[i%2].Start()
-		moment(time.Second)
-		servers[(i+1)%2].Start()
-	}
-	s.settled(l, n)
-}
-
 // stream is the handle of the stream as it is now.
 func (s *system) stream(ctx context.Context) jetstream.Stream {
 	s.t.Helper()
@@ -70,12 +27,13 @@ func (s *system) stream(ctx context.Context) jetstream.Stream {
 // Messages are purged that nobody had read: they are counted as discarded, and
 // answers about their time say that they are incomplete.
 func TestStreamPurged(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
 	l := newSpreadLoad(s, "c", true, 5000, 0)
-	n := rounds(1, 5)
+	n := rounds(t, 1, 1, 5)
 	for range n {
 		s.workers[0].Pause()
 		l.burst(60_000, l.random) // more than NATS sends to a worker that does not read: it has asked for 20,000
@@ -128,7 +86,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
-	n := rounds(3, 20)
+	n := rounds(t, 1, 3, 20)
 	var old []*load
 	for i := range n {
 		l := startLoad(s, fmt.Sprintf("old%d", i), false, 1000)
@@ -150,8 +108,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	s.settled(l, n)
 	for _, l := range old {
 		truth := l.published()
-		answer, err := s.ask(l.names())
-		require.NoError(t, err)
+		answer := s.mustAsk(l.names())
 		for _, got := range answer.Totals {
 			if got.Total > truth[got.Key] {
 				t.Errorf("%s of a stream that is gone: published %d, counted %d", got.Key, truth[got.Key], got.Total)

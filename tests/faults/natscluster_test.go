@@ -47,9 +47,10 @@ func (s *system) killed(l *load, what string, server int) {
 }
 
 func TestNATSClusterLeaderKilled(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
-	n := rounds(1, 8)
+	n := rounds(t, 1, 1, 8)
 	for range n {
 		s.killed(l, "the stream's leader", s.natsCluster.Leader(s.js, "HITS"))
 	}
@@ -60,7 +61,7 @@ func TestNATSClusterLeaderKilled(t *testing.T) {
 func TestNATSClusterStepDown(t *testing.T) {
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
-	n := rounds(5, 40)
+	n := rounds(t, 2, 5, 40)
 	conn := s.broker.Conn()
 	for range n {
 		s.broken(l, "the leader stepped down", func() {
@@ -76,9 +77,10 @@ func TestNATSClusterStepDown(t *testing.T) {
 // A leader that was paused wakes and does not know that another was elected. The
 // worker may be connected to it; then it has to leave it, which nothing tells it.
 func TestNATSClusterLeaderPaused(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
-	n := rounds(1, 6)
+	n := rounds(t, 1, 1, 6)
 	for i := range n {
 		paused := s.natsCluster.Leader(s.js, "HITS")
 		if i%2 == 1 {
@@ -154,6 +156,7 @@ func TestNATSClusterKilled(t *testing.T) {
 // A backup that is restored in a cluster has another creation and the same messages, and so has a mirror
 // that is promoted under the name of its origin.
 func TestNATSClusterStreamRestored(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	for _, replicas := range []int{1, stack.NATSServers} {
 		t.Run(fmt.Sprintf("%d replicas", replicas), func(t *testing.T) {
@@ -170,7 +173,7 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			s.progress(first)
 			moment(time.Second)
 			s.settled(first, 0)
-			n := rounds(1, 3)
+			n := rounds(t, 1, 1, 3)
 			for i := range n {
 				backup := stack.BackUp(t, conn, "HITS")
 				before, err := s.stream(ctx).Info(ctx)

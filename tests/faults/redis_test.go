@@ -17,57 +17,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestRedisKilled(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	n := rounds(4, 50)
-	for range n {
-		s.progress(l)
-		moment(400 * time.Millisecond)
-		s.redis.Kill()
-		s.redis.Start()
-	}
-	s.settled(l, n)
-}
-
-func TestRedisRestartedFromAnOlderSnapshot(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	live := filepath.Join(s.redis.Dir(), "appendonlydir")
-	n := rounds(2, 15)
-	for range n {
-		s.progress(l)
-		copied := filepath.Join(t.TempDir(), "copy")
-		require.NoError(t, os.CopyFS(copied, os.DirFS(live)))
-		s.progress(l) // what is counted now is not in the copy
-		moment(2 * time.Second)
-		before := s.counted(l)
-		s.redis.Stop()
-		require.NoError(t, os.RemoveAll(live))
-		require.NoError(t, os.Rename(copied, live))
-		s.redis.Start()
-		t.Logf("went back from %d hits", before)
-	}
-	s.settled(l, n)
-}
-
-func TestFlushAll(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	n := rounds(5, 100)
-	for i := range n {
-		if i%2 == 0 { // else while it still replays
-			s.progress(l)
-		}
-		moment(500 * time.Millisecond)
-		s.flushAll()
-	}
-	s.settled(l, n)
-}
-
 func (s *system) flushAll() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
@@ -99,15 +48,6 @@ func TestFlushAllWhileAStreamIsTaken(t *testing.T) {
 	s.settled(l, 1)
 }
 
-func TestConnectionsKilled(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	l := startLoad(s, "c", false, 1000)
-	s.progress(l)
-	n := s.killConnections(time.Duration(rounds(3, 30)) * time.Second)
-	s.settled(l, n)
-}
-
 // killConnections cuts every client of Redis but the test's own, every few milliseconds, and says how many that were.
 func (s *system) killConnections(long time.Duration) (killed int) {
 	s.t.Helper()
@@ -122,27 +62,17 @@ func (s *system) killConnections(long time.Duration) (killed int) {
 	return killed
 }
 
-func TestBadNetworkToRedis(t *testing.T) {
-	t.Parallel()
-	s := servers(t)
-	p := startProxy(t, s.redis.Addr(), nil)
-	s.worker(p)
-	l := startLoad(s, "c", false, 1000)
-	s.progress(l)
-	s.spoil(p, time.Duration(rounds(4, 60))*time.Second)
-	s.settled(l, int(p.faults.Load()))
-}
-
 // spoil makes trouble for a time.
-func (s *system) spoil(p *proxy, long time.Duration) {
-	p.trouble.Store(true)
+func (s *system) spoil(long time.Duration) {
+	s.network.trouble.Store(true)
 	time.Sleep(long)
-	p.trouble.Store(false)
+	s.network.trouble.Store(false)
 }
 
 // Redis is killed in the middle of writing a transaction to its append-only file, started, and killed once more.
 func TestTornAppendOnlyFile(t *testing.T) {
 	t.Parallel()
+	torn := rounds(t, 1, 1, 5)
 	for _, mayAsk := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the worker may ask for a rewriting: %v", mayAsk), func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +91,7 @@ func TestTornAppendOnlyFile(t *testing.T) {
 			}
 			send("first", 3)
 			s.countedUpTo(l, time.Now())
-			for i := range rounds(1, 5) {
+			for i := range torn {
 				send(fmt.Sprintf("torn%d", i), 10)
 				s.countedUpTo(l, time.Now())
 				worker.Pause()
@@ -178,8 +108,7 @@ func TestTornAppendOnlyFile(t *testing.T) {
 				worker.Resume()
 				s.countedUpTo(l, time.Now())
 			}
-			answer, err := s.ask([]string{"c0"})
-			require.NoError(t, err)
+			answer := s.mustAsk([]string{"c0"})
 			if mayAsk {
 				s.compare(l, "with a file that was rewritten")
 				return

@@ -16,6 +16,7 @@ import (
 // one stores counts all the same; but no answer looks fresher than the far one was last heard, and
 // what the far one stored meanwhile counts when it arrives.
 func TestSourceCutOff(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	hub, edge, link := startLeaf(t)
 	s := &system{t: t, redis: stack.Redis(t), broker: edge}
@@ -72,7 +73,7 @@ func TestSourceCutOff(t *testing.T) {
 	w := s.watch(both)
 	publish(s.js, nearCounter, 3)
 	counted(totals[farCounter], true)
-	for i := range rounds(2, 6) {
+	for i := range rounds(t, 1, 2, 6) {
 		link.cut()
 		arrived := totals[farCounter]
 		publish(far, farCounter, 45)

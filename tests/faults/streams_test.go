@@ -18,7 +18,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	s := start(t)
 	other := newSpreadLoad(s, "o", true, 20, 0).start(200)
 	s.progress(other)
-	n := rounds(24, 96)
+	n := rounds(t, 8, 24, 96)
 	counter := func(i int) string { return fmt.Sprintf("new-%d", i) }
 	names := other.names()
 	for i := range n {
@@ -55,8 +55,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	other.finish()
 	s.countedUpTo(other, time.Now())
 	w.honest(append(slices.Clone(there), "HITS")...)
-	answer, err := s.ask(names)
-	require.NoError(t, err)
+	answer := s.mustAsk(names)
 	for _, total := range answer.Totals[len(names)-n:] {
 		if total.Total != 2 {
 			t.Errorf("%s: %+v, want 2 hits", total.Key, total)

@@ -144,7 +144,10 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	s := servers(t)
 	s.worker(s.redis)
-	rules := 1000
+	rules, n, pause := rounds(t, 300, 1000, 1000), rounds(t, 10, 10, 60), time.Second
+	if full() || stack.All(t) {
+		pause = 3 * time.Second
+	}
 	targets := map[string]*listener{"a": listen(t), "b": listen(t), "c": listen(t)}
 	file := thousandRules(t, rules, targets)
 	var watches []*stack.Service
@@ -158,11 +161,11 @@ func TestWatch(t *testing.T) {
 	}
 	down, away := targets["a"], targets["c"]
 	away.set(true)
-	left, outage, pause := time.Now(), time.Duration(0), 3*time.Second
+	left, outage := time.Now(), time.Duration(0)
 	if full() {
 		outage = 10 * time.Minute
 	}
-	for i := 0; i < rounds(10, 60) || time.Since(left) < outage; i++ {
+	for i := 0; i < n || time.Since(left) < outage; i++ {
 		if i == 60 {
 			pause = 20 * time.Second // the rest is for the target that is away
 		}

@@ -3,45 +3,10 @@ package faults_test
 import (
 	"testing"
 	"time"
-
-	"tallyroll/tests/stack"
 )
 
-func TestWorkerKilled(t *testing.T) {
-	t.Parallel()
-	s := start(t, stack.NoWait) // kills come while it starts, too
-	l := startLoad(s, "c", false, 1000)
-	n := rounds(10, 100)
-	for i := range n {
-		if i%2 == 0 {
-			s.progress(l)
-		}
-		moment(500 * time.Millisecond)
-		s.workers[0].Kill()
-		s.workers[0].Start()
-	}
-	s.settled(l, n)
-}
-
-// A paused worker is missed after three seconds and another takes its stream; when
-// it wakes it has a batch in hand, and is fenced.
-func TestWorkerPausedWhileAnotherTakesOver(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	s.worker(s.redis)
-	l := startLoad(s, "c", false, 1000)
-	n := rounds(4, 40)
-	for i := range n {
-		zombie := s.workers[i%2]
-		moment(500 * time.Millisecond)
-		zombie.Pause()
-		s.progress(l)
-		zombie.Resume()
-	}
-	s.settled(l, n)
-}
-
 func TestTimeToCountAgain(t *testing.T) {
+	onlyInAll(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -53,7 +18,7 @@ func TestTimeToCountAgain(t *testing.T) {
 				s.worker(s.redis)
 			}
 			l := startLoad(s, "c", false, 500)
-			n := rounds(1, 10)
+			n := rounds(t, 1, 1, 10)
 			var sum, worst time.Duration
 			for range n {
 				s.progress(l)

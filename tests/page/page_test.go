@@ -177,7 +177,7 @@ func chooseSteps(t *testing.T, s *system) {
 		if length == "custom" {
 			length += "&from=" + time.Now().Add(-5*24*time.Hour).UTC().Format("2006-01-02T15:04:05Z")
 		}
-		for _, compare := range []string{"1", "0"}[:rounds(1, 2)] {
+		for _, compare := range []string{"1", "0"}[:rounds(t, 1, 2)] {
 			question := "compare=" + compare + "&range=" + length
 			chart(b, question)
 			for _, step := range eval[[]string](b, `[...new Set(["1d", ...[...document.querySelectorAll("#step option")].map((option) => option.value)])]`) {
@@ -187,7 +187,7 @@ func chooseSteps(t *testing.T, s *system) {
 		}
 	}
 	b.clean(s.query.URL())
-	if shown < rounds(20, 40) {
+	if shown < rounds(t, 20, 40) {
 		t.Errorf("only %d charts were seen", shown)
 	}
 }
@@ -218,7 +218,7 @@ func TestDaysAreTheReadersOwn(t *testing.T) {
 }
 
 // rounds is how many there are in make test, and in make test-all.
-func rounds(some, all int) int {
+func rounds(t *testing.T, some, all int) int {
 	if stack.All(t) {
 		return all
 	}

@@ -11,6 +11,9 @@
 // again on the same port with the same data, one by one, by their own process:
 // this is how the tests play crashes and stalls.
 //
-// A package whose tests call [Build], [Ingest], [Query] or [NATSProcess] hands
-// its TestMain to [Main], which removes the binaries at the end.
+// Tests that leave the servers alone share them: [SharedRedis] gives each test a
+// database of its own, [SharedNATS] an account.
+//
+// A package whose tests call [Build], [Ingest], [Query], [NATSProcess] or what is
+// shared hands its TestMain to [Main], which cleans up at the end.
 package stack

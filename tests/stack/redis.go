@@ -87,7 +87,7 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 		return append(args, o.args...), o.env
 	})
 	s.client = sync.OnceValue(func() *redis.Client {
-		c := newRedisClient(s.Addr())
+		c := newRedisClient(s.Addr(), 0)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	})
@@ -110,9 +110,9 @@ func (s *RedisServer) Start() {
 }
 
 // newRedisClient repeats nothing by itself: a test that counts must not count twice.
-func newRedisClient(addr string) *redis.Client {
+func newRedisClient(addr string, database int) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true,
+		Addr: addr, DB: database, MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
 	})
 }
@@ -131,7 +131,7 @@ var processID = regexp.MustCompile(`process_id:(\d+)`)
 
 // answers reports whether this very process serves the port and has its data loaded.
 func (s *RedisServer) answers() (bool, string) {
-	c := newRedisClient(s.Addr())
+	c := newRedisClient(s.Addr(), 0)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

