@@ -52,9 +52,7 @@ func TestSlotMoves(t *testing.T) {
 			<-failed
 			move.Finish()
 			require.NoError(t, <-done)
-			if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 2 {
-				t.Errorf("counted %+v; want 2", a)
-			}
+			require.EqualValues(t, 2, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 		})
 	}
 
@@ -100,16 +98,14 @@ func TestSlotMoves(t *testing.T) {
 		move.Keys(cursorKey(shard))
 		var cursor, counts *redis.RawCmd
 		known := false
-		if _, err := window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+		require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
 			cursor = redis.NewRawCmd(t.Context(), "hget", cursorKey(shard), "seq")
 			_ = p.Process(t.Context(), cursor)
 		}, func(p redis.Pipeliner) {
 			known = len(cursor.Val()) > 0
 			counts = redis.NewRawCmd(t.Context(), "hgetall", hash)
 			_ = p.Process(t.Context(), counts)
-		}, func(redis.Pipeliner) {}); err != nil {
-			t.Fatal(err)
-		}
+		}, func(redis.Pipeliner) {})))
 		if !known || string(cursor.Val()) != "$1\r\n1\r\n" || !strings.HasPrefix(string(counts.Val()), "*2\r\n") {
 			t.Errorf("cursor %q, known before the counts %q were asked for: %v", cursor.Val(), counts.Val(), known)
 		}
@@ -122,14 +118,12 @@ func TestSlotMoves(t *testing.T) {
 		r.writers()
 		var cursor *redis.RawCmd
 		known := false
-		if _, err := window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+		require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
 			cursor = redis.NewRawCmd(t.Context(), "hgetall", cursorKey(0))
 			_ = p.Process(t.Context(), cursor)
 		}, func(redis.Pipeliner) {}, func(redis.Pipeliner) {
 			known = len(cursor.Val()) > 0
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})))
 		if !known {
 			t.Error("it was asked for together with a cursor")
 		}

@@ -29,12 +29,7 @@ func aCommitCountsInEveryTier(t *testing.T, r *rig) {
 			t.Errorf("window %v: %+v", w, a)
 		}
 	}
-	for _, key := range stack.Scan(t, r.client, "test:*:h:*") {
-		ttl, err := r.client.TTL(t.Context(), key).Result()
-		if err != nil || ttl <= 0 {
-			t.Errorf("%s expires in %v, %v", key, ttl, err)
-		}
-	}
+	r.mustExpire(stack.Scan(t, r.client, "test:*:h:*"))
 }
 
 func hashesAreListpacks(t *testing.T, r *rig) {
@@ -67,11 +62,7 @@ func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
 	if first-second != len(layout.Tiers)+3 {
 		t.Errorf("the first commit has %d commands and the second %d; want %d fewer", first, second, len(layout.Tiers)+3)
 	}
-	for _, key := range stack.Scan(t, r.client, "test:*:h:*") {
-		if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
-			t.Errorf("%s has no expiry", key)
-		}
-	}
+	r.mustExpire(stack.Scan(t, r.client, "test:*:h:*"))
 }
 
 // After a loss another writer can arrive at the same cursor over other hits. What
@@ -91,9 +82,7 @@ func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
 		}
 	}
 	require.NoError(t, errOf(second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now))))
-	if _, err := first.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.Is(err, window.ErrFenced) {
-		t.Fatalf("over another writer's hits: %v", err)
-	}
+	require.ErrorIs(t, errOf(first.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))), window.ErrFenced, "over another writer's hits")
 	// Idle writers may each move as_of, and none fences the other.
 	third, later := r.writers()[shard], cursorAt(1, now)
 	empty := window.NewBatch(layout).Shard(shard)
@@ -137,9 +126,7 @@ func whatHasExpiredIsSkipped(t *testing.T, r *rig) {
 			t.Errorf("%s was written after its deadline", key)
 		}
 	}
-	if a := r.total("a", 24*time.Hour, now); a.Upper != 1 {
-		t.Errorf("counted %+v; want 1", a)
-	}
+	require.EqualValues(t, 1, r.total("a", 24*time.Hour, now).Upper)
 }
 
 func aCommandThatFailsIsReported(t *testing.T, r *rig) {
@@ -154,9 +141,7 @@ func aCommandThatFailsIsReported(t *testing.T, r *rig) {
 	if err != nil || got.Failed == nil || !strings.Contains(got.Failed.Error(), "WRONGTYPE") {
 		t.Fatalf("commit onto a key of another type: %+v, %v", got, err)
 	}
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 2 {
-		t.Errorf("the other tiers have %+v; want 2", a)
-	}
+	require.EqualValues(t, 2, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 }
 
 // Waiting does not mend a key that something else has written to: the writer says which one it is.
@@ -266,9 +251,7 @@ func answersFollowTheNamespace(t *testing.T, r *rig) {
 		t.Errorf("with a new stream: %+v, %v", a, err)
 	}
 	require.NoError(t, r.flushAll(t.Context()))
-	if _, err := ask(); !errors.Is(err, window.ErrNoLayout) {
-		t.Errorf("after a flush: %v", err)
-	}
+	require.ErrorIs(t, errOf(ask()), window.ErrNoLayout, "after a flush")
 	other := layout
 	other.Shards = 1
 	require.NoError(t, r.store.EnsureLayout(t.Context(), other))

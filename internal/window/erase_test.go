@@ -67,11 +67,7 @@ func (r *rig) whole(counter string, now time.Time, want int64) {
 			r.t.Errorf("%s in %v: %+v, want %d", counter, w, a, want)
 		}
 	}
-	for _, key := range r.left(counter) {
-		if ttl := r.client.TTL(r.t.Context(), key).Val(); ttl <= 0 {
-			r.t.Errorf("%s expires in %v", key, ttl)
-		}
-	}
+	r.mustExpire(r.left(counter))
 	r.at(now.Add(time.Second), func() {
 		page, err := r.reader.Names(r.t.Context(), window.NamesQuestion{Prefix: counter, Limit: 10})
 		if err != nil || slices.Contains(page.Counters, counter) != (want > 0) {
@@ -94,25 +90,17 @@ func anErasureLeavesNothing(t *testing.T, r *rig) {
 			c.commit(fmt.Sprintf("blog.%d", i), at, 3)
 		}
 	}
-	if n := r.erase("shop.3", "nobody", "blog.4"); n != 2 {
-		t.Errorf("%d are erased, want 2", n)
-	}
-	if n := r.erase("shop.3", "nobody", "blog.4"); n != 0 {
-		t.Errorf("again %d are erased, want none", n)
-	}
+	require.Equal(t, 2, r.erase("shop.3", "nobody", "blog.4"))
+	require.Equal(t, 0, r.erase("shop.3", "nobody", "blog.4"))
 	for _, counter := range []string{"shop.3", "blog.4", "nobody"} {
-		if left := r.left(counter); len(left) > 0 {
-			t.Errorf("of %s there are %q", counter, left)
-		}
+		require.Empty(t, r.left(counter))
 	}
 	out, err := r.reader.EraseListed(t.Context(), "shop.", "")
 	if err != nil || out.Counters != 9 || out.Next != "" {
 		t.Errorf("by prefix: %+v, %v; want 9", out, err)
 	}
 	for i := range 10 {
-		if left := r.left(fmt.Sprintf("shop.%d", i)); len(left) > 0 {
-			t.Errorf("of shop.%d there are %q", i, left)
-		}
+		require.Empty(t, r.left(fmt.Sprintf("shop.%d", i)))
 	}
 	if left := r.left("blog.5"); len(left) < 4 {
 		t.Errorf("of blog.5 there are only %q", left)
@@ -128,9 +116,7 @@ func whatWasErasedIsListedAgain(t *testing.T, r *rig) {
 	c := &counted{r: r, writers: r.writers()}
 	c.commit("a", now, 3)
 	c.commit("a", now, 4)
-	if n := r.erase("a"); n != 1 {
-		t.Errorf("%d are erased, want 1", n)
-	}
+	require.Equal(t, 1, r.erase("a"))
 	r.whole("a", now, 0)
 	c.commit("a", now, 5)
 	r.whole("a", now, 5)
@@ -161,9 +147,7 @@ func anErasureAfterALostReplyIsNoLoss(t *testing.T, r *rig) {
 		if (err != nil) != another || got.Failed != nil {
 			t.Errorf("fenced %v: %v, failed %v", another, err, got.Failed)
 		}
-		if left := r.left(counter); len(left) > 0 {
-			t.Errorf("of %s there are %q", counter, left)
-		}
+		require.Empty(t, r.left(counter))
 	}
 }
 
@@ -200,11 +184,7 @@ func anErasureBetweenTwoCommands(t *testing.T, r *rig) {
 				t.Errorf("%s: %d conflicts, %v", stream, got.Conflicts, err)
 			}
 		}
-		for _, key := range stack.Scan(t, r.client, "test:*:h:*:a") {
-			if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
-				t.Errorf("%s: %s expires in %v", stream, key, ttl)
-			}
-		}
+		r.mustExpire(stack.Scan(t, r.client, "test:*:h:*:a"))
 		if a := r.total("a", time.Hour, now.Add(time.Second)); a.Upper != 3 {
 			t.Errorf("%s: %+v, want 3", stream, a)
 		}
@@ -230,9 +210,7 @@ func anErasureKnowsNewStreams(t *testing.T, r *rig) {
 		}
 	}
 	r.erase("a")
-	if left := r.left("a"); len(left) > 0 {
-		t.Errorf("there are %q", left)
-	}
+	require.Empty(t, r.left("a"))
 }
 
 // What a commit adds to a summary while an eraser changes it stays.
@@ -383,7 +361,8 @@ func anErasureAsksLittle(t *testing.T, r *rig) {
 // Two streams count the same few counters, and all of them are erased again and again meanwhile. What came before an
 // erasure is gone, and what came after it is there.
 func erasuresAndCommitsAtOnce(t *testing.T, r *rig) {
-	const counters, commits, erasures = 6, 150, 25
+	const counters = 6
+	commits, erasures := rounds(150, 60), rounds(25, 10)
 	type span struct{ from, to time.Time }
 	var mu sync.Mutex
 	var added [counters][]span // of commits of one hit each

@@ -223,9 +223,7 @@ func anExportHasWhatIsClosed(t *testing.T, r *rig) {
 	r.at(now, func() {
 		_, err = r.reader.ExportPage(t.Context(), window.Export{Range: window.Range{From: e.Range.From, To: e.Range.To + 60_000}, Step: time.Minute}, window.ExportPlace{})
 	})
-	if !errors.Is(err, window.ErrReopened) {
-		t.Errorf("a page of what is open: %v", err)
-	}
+	require.ErrorIs(t, err, window.ErrReopened, "a page of what is open")
 	for _, c := range []struct {
 		name string
 		q    window.ExportQuestion

@@ -169,9 +169,7 @@ func registersComeBackAfterAnyDoubt(t *testing.T, r *rig) {
 		commit := func(counter string, at time.Time, from, to int) {
 			b, shard := visits(counter, at, from, to)
 			seq++
-			if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, at)); err != nil {
-				t.Fatal(name, err)
-			}
+			require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, at))), name)
 		}
 		commit("a", now, 0, 300)
 		doubt(commit)

@@ -94,9 +94,7 @@ func aTakenCursorFences(t *testing.T, r *rig) {
 	if err := old.Take(t.Context(), cursorAt(4, now)); err != nil {
 		t.Errorf("no cursor: %v", err)
 	}
-	if err := older.Take(t.Context(), cursorAt(4, now)); !errors.Is(err, window.ErrFenced) {
-		t.Errorf("a cursor that somebody else has made: %v", err)
-	}
+	require.ErrorIs(t, older.Take(t.Context(), cursorAt(4, now)), window.ErrFenced, "a cursor that somebody else has made")
 	require.NoError(t, errOf(old.Commit(t.Context(), b.Shard(shard), cursorAt(5, now))))
 	young := r.writers()[shard]
 	require.NoError(t, young.Take(t.Context(), cursorAt(5, now)))

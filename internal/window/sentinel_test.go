@@ -26,13 +26,11 @@ func TestCommitsFollowTheSentinels(t *testing.T) {
 		// Replication is asynchronous, and what a replica lacks is not the subject
 		// here. WAIT is for the writes of its own connection: all before it come first.
 		var replicas *redis.Cmd
-		if _, err := r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		require.NoError(t, errOf(r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 			p.Set(t.Context(), "marker", seq, 0)
 			replicas = p.Do(t.Context(), "wait", 1, 4000)
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})))
 		if n, err := replicas.Int(); n != 1 || err != nil {
 			t.Fatalf("%d replicas have commit %d, %v", n, seq, err)
 		}
@@ -46,7 +44,5 @@ func TestCommitsFollowTheSentinels(t *testing.T) {
 	}
 	sentinels.Master().Kill()
 	require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(3, now))))
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 3 {
-		t.Errorf("counted %+v; want 3", a)
-	}
+	require.EqualValues(t, 3, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 }

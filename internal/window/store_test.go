@@ -258,3 +258,10 @@ func (r *rig) answer(now time.Time, questions ...window.Question) (out window.An
 
 // errOf is the error of a call of which nothing else matters.
 func errOf[T any](_ T, err error) error { return err }
+
+func (r *rig) mustExpire(keys []string) {
+	r.t.Helper()
+	for _, key := range keys {
+		require.Positive(r.t, r.client.TTL(r.t.Context(), key).Val(), "%s does not expire", key)
+	}
+}

@@ -310,9 +310,7 @@ func aForeignSummaryIsLeftAsItIs(t *testing.T, r *rig) {
 			}
 		}
 	}
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 3 {
-		t.Errorf("counted %+v, want 3", a)
-	}
+	require.EqualValues(t, 3, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 	if _, err := r.topOf(window.Last(time.Second), now, 1); err == nil {
 		t.Error("the reader takes a foreign summary for silence")
 	}

@@ -186,9 +186,7 @@ func nothingIsCommittedUnwatched(t *testing.T, r *rig) {
 	if err != nil || refused != 1 || done.Attempts != 1 {
 		t.Errorf("refused %d times, %d transactions; want 1 of each: %v", refused, done.Attempts, err)
 	}
-	if a := r.total("a", time.Minute, now.Add(time.Second)); a.Upper != 1 {
-		t.Errorf("counted %+v; want 1", a)
-	}
+	require.EqualValues(t, 1, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 }
 
 // If Redis refuses the password of a new connection, go-redis gives commands of a pipeline no error. That is neither a

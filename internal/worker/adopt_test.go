@@ -195,13 +195,11 @@ func TestARunningWorkerKeepsItsTiers(t *testing.T) {
 	r := newRig(t)
 	w := r.counting(10, unset...)
 	client := r.redis.Client()
-	if _, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+	require.NoError(t, errOf(client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		p.Set(t.Context(), "test:layout", recordOf(formerTiers, 16), 0)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	r.publish(10)
 	r.logs.await(t, "taking the stream again", "was made with TIERS="+formerTiers, "start the worker again")
 	if keys := stack.Scan(t, client, "test:*:h:*"); len(keys) > 0 {

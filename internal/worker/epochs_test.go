@@ -37,13 +37,11 @@ func TestANamespaceMadeAnewWithOtherEpochs(t *testing.T) {
 	r.settled(50)
 	spans(256)
 
-	if _, err := r.redis.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+	require.NoError(t, errOf(r.redis.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		p.Set(t.Context(), "test:layout", `{"version":1,"tiers":"`+tiers+`","shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":7200}`, 0)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	r.publish(50)
 	stack.Eventually(t, "all hits in new hashes", func() (bool, string) {
 		got, err := r.answer()

@@ -50,11 +50,9 @@ func TestAProducersMarkerCounts(t *testing.T) {
 func TestTheServersMarkersAreSkipped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{
+	require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "HITS", Subjects: []string{"hits.>"}, MaxAge: 10 * time.Second, SubjectDeleteMarkerTTL: 90 * time.Second,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	w := r.start()
 	r.publish(3)
 	r.settled(3)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -32,12 +31,8 @@ func TestTaker(t *testing.T) {
 		require.NoError(t, errOf(js.CreateStream(t.Context(), config)))
 	}
 	deaf := broker.Conn()
-	if _, err := deaf.Subscribe("deaf.>", func(*nats.Msg) {}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := deaf.Subscribe("chatty.>", func(m *nats.Msg) { _ = m.Respond([]byte("hello")) }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errOf(deaf.Subscribe("deaf.>", func(*nats.Msg) {})))
+	require.NoError(t, errOf(deaf.Subscribe("chatty.>", func(m *nats.Msg) { _ = m.Respond([]byte("hello")) })))
 	require.NoError(t, deaf.Flush())
 	for _, test := range []struct {
 		subject, stream string
@@ -86,9 +81,5 @@ func TestSettingsWithoutEffectAreSaid(t *testing.T) {
 	r.logs.await(t, "INGEST_SUBJECT=clicks.> has no effect", "on hits.>")
 	r.logs.await(t, "INGEST_MAX_AGE=3h0m0s has no effect")
 	r.logs.await(t, "hits published to clicks.> are lost")
-	r.logs.mu.Lock()
-	defer r.logs.mu.Unlock()
-	if strings.Contains(r.logs.text.String(), "INGEST_REPLICAS=") {
-		t.Error("a setting that was left alone is said to have no effect")
-	}
+	require.Zero(t, r.logs.count("INGEST_REPLICAS="), "a setting that was left alone is said to have no effect")
 }

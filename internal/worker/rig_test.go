@@ -165,15 +165,12 @@ func (r *rig) counting(messages int, env ...string) *running {
 // metric is the value of a metric, summed over its labels.
 func (w *running) metric(name string) float64 {
 	w.t.Helper()
-	response, err := http.Get("http://" + w.addr + "/metrics")
+	body, err := w.get("/metrics")
 	if err != nil {
 		return -1 // not up yet
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(w.t, err)
 	sum := 0.0
-	for line := range strings.Lines(string(body)) {
+	for line := range strings.Lines(body) {
 		line = strings.TrimPrefix(strings.TrimPrefix(line, "tallyroll_"), "ingest_")
 		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
@@ -292,29 +289,24 @@ func (r *rig) compare(want map[string]int64) {
 	}
 }
 
-// readiness is what /readyz says.
-func (w *running) readiness() string {
+func (w *running) get(path string) (string, error) {
 	w.t.Helper()
-	response, err := http.Get("http://" + w.addr + "/readyz")
+	response, err := http.Get("http://" + w.addr + path)
 	if err != nil {
-		return err.Error()
+		return "", err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	require.NoError(w.t, err)
-	return strings.TrimSpace(string(body))
+	return string(body), nil
 }
 
 func (w *running) awaitReadiness(parts ...string) {
 	w.t.Helper()
 	stack.Eventually(w.t, fmt.Sprintf("/readyz to say %q", parts), func() (bool, string) {
-		says := w.readiness()
-		for _, part := range parts {
-			if !strings.Contains(says, part) {
-				return false, says
-			}
-		}
-		return true, ""
+		says, err := w.get("/readyz")
+		lacks := slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(says, part) })
+		return !lacks, fmt.Sprint(says, err)
 	})
 }
 

@@ -70,9 +70,7 @@ func TestAStartingWorkerWaitsForRedis(t *testing.T) {
 	faults["set"] = slices.Repeat([]error{lost}, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.open(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a worker that is stopped while it waits: %v", err)
-	}
+	require.ErrorIs(t, errOf(w.open(ctx)), context.Canceled, "a worker that is stopped while it waits")
 }
 
 // What waiting cannot mend ends the worker at once, with a line that says what is wrong.
