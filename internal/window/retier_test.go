@@ -24,8 +24,8 @@ import (
 func quiet(string, int) {}
 
 // rounds is how often a test repeats what it draws: all times in make test-all, some in make test.
-func rounds(all, some int) int {
-	if stack.All() {
+func rounds(t testing.TB, all, some int) int {
+	if stack.All(t) {
 		return all
 	}
 	return some
@@ -56,6 +56,7 @@ type truth struct {
 	seq    uint64
 	hits   []exportHit
 	since  int64 // when counting began
+	ranges int   // that a check asks for
 }
 
 // count applies hits, of which each tier that holds them gets its own.
@@ -99,7 +100,7 @@ func (w *truth) check(ctx context.Context, random *rand.Rand) (complete int, err
 		return 0, err
 	}
 	now := w.now.UnixMilli()
-	for range rounds(30, 10) {
+	for range w.ranges {
 		longest := layout.Tiers[random.IntN(len(layout.Tiers))].Window.Milliseconds()
 		from := now - 1 - random.Int64N(longest)
 		if random.IntN(4) == 0 {
@@ -248,13 +249,13 @@ var regexpNew = regexp.MustCompile(`^test:\{\d+\}:(cursor:|erased$|g1:(h|names|t
 // confirmed: what an answer calls complete lacks no hit.
 func TestRetierIsExact(t *testing.T) {
 	t.Parallel()
-	retierIsExact(t, startServer(t), rounds(100, 25))
+	retierIsExact(t, startServer(t), rounds(t, 100, 25))
 }
 
 // TestRetierIsExact on a cluster, whose shards are on several servers.
 func TestRetierOnACluster(t *testing.T) {
 	t.Parallel()
-	retierIsExact(t, startCluster(t), rounds(10, 2))
+	retierIsExact(t, startCluster(t), rounds(t, 10, 2))
 }
 
 // retierIsExact checks so many schedules in 100 of rapid's.
@@ -275,7 +276,8 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 		require.NoError(rt, b.flushAll(ctx))
 		from, to := genTiers.Draw(rt, "from").Cut(genCells.Draw(rt, "cells of a hash")), genTiers.Draw(rt, "to")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
-		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second)} // by its own clock, Redis lets nothing expire
+		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second), ranges: rounds(t, 30, 10)}
+		// now is ahead of Redis, which so lets nothing expire.
 		w.since = w.now.AddDate(-20, 0, 0).UnixMilli()
 		clock.Hold(&w.now)
 		w.reader = window.NewReader(w.store)
