@@ -36,9 +36,7 @@ const limits = `limits:
 // A client is generated from the document. A program that asks with it every operation of a
 // running query, and errors too, gets what the API answers.
 func TestGeneratedClientAsks(t *testing.T) {
-	if os.Getenv("TEST_OGEN") == "" {
-		t.Skip("SKIPPED: no client is generated without TEST_OGEN=true: it fetches the generator and compiles for a minute")
-	}
+	stack.OnlyInAll(t) // it fetches the generator and compiles for a minute
 	t.Parallel()
 	query := counted(t)
 	m := module{t, t.TempDir()}
