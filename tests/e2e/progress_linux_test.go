@@ -17,7 +17,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
 	stream := s.createStream("HITS", "hits.>")
-	const hits = 8_000
+	const hits = 16_000
 	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
 	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind
 	stack.Eventually(t, "old hits", func() (bool, string) {
