@@ -41,7 +41,7 @@ MORE := $(CURDIR)/bin/test/more
 MORE_TESTS = -run "^($$(sed -n 's,^tallyroll/$(1).* ,,p' $(MORE) | paste -sd'|' -))$$" $$(sed -n 's,^tallyroll/\($(1).*\) .*,./\1,p' $(MORE) | sort -u)
 
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	@echo "make test takes some 5 minutes on two cores, and 6 more if nothing is built yet"
+	@echo "make test takes some 10 minutes on two cores, and 6 more if nothing is built yet"
 	@$(RUNNER) -more $(MORE) -- $(BUILD_TESTED) \
 	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
 	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(ALONE)))$$') \
