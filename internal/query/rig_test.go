@@ -90,15 +90,6 @@ func tokensOf(t testing.TB, tokens string) *access.Tokens {
 	return out
 }
 
-// limited bounds the cells and points that the service reads for one request.
-func limited(t testing.TB, s *service, cells, points int64) {
-	t.Helper()
-	bounded, _ := s.answers.Reader.(access.Reader)
-	r, ok := bounded.Namespace.(*window.Reader)
-	require.Truef(t, ok, "the service reads %T", s.answers.Reader)
-	r.MaxCells, r.MaxPoints = cells, points
-}
-
 // watched runs the service's health and its hub until the test ends.
 func watched(t testing.TB, s *service) {
 	t.Helper()

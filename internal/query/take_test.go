@@ -2,9 +2,7 @@ package query
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,16 +22,6 @@ func decided(t *testing.T, resp *http.Response, status int) gate.TakeAnswer {
 		t.Fatalf("status %d, want %d: %s: %v", resp.StatusCode, status, data, err)
 	}
 	return out
-}
-
-// saidOf is what the limiter was asked, in a line.
-func saidOf(takes []limit.Take) string {
-	var out []string
-	for _, k := range takes {
-		l := k.Limit
-		out = append(out, fmt.Sprintf("%s/%v/%d/%s %s>%s %d", l.Name, l.Window, l.Max, l.Policy, k.Key, k.Under, k.N))
-	}
-	return strings.Join(out, "; ")
 }
 
 // Takes, looks and resets are decided by Redis, by the fail mode while it is away, and by Redis again. All their forms and
