@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/gate"
-	"tallyroll/internal/limit"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"testing"
@@ -100,6 +101,11 @@ func (n *NATSEmbedded) Empty() {
 }
 
 func (n *NATSEmbedded) stop() {
+	hung := time.AfterFunc(Hung, func() {
+		debug.SetTraceback("all") // what each goroutine waits for
+		panic("NATS does not shut down")
+	})
+	defer hung.Stop()
 	n.srv.Shutdown()
 	n.srv.WaitForShutdown()
 	n.srv = nil
