@@ -482,30 +482,35 @@ func TestEveryMetricIsFilled(t *testing.T) {
 	})
 }
 
-// A stream that was rolled back, and has as many messages again as before, is found out when a change is refused.
-func TestTheStreamHasGoneOnElsewhere(t *testing.T) {
+// A stream that was rolled back, and has as many messages again as before, is found out when a change is refused, whether
+// it has an earlier record of the key or none.
+func TestARefusedChangeShowsARollBack(t *testing.T) {
 	t.Parallel()
-	js := stack.NATS(t).JetStream()
-	stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
-	require.NoError(t, err)
-	l := newLog(js, "tallyroll")
-	subject := subjectOf("tallyroll", "r", "k")
-	for range 2 {
-		if _, err := js.Publish(t.Context(), subject, []byte(`{"rule":"r","key":"k","state":"ok"}`)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := js.Publish(t.Context(), subjectFor("tallyroll", "seat"), []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
-	l.take(subject, []byte(`{"rule":"r","key":"k","state":"firing"}`), 3, time.Now())
-	if _, lost, err := l.publish(t.Context(), []draft{{subject, 3, Record{}}}); lost != 1 || err != nil {
-		t.Fatalf("%d were refused, %v", lost, err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := l.guard(ctx, stream.Created); !errors.Is(err, errRolledBack) {
-		t.Errorf("the guard says %v", err)
+	for _, records := range []int{2, 0} {
+		t.Run(fmt.Sprint(records, " records"), func(t *testing.T) {
+			t.Parallel()
+			js := stack.NATS(t).JetStream()
+			stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
+			require.NoError(t, err)
+			l := newLog(js, "tallyroll")
+			subject := subjectOf("tallyroll", "r", "k")
+			for i := range 3 {
+				to, text := subject, `{"rule":"r","key":"k","state":"ok"}`
+				if i >= records {
+					to, text = subjectFor("tallyroll", fmt.Sprint("delivery.", i)), "{}"
+				}
+				_, err := js.Publish(t.Context(), to, []byte(text))
+				require.NoError(t, err)
+			}
+			l.take(subject, []byte(`{"rule":"r","key":"k","state":"firing"}`), 3, time.Now())
+			_, lost, err := l.publish(t.Context(), []draft{{subject, 3, Record{}}})
+			require.NoError(t, err)
+			require.Equal(t, 1, lost, "refused changes")
+			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
+			defer cancel()
+			require.ErrorIs(t, l.guard(ctx, stream.Created), errRolledBack)
+			require.Contains(t, l.snapshot(), subject, "what is to be stored again")
+		})
 	}
 }
 

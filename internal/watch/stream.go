@@ -395,7 +395,7 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 	}
 	m, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		l.forget(subject)
+		l.missing(subject, stream.CachedInfo().State.FirstSeq)
 		return nil
 	}
 	if err != nil {
@@ -408,6 +408,19 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 		l.forgot = true
 	}
 	return nil
+}
+
+// missing drops a subject that a stream lacks which begins at first, unless its message cannot have been removed because of
+// its age or the stream's limits: then the stream is an older copy, and guard returns that.
+func (l *log) missing(subject string, first uint64) {
+	l.mu.Lock()
+	known := l.states[subject]
+	removed := known == nil || known.seq < first
+	l.forgot = l.forgot || !removed
+	l.mu.Unlock()
+	if removed {
+		l.forget(subject)
+	}
 }
 
 var errOvertaken = errors.New("another process was first")
