@@ -288,10 +288,15 @@ func (l *log) targets() []string {
 	return slices.Sorted(maps.Keys(l.leases))
 }
 
-// forget drops a subject that the stream lacks. A target's progress is kept.
-func (l *log) forget(subject string) {
+// forget drops a subject that the stream, which begins at first, lacks. A target's progress is kept. If neither age nor
+// the stream's limits can have removed the state, the stream is an older copy.
+func (l *log) forget(subject string, first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if known := l.states[subject]; known != nil && known.seq >= first {
+		l.forgot = true
+		return
+	}
 	delete(l.states, subject)
 	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
 	switch held := l.leases[about]; {
@@ -395,7 +400,7 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 	}
 	m, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		l.missing(subject, stream.CachedInfo().State.FirstSeq)
+		l.forget(subject, stream.CachedInfo().State.FirstSeq)
 		return nil
 	}
 	if err != nil {
@@ -408,19 +413,6 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 		l.forgot = true
 	}
 	return nil
-}
-
-// missing drops a subject that a stream lacks which begins at first, unless its message cannot have been removed because of
-// its age or the stream's limits: then the stream is an older copy, and guard returns that.
-func (l *log) missing(subject string, first uint64) {
-	l.mu.Lock()
-	known := l.states[subject]
-	removed := known == nil || known.seq < first
-	l.forgot = l.forgot || !removed
-	l.mu.Unlock()
-	if removed {
-		l.forget(subject)
-	}
 }
 
 var errOvertaken = errors.New("another process was first")
