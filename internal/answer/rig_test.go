@@ -159,15 +159,7 @@ func handlerOf(d *answer.Desk) http.Handler {
 		return e.Write(r.Context(), func(part []byte) error { _, err := w.Write(part); return err })
 	}
 	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, on("GET", "/v1/export"), export)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			if p := api.BufferBody(w, r); p != nil {
-				p.Write(w)
-				return
-			}
-		}
-		mux.ServeHTTP(w, r)
-	})
+	return asking.BufferBodies(mux)
 }
 
 type output = api.JSONOutput[any]

@@ -26,6 +26,7 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
@@ -264,6 +265,19 @@ func (f *FakeReader) About(context.Context) (window.Layout, int64, error) {
 
 // FakeNow is when the documented examples were asked.
 var FakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// BufferBodies reads bodies before a service's handlers do, as query does.
+func BufferBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			if p := api.BufferBody(w, r); p != nil {
+				p.Write(w)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 func Ask(h http.Handler, method, target, body string, headers ...string) *http.Response {
 	r := newRequest(method, target, body)

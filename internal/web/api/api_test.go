@@ -99,15 +99,7 @@ func newThings() http.Handler {
 	})
 	a.DescribeStatus(api.MetricsPage("up 1"))
 	a.RoutePages()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			if p := api.BufferBody(w, r); p != nil {
-				p.Write(w)
-				return
-			}
-		}
-		mux.ServeHTTP(w, r)
-	})
+	return asking.BufferBodies(mux)
 }
 
 func TestRequestsAreReadOrRefused(t *testing.T) {
