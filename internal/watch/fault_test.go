@@ -344,10 +344,7 @@ func TestFaults(t *testing.T) {
 	})
 	steps := *faultSteps
 	if steps == 0 {
-		steps = 20
-		if stack.All(t) {
-			steps = 60
-		}
+		steps = stack.Rounds(t, 20, 60)
 	}
 	for range steps {
 		w.set(func() {

@@ -23,14 +23,6 @@ import (
 
 func quiet(string, int) {}
 
-// rounds is how often a test repeats what it draws: all times in make test-all, some in make test.
-func rounds(t testing.TB, all, some int) int {
-	if stack.All(t) {
-		return all
-	}
-	return some
-}
-
 // retiered are tiers that a namespace is changed from and to.
 var retiered = []string{
 	window.DefaultTiers, "1s/1h,1m/1d,1h/92d", "1m/1h,1h/1d", "15m/1d", "7s/70s,1m/1h,1d/30d", "90s/1h,30m/2d",
@@ -249,13 +241,13 @@ var regexpNew = regexp.MustCompile(`^test:\{\d+\}:(cursor:|erased$|g1:(h|names|t
 // confirmed: what an answer calls complete lacks no hit.
 func TestRetierIsExact(t *testing.T) {
 	t.Parallel()
-	retierIsExact(t, startServer(t), rounds(t, 100, 25))
+	retierIsExact(t, startServer(t), stack.Rounds(t, 25, 100))
 }
 
 // TestRetierIsExact on a cluster, whose shards are on several servers.
 func TestRetierOnACluster(t *testing.T) {
 	t.Parallel()
-	retierIsExact(t, startCluster(t), rounds(t, 10, 2))
+	retierIsExact(t, startCluster(t), stack.Rounds(t, 2, 10))
 }
 
 // retierIsExact checks so many schedules in 100 of rapid's.
@@ -276,7 +268,7 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 		require.NoError(rt, b.flushAll(ctx))
 		from, to := genTiers.Draw(rt, "from").Cut(genCells.Draw(rt, "cells of a hash")), genTiers.Draw(rt, "to")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
-		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second), ranges: rounds(t, 30, 10)}
+		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second), ranges: stack.Rounds(t, 10, 30)}
 		// now is ahead of Redis, which so lets nothing expire.
 		w.since = w.now.AddDate(-20, 0, 0).UnixMilli()
 		clock.Hold(&w.now)

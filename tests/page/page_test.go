@@ -177,7 +177,7 @@ func chooseSteps(t *testing.T, s *system) {
 		if length == "custom" {
 			length += "&from=" + time.Now().Add(-5*24*time.Hour).UTC().Format("2006-01-02T15:04:05Z")
 		}
-		for _, compare := range []string{"1", "0"}[:rounds(t, 1, 2)] {
+		for _, compare := range []string{"1", "0"}[:stack.Rounds(t, 1, 2)] {
 			question := "compare=" + compare + "&range=" + length
 			chart(b, question)
 			for _, step := range eval[[]string](b, `[...new Set(["1d", ...[...document.querySelectorAll("#step option")].map((option) => option.value)])]`) {
@@ -187,7 +187,7 @@ func chooseSteps(t *testing.T, s *system) {
 		}
 	}
 	b.clean(s.query.URL())
-	if shown < rounds(t, 20, 40) {
+	if shown < stack.Rounds(t, 20, 40) {
 		t.Errorf("only %d charts were seen", shown)
 	}
 }
@@ -215,14 +215,6 @@ func TestDaysAreTheReadersOwn(t *testing.T) {
 	b.press(kb.ArrowRight)
 	b.until("the day", fmt.Sprintf(`document.getElementById("plot").getAttribute("aria-valuetext") === "%s: a 300"`, midnight.Format("Mon, Jan 2, 15:04")))
 	b.clean(s.query.URL())
-}
-
-// rounds is how many there are in make test, and in make test-all.
-func rounds(t *testing.T, some, all int) int {
-	if stack.All(t) {
-		return all
-	}
-	return some
 }
 
 // pointsOf is how many points a series has that goes so far back, and its step.

@@ -18,6 +18,15 @@ func All(t testing.TB) bool {
 	return all
 }
 
+// Rounds is how many rounds of a test run: some in `make test`, all in `make test-all`.
+func Rounds(t testing.TB, some, all int) int {
+	t.Helper()
+	if All(t) {
+		return all
+	}
+	return some
+}
+
 // OnlyInAll skips a test that `make test` leaves to `make test-all`.
 func OnlyInAll(t testing.TB) {
 	t.Helper()
