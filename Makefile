@@ -12,7 +12,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-more tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
+.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -26,7 +26,7 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
 # not know the programs. One `go test` runs after the other, with as many packages at a time as there are processors and
 # half again as many tests of each: more at once make each server slow (CONTRIBUTING.md).
-test test-more test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
+test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((3 * $(PROCESSORS) / 2)))
 ALONE := internal/answer
@@ -36,13 +36,10 @@ BUILD_TESTED := $(GO) build -race -v -o $(CURDIR)/bin/test/ $(PROGRAMS:%=./cmd/%
   $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) -race -v -o $(CURDIR)/bin/test/$(notdir $(module)) .) \
   -- env CGO_ENABLED=0 $(GO) build -trimpath -v -o $(CURDIR)/bin/test/ github.com/nats-io/nats-server/v2
 RUNNER := $(GO) run ./tests/runner
-# make test lists there the tests that have more to run, and make test-more runs these.
-MORE := $(CURDIR)/bin/test/more
-MORE_TESTS = -run "^($$(sed -n 's,^tallyroll/$(1).* ,,p' $(MORE) | paste -sd'|' -))$$" $$(sed -n 's,^tallyroll/\($(1).*\) .*,./\1,p' $(MORE) | sort -u)
 
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	@echo "make test takes some 10 minutes on two cores, and 6 more if nothing is built yet"
-	@$(RUNNER) -more $(MORE) -- $(BUILD_TESTED) \
+	@$(RUNNER) -- $(BUILD_TESTED) \
 	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
 	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(ALONE)))$$') \
 	  -- $(TEST) -json $(ALONE:%=./%) \
@@ -51,10 +48,8 @@ test: redis ## every promise once, with the race detector, on real NATS and Redi
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
 	@echo "make test-all runs all rounds of all tests, and those that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus, Alertmanager"
 
-test-all: test test-more test-machine bench-smoke ## all tests: also the long ones, those that need more of the machine, and the harness of the benchmarks
-
-test-more:
-	@TEST_ALL=1 $(RUNNER) -- $(OUTSIDE) -json $(call MORE_TESTS,tests/) -- $(TEST) -count=1 -json -race $(call MORE_TESTS,internal/)
+test-all: export TEST_ALL := 1
+test-all: test test-machine bench-smoke ## all tests and all of their rounds, those that need more of the machine, and the harness of the benchmarks
 
 tested:
 	@$(RUNNER) -- $(BUILD_TESTED)

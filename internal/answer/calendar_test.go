@@ -36,7 +36,7 @@ func drawMoment(t *testing.T, random *rand.Rand) (name string, zone *time.Locati
 func TestCalendarWindowHoldsItsDate(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	for range stack.Rounds(t, 1000, 20_000) {
+	for range stack.Rounds(1000, 20_000) {
 		name, zone, now := drawMoment(t, random)
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
 		at := in(now - 1)
@@ -82,7 +82,7 @@ func checkFirst(t *testing.T, what string, from, date time.Time) {
 func TestCalendarStepsFollowWithoutGaps(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
-	for range stack.Rounds(t, 50, 1000) {
+	for range stack.Rounds(50, 1000) {
 		name, zone, at := drawMoment(t, random)
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
 		for _, step := range []string{"1d", "1w", "1mo", "1y"} {

@@ -42,7 +42,7 @@ func TestBound(t *testing.T) {
 	var seen struct{ Schedules, Allowed, Local, Shared, Late, Refused, Crashed, Over int }
 	began, round := time.Now(), 0
 	rapid.Check(t, func(rt *rapid.T) {
-		if round++; enough(t, round, 30) {
+		if round++; enough(round, 30) {
 			return
 		}
 		s := newBoundRun(t, rt, client, fmt.Sprint("bound-", round))

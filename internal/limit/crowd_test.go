@@ -66,7 +66,7 @@ func TestTwoProcessesWithASlowRedis(t *testing.T) {
 	t.Parallel()
 	const most, clients, takes = 200, 16, 200
 	server, policies := stack.Redis(t), Policies
-	if !stack.All(t) {
+	if !stack.All() {
 		policies = policies[:1] // the scripts are late alike
 	}
 	for _, policy := range policies {

@@ -238,7 +238,7 @@ func TestPlacesBound(t *testing.T) {
 	var seen placesSeen
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		if round++; enough(t, round, 30) {
+		if round++; enough(round, 30) {
 			return
 		}
 		s := newBoundRun(t, rt, client, fmt.Sprint("places-", round))

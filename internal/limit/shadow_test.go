@@ -25,7 +25,7 @@ func TestShadowAgrees(t *testing.T) {
 		client := b.start(t)
 		worlds, refused, allowed := 0, 0, 0
 		rapid.Check(t, func(rt *rapid.T) {
-			if worlds++; enough(t, worlds, 25) {
+			if worlds++; enough(worlds, 25) {
 				return
 			}
 			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))

@@ -29,7 +29,7 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	var seen tally
 	began := time.Now()
 	rapid.Check(t, func(rt *rapid.T) {
-		if enough(t, seen.Schedules+1, 50) {
+		if enough(seen.Schedules+1, 50) {
 			return
 		}
 		s := drawSchedule(rt)

@@ -73,7 +73,7 @@ func TestStepsAgainstModels(t *testing.T) {
 	client := backends[0].start(t)
 	for _, policy := range Policies {
 		random, given := rand.New(rand.NewPCG(5, 6)), int64(0)
-		for round := 0; round < 40 && !enough(t, round, 9); round++ {
+		for round := 0; round < 40 && !enough(round, 9); round++ {
 			w, l := newWorld(t, client, fmt.Sprint("steps-", policy, round)), adhoc(t, time.Minute, 60, policy)
 			l.Fail = FailClosed // an error of a script is to be seen
 			m, now := newModel(l, false), int64(0)

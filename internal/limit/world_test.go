@@ -15,7 +15,7 @@ import (
 )
 
 // enough reports whether a test has drawn enough schedules for make test. make test-all and make simulate-limits draw all.
-func enough(t *testing.T, round, few int) bool { return round > few && !stack.All(t) }
+func enough(round, few int) bool { return round > few && !stack.All() }
 
 // worldStart is the beginning of a cell of every window of the tests.
 const worldStart = 1_763_788_800_000

@@ -344,7 +344,7 @@ func TestFaults(t *testing.T) {
 	})
 	steps := *faultSteps
 	if steps == 0 {
-		steps = stack.Rounds(t, 20, 60)
+		steps = stack.Rounds(20, 60)
 	}
 	for range steps {
 		w.set(func() {

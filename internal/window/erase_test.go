@@ -362,7 +362,7 @@ func anErasureAsksLittle(t *testing.T, r *rig) {
 // erasure is gone, and what came after it is there.
 func erasuresAndCommitsAtOnce(t *testing.T, r *rig) {
 	const counters = 6
-	commits, erasures := stack.Rounds(t, 60, 150), stack.Rounds(t, 10, 25)
+	commits, erasures := stack.Rounds(60, 150), stack.Rounds(10, 25)
 	type span struct{ from, to time.Time }
 	var mu sync.Mutex
 	var added [counters][]span // of commits of one hit each

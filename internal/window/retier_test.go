@@ -241,13 +241,13 @@ var regexpNew = regexp.MustCompile(`^test:\{\d+\}:(cursor:|erased$|g1:(h|names|t
 // confirmed: what an answer calls complete lacks no hit.
 func TestRetierIsExact(t *testing.T) {
 	t.Parallel()
-	retierIsExact(t, startServer(t), stack.Rounds(t, 25, 100))
+	retierIsExact(t, startServer(t), stack.Rounds(25, 100))
 }
 
 // TestRetierIsExact on a cluster, whose shards are on several servers.
 func TestRetierOnACluster(t *testing.T) {
 	t.Parallel()
-	retierIsExact(t, startCluster(t), stack.Rounds(t, 2, 10))
+	retierIsExact(t, startCluster(t), stack.Rounds(2, 10))
 }
 
 // retierIsExact checks so many schedules in 100 of rapid's.
@@ -268,7 +268,7 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 		require.NoError(rt, b.flushAll(ctx))
 		from, to := genTiers.Draw(rt, "from").Cut(genCells.Draw(rt, "cells of a hash")), genTiers.Draw(rt, "to")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
-		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second), ranges: stack.Rounds(t, 10, 30)}
+		w := &truth{store: window.NewStore(client, "test"), now: time.Now().Add(time.Hour).Truncate(time.Second), ranges: stack.Rounds(10, 30)}
 		// now is ahead of Redis, which so lets nothing expire.
 		w.since = w.now.AddDate(-20, 0, 0).UnixMilli()
 		clock.Hold(&w.now)

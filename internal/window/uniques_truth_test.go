@@ -130,7 +130,7 @@ func (s *truths) String() string {
 // cell, too: there only the error of Redis's estimate counts. UNIQUE_VISITORS=1000000 draws a log of that many.
 func TestUniquesHoldTheTruth(t *testing.T) {
 	t.Parallel()
-	visitors, windows := stack.Rounds(t, 10_000, 60_000), stack.Rounds(t, 250, 1000)
+	visitors, windows := stack.Rounds(10_000, 60_000), stack.Rounds(250, 1000)
 	if text := os.Getenv("UNIQUE_VISITORS"); text != "" {
 		var err error
 		if visitors, err = strconv.Atoi(text); err != nil {

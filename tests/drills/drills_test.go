@@ -88,7 +88,7 @@ func TestDrills(t *testing.T) {
 	if full() {
 		size = 200_000
 	}
-	more := full() || stack.All(t)
+	more := full() || stack.All()
 	var all []*drill
 	t.Cleanup(func() {
 		var table strings.Builder

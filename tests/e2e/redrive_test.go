@@ -160,7 +160,7 @@ func TestRejectsSentByDisturbedRedrivesCountOnce(t *testing.T) {
 
 	refuse("killed")
 	rounds := 2
-	if stack.All(t) {
+	if stack.All() {
 		rounds = 6
 	}
 	for round := range rounds {

@@ -15,7 +15,7 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	hits, restarts := 40_000, 4
-	if stack.All(t) {
+	if stack.All() {
 		hits, restarts = 200_000, 20
 	}
 	var keys []string

@@ -146,7 +146,7 @@ func TestCollectWhileNATSIsKilled(t *testing.T) {
 	s := start(t)
 	collect := stack.Collect(t, s.nats)
 	stored, stop := postAll(t, collect)
-	for range rounds(t, 1, 3, 30) {
+	for range rounds(1, 3, 30) {
 		goesOn(t, stored)
 		moment(300 * time.Millisecond)
 		s.nats.Kill()
@@ -164,7 +164,7 @@ func TestCollectWhileNATSHangs(t *testing.T) {
 	s := start(t)
 	collect := stack.Collect(t, s.nats, "COLLECT_TIMEOUT=1s")
 	stored, stop := postAll(t, collect)
-	for range rounds(t, 1, 1, 5) {
+	for range rounds(1, 1, 5) {
 		goesOn(t, stored)
 		moment(300 * time.Millisecond)
 		s.nats.Pause()
@@ -181,7 +181,7 @@ func TestCollectKilled(t *testing.T) {
 	s := start(t)
 	collect := stack.Collect(t, s.nats)
 	stored, stop := postAll(t, collect)
-	for i := range rounds(t, 1, 3, 30) {
+	for i := range rounds(1, 3, 30) {
 		goesOn(t, stored)
 		moment(300 * time.Millisecond)
 		collect.Kill()

@@ -16,13 +16,13 @@ import (
 func TestClusterMasterLost(t *testing.T) {
 	t.Parallel()
 	cluster := stack.Cluster(t, 1)
-	loseMasters(t, cluster, rounds(t, 1, 2, 20), func(i int) *stack.RedisServer { return cluster.MasterOf(shardKey(i)) })
+	loseMasters(t, cluster, rounds(1, 2, 20), func(i int) *stack.RedisServer { return cluster.MasterOf(shardKey(i)) })
 }
 
 func TestSentinelMasterLost(t *testing.T) {
 	t.Parallel()
 	sentinels := stack.Sentinels(t, 1)
-	loseMasters(t, sentinels, rounds(t, 1, 1, 20), func(int) *stack.RedisServer { return sentinels.Master() })
+	loseMasters(t, sentinels, rounds(1, 1, 20), func(int) *stack.RedisServer { return sentinels.Master() })
 }
 
 // loseMasters takes n masters away, one after the other, while hits are counted.
@@ -65,7 +65,7 @@ func TestReplicaBehindIsPromoted(t *testing.T) {
 	s := serversWith(t, cluster)
 	w := s.worker(cluster)
 	l := startLoad(s, "c", false, 500)
-	n := rounds(t, 1, 1, 10)
+	n := rounds(1, 1, 10)
 	for i := range n {
 		s.progress(l)
 		master := cluster.MasterOf(shardKey(i))
@@ -92,7 +92,7 @@ func TestSlotsMoved(t *testing.T) {
 	s := serversWith(t, cluster)
 	s.worker(cluster)
 	l := startLoad(s, "c", false, 500)
-	n := rounds(t, 1, 4, 64)
+	n := rounds(1, 4, 64)
 	var worst time.Duration
 	keys := 0
 	for i := range n {

@@ -87,7 +87,7 @@ func (s *system) shared(places ...int) time.Duration {
 func TestFleetGrowsAndShrinks(t *testing.T) {
 	t.Parallel()
 	s := fleet(t, 1)
-	hits, size := rounds(t, 20_000, 100_000, 2_000_000), rounds(t, 400, 2_000, 50_000)
+	hits, size := rounds(20_000, 100_000, 2_000_000), rounds(400, 2_000, 50_000)
 	l := newSpreadLoad(s, "f", false, size, fleetStreams)
 	published := make(chan struct{})
 	go func() {
@@ -102,7 +102,7 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 	s.workers[0].Kill() // it plans for all
 	require.Equal(t, 0, s.workers[2].Stop())
 	t.Logf("2 workers, one killed and one stopped: %v", s.shared(1, 3))
-	if full() || stack.All(t) {
+	if full() || stack.All() {
 		for range 3 {
 			s.join()
 		}
@@ -153,7 +153,7 @@ func TestFleetRollingRestart(t *testing.T) {
 	}
 	t.Logf("age of as_of before: %s", ages(before()))
 	during := s.watchAge(l)
-	for round := range rounds(t, 1, 1, 5) {
+	for round := range rounds(1, 1, 5) {
 		for i, w := range s.workers {
 			if code := w.Stop(); code != 0 {
 				t.Errorf("round %d: worker %d ends with code %d", round, i, code)

@@ -107,7 +107,7 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 	if full() {
 		policies = limit.Policies
 	}
-	more := full() || stack.All(t)
+	more := full() || stack.All()
 	for name, cut := range map[string]bool{"replica follows": false, "replica cut off": true} {
 		if !cut && !more {
 			continue
@@ -154,7 +154,7 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 // it when they renew. If the limit is local without Redis, a lease that its process has renewed meanwhile is held on.
 func TestPlacesWhenRedisLacksThem(t *testing.T) {
 	t.Parallel()
-	more := full() || stack.All(t)
+	more := full() || stack.All()
 	for name, lose := range map[string]struct {
 		all bool // or only what was taken after prepare
 		// start returns a Redis, and what comes before the last takes, what makes it lose them, and what brings it back.
@@ -252,7 +252,7 @@ func TestLimitsOverABadNetwork(t *testing.T) {
 	server := stack.Redis(t)
 	p := startProxy(t, server.Addr(), nil)
 	p.trouble.Store(true)
-	most := int64(rounds(t, 1000, 3000, 50_000))
+	most := int64(rounds(1000, 3000, 50_000))
 	for _, fail := range []limit.Fail{limit.FailClosed, limit.FailLocal} {
 		for _, policy := range limit.Policies {
 			c := newCrowd(t, p, 1, limit.DefaultTimeout, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: fail})

@@ -52,7 +52,7 @@ func TestMirrorCutOff(t *testing.T) {
 	total := int64(5)
 	counted(total)
 	const unsure = "how far this copy has got is not known"
-	for i := range rounds(t, 1, 2, 10) {
+	for i := range rounds(1, 2, 10) {
 		link.cut()
 		publish(45)
 		total += 45

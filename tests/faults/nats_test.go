@@ -33,7 +33,7 @@ func TestStreamPurged(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
 	l := newSpreadLoad(s, "c", true, 5000, 0)
-	n := rounds(t, 1, 1, 5)
+	n := rounds(1, 1, 5)
 	for range n {
 		s.workers[0].Pause()
 		l.burst(60_000, l.random) // more than NATS sends to a worker that does not read: it has asked for 20,000
@@ -86,7 +86,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 	defer cancel()
-	n := rounds(t, 1, 3, 20)
+	n := rounds(1, 3, 20)
 	var old []*load
 	for i := range n {
 		l := startLoad(s, fmt.Sprintf("old%d", i), false, 1000)

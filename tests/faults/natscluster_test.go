@@ -50,7 +50,7 @@ func TestNATSClusterLeaderKilled(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
-	n := rounds(t, 1, 1, 8)
+	n := rounds(1, 1, 8)
 	for range n {
 		s.killed(l, "the stream's leader", s.natsCluster.Leader(s.js, "HITS"))
 	}
@@ -61,7 +61,7 @@ func TestNATSClusterLeaderKilled(t *testing.T) {
 func TestNATSClusterStepDown(t *testing.T) {
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
-	n := rounds(t, 2, 5, 40)
+	n := rounds(2, 5, 40)
 	conn := s.broker.Conn()
 	for range n {
 		s.broken(l, "the leader stepped down", func() {
@@ -80,7 +80,7 @@ func TestNATSClusterLeaderPaused(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
-	n := rounds(t, 1, 1, 6)
+	n := rounds(1, 1, 6)
 	for i := range n {
 		paused := s.natsCluster.Leader(s.js, "HITS")
 		if i%2 == 1 {
@@ -173,7 +173,7 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			s.progress(first)
 			moment(time.Second)
 			s.settled(first, 0)
-			n := rounds(t, 1, 1, 3)
+			n := rounds(1, 1, 3)
 			for i := range n {
 				backup := stack.BackUp(t, conn, "HITS")
 				before, err := s.stream(ctx).Info(ctx)

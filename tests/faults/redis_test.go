@@ -72,7 +72,7 @@ func (s *system) spoil(long time.Duration) {
 // Redis is killed in the middle of writing a transaction to its append-only file, started, and killed once more.
 func TestTornAppendOnlyFile(t *testing.T) {
 	t.Parallel()
-	torn := rounds(t, 1, 1, 5)
+	torn := rounds(1, 1, 5)
 	for _, mayAsk := range []bool{true, false} {
 		t.Run(fmt.Sprintf("the worker may ask for a rewriting: %v", mayAsk), func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,7 @@ func TestOrdersAreCountedByRules(t *testing.T) {
 	edit()
 	s.worker(s.redis, stack.NoWait, "INGEST_STREAMS=ORDERS", "INGEST_RULES="+file)
 	o := &orders{t: t, js: s.js, random: rand.New(rand.NewPCG(1, 2)), known: map[uint64][]orderEvent{}}
-	events, kills := rounds(t, 2_000, 4_000, 100_000), rounds(t, 2, 4, 20)
+	events, kills := rounds(2_000, 4_000, 100_000), rounds(2, 4, 20)
 	for i := range kills {
 		before := o.last
 		o.publish((i + 1) * events / kills)

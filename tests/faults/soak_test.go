@@ -125,7 +125,7 @@ func TestExactAfterEachFault(t *testing.T) {
 			t.Parallel()
 			s := startBehindNetwork(t)
 			l := startLoad(s, "c", false, 1000)
-			n := rounds(t, f.rounds[1], f.rounds[1], f.rounds[2])
+			n := rounds(f.rounds[1], f.rounds[1], f.rounds[2])
 			s.repeat(l, f, n)
 			s.settled(l, n)
 		})

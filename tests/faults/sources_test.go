@@ -73,7 +73,7 @@ func TestSourceCutOff(t *testing.T) {
 	w := s.watch(both)
 	publish(s.js, nearCounter, 3)
 	counted(totals[farCounter], true)
-	for i := range rounds(t, 1, 2, 6) {
+	for i := range rounds(1, 2, 6) {
 		link.cut()
 		arrived := totals[farCounter]
 		publish(far, farCounter, 45)

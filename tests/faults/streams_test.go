@@ -18,7 +18,7 @@ func TestStreamsComeAndGo(t *testing.T) {
 	s := start(t)
 	other := newSpreadLoad(s, "o", true, 20, 0).start(200)
 	s.progress(other)
-	n := rounds(t, 8, 24, 96)
+	n := rounds(8, 24, 96)
 	counter := func(i int) string { return fmt.Sprintf("new-%d", i) }
 	names := other.names()
 	for i := range n {

@@ -144,8 +144,8 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	s := servers(t)
 	s.worker(s.redis)
-	rules, n, pause := rounds(t, 300, 1000, 1000), rounds(t, 10, 10, 60), time.Second
-	if full() || stack.All(t) {
+	rules, n, pause := rounds(300, 1000, 1000), rounds(10, 10, 60), time.Second
+	if full() || stack.All() {
 		pause = 3 * time.Second
 	}
 	targets := map[string]*listener{"a": listen(t), "b": listen(t), "c": listen(t)}

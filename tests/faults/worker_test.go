@@ -18,7 +18,7 @@ func TestTimeToCountAgain(t *testing.T) {
 				s.worker(s.redis)
 			}
 			l := startLoad(s, "c", false, 500)
-			n := rounds(t, 1, 1, 10)
+			n := rounds(1, 1, 10)
 			var sum, worst time.Duration
 			for range n {
 				s.progress(l)

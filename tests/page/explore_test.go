@@ -217,7 +217,7 @@ func TestNothingCollides(t *testing.T) {
 	s.publish("hits.c", `{"kay":`+strings.Repeat("9", 400))
 	stack.EventuallyTotal(t, s.query.URL(), "b.d", "1h", 12345)
 	background := map[string]string{}
-	for _, as := range []looks{phone, {320, 640, "dark"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}, {320, 640, "light"}, {1024, 900, "light"}, {1440, 900, "dark"}, {1920, 1000, "light"}}[:stack.Rounds(t, 4, 9)] {
+	for _, as := range []looks{phone, {320, 640, "dark"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}, {320, 640, "light"}, {1024, 900, "light"}, {1440, 900, "dark"}, {1920, 1000, "light"}}[:stack.Rounds(4, 9)] {
 		b := open(t, s.query.URL()+"/?range=24h&key=big&key="+long, as)
 		b.until("the table", hits("big")+` && document.querySelector("#rows .change").textContent !== "" && document.querySelector("#rows .sparkline")`)
 		b.until("the chart", plotted)

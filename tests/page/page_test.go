@@ -177,7 +177,7 @@ func chooseSteps(t *testing.T, s *system) {
 		if length == "custom" {
 			length += "&from=" + time.Now().Add(-5*24*time.Hour).UTC().Format("2006-01-02T15:04:05Z")
 		}
-		for _, compare := range []string{"1", "0"}[:stack.Rounds(t, 1, 2)] {
+		for _, compare := range []string{"1", "0"}[:stack.Rounds(1, 2)] {
 			question := "compare=" + compare + "&range=" + length
 			chart(b, question)
 			for _, step := range eval[[]string](b, `[...new Set(["1d", ...[...document.querySelectorAll("#step option")].map((option) => option.value)])]`) {
@@ -187,7 +187,7 @@ func chooseSteps(t *testing.T, s *system) {
 		}
 	}
 	b.clean(s.query.URL())
-	if shown < stack.Rounds(t, 20, 40) {
+	if shown < stack.Rounds(20, 40) {
 		t.Errorf("only %d charts were seen", shown)
 	}
 }

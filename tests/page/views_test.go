@@ -265,7 +265,7 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	s.hit("a")
 	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
 	s.watch(fmt.Sprintf("{name: %s, prefix: %q, window: 1h, below: 1, to: [bus]}", strings.Repeat("long-", 12), long))
-	for _, as := range []looks{phone, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}}[:stack.Rounds(t, 3, 5)] {
+	for _, as := range []looks{phone, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}}[:stack.Rounds(3, 5)] {
 		b := open(t, s.query.URL()+"/?view=limits", as)
 		b.click(`#busiest-rows [data-key]`)
 		b.until("the use", `document.querySelector("#use-found [role=meter]")`)

@@ -1,11 +1,10 @@
 // Runner runs commands one after the other and reports what they do, so that nobody watches a silent terminal:
 //
-//	runner -more FILE -- go build -v ./... -- go test -json ./...
+//	runner -- go build -v ./... -- go test -json ./...
 //
 // It understands `go build -v` and `go test -json`. It prints a line per tested package, the output of what fails, and
 // at least every ten seconds how far it is. At the end it lists the tests that were skipped. It runs all tests also if
-// some fail, and then exits with 1; if a build fails, nothing is tested. FILE then has a line per test that has more to run
-// in `make test-all`: its package and its name.
+// some fail, and then exits with 1; if a build fails, nothing is tested.
 package main
 
 import (
@@ -14,7 +13,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,18 +23,11 @@ import (
 
 const reportEvery = 10 * time.Second
 
-// moreInAll is what a test logs that has more in `make test-all` (stack.MoreInAll).
-const moreInAll = "more of this test runs in make test-all"
-
 func main() { os.Exit(run(os.Stdout, os.Args[1:])) }
 
 // run runs the commands and returns the exit code.
 func run(out io.Writer, args []string) int {
-	r := &report{out: out, began: time.Now(), running: map[test]time.Time{}, output: map[test][]string{}, more: map[string]bool{}}
-	var list string
-	if len(args) > 1 && args[0] == "-more" {
-		list, args = args[1], args[2:]
-	}
+	r := &report{out: out, began: time.Now(), running: map[test]time.Time{}, output: map[test][]string{}}
 	done := make(chan struct{})
 	go r.tick(done)
 	failed := false
@@ -51,12 +42,6 @@ func run(out io.Writer, args []string) int {
 	}
 	close(done)
 	r.end()
-	if list != "" {
-		if err := os.WriteFile(list, []byte(strings.Join(slices.Sorted(maps.Keys(r.more)), "\n")+"\n"), 0o644); err != nil {
-			r.print("FAILED: %v", err)
-			failed = true
-		}
-	}
 	if failed || r.failed > 0 {
 		return 1
 	}
@@ -86,12 +71,6 @@ func (t test) String() string {
 	return strings.TrimSpace(strings.TrimPrefix(t.pkg, "tallyroll/") + " " + t.name)
 }
 
-// whole is the package and the name without subtests.
-func (t test) whole() string {
-	name, _, _ := strings.Cut(t.name, "/")
-	return t.pkg + " " + name
-}
-
 // event is one of `go test -json` (go doc test2json).
 type event struct {
 	Action, Package, Test, Output string
@@ -111,7 +90,6 @@ type report struct {
 	running        map[test]time.Time
 	output         map[test][]string
 	failedOutput   []string
-	more           map[string]bool // by package and name: tests that have more in `make test-all`
 }
 
 // runCommand runs a command to its end.
@@ -179,10 +157,6 @@ func (r *report) handle(e event) {
 				return
 			}
 		}
-		if strings.HasSuffix(e.Output, moreInAll+"\n") {
-			r.more[t.whole()] = true
-			return
-		}
 		r.output[t] = append(r.output[t], e.Output)
 	case "pass", "fail", "skip":
 		delete(r.running, t)
@@ -195,7 +169,6 @@ func (r *report) handle(e event) {
 		case e.Action == "fail" && text != "PASS\n" && text != "FAIL\n":
 			r.printLocked("--- FAIL: %v\n%s", t, text)
 			r.failedOutput = append(r.failedOutput, t.String())
-		case e.Action == "skip" && r.more[t.whole()]: // end counts them
 		case e.Action == "skip" && e.Test != "":
 			r.skipped = append(r.skipped, t.String()+": "+reason(text))
 		}
@@ -289,9 +262,6 @@ func (r *report) end() {
 	defer r.mu.Unlock()
 	for _, text := range r.skipped {
 		r.printLocked("SKIPPED: %s", text)
-	}
-	if len(r.more) > 0 {
-		r.printLocked("SKIPPED: all or some rounds of %d tests, which make test-all runs", len(r.more))
 	}
 	for _, name := range r.failedOutput {
 		r.printLocked("FAILED: %s", name)

@@ -2,13 +2,9 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"tallyroll/tests/stack"
 )
 
 // events prints what `go test -json` prints of a package with a test of each outcome.
@@ -21,8 +17,6 @@ const events = `cat <<'EOF'
 {"Action":"run","Package":"tallyroll/a","Test":"TestSkipped"}
 {"Action":"output","Package":"tallyroll/a","Test":"TestSkipped","Output":"    a_test.go:2: no initdb here\n"}
 {"Action":"skip","Package":"tallyroll/a","Test":"TestSkipped"}
-{"Action":"output","Package":"tallyroll/a","Test":"TestLong/redis","Output":"    all.go:14: more of this test runs in make test-all\n"}
-{"Action":"skip","Package":"tallyroll/a","Test":"TestLong/redis"}
 {"Action":"run","Package":"tallyroll/a","Test":"TestPanics"}
 {"Action":"output","Package":"tallyroll/a","Test":"TestPanics","Output":"panic: lost\n"}
 {"Action":"output","Package":"tallyroll/a","Output":"FAIL\ttallyroll/a\t0.1s\n"}
@@ -32,8 +26,7 @@ exit 1`
 
 func TestReportNamesFailuresAndSkips(t *testing.T) {
 	var out bytes.Buffer
-	list := filepath.Join(t.TempDir(), "more")
-	code := run(&out, []string{"-more", list, "--", "sh", "-c", events, "--", "echo", "more text: printed as it is"})
+	code := run(&out, []string{"--", "sh", "-c", events, "--", "echo", "more text: printed as it is"})
 	for _, want := range []string{
 		"--- FAIL: a TestBad\n    a_test.go:1: 1, want 2\n", "--- NOT ENDED: a TestPanics\npanic: lost\n", "FAIL tallyroll/a 0.1s", "more text: printed as it is",
 		"SKIPPED: a TestSkipped: a_test.go:2: no initdb here\n", "FAILED: a TestBad\n", "1 passed, 1 failed, 1 skipped",
@@ -41,9 +34,6 @@ func TestReportNamesFailuresAndSkips(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q", want)
 		}
-	}
-	if more, err := os.ReadFile(list); string(more) != "tallyroll/a TestLong\n" || moreInAll != stack.MoreInAll {
-		t.Errorf("the list of tests that have more is %q (%v)", more, err)
 	}
 	if code != 1 || t.Failed() {
 		t.Errorf("exit code %d, want 1:\n%s", code, out.String())
