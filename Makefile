@@ -18,12 +18,12 @@ help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 run: ## everything in one process on loopback, with a small load; Ctrl-C ends it; flags in ARGS, as in ARGS='--no-load --dir data/dev' (ARGS=--help)
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/dev ./cmd/dev
+	@$(GO) build -o bin/dev ./cmd/dev
 	@exec bin/dev $(ARGS)
 
-# The programs under test are built once for all packages, with the race detector (alone, `go test` builds its own).
-# The tests of internal and cmd have it too, but for those that start no goroutine and compute much. The tests of
-# tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
+# The programs under test are built once for all packages (alone, `go test` builds its own), as `make run` builds them.
+# The tests of internal and cmd have the race detector, but for those that start no goroutine and compute much. The tests
+# of tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
 # not know the programs. One `go test` runs after the other, with as many packages at a time as there are processors and
 # half again as many tests of each: more at once make each server slow (CONTRIBUTING.md).
 test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
@@ -32,9 +32,8 @@ TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((3 * 
 ALONE := internal/answer
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1
-BUILD_TESTED := $(GO) build -race -v -o $(CURDIR)/bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev \
-  $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) -race -v -o $(CURDIR)/bin/test/$(notdir $(module)) .) \
-  -- env CGO_ENABLED=0 $(GO) build -trimpath -v -o $(CURDIR)/bin/test/ github.com/nats-io/nats-server/v2
+BUILD_TESTED := $(GO) build -v -o $(CURDIR)/bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
+  $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) -v -o $(CURDIR)/bin/test/ .)
 RUNNER := $(GO) run ./tests/runner
 
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none

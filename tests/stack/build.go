@@ -43,8 +43,7 @@ func Main(m *testing.M, after ...func()) {
 var Programs = []string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit"}
 
 // Build is the path of the program cmd/<name>, built at most once per test
-// process, with the race detector where the tests have it. TALLYROLL_BIN names
-// a directory of ready binaries to use instead, as `make test` does.
+// process. TALLYROLL_BIN names a directory of ready binaries to use instead, as `make test` does.
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	if dir := os.Getenv("TALLYROLL_BIN"); dir != "" {
@@ -52,17 +51,13 @@ func Build(t testing.TB, name string) string {
 		require.NoErrorf(t, err, "TALLYROLL_BIN=%q has no program %s", dir, name)
 		return path
 	}
-	var flags []string
-	if raceEnabled {
-		flags = append(flags, "-race")
-	}
-	return build(t, name, "tallyroll/cmd/"+name, nil, flags...)
+	return build(t, name, "tallyroll/cmd/"+name)
 }
 
 // BuildExample is the path of the example in a folder of examples, built at most once per test process.
 func BuildExample(t testing.TB, folder string) string {
 	t.Helper()
-	return build(t, strings.ReplaceAll(folder, "/", "-"), "tallyroll/examples/"+folder, nil)
+	return build(t, strings.ReplaceAll(folder, "/", "-"), "tallyroll/examples/"+folder)
 }
 
 // NATSServer is the path of nats-server, built at most once per test process
@@ -75,8 +70,7 @@ func NATSServer(t testing.TB) string {
 			return path
 		}
 	}
-	// As the Makefile and the Dockerfile build, so that the dependencies are compiled once for all.
-	return build(t, "nats-server", natsServerPackage, []string{"CGO_ENABLED=0"}, "-trimpath")
+	return build(t, "nats-server", natsServerPackage)
 }
 
 // ready is the path of a program in a directory.
@@ -88,7 +82,7 @@ func ready(dir, name string) (string, error) {
 	return exec.LookPath(path)
 }
 
-func build(t testing.TB, name, pkg string, env []string, flags ...string) string {
+func build(t testing.TB, name, pkg string) string {
 	t.Helper()
 	needsServers(t)
 	builds.Lock()
@@ -108,10 +102,8 @@ func build(t testing.TB, name, pkg string, env []string, flags ...string) string
 			if err != nil {
 				return "", err
 			}
-			args := append(append([]string{"build"}, flags...), "-o", path, pkg)
-			cmd := exec.Command("go", args...)
+			cmd := exec.Command("go", "build", "-o", path, pkg)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), env...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 			}
