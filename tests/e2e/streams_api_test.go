@@ -91,7 +91,7 @@ func TestQueryIsStartedBeforeEverythingElse(t *testing.T) {
 	s := startServers(t)
 	s.nats.Stop()
 	const namespace = "TALLYROLL_NAMESPACE=shop"
-	query := s.startQuery(namespace, "QUERY_LIMIT_FILE=limits.yml", "INGEST_FLUSH=1s", stack.NoWait)
+	query := s.startQuery(namespace, "QUERY_LIMIT_FILE=limits.yml", "INGEST_FLUSH=1s", "QUERY_TIMEOUT=2s", stack.NoWait)
 	query.WaitForLog(`"variable":"QUERY_LIMIT_FILE","nearest":"QUERY_LIMITS_FILE"`) // a mistyped variable has no effect
 	require.NotContains(t, query.Logs(), "INGEST_FLUSH", "it is of another program")
 	const want = "no worker has counted in the namespace shop yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE"
