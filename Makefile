@@ -28,7 +28,7 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # half again as many tests of each: more at once make each server slow (CONTRIBUTING.md).
 test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((3 * $(PROCESSORS) / 2)))
+TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((4 * $(PROCESSORS))))
 ALONE := internal/answer
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1
