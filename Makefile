@@ -22,26 +22,28 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 	@exec bin/dev $(ARGS)
 
 # The programs under test are built once for all packages (alone, `go test` builds its own), as `make run` builds them.
-# The tests of internal and cmd have the race detector, but for those that start no goroutine and compute much. The tests
-# of tests start programs: they do without, and -count=1 runs them though nothing of theirs has changed, as the cache does
-# not know the programs. One `go test` runs after the other, with as many packages at a time as there are processors and
-# half again as many tests of each: more at once make each server slow (CONTRIBUTING.md).
+# The tests of internal and cmd have the race detector, but for those that mostly compute: these have it in `make
+# test-all`. The tests of tests start programs: they do without, and -count=1 runs them though nothing of theirs has
+# changed, as the cache does not know the programs. One `go test` runs after the other, with as many packages at a time as
+# there are processors and four tests of each per processor: more at once make each server slow (CONTRIBUTING.md).
 test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
+test: export GORACE := atexit_sleep_ms=0 $(GORACE)
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((4 * $(PROCESSORS))))
-ALONE := internal/answer
+COMPUTING = $(if $(TEST_ALL),,internal/answer internal/consume)
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1
-BUILD_TESTED := $(GO) build -v -o $(CURDIR)/bin/test/ $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
-  $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) -v -o $(CURDIR)/bin/test/ .)
+BUILD := $(GO) build -v -buildvcs=false -ldflags=-w -o $(CURDIR)/bin/test/
+BUILD_TESTED := $(BUILD) $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
+  $(foreach module,$(PROMQL) $(RLS),-- $(BUILD:build=build -C $(module)) .)
 RUNNER := $(GO) run ./tests/runner
 
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
-	@echo "make test takes some 10 minutes on two cores, and 6 more if nothing is built yet"
+	@echo "make test takes some 5 minutes on two cores, and 5 more if nothing is built yet"
 	@$(RUNNER) -- $(BUILD_TESTED) \
 	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
-	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(ALONE)))$$') \
-	  -- $(TEST) -json $(ALONE:%=./%) \
+	  $(if $(COMPUTING),-- $(TEST) -json $(COMPUTING:%=./%)) \
+	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(GO) test -C $(module) $(TESTED) -count=1 -json -race ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
