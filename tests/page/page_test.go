@@ -131,6 +131,7 @@ func TestKeyboardOnly(t *testing.T) {
 	b.until("the last row, and no children", listed+` === "shop.checkout,shop,blog,zoo" && document.activeElement.dataset.key === "zoo"`)
 	b.press(kb.Home, kb.Enter)
 	b.until("the counter to be out of the chart", `location.search === "?key=blog&prefix=shop.&range=1h&someone=else"`)
+	b.until("two lines", `new Set([...document.querySelectorAll("#plot path.line")].map((l) => l.dataset.line)).size === 2`) // none takes a key while they are loaded
 	b.tabTo("#plot")
 	b.press(kb.Home, kb.End)
 	b.until("a reading of both lines", `/blog [01], shop\.\* [0-3]$/.test(document.getElementById("plot").getAttribute("aria-valuetext")) && !document.getElementById("reading").hidden`)
