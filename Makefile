@@ -1,5 +1,11 @@
 # Tallyroll. `make` or `make help` lists what can be made.
 GO ?= go
+# Everything is compiled as releases are, so that what is built once serves everywhere. The race detector needs cgo; what
+# is tested with it is compiled as by `go test -race`.
+GIVEN := $(GOFLAGS)
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GIVEN) -trimpath)
+RACE := env CGO_ENABLED=1 GOFLAGS='$(GIVEN)' $(GO) test
 PROGRAMS := ingest query collect publish redrive audit watch
 # promql is a module of its own: Prometheus's engine brings many others.
 PROMQL := cmd/promql
@@ -26,16 +32,16 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # test-all`. The tests of tests start programs: they do without, and -count=1 runs them though nothing of theirs has
 # changed, as the cache does not know the programs. One `go test` runs after the other, with as many packages at a time as
 # there are processors and four tests of each per processor: more at once make each server slow (CONTRIBUTING.md).
-test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
+test test-machine bench-smoke faults drills soak bench: export TALLYROLL_BIN := $(CURDIR)/bin/test
 test: export GORACE := atexit_sleep_ms=0 $(GORACE)
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((4 * $(PROCESSORS))))
 COMPUTING = $(if $(TEST_ALL),,internal/answer internal/consume)
 TEST := $(GO) test $(TESTED)
 OUTSIDE := $(TEST) -count=1
-BUILD := $(GO) build -v -buildvcs=false -ldflags=-w -o $(CURDIR)/bin/test/
-BUILD_TESTED := $(BUILD) $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
-  $(foreach module,$(PROMQL) $(RLS),-- $(BUILD:build=build -C $(module)) .)
+BUILD_INTO := -v -buildvcs=false -ldflags=-w -o $(CURDIR)/bin/test/
+BUILD_TESTED := $(GO) build $(BUILD_INTO) $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
+  $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) $(BUILD_INTO) .)
 RUNNER := $(GO) run ./tests/runner
 
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
@@ -43,8 +49,8 @@ test: redis ## every promise once, with the race detector, on real NATS and Redi
 	@$(RUNNER) -- $(BUILD_TESTED) \
 	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
 	  $(if $(COMPUTING),-- $(TEST) -json $(COMPUTING:%=./%)) \
-	  -- $(TEST) -json -race $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
-	  $(foreach module,$(PROMQL) $(RLS),-- $(GO) test -C $(module) $(TESTED) -count=1 -json -race ./...)
+	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
+	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
 	@echo "make test-all runs all rounds of all tests, and those that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus, Alertmanager"
@@ -61,7 +67,7 @@ test-machine: export TEST_ALL := 1
 test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy, Prometheus and Alertmanager; says what it skips
 	$(OUTSIDE) ./tests/deploy
 	$(OUTSIDE) ./tests/page
-	cd $(TOOLS) && $(TEST) -count=1 ./...
+	cd $(TOOLS) && $(OUTSIDE) ./...
 	@git describe --tags --match 'v[0-9]*' >/dev/null 2>&1 || echo "SKIPPED: the comparison of the OpenAPI documents with those of the last release (deploy/tools/openapi): NO TAG OF A RELEASE IS IN THIS CLONE (git fetch --tags, if there are releases)"
 	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
 	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd, for want of systemd-analyze"
@@ -72,13 +78,13 @@ quick: ## what one runs all day: the tests without servers and programs, from th
 	@echo "SKIPPED: what needs servers or programs, promql and rls: make test"
 	$(GO) test -vet=off -short ./internal/... ./cmd/...
 
-bench-smoke: redis ## the benchmark's harness: each candidate counts and answers right
+bench-smoke: redis tested ## the benchmark's harness: each candidate counts and answers right
 	$(OUTSIDE) ./tests/bench
 	@sh tests/install.sh -n postgres
 
 build: ## the programs, static, into bin/
-	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
-	@for module in $(PROMQL) $(RLS); do CGO_ENABLED=0 $(GO) build -C $$module -trimpath -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
+	@for p in $(PROGRAMS); do $(GO) build -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
+	@for module in $(PROMQL) $(RLS); do $(GO) build -C $$module -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
 	@ls -l bin
 
 release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
@@ -103,14 +109,14 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	    echo "== $$t in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) $$(dirname $$f) || exit 1; \
 	  done; done
 
-faults: redis ## the fault tests of tests/faults, many rounds of each
+faults: redis tested ## the fault tests of tests/faults, many rounds of each
 	FAULTS=full $(GO) test -v -count=1 -timeout 60m -parallel 3 ./tests/faults # one of them mostly waits for a target that is away for ten minutes
 
-drills: redis ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
+drills: redis tested ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
 	@DRILLS=full $(GO) test -v -count=1 -timeout 30m ./tests/drills
 	@test -n "$$DRILLS_FROM" || echo "SKIPPED: the upgrade and downgrade between two versions: DRILLS_FROM=COMMIT names the other one (make drills DRILLS_FROM=v0.1.0)"
 
-soak: redis ## all faults mixed for SOAK (default 30m)
+soak: redis tested ## all faults mixed for SOAK (default 30m)
 	SOAK=$(or $(SOAK),30m) $(GO) test -v -count=1 -timeout 0 -run '^TestSoak$$' ./tests/faults
 
 simulate: ## the stories of schedules that went wrong once, and N random fault schedules, against the production code, on all processors (N=100000)
@@ -122,7 +128,7 @@ planted: ## plant known bugs in the production code, one at a time: the simulati
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies, and with trouble (N=100000)
 	TEST_ALL=1 $(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound|TestPlacesBound|TestShadowAgrees)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
-bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
+bench: redis tested ## Tallyroll beside the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks-tables.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker

@@ -71,8 +71,8 @@ func (b *bare) make(args ...string) *exec.Cmd {
 func TestMakeRunInstallsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBare(t)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, "./cmd/dev") // into the cache, however long that takes
-	build.Dir, build.Env = b.dir, b.env
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", os.DevNull, "./cmd/dev") // into the cache, however long that takes
+	build.Dir, build.Env = b.dir, append(b.env, "CGO_ENABLED=0")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

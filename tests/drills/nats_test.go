@@ -240,7 +240,7 @@ func programs(t *testing.T, commit string) map[string]string {
 	sources, bin := t.TempDir(), t.TempDir()
 	for _, command := range []string{
 		fmt.Sprintf("git -C ../.. archive --format=tar '%s' | tar -x -C '%s'", strings.ReplaceAll(commit, "'", ""), sources),
-		fmt.Sprintf("go build -C '%s' -buildvcs=false -o '%s/' ./cmd/ingest ./cmd/query", sources, bin),
+		fmt.Sprintf("go build -C '%s' -trimpath -buildvcs=false -o '%s/' ./cmd/ingest ./cmd/query", sources, bin),
 	} {
 		if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)

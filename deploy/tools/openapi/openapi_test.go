@@ -87,7 +87,7 @@ func TestARemovedFieldIsFound(t *testing.T) {
 func documents(t *testing.T, sources string) map[string][]byte {
 	t.Helper()
 	bin := t.TempDir()
-	run(t, "go", "build", "-C", sources, "-buildvcs=false", "-o", bin+"/", "./cmd/query", "./cmd/collect")
+	run(t, "go", "build", "-C", sources, "-trimpath", "-buildvcs=false", "-o", bin+"/", "./cmd/query", "./cmd/collect")
 	return map[string][]byte{
 		"query":   served(t, filepath.Join(bin, "query"), "QUERY_ADDR", "NATS_URL=", "REDIS_URL=redis://127.0.0.1:1/0"),
 		"collect": served(t, filepath.Join(bin, "collect"), "COLLECT_ADDR", "NATS_URL=nats://127.0.0.1:1"),
