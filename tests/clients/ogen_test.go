@@ -38,7 +38,7 @@ const limits = `limits:
 func TestGeneratedClientAsks(t *testing.T) {
 	stack.OnlyInAll(t) // it fetches the generator and compiles for a minute
 	t.Parallel()
-	query := counted(t)
+	query := startAndCount(t)
 	m := module{t, t.TempDir()}
 	m.write("go.mod", []byte(ogenModule))
 	document := m.generate(query)
@@ -70,8 +70,8 @@ func TestPageNamesTheGenerator(t *testing.T) {
 	}
 }
 
-// counted starts a query that knows some hits and a reject, and has tokens and limits.
-func counted(t *testing.T) (address string) {
+// startAndCount starts a query that knows some hits and a reject, and has tokens and limits.
+func startAndCount(t *testing.T) (address string) {
 	t.Helper()
 	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)

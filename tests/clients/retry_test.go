@@ -26,7 +26,7 @@ type collectPlayed struct {
 	got []delivery
 }
 
-func playCollect(t *testing.T, answers ...http.HandlerFunc) *collectPlayed {
+func startFakeCollect(t *testing.T, answers ...http.HandlerFunc) *collectPlayed {
 	t.Helper()
 	c := &collectPlayed{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func TestProducersSendAgainWithTheSameKey(t *testing.T) {
 			need(t, the.program)
 			stored := answer(http.StatusAccepted, `{"stored":2,"stream":"HITS","sequence":1}`)
 			busy := `{"title":"Service Unavailable","status":503,"detail":"NATS is away"}`
-			collect := playCollect(t, answer(http.StatusServiceUnavailable, busy, "Retry-After", "0"), breakOff,
+			collect := startFakeCollect(t, answer(http.StatusServiceUnavailable, busy, "Retry-After", "0"), breakOff,
 				answer(http.StatusTooManyRequests, busy, "Retry-After", "1"), stored)
 			mustRun(t, the.producer, "checkout\n/cart\n", nil, "COLLECT_URL="+collect.URL, "COLLECT_TOKEN=secret")
 			got := collect.deliveries()
@@ -92,12 +92,12 @@ func TestProducersSendAgainWithTheSameKey(t *testing.T) {
 					t.Errorf("request %d is %+v, the first was %+v", i+1, d, got[0])
 				}
 			}
-			again := playCollect(t, stored)
+			again := startFakeCollect(t, stored)
 			mustRun(t, the.producer, "checkout\n/cart\n", nil, "COLLECT_URL="+again.URL)
 			if other := again.deliveries()[0]; other.key == got[0].key || other.token != "" {
 				t.Errorf("the next run sends %+v", other)
 			}
-			refuses := playCollect(t, answer(http.StatusBadRequest, `{"title":"Bad Request","status":400,"detail":"hit 2: key is empty"}`))
+			refuses := startFakeCollect(t, answer(http.StatusBadRequest, `{"title":"Bad Request","status":400,"detail":"hit 2: key is empty"}`))
 			mustFail(t, "hit 2: key is empty", the.producer, "checkout\n\n", nil, "COLLECT_URL="+refuses.URL)
 		})
 	}

@@ -64,20 +64,20 @@ func (d *drill) step(t *testing.T, what string, do func()) {
 	t.Logf("%d. %s: %v", len(d.steps), what, time.Since(began).Round(time.Millisecond))
 }
 
-// recovered ends a drill that began with a loss at some moment: everything has to be exact, or admitted.
-func (d *drill) recovered(s *site, began time.Time) {
+// awaitRecovery ends a drill that began with a loss at some moment: everything has to be exact, or admitted.
+func (d *drill) awaitRecovery(s *site, began time.Time) {
 	s.t.Helper()
 	d.lost, d.twice = s.settle()
 	d.took = time.Since(began)
-	if d.lost+d.twice > 0 && !s.admits() {
+	if d.lost+d.twice > 0 && !s.isLossAdmitted() {
 		s.t.Errorf("%d hits are lost and %d count twice, and nobody admits it", d.lost, d.twice)
 	}
 }
 
-// exact is for a drill that may lose nothing.
-func (d *drill) exact(s *site, began time.Time) {
+// requireExactCounts is for a drill that may lose nothing.
+func (d *drill) requireExactCounts(s *site, began time.Time) {
 	s.t.Helper()
-	d.recovered(s, began)
+	d.awaitRecovery(s, began)
 	if d.lost+d.twice > 0 {
 		s.t.Errorf("%d hits are lost and %d count twice", d.lost, d.twice)
 	}
@@ -103,14 +103,14 @@ func TestDrills(t *testing.T) {
 		inTest bool // in make test
 		run    func(*drill, *testing.T)
 	}{
-		{"Redis restored from a snapshot", true, (*drill).redisFromSnapshot},
-		{"Redis restored from its append-only file", false, (*drill).redisFromFile},
-		{"Redis lost", false, (*drill).redisLost},
-		{"NATS restored from a backup", true, (*drill).natsFromBackup},
-		{"NATS and Redis lost, NATS restored", false, (*drill).bothLost},
-		{"a namespace rebuilt beside the old one", false, (*drill).namespaceBeside},
-		{"another version, and back", false, (*drill).otherVersion},
-		{"a region lost", true, (*drill).regionLost},
+		{"Redis restored from a snapshot", true, (*drill).restoreRedisFromSnapshot},
+		{"Redis restored from its append-only file", false, (*drill).restoreRedisFromFile},
+		{"Redis lost", false, (*drill).loseRedis},
+		{"NATS restored from a backup", true, (*drill).restoreNATSFromBackup},
+		{"NATS and Redis lost, NATS restored", false, (*drill).loseBoth},
+		{"a namespace rebuilt beside the old one", false, (*drill).countBeside},
+		{"another version, and back", false, (*drill).changeVersion},
+		{"a region lost", true, (*drill).loseRegion},
 	} {
 		if !one.inTest && !more {
 			continue

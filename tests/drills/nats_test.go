@@ -18,7 +18,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func (d *drill) natsFromBackup(t *testing.T) {
+func (d *drill) restoreNATSFromBackup(t *testing.T) {
 	s := d.build(t)
 	var backup stack.Backup
 	d.step(t, "back up: nats stream backup HITS", func() { backup = stack.BackUp(t, s.nats.Conn(), "HITS") })
@@ -42,15 +42,15 @@ func (d *drill) natsFromBackup(t *testing.T) {
 	})
 	d.step(t, "start the workers", s.ingest.Start)
 	s.publish(d.size)
-	d.recovered(s, began)
-	if !s.admits() {
+	d.awaitRecovery(s, began)
+	if !s.isLossAdmitted() {
 		t.Error("nobody admits that the stream has lost messages")
 	}
 	d.note = "admitted: answers from before say complete: false"
 }
 
 // Without Redis the backup is all that is left.
-func (d *drill) bothLost(t *testing.T) {
+func (d *drill) loseBoth(t *testing.T) {
 	s := d.build(t)
 	var backup stack.Backup
 	d.step(t, "back up: nats stream backup HITS", func() { backup = stack.BackUp(t, s.nats.Conn(), "HITS") })
@@ -68,13 +68,13 @@ func (d *drill) bothLost(t *testing.T) {
 	s.publish(d.size)
 	d.lost, d.twice = s.settle()
 	d.took = time.Since(began)
-	d.note = fmt.Sprintf("what the backup had not got; admitted: %v", s.admits())
+	d.note = fmt.Sprintf("what the backup had not got; admitted: %v", s.isLossAdmitted())
 	if d.lost != gone || d.twice > 0 {
 		t.Errorf("%d hits are lost and %d count twice; the backup had not got %d", d.lost, d.twice, gone)
 	}
 }
 
-func (d *drill) namespaceBeside(t *testing.T) {
+func (d *drill) countBeside(t *testing.T) {
 	s := d.build(t)
 	stop := s.load()
 	began := time.Now()
@@ -111,7 +111,7 @@ func domain(t *testing.T, name, more string) *stack.NATSProc {
 	return stack.NATSProcess(t, "--config", config)
 }
 
-func (d *drill) regionLost(t *testing.T) {
+func (d *drill) loseRegion(t *testing.T) {
 	port := stack.FreePort(t)
 	home := &site{t: t, drill: d, nats: domain(t, "home", fmt.Sprintf("leafnodes { host: 127.0.0.1, port: %d, no_advertise: true }", port))}
 	addr, cut := link(t, fmt.Sprintf("127.0.0.1:%d", port))
@@ -159,7 +159,7 @@ func (d *drill) regionLost(t *testing.T) {
 	d.step(t, "send producers and questions there", func() { away.publish(d.size) })
 	d.lost, d.twice = away.settle()
 	d.took = time.Since(began)
-	d.note = fmt.Sprintf("what the mirror had not got, of the last %.1f s; admitted: %v", lastAck.Sub(last.State.LastTime).Seconds(), away.admits())
+	d.note = fmt.Sprintf("what the mirror had not got, of the last %.1f s; admitted: %v", lastAck.Sub(last.State.LastTime).Seconds(), away.isLossAdmitted())
 	if d.lost != gone || d.twice > 0 || gone == 0 {
 		t.Errorf("%d hits are lost and %d count twice; the mirror had not got %d", d.lost, d.twice, gone)
 	}
@@ -192,8 +192,8 @@ func link(t *testing.T, target string) (addr string, cut func()) {
 	return l.Addr().String(), cut
 }
 
-// otherVersion replaces the programs of a commit by those of this one while hits come, and goes back.
-func (d *drill) otherVersion(t *testing.T) {
+// changeVersion replaces the programs of a commit by those of this one while hits come, and goes back.
+func (d *drill) changeVersion(t *testing.T) {
 	commit := os.Getenv("DRILLS_FROM")
 	if commit == "" {
 		d.note = "SKIPPED: set DRILLS_FROM to the tag or commit that you come from"

@@ -17,13 +17,13 @@ func (s *site) lose() (at time.Time) {
 	return time.Now()
 }
 
-func (d *drill) redisFromSnapshot(t *testing.T) {
+func (d *drill) restoreRedisFromSnapshot(t *testing.T) {
 	s := d.build(t)
 	stop := s.load()
 	var snapshot []byte
 	d.step(t, "back up: BGSAVE, and copy dump.rdb", func() {
 		require.NoError(t, s.redis.Client().BgSave(t.Context()).Err())
-		s.persisted("rdb_bgsave_in_progress:0", "rdb_last_bgsave_status:ok")
+		s.awaitPersisted("rdb_bgsave_in_progress:0", "rdb_last_bgsave_status:ok")
 		var err error
 		if snapshot, err = os.ReadFile(filepath.Join(s.redis.Dir(), "dump.rdb")); err != nil {
 			t.Fatal(err)
@@ -38,11 +38,11 @@ func (d *drill) redisFromSnapshot(t *testing.T) {
 	})
 	d.step(t, "CONFIG SET appendonly yes, wait for the rewriting, and put it into redis.conf again", func() {
 		s.config("appendonly", "yes")
-		s.persisted("aof_enabled:1", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok")
+		s.awaitPersisted("aof_enabled:1", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0", "aof_last_bgrewrite_status:ok")
 		s.configure("yes")
 	})
 	stop()
-	d.exact(s, began)
+	d.requireExactCounts(s, began)
 	s.redis.Kill() // and the file holds all of it
 	s.redis.Start()
 	if lost, twice := s.settle(); lost+twice > 0 {
@@ -50,14 +50,14 @@ func (d *drill) redisFromSnapshot(t *testing.T) {
 	}
 }
 
-func (d *drill) redisFromFile(t *testing.T) {
+func (d *drill) restoreRedisFromFile(t *testing.T) {
 	s := d.build(t)
 	stop := s.load()
 	backup := filepath.Join(t.TempDir(), "appendonlydir")
 	live := filepath.Join(s.redis.Dir(), "appendonlydir")
 	d.step(t, "back up: CONFIG SET auto-aof-rewrite-percentage 0, wait for a rewriting, copy appendonlydir, and set it to 100 again", func() {
 		s.config("auto-aof-rewrite-percentage", "0")
-		s.persisted("aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0")
+		s.awaitPersisted("aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0")
 		s.copy(live, backup)
 		s.config("auto-aof-rewrite-percentage", "100")
 	})
@@ -68,15 +68,15 @@ func (d *drill) redisFromFile(t *testing.T) {
 		s.redis.Start()
 	})
 	stop()
-	d.exact(s, began)
+	d.requireExactCounts(s, began)
 }
 
-func (d *drill) redisLost(t *testing.T) {
+func (d *drill) loseRedis(t *testing.T) {
 	s := d.build(t)
 	stop := s.load()
 	s.publish(d.size)
 	began := s.lose()
 	d.step(t, "start Redis empty", s.redis.Start)
 	stop()
-	d.exact(s, began)
+	d.requireExactCounts(s, began)
 }

@@ -149,8 +149,8 @@ func (s *site) settle() (lost, double int64) {
 
 var admission = regexp.MustCompile(`(?m)^tallyroll_ingest_admissions_total\{.*\} ([0-9.]+)$`)
 
-// admits reports whether the worker has admitted that hits may be missing or count twice.
-func (s *site) admits() bool {
+// isLossAdmitted reports whether the worker has admitted that hits may be missing or count twice.
+func (s *site) isLossAdmitted() bool {
 	s.t.Helper()
 	status, body, err := stack.Do(http.MethodGet, s.ingest.URL()+"/metrics", nil)
 	if err != nil || status != http.StatusOK {
@@ -170,8 +170,8 @@ func (s *site) config(name, value string) {
 	require.NoErrorf(s.t, s.redis.Client().ConfigSet(s.t.Context(), name, value).Err(), "CONFIG SET %s %s", name, value)
 }
 
-// persisted waits until INFO persistence of Redis has a line.
-func (s *site) persisted(lines ...string) {
+// awaitPersisted waits until INFO persistence of Redis has a line.
+func (s *site) awaitPersisted(lines ...string) {
 	s.t.Helper()
 	stack.Eventually(s.t, strings.Join(lines, ", "), func() (bool, string) {
 		info, err := s.redis.Client().Info(s.t.Context(), "persistence").Result()

@@ -10,9 +10,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func (s *system) wantAudit(code int, parts ...string) {
+func (s *system) requireAudit(code int, parts ...string) {
 	s.t.Helper()
-	got, out := ends(s.t, "audit", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL())
+	got, out := runToEnd(s.t, "audit", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL())
 	require.Equal(s.t, code, got, out)
 	for _, part := range parts {
 		require.Contains(s.t, out, part)
@@ -28,19 +28,19 @@ func TestAuditProvesTheCounts(t *testing.T) {
 		s.publish(nil, "--count", fmt.Sprint(hits), "--counters", "300", "--batch", "20")
 		s.ingest.Kill()
 		s.ingest.Start()
-		s.wantAudit(0, " counters, 0 differences\n")
+		s.requireAudit(0, " counters, 0 differences\n")
 	}
 	s.send("hits.last", "")
-	s.total("last", 1)
-	s.allCounted()
-	s.wantAudit(0, fmt.Sprintf("audit: %d hits, 301 counters, 0 differences\n", rounds*hits+1))
+	s.awaitTotal("last", 1)
+	s.awaitAllCounted()
+	s.requireAudit(0, fmt.Sprintf("audit: %d hits, 301 counters, 0 differences\n", rounds*hits+1))
 
 	client := s.redis.Client()
 	key := stack.Scan(t, client, "tallyroll:{*}:h:1h:*:last")[0]
 	field := client.HKeys(t.Context(), key).Val()[0]
 	require.NoError(t, client.HIncrBy(t.Context(), key, field, 2).Err())
-	s.wantAudit(1, `difference: counter "last", tier 1h/32d, cell `, ": Redis has 3 hits, the streams 1\n", " 301 counters, 1 differences\n")
-	code, out := ends(t, "audit", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "TALLYROLL_NAMESPACE=other")
+	s.requireAudit(1, `difference: counter "last", tier 1h/32d, cell `, ": Redis has 3 hits, the streams 1\n", " 301 counters, 1 differences\n")
+	code, out := runToEnd(t, "audit", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "TALLYROLL_NAMESPACE=other")
 	if code != 2 || !strings.HasPrefix(out, "audit: no worker has counted in the namespace other") {
 		t.Errorf("a namespace that is not there: %d, %q", code, out)
 	}

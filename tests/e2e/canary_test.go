@@ -30,7 +30,7 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	var printed strings.Builder // by programs that end
 	once := func(program, stdin string, args ...string) {
 		t.Helper()
-		code, out := endsWith(t, program, strings.NewReader(stdin), args, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "LOG_LEVEL=debug", "INGEST_MAX_HITS=20")
+		code, out := runToEndWith(t, program, strings.NewReader(stdin), args, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "LOG_LEVEL=debug", "INGEST_MAX_HITS=20")
 		require.Zerof(t, code, "%s %v: %s", program, args, out)
 		printed.WriteString(out)
 	}
@@ -56,7 +56,7 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	once("publish", strings.Join(append(bodies, hit(200)), "\n")+"\n", "--format", "ndjson")
 	once("publish", canary+` - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`+"\n", "--unique", "host", "--rebase", "now")
 	stack.EventuallyTotal(t, query.URL(), "visitors", "24h", int64(len(bad)+1+2)) // sent; by collect; by publish
-	refused := s.rejectsHeld()
+	refused := s.countRejects()
 	if refused < uint64(2*len(bad)) {
 		t.Errorf("%d rejects", refused)
 	}
@@ -64,8 +64,8 @@ func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	once("redrive", "", "--ts", "now")
 	once("redrive", "", "--reason", "bad_unique,bad_json,bad_count")
 	s.send("hits.last", "")
-	s.total("last", 1)
-	s.allCounted()
+	s.awaitTotal("last", 1)
+	s.awaitAllCounted()
 	once("audit", "")
 
 	ask := func() {

@@ -56,7 +56,7 @@ func TestCertificatesAreDemandedAndRenewed(t *testing.T) {
 			for _, path := range []string{"/readyz", "/healthz", "/metrics"} {
 				eventuallySays(t, "http://"+status+path, http.StatusOK, "")
 			}
-			if code, out := ends(t, name, []string{"--healthcheck"}, append(env, prefix+"_ADDR="+service.Addr())...); code != 0 {
+			if code, out := runToEnd(t, name, []string{"--healthcheck"}, append(env, prefix+"_ADDR="+service.Addr())...); code != 0 {
 				t.Errorf("--healthcheck ends with %d and %q", code, out)
 			}
 			none, right, wrong := clientWith(t, nil, false), clientWith(t, &ours, false), clientWith(t, &other, false)

@@ -101,7 +101,7 @@ func TestCollectHostileClients(t *testing.T) {
 		t.Errorf("%d MiB", most.Load()>>20)
 	}
 	require.Contains(t, metrics(t, collect), "tallyroll_collect_waiting_bytes 0\n", "bytes are held when nothing is under way")
-	s.total("good", served.Load())
+	s.awaitTotal("good", served.Load())
 }
 
 var heapInUse = regexp.MustCompile(`(?m)^go_memstats_heap_inuse_bytes (\S+)$`)

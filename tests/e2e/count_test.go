@@ -92,5 +92,5 @@ func TestEveryWayToPublishCounts(t *testing.T) {
 		status, text := post(collect, body)
 		require.Equal(t, http.StatusAccepted, status, text)
 	}
-	s.totals(map[string]int64{"core.empty": 1, "core.object": 3, "js.empty": 1, "/cart": 5, "lines": 2000, "array": 4000, "web": 5})
+	s.awaitTotals(map[string]int64{"core.empty": 1, "core.object": 3, "js.empty": 1, "/cart": 5, "lines": 2000, "array": 4000, "web": 5})
 }

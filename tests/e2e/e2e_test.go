@@ -94,22 +94,22 @@ func (s *system) send(subject, body string) *jetstream.PubAck {
 	return ack
 }
 
-// total waits until the total of a counter over a day is want.
-func (s *system) total(key string, want int64) stack.Total {
+// awaitTotal waits until the total of a counter over a day is want.
+func (s *system) awaitTotal(key string, want int64) stack.Total {
 	s.t.Helper()
 	return stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", want)
 }
 
-// totals waits until the totals of counters over a day are those.
-func (s *system) totals(want map[string]int64) {
+// awaitTotals waits until the totals of counters over a day are those.
+func (s *system) awaitTotals(want map[string]int64) {
 	s.t.Helper()
 	for key, n := range want {
-		s.total(key, n)
+		s.awaitTotal(key, n)
 	}
 }
 
-// allCounted waits until every shard has counted all that is stored by now.
-func (s *system) allCounted() {
+// awaitAllCounted waits until every shard has counted all that is stored by now.
+func (s *system) awaitAllCounted() {
 	s.t.Helper()
 	stored := time.Now()
 	stack.Eventually(s.t, "all shards to have counted what is stored", func() (bool, string) {
@@ -131,19 +131,19 @@ func (s *system) createStream(name string, subjects ...string) jetstream.Stream 
 	return stream
 }
 
-// rejectsHeld is how many messages HITS_REJECTED holds.
-func (s *system) rejectsHeld() uint64 {
+// countRejects is how many messages HITS_REJECTED holds.
+func (s *system) countRejects() uint64 {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.t.Context(), "HITS_REJECTED")
 	require.NoError(s.t, err)
 	return stream.CachedInfo().State.Msgs
 }
 
-// holdsRejects waits until HITS_REJECTED holds n messages.
-func (s *system) holdsRejects(n uint64) {
+// awaitRejects waits until HITS_REJECTED holds n messages.
+func (s *system) awaitRejects(n uint64) {
 	s.t.Helper()
 	stack.Eventually(s.t, fmt.Sprintf("%d rejects", n), func() (bool, string) {
-		held := s.rejectsHeld()
+		held := s.countRejects()
 		return held == n, fmt.Sprint(held)
 	})
 }
@@ -227,14 +227,14 @@ func metrics(t *testing.T, service *stack.Service) string {
 	return string(text)
 }
 
-// ends runs a program that is expected to end by itself.
-func ends(t *testing.T, name string, args []string, env ...string) (code int, output string) {
+// runToEnd runs a program that is expected to end by itself.
+func runToEnd(t *testing.T, name string, args []string, env ...string) (code int, output string) {
 	t.Helper()
-	return endsWith(t, name, nil, args, env...)
+	return runToEndWith(t, name, nil, args, env...)
 }
 
-// endsWith is ends with an input.
-func endsWith(t *testing.T, name string, stdin io.Reader, args []string, env ...string) (code int, output string) {
+// runToEndWith is ends with an input.
+func runToEndWith(t *testing.T, name string, stdin io.Reader, args []string, env ...string) (code int, output string) {
 	t.Helper()
 	cmd := stack.Command(t.Context(), t, name, args, env)
 	var out bytes.Buffer

@@ -62,8 +62,8 @@ func TestErasedCountersStayErasedWhileHitsComeAndWorkersRestart(t *testing.T) {
 		s.ingest.Stop()
 		s.ingest.Start()
 		s.send("hits."+last, "")
-		s.total(last, 1)
-		s.allCounted()
+		s.awaitTotal(last, 1)
+		s.awaitAllCounted()
 	}
 	out.Close()
 	require.Contains(t, published(), fmt.Sprintf("published %d hits", 2*counters*rounds*each))
@@ -84,7 +84,7 @@ func TestErasedCountersStayErasedWhileHitsComeAndWorkersRestart(t *testing.T) {
 	for _, key := range shop {
 		s.send("hits.anything", fmt.Sprintf(`{"key":%q,"n":7}`, key))
 	}
-	s.allCounted()
+	s.awaitAllCounted()
 	check("later hits", shop, 7)
 	check("others", kept, rounds*each)
 	require.Equal(t, counters, erase(t, eraser, "shop."), "all are listed again")

@@ -69,22 +69,22 @@ func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	s.sendWith("hits.events.nats", eventOf("paid", "5"), "Content-Type", one)
 	s.sendWith("hits.events.nats", "["+eventOf("paid", "6")+","+eventOf("paid", "7")+"]", "Content-Type", batch)
 	s.sendWith("hits.events.nats", `{"cents":5}`, attributesOf("paid", "8", "ce-tenant", "acme", "ce-datacontenttype", plain)...)
-	s.totals(map[string]int64{"paid": 8, "tenant.acme": 8, "cents": 40})
+	s.awaitTotals(map[string]int64{"paid": 8, "tenant.acme": 8, "cents": 40})
 
 	s.sendWith("hits.other.a", eventOf("sent", "1"), "Content-Type", one)
 	s.sendWith("hits.other.b", "", attributesOf("sent", "2", "ce-datacontenttype", plain)...)
 	accepted(`{"cents":7}`, attributesOf("refunded", "9", "Content-Type", plain)...) // of no tenant
 	// Of two orders the second says no country. A header is no way to other rules from a subject like this one.
 	s.sendWith("hits.orders.web", `[{"country":"de"},{"id":7}]`, "Tallyroll-Subject", "hits.other.c")
-	s.holdsRejects(4)
-	s.total("orders.web.de", 1)
+	s.awaitRejects(4)
+	s.awaitTotal("orders.web.de", 1)
 
 	require.Zero(t, s.ingest.Stop())
 	write(t, rules, mendedRules)
 	s.ingest.Start()
-	s.wantLine(s.redrive(), "found 4 rejects, 4 match; sent 2 again in 2 messages in ", "; left 2: 2 bad_key (would be refused again by the same rules")
-	s.wantLine(s.redrive("--reason", "bad_key"), "found 2 rejects, 2 match; sent 2 again in 2 messages in ", "; left 0")
-	s.totals(map[string]int64{
+	s.requireLine(s.redrive(), "found 4 rejects, 4 match; sent 2 again in 2 messages in ", "; left 2: 2 bad_key (would be refused again by the same rules")
+	s.requireLine(s.redrive("--reason", "bad_key"), "found 2 rejects, 2 match; sent 2 again in 2 messages in ", "; left 0")
+	s.awaitTotals(map[string]int64{
 		"other.a.sent": 1, "other.b.sent": 1, "refunded": 1, "cents": 47, "orders.web": 2, "orders.web.de": 1, "tenant.acme": 8, "paid": 8,
 	})
 }
@@ -130,22 +130,22 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 	}
 	s.send("orders.new", "{}")
 	s.send("returns.new", "{}")
-	s.total("orders", 1)
+	s.awaitTotal("orders", 1)
 	s.createStream("LATER", "later.>")
 	s.send("later.new", "{}")
-	s.total("later", 1)
+	s.awaitTotal("later", 1)
 	ready(left)
 
 	reload(named + absent)
-	s.total("returns", 1)
+	s.awaitTotal("returns", 1)
 	ready()
 	eventuallySays(t, s.ingest.URL()+"/metrics", http.StatusOK, "tallyroll_ingest_streams_held 3\n") // no longer ORDERS
 	s.send("orders.new", "{}")
 	s.send("returns.new", "{}")
-	s.total("returns", 2)
+	s.awaitTotal("returns", 2)
 	reload(named + absent + orders)
-	s.total("orders", 2)
-	s.total("new", 0) // what the subject would name
+	s.awaitTotal("orders", 2)
+	s.awaitTotal("new", 0) // what the subject would name
 }
 
 // A sender of CloudEvents that asks whether it may deliver gets consent if a delivery with the same token would be taken.
@@ -228,8 +228,8 @@ func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
 		stop.Store(true)
 		stranger.Wait()
 		for caller := range callers {
-			s.total(fmt.Sprintf("caller-%d", caller), each)
+			s.awaitTotal(fmt.Sprintf("caller-%d", caller), each)
 		}
-		require.Zero(t, s.rejectsHeld(), name)
+		require.Zero(t, s.countRejects(), name)
 	}
 }

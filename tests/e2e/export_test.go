@@ -62,8 +62,8 @@ func TestExportBreaksOffWithoutRedisAndGoesOnLater(t *testing.T) {
 	}
 	s.publish(strings.NewReader(body.String()), "--format", "ndjson")
 	s.send("hits.last", "")
-	s.total("last", 1)
-	s.allCounted()
+	s.awaitTotal("last", 1)
+	s.awaitAllCounted()
 	export := func(params url.Values) *http.Response {
 		t.Helper()
 		resp, err := http.Get(s.query.URL() + "/v1/export?" + params.Encode())

@@ -28,8 +28,8 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 	}
 	s.publish(strings.NewReader(b.String()), "--format", "ndjson")
 	s.send("hits.last", "")
-	s.total("last", 1)
-	s.allCounted()
+	s.awaitTotal("last", 1)
+	s.awaitAllCounted()
 
 	client := s.redis.Client()
 	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:h:(\w+):(-?\d+):(.+)$`)

@@ -28,9 +28,9 @@ type ownNATS struct {
 	owner jetstream.JetStream // where the streams are
 }
 
-// countsExactly runs ingest, query and publish, and compares: hits, with and without a body, before and after the
+// requireExactCounts runs ingest, query and publish, and compares: hits, with and without a body, before and after the
 // loss of Redis, rejects, the answer of /v1/streams, and what publish prints.
-func (o ownNATS) countsExactly(t *testing.T) {
+func (o ownNATS) requireExactCounts(t *testing.T) {
 	t.Helper()
 	redis := stack.Redis(t)
 	ingest := stack.Ingest(t, nil, redis, slices.Concat(o.env, []string{"INGEST_WORKER=one"})...)
@@ -38,7 +38,7 @@ func (o ownNATS) countsExactly(t *testing.T) {
 	stream, err := o.owner.Stream(t.Context(), "HITS")
 	require.NoError(t, err)
 	const own, empty = 40, 60
-	code, out := endsWith(t, "publish", strings.NewReader(strings.Repeat(`{"key":"own","n":2}`+"\n", own)+`{"key":"own","ts":1}`+"\n"),
+	code, out := runToEndWith(t, "publish", strings.NewReader(strings.Repeat(`{"key":"own","n":2}`+"\n", own)+`{"key":"own","ts":1}`+"\n"),
 		[]string{"--format", "ndjson", "--batch", "7"}, o.env...)
 	require.Zero(t, code, out)
 	require.Contains(t, out, "published 41 hits")
@@ -96,8 +96,8 @@ func accountsInDeploy(t *testing.T) string {
 	return strings.ReplaceAll(read(t, "../../deploy/nats-accounts.conf"), "PASSWORD", secret)
 }
 
-// configured starts a server with the accounts and users of a configuration.
-func configured(t *testing.T, config string) *stack.NATSEmbedded {
+// startNATSWith starts a server with the accounts and users of a configuration.
+func startNATSWith(t *testing.T, config string) *stack.NATSEmbedded {
 	t.Helper()
 	path := file(t, "nats.conf", config)
 	return stack.NATS(t, func(o *server.Options) {
@@ -110,13 +110,13 @@ func configured(t *testing.T, config string) *stack.NATSEmbedded {
 // The streams belong to another account, which exports its JetStream to this one.
 func TestStreamsOfAnotherAccountAreCounted(t *testing.T) {
 	t.Parallel()
-	n := configured(t, accountsInDeploy(t))
+	n := startNATSWith(t, accountsInDeploy(t))
 	ownNATS{
 		env: []string{"NATS_URL=" + n.URL(), "NATS_USER=tally", "NATS_PASSWORD=" + secret,
 			"NATS_JS_API_PREFIX=JS.streams.API", "NATS_INBOX_PREFIX=_INBOX_tallyroll"},
 		near:  n.Conn(nats.UserInfo("tally", secret)),
 		owner: jetStreamOf(t, n.Conn(nats.UserInfo("streams", secret))),
-	}.countsExactly(t)
+	}.requireExactCounts(t)
 }
 
 // Without the import of the delivery subjects no message comes. The worker then reads nothing, and logs
@@ -124,7 +124,7 @@ func TestStreamsOfAnotherAccountAreCounted(t *testing.T) {
 func TestDeliverySubjectsThatAreNotImportedAreNamed(t *testing.T) {
 	t.Parallel()
 	config := strings.Replace(accountsInDeploy(t), `{stream: {account: STREAMS, subject: "_INBOX_tallyroll.>"}}`, "", 1)
-	n, redis := configured(t, config), stack.Redis(t)
+	n, redis := startNATSWith(t, config), stack.Redis(t)
 	ingest := stack.Ingest(t, n, redis, stack.NoWait, "NATS_USER=tally", "NATS_PASSWORD="+secret,
 		"NATS_JS_API_PREFIX=JS.streams.API", "NATS_INBOX_PREFIX=_INBOX_tallyroll")
 	ingest.WaitForLog("does its account import the delivery subjects below _INBOX_tallyroll (NATS_INBOX_PREFIX)?")
@@ -162,10 +162,10 @@ func TestContextByNameConnectsAndSettingsWin(t *testing.T) {
 	public, err := pair.PublicKey()
 	require.NoError(t, err)
 	key := file(t, "user.nk", string(seed))
-	n := configured(t, fmt.Sprintf("accounts { A { jetstream: enabled, users: [{nkey: %s}, {user: tally, password: %s}] } }", public, secret))
+	n := startNATSWith(t, fmt.Sprintf("accounts { A { jetstream: enabled, users: [{nkey: %s}, {user: tally, password: %s}] } }", public, secret))
 	_, config := saveContext(t, "prod", map[string]any{"description": "ours", "url": n.URL(), "nkey": key, "inbox_prefix": "_INBOX_x"})
 	owner := n.Conn(nats.UserInfo("tally", secret))
-	ownNATS{[]string{"NATS_CONTEXT=prod", "XDG_CONFIG_HOME=" + config}, owner, jetStreamOf(t, owner)}.countsExactly(t)
+	ownNATS{[]string{"NATS_CONTEXT=prod", "XDG_CONFIG_HOME=" + config}, owner, jetStreamOf(t, owner)}.requireExactCounts(t)
 
 	path, _ := saveContext(t, "c", map[string]any{"url": fmt.Sprintf("nats://127.0.0.1:%d", stack.FreePort(t)), "user": "tally", "password": secret + "x"})
 	ingest := stack.Ingest(t, n, stack.Redis(t), "NATS_NKEY="+key, "NATS_CONTEXT="+path, "LOG_LEVEL=debug")
@@ -200,7 +200,7 @@ func TestStreamsOfALeafNodeAreCounted(t *testing.T) {
 	t.Parallel()
 	leaf, hub := leafAndHub(t)
 	path, _ := saveContext(t, "edge", map[string]any{"url": hub.URL(), "jetstream_domain": "leaf"})
-	ownNATS{[]string{"NATS_CONTEXT=" + path}, hub.Conn(), leaf.JetStream()}.countsExactly(t)
+	ownNATS{[]string{"NATS_CONTEXT=" + path}, hub.Conn(), leaf.JetStream()}.requireExactCounts(t)
 	_, err := hub.JetStream().Stream(t.Context(), "HITS_REJECTED")
 	require.Error(t, err, "the hub's own domain has a stream of rejects")
 }
@@ -279,7 +279,7 @@ func TestNATSOverTLSDemandsCertificatesThatFit(t *testing.T) {
 		"a key of another certificate": {[]string{overTLS(n), ca, cert, "NATS_KEY=" + other.KeyFile}, "NATS_CERT"},
 		"a server without TLS":         {[]string{overTLS(plain)}, "NATS_URL"},
 	} {
-		if code, out := ends(t, "publish", []string{"--count", "1"}, c.env...); code != 2 || !strings.Contains(out, c.want) {
+		if code, out := runToEnd(t, "publish", []string{"--count", "1"}, c.env...); code != 2 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: publish ends with %d and %q, want code 2 and %q", name, code, out, c.want)
 		}
 	}

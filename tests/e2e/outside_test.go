@@ -38,7 +38,7 @@ func TestTraceIsFoundInEveryLog(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, status, text)
 	logged(collect, `"path":"/v1/hits"`)
 	logged(s.ingest, `"reason":"future"`)
-	s.holdsRejects(1)
+	s.awaitRejects(1)
 	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
 	require.NoError(t, err)
 	reject, err := stream.GetMsg(t.Context(), 1)

@@ -13,7 +13,7 @@ import (
 )
 
 // A worker on a terminal shows how far a backlog is worked off.
-func TestProgressBarOnATerminal(t *testing.T) {
+func TestProgressBarLeavesLogLinesWhole(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
 	stream := s.createStream("HITS", "hits.>")
@@ -52,7 +52,7 @@ func TestProgressBarOnATerminal(t *testing.T) {
 }
 
 // Without a setting, logs are for people on a terminal and for machines elsewhere.
-func TestLogsOnATerminal(t *testing.T) {
+func TestLogsAreForPeopleOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		env  []string

@@ -32,7 +32,7 @@ func TestAClusterOverTLSCountsForAUserOfFewRights(t *testing.T) {
 		s.send("hits."+counter, "")
 	}
 	for _, counter := range counters {
-		s.total(counter, 1)
+		s.awaitTotal(counter, 1)
 	}
 	require.NotContains(t, s.ingest.Logs(), "NOPERM")
 	require.NotContains(t, s.ingest.Logs(), secret)
@@ -49,7 +49,7 @@ func TestAClusterOverTLSCountsForAUserOfFewRights(t *testing.T) {
 		"certificates without TLS": {[]string{"REDIS_URL=redis://127.0.0.1:1", cert, key}, "rediss"},
 		"a URL of one server":      {[]string{"REDIS_URL=redis://" + cluster.Nodes[0].Addr()}, "write redis+cluster://"},
 	} {
-		code, out := ends(t, "ingest", nil, append(c.env, "NATS_URL="+s.nats.URL(), "INGEST_ADDR=127.0.0.1:0")...)
+		code, out := runToEnd(t, "ingest", nil, append(c.env, "NATS_URL="+s.nats.URL(), "INGEST_ADDR=127.0.0.1:0")...)
 		if code != 2 || !strings.Contains(out, c.want) || strings.Contains(out, "wr0ng") {
 			t.Errorf("with %s ingest ends with %d and %q", name, code, out)
 		}

@@ -15,8 +15,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// wantLine checks that the last line of a run begins and goes on as it should.
-func (s *system) wantLine(output, head string, more ...string) {
+// requireLine checks that the last line of a run begins and goes on as it should.
+func (s *system) requireLine(output, head string, more ...string) {
 	s.t.Helper()
 	last := output[strings.LastIndexByte(strings.TrimSpace(output), '\n')+1:]
 	if !strings.HasPrefix(last, head) || !hasAll(last, more) {
@@ -33,8 +33,8 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 	old, ahead := now.AddDate(-1, 0, 0).UnixMilli(), now.Add(time.Hour).UnixMilli()
 	s.send("hits.of.subject", fmt.Sprintf("{\"key\":\"late\",\"n\":3,\"ts\":%d}\n{\"ts\":%d}\n{\"key\":\"good\"}", old, old))
 	s.send("hits.x", fmt.Sprintf(`[{"key":"future","n":5,"ts":%d},{"key":""}]`, ahead))
-	s.holdsRejects(4)
-	s.total("good", 1)
+	s.awaitRejects(4)
+	s.awaitTotal("good", 1)
 	stream, err := s.js.Stream(t.Context(), "HITS_REJECTED")
 	require.NoError(t, err)
 	reject, err := stream.GetMsg(t.Context(), 3)
@@ -45,27 +45,27 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 		require.Equal(t, want, reject.Header.Get(name), name)
 	}
 
-	s.wantLine(s.redrive("--reason", "future", "--ts", "stored", "--dry-run"), "found 4 rejects, 1 match; would send 1 again; left 0")
-	s.wantLine(s.redrive("--reason", "too_late"), "found 4 rejects, 2 match; sent 2 again in 2 messages in ")
-	s.wantLine(s.redrive("--stream", "HITS_7"), "found 0 rejects, 0 match; ")
-	s.holdsRejects(4) // refused again, because nothing has changed
-	s.wantLine(s.redrive("--ts", "now"), "found 4 rejects, 4 match; sent 3 again in ", "; left 1: 1 bad_key (would be refused")
+	s.requireLine(s.redrive("--reason", "future", "--ts", "stored", "--dry-run"), "found 4 rejects, 1 match; would send 1 again; left 0")
+	s.requireLine(s.redrive("--reason", "too_late"), "found 4 rejects, 2 match; sent 2 again in 2 messages in ")
+	s.requireLine(s.redrive("--stream", "HITS_7"), "found 0 rejects, 0 match; ")
+	s.awaitRejects(4) // refused again, because nothing has changed
+	s.requireLine(s.redrive("--ts", "now"), "found 4 rejects, 4 match; sent 3 again in ", "; left 1: 1 bad_key (would be refused")
 	late := map[string]int64{"late": 3, "of.subject": 1, "future": 5}
-	s.totals(late)
-	s.holdsRejects(1)
+	s.awaitTotals(late)
+	s.awaitRejects(1)
 
 	// A worker that counts everything again refuses the same hits again; they are sent, and are there already.
 	s.ingest.Stop()
 	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS_REJECTED"))
 	s.loseRedis()
-	s.wantLine(s.redrive(), "no stream HITS_REJECTED")
+	s.requireLine(s.redrive(), "no stream HITS_REJECTED")
 	s.ingest.Start()
 	s.send("hits.last", "")
-	s.total("last", 1)
-	s.totals(late)
+	s.awaitTotal("last", 1)
+	s.awaitTotals(late)
 	// Sent by the first run without --ts, and refused: of these two, too, the first refusal has been sent.
-	s.wantLine(s.redrive("--reason", "too_late,future", "--ts", "now"), "found ", "sent 0 again in ", ", 5 had been sent before; left 0")
-	s.totals(late)
+	s.requireLine(s.redrive("--reason", "too_late,future", "--ts", "now"), "found ", "sent 0 again in ", ", 5 had been sent before; left 0")
+	s.awaitTotals(late)
 }
 
 // Two fleets count one stream, with other settings: one refuses what the other counts. What one sends again counts
@@ -102,9 +102,9 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	redrive := func(namespace, want string) {
 		t.Helper()
 		args := []string{"--reason", "future,too_late,bad_key", "--ts", "stored"}
-		code, out := ends(t, "redrive", args, "NATS_URL="+s.nats.URL(), "TALLYROLL_NAMESPACE="+namespace)
+		code, out := runToEnd(t, "redrive", args, "NATS_URL="+s.nats.URL(), "TALLYROLL_NAMESPACE="+namespace)
 		require.Zero(t, code, out)
-		s.wantLine(out, want)
+		s.requireLine(out, want)
 	}
 	counted("refused", 0, 0)
 	rejected(map[string]uint64{strict: 3, lax: 2})
@@ -146,7 +146,7 @@ func TestRejectsSentByDisturbedRedrivesCountOnce(t *testing.T) {
 			fmt.Fprintf(&body, "{\"key\":%q,\"ts\":%d}\n", keys[len(keys)-1], old)
 		}
 		s.send("hits.x", body.String())
-		s.holdsRejects(200)
+		s.awaitRejects(200)
 		published, err = conn.SubscribeSync("hits.*")
 		require.NoError(t, err)
 		require.NoError(t, conn.Flush())
@@ -154,7 +154,7 @@ func TestRejectsSentByDisturbedRedrivesCountOnce(t *testing.T) {
 	wait := func(n int) { // until n are published, or a redrive has ended without that many
 		stack.Eventually(t, "messages", func() (bool, string) {
 			msgs, _, err := published.Pending()
-			return msgs >= n || s.rejectsHeld() == 0, fmt.Sprint(msgs, err)
+			return msgs >= n || s.countRejects() == 0, fmt.Sprint(msgs, err)
 		})
 	}
 
@@ -170,7 +170,7 @@ func TestRejectsSentByDisturbedRedrivesCountOnce(t *testing.T) {
 		_ = cmd.Wait()
 	}
 	s.redrive("--ts", "now")
-	require.Zero(t, s.rejectsHeld())
+	require.Zero(t, s.countRejects())
 
 	refuse("paused")
 	cmd, ended := s.begin("redrive", nil, "--ts", "now", "--rate", "100")
@@ -185,8 +185,8 @@ func TestRejectsSentByDisturbedRedrivesCountOnce(t *testing.T) {
 	_, second := s.begin("redrive", nil, "--ts", "now")
 	first()
 	second()
-	require.Zero(t, s.rejectsHeld())
-	s.allCounted()
+	require.Zero(t, s.countRejects())
+	s.awaitAllCounted()
 	answer, err := stack.FetchTotals(s.query.URL(), url.Values{"key": keys, "window": {"24h"}})
 	require.NoError(t, err)
 	require.Len(t, answer.Totals, len(keys))

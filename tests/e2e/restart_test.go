@@ -29,8 +29,8 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	}
 	require.Contains(t, published(), fmt.Sprintf("published %d hits", hits))
 	s.send("hits.after", "")
-	s.total("after", 1)
-	s.allCounted()
+	s.awaitTotal("after", 1)
+	s.awaitAllCounted()
 	answer, err := stack.FetchTotals(s.query.URL(), url.Values{"key": keys, "window": {"24h"}})
 	require.NoError(t, err)
 	var sum int64
@@ -41,11 +41,11 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 }
 
 // A worker makes its stream again if NATS has lost its store, and counts on. It does not if somebody deletes the stream.
-func TestNATSComesBackEmpty(t *testing.T) {
+func TestCountsGoOnIfNATSComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.send("hits.a", "")
-	s.total("a", 1)
+	s.awaitTotal("a", 1)
 	s.nats.Stop()
 	s.nats.Empty()
 	s.nats.Start()
@@ -53,7 +53,7 @@ func TestNATSComesBackEmpty(t *testing.T) {
 		_, err := s.js.Publish(t.Context(), "hits.a", nil)
 		return err == nil, fmt.Sprint(err)
 	})
-	s.total("a", 2)
+	s.awaitTotal("a", 2)
 
 	require.NoError(t, s.js.DeleteStream(t.Context(), "HITS"))
 	looks, err := s.nats.Conn().SubscribeSync("$JS.API.STREAM.NAMES")

@@ -27,7 +27,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	servers := []string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL(), "INGEST_ADDR=127.0.0.1:0"}
 	ingest := func(code int, args []string, env string, parts ...string) {
 		t.Helper()
-		got, out := ends(t, "ingest", args, append(servers, env)...)
+		got, out := runToEnd(t, "ingest", args, append(servers, env)...)
 		if got != code || !hasAll(out, parts) {
 			t.Fatalf("ingest %v %s: %d %s, want %d and %q", args, env, got, out, code, parts)
 		}
@@ -44,8 +44,8 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	}
 	s.publish(strings.NewReader(body.String()), "--format", "ndjson")
 	s.send("hits.last", "")
-	s.total("last", 1)
-	s.allCounted()
+	s.awaitTotal("last", 1)
+	s.awaitAllCounted()
 
 	retier(after, 2, "has living workers (", "stop all of them")
 	require.Zero(t, s.ingest.Stop())
@@ -103,7 +103,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 		t.Helper()
 		s.send("hits."+name, "")
 		s.send("hits.c1", "")
-		s.total(name, 1)
+		s.awaitTotal(name, 1)
 		require.Zero(t, worker.Stop())
 		require.Equal(t, want, total(), name)
 	}

@@ -32,8 +32,8 @@ type guarded struct {
 // secretHash is bcrypt's of secret, made to be checked fast.
 const secretHash = "$2a$04$NlGIv4Iumz342HbIusl/EeeidzitgvDI7HnaJ694FLVYLgQ/b6ple"
 
-// filled writes a file of deploy into a directory of the test's own, with replacements.
-func filled(t *testing.T, file, pattern, by string) string {
+// readFilled writes a file of deploy into a directory of the test's own, with replacements.
+func readFilled(t *testing.T, file, pattern, by string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), file)
 	write(t, path, regexp.MustCompile(pattern).ReplaceAllLiteralString(read(t, "../../deploy/"+file), by))
@@ -49,9 +49,9 @@ func natsWith(t *testing.T, permissions string) *stack.Process {
 	})
 }
 
-func guard(t *testing.T) *guarded {
+func startGuarded(t *testing.T) *guarded {
 	t.Helper()
-	g := &guarded{t: t, nats: natsWith(t, filled(t, "nats-permissions.conf", `\$2a\$11\$[A-Z]+`, secretHash))}
+	g := &guarded{t: t, nats: natsWith(t, readFilled(t, "nats-permissions.conf", `\$2a\$11\$[A-Z]+`, secretHash))}
 	// The harness is the default user, who is off in the file.
 	g.redis = stack.Redis(t)
 	for _, user := range regexp.MustCompile(`(?m)^user (\S+) on`).FindAllStringSubmatch(read(t, "../../deploy/redis-users.acl"), -1) {
@@ -81,7 +81,7 @@ func (g *guarded) conn(user string, opts ...nats.Option) *nats.Conn {
 // run runs a program that ends, as users of its own name.
 func (g *guarded) run(program, stdin, want string, args ...string) {
 	g.t.Helper()
-	code, out := endsWith(g.t, program, strings.NewReader(stdin), args, g.as(program, program)...)
+	code, out := runToEndWith(g.t, program, strings.NewReader(stdin), args, g.as(program, program)...)
 	if code != 0 || !strings.Contains(out, want) {
 		g.t.Errorf("%s %v ends with %d and %q, want %q", program, args, code, out, want)
 	}
@@ -97,22 +97,22 @@ func (g *guarded) ask(method, url string, body any, want int, text string) {
 }
 
 // With the users of deploy everything works, and nobody lacks a right or has one of another.
-func TestUsersOfFewRights(t *testing.T) {
+func TestUsersNeedOnlyTheRightsThatTheDocsGive(t *testing.T) {
 	t.Parallel()
-	g := guard(t)
+	g := startGuarded(t)
 	admin := jetStreamOf(t, g.conn("admin"))
 	stack.Eventually(t, "JetStream", func() (bool, string) {
 		_, err := admin.AccountInfo(t.Context())
 		return err == nil, fmt.Sprint(err)
 	})
-	g.counts(admin)
-	g.wantNoRightMissing()
-	g.refusesOnNATS(admin)
-	g.refusesOnRedis()
+	g.requireCounts(admin)
+	g.requireNoMissingRight()
+	g.requireRefusalsOnNATS(admin)
+	g.requireRefusalsOnRedis()
 }
 
-// counts goes through what the programs do.
-func (g *guarded) counts(admin jetstream.JetStream) {
+// requireCounts goes through what the programs do.
+func (g *guarded) requireCounts(admin jetstream.JetStream) {
 	t := g.t
 	ingest := stack.Ingest(t, nil, nil, append(g.as("ingest", "ingest"), "INGEST_WORKER=one")...) // makes its streams
 	query := stack.Query(t, nil, g.as("query", "query")...)
@@ -199,7 +199,7 @@ rules:
 
 	ingest.Stop()
 	for _, order := range []string{"1s/1m,1m/1h,15m/1d,1h/32d,1d/5y", "confirm"} {
-		if code, out := ends(t, "ingest", []string{"--retier", order}, g.as("ingest", "retier")...); code != 0 || strings.Contains(out, "Redis alone is asked") {
+		if code, out := runToEnd(t, "ingest", []string{"--retier", order}, g.as("ingest", "retier")...); code != 0 || strings.Contains(out, "Redis alone is asked") {
 			t.Fatalf("ingest --retier %s ends with %d and %s", order, code, out)
 		}
 	}
@@ -214,8 +214,8 @@ rules:
 	}
 }
 
-// wantNoRightMissing looks at what the servers have refused.
-func (g *guarded) wantNoRightMissing() {
+// requireNoMissingRight looks at what the servers have refused.
+func (g *guarded) requireNoMissingRight() {
 	g.t.Helper()
 	if logs := g.nats.Logs(); strings.Contains(logs, "Violation") {
 		g.t.Errorf("NATS has refused something:\n%s", logs)
@@ -229,8 +229,8 @@ func (g *guarded) wantNoRightMissing() {
 	}
 }
 
-// refusesOnNATS lets every user try what it may not, and then those who may, and admin, so that no row is mistyped.
-func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
+// requireRefusalsOnNATS lets every user try what it may not, and then those who may, and admin, so that no row is mistyped.
+func (g *guarded) requireRefusalsOnNATS(admin jetstream.JetStream) {
 	rows := []struct {
 		what, subject, body string
 		may                 []string
@@ -320,8 +320,8 @@ func (g *guarded) refusesOnNATS(admin jetstream.JetStream) {
 	}
 }
 
-// refusesOnRedis lets every user try what it may not, and asks Redis whether those may who should.
-func (g *guarded) refusesOnRedis() {
+// requireRefusalsOnRedis lets every user try what it may not, and asks Redis whether those may who should.
+func (g *guarded) requireRefusalsOnRedis() {
 	g.t.Helper()
 	readers := []string{"ingest", "retier", "query", "query-take", "query-erase", "promql", "watch", "audit", "tallyroll"}
 	counts := []string{"ingest", "retier", "tallyroll"}
@@ -399,9 +399,9 @@ func (g *guarded) refusesOnRedis() {
 }
 
 // As the files are, they let nobody in.
-func TestNobodyHasAPasswordYet(t *testing.T) {
+func TestShippedConfigurationsHaveNoPasswordYet(t *testing.T) {
 	t.Parallel()
-	permissions := filled(t, "nats-permissions.conf", "^$", "")
+	permissions := readFilled(t, "nats-permissions.conf", "^$", "")
 	whole := filepath.Join(filepath.Dir(permissions), "whole.conf") // as the file says
 	write(t, whole, read(t, "../../deploy/nats.conf")+"\ninclude nats-permissions.conf\n")
 	if out, err := exec.Command(stack.NATSServer(t), "-t", "-c", whole).CombinedOutput(); err != nil {
@@ -420,7 +420,7 @@ func TestNobodyHasAPasswordYet(t *testing.T) {
 		}
 	}
 
-	acl := filled(t, "redis-users.acl", "^$", "")
+	acl := readFilled(t, "redis-users.acl", "^$", "")
 	path, err := exec.LookPath("redis-server")
 	require.NoError(t, err)
 	guarded := stack.Server(t, path, func(port int) (args, env []string) {

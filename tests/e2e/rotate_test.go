@@ -44,14 +44,14 @@ func (r *rotation) acl(args ...any) {
 	require.NoError(r.t, r.redis.Client().Do(r.t.Context(), append([]any{"acl", "setuser", "counter"}, args...)...).Err())
 }
 
-// cut ends all connections of the programs to Redis.
-func (r *rotation) cut() {
+// cutConnections ends all connections of the programs to Redis.
+func (r *rotation) cutConnections() {
 	r.t.Helper()
 	require.NoError(r.t, r.redis.Client().Do(r.t.Context(), "client", "kill", "user", "counter").Err())
 }
 
-// only lets a user connect to NATS with a password and with no other, and the test without one.
-func only(user, password string) func(*server.Options) {
+// allowOnly lets a user connect to NATS with a password and with no other, and the test without one.
+func allowOnly(user, password string) func(*server.Options) {
 	return func(o *server.Options) {
 		o.Users, o.NoAuthUser = []*server.User{{Username: "test", Password: "test"}, {Username: user, Password: password}}, "test"
 	}
@@ -79,8 +79,8 @@ func (r *rotation) load() {
 	}
 }
 
-// goesOn waits until hits that are published from now on are counted.
-func (r *rotation) goesOn(after string) {
+// awaitProgress waits until hits that are published from now on are counted.
+func (r *rotation) awaitProgress(after string) {
 	r.t.Helper()
 	was := int64(-1)
 	stack.Eventually(r.t, "hits to be counted "+after, func() (bool, string) {
@@ -98,7 +98,7 @@ func (r *rotation) goesOn(after string) {
 func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := &rotation{t: t, redis: stack.Redis(t), dir: t.TempDir(), end: make(chan struct{}), stored: make(chan int, 1)}
-	r.nats = stack.NATS(t, only("counter", "n-one"))
+	r.nats = stack.NATS(t, allowOnly("counter", "n-one"))
 	stack.NewUser(t, r.redis, "counter", "r-one", stack.RightsOf(t, "ingest")...)
 	r.put("redis", "r-one\n")
 	r.put("redis-url", "redis://counter:r-one@"+r.redis.Addr()+"/0\n")
@@ -109,7 +109,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	r.query = stack.Query(t, nil, "REDIS_URL_FILE="+r.file("redis-url"), "NATS_URL_FILE="+r.file("nats-url"))
 	r.query.WaitForLog("answering on NATS")
 	go r.load()
-	r.goesOn("at first")
+	r.awaitProgress("at first")
 
 	redis := func(password string) {
 		r.put("redis", password)
@@ -118,32 +118,32 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	r.acl(">r-two")
 	redis("r-two")
 	r.acl("<r-one")
-	r.cut()
-	r.goesOn("with the second password of Redis")
+	r.cutConnections()
+	r.awaitProgress("with the second password of Redis")
 
 	r.put("redis", "\n")
 	r.put("redis-url", "redis://counter:r-broken@")
 	for range 3 {
-		r.cut()
-		r.goesOn("with a file that cannot be used")
+		r.cutConnections()
+		r.awaitProgress("with a file that cannot be used")
 	}
 	for _, p := range []*stack.Service{r.ingest, r.query} {
 		require.Equal(t, 1, strings.Count(p.Logs(), "file of a secret of Redis not read again"))
 	}
 	r.acl("resetpass", ">r-three") // the file has it only once connections are refused
-	r.cut()
+	r.cutConnections()
 	stack.Eventually(t, "a connection to be refused", func() (bool, string) {
 		log, err := r.redis.Client().Do(t.Context(), "acl", "log").Slice()
 		return len(log) > 0, fmt.Sprint(log, err)
 	})
 	redis("r-three")
-	r.goesOn("with the third password of Redis")
+	r.awaitProgress("with the third password of Redis")
 
 	back := func(p *stack.Service, password string) {
 		t.Helper()
 		was := strings.Count(p.Logs(), "NATS back")
-		r.nats.Reload(only("counter", password)) // cuts those who are connected with another
-		if password == "n-three" {               // the file has it only once connections are refused
+		r.nats.Reload(allowOnly("counter", password)) // cuts those who are connected with another
+		if password == "n-three" {                    // the file has it only once connections are refused
 			p.WaitForLog("uthorization")
 			r.put("nats", password)
 			r.put("nats-url", "nats://counter:"+password+"@"+strings.TrimPrefix(r.nats.URL(), "nats://"))
@@ -151,7 +151,7 @@ func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 		stack.Eventually(t, "a connection with "+password, func() (bool, string) {
 			return strings.Count(p.Logs(), "NATS back") > was, ""
 		})
-		r.goesOn("with " + password + " of NATS")
+		r.awaitProgress("with " + password + " of NATS")
 	}
 	r.put("nats", "n-two")
 	r.put("nats-url", "nats://counter:n-two@"+strings.TrimPrefix(r.nats.URL(), "nats://"))

@@ -20,7 +20,7 @@ const secret = "hunter2" // a part of every password and token of these tests
 func TestNoProgramTellsItsSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	nats, redis := stack.NATS(t, only("user", secret)), stack.Redis(t)
+	nats, redis := stack.NATS(t, allowOnly("user", secret)), stack.Redis(t)
 	stack.NewUser(t, redis, "user", secret, "allkeys", "allchannels", "allcommands")
 	natsAt := strings.TrimPrefix(nats.URL(), "nats://")
 	inFile := func(key, value string) string {
@@ -36,14 +36,14 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 		env = append(env, "LOG_LEVEL=debug")
 		services = append(services, stack.Ingest(t, nil, nil, env...), stack.Query(t, nil, env...), stack.Collect(t, nil, env...), stack.PromQL(t, nil, env...))
 		for program, args := range map[string][]string{"publish": {"--count", "3", "--counters", "1"}, "redrive": {"--dry-run"}, "audit": nil} {
-			if code, out := ends(t, program, args, env...); code != 0 && program != "redrive" || strings.Contains(out, secret) {
+			if code, out := runToEnd(t, program, args, env...); code != 0 && program != "redrive" || strings.Contains(out, secret) {
 				t.Errorf("%s ends with %d and %q", program, code, out)
 			}
 		}
 	}
 	wrong := []string{"NATS_URL=nats://user:" + secret + "x@" + natsAt, "REDIS_URL=redis://user:" + secret + "@" + redis.Addr()}
 	for program, args := range map[string][]string{"ingest": nil, "publish": {"--count", "1"}} {
-		code, out := ends(t, program, args, append(wrong, "INGEST_ADDR=127.0.0.1:0")...)
+		code, out := runToEnd(t, program, args, append(wrong, "INGEST_ADDR=127.0.0.1:0")...)
 		if code != 2 || !strings.Contains(out, "NATS at "+natsAt+" refused the credentials") || !strings.Contains(out, "NATS_URL") || strings.Contains(out, secret) {
 			t.Errorf("%s with refused credentials ends with %d and %q", program, code, out)
 		}
@@ -53,13 +53,13 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 		inFile(key, secret+" is no longer\nwhat was there")
 	}
 	require.NoError(t, redis.Client().Do(t.Context(), "client", "kill", "user", "user").Err())
-	nats.Reload(only("user", "other")) // cuts them, and refuses them
+	nats.Reload(allowOnly("user", "other")) // cuts them, and refuses them
 	for _, s := range services {
 		if strings.Contains(s.Logs(), `"nats"`) || strings.Contains(s.Logs(), "NATS") {
 			s.WaitForLog("NATS lost")
 		}
 	}
-	nats.Reload(only("user", secret))
+	nats.Reload(allowOnly("user", secret))
 	for _, s := range services {
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID())) // on Linux
 		told := map[string]string{"its command line": string(cmdline)}

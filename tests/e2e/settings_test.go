@@ -48,7 +48,7 @@ func TestAMistakeInASettingIsOneClearLine(t *testing.T) {
 		for len(words) > 1 && strings.Contains(words[0], "=") {
 			env, words = append(env, words[0]), words[1:]
 		}
-		code, out := ends(t, words[0], words[1:], env...)
+		code, out := runToEnd(t, words[0], words[1:], env...)
 		if code != 2 || !strings.HasPrefix(out, words[0]+": ") || strings.Count(out, "\n") != 1 || strings.Contains(out, secret) {
 			t.Errorf("%s ends with %d and %q; want code 2 and one line without a secret", run, code, out)
 		}
@@ -68,23 +68,23 @@ func TestHelpAndVersionOfEveryProgram(t *testing.T) {
 		"ingest": nats + ", " + redis, "query": nats + ", " + redis, "collect": nats, "promql": redis, "rls": redis,
 		"watch": nats + ", " + redis, "publish": nats, "redrive": nats, "audit": nats + ", " + redis,
 	} {
-		code, help := ends(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)
+		code, help := runToEnd(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)
 		listed := linesWith(help, "can be given as a file instead")
 		for _, name := range strings.Split(secrets, ", ") {
 			if code != 0 || !strings.Contains(listed, name) || strings.Contains(help, secret) {
 				t.Errorf("%s --help ends with %d and lists %s as secrets, without %s: %s", program, code, listed, name, help)
 			}
 		}
-		if code, out := ends(t, program, []string{"--version"}); code != 0 || !strings.HasPrefix(out, program+" ") {
+		if code, out := runToEnd(t, program, []string{"--version"}); code != 0 || !strings.HasPrefix(out, program+" ") {
 			t.Errorf("%s --version ends with %d and %q", program, code, out)
 		}
 	}
 }
 
-func TestARedisThatEvictsIsOnlyUsedIfItIsAllowed(t *testing.T) {
+func TestARedisThatEvictsIsUsedOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t, stack.RedisArgs("--maxmemory-policy", "allkeys-lru"))
-	code, out := ends(t, "ingest", nil, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0")
+	code, out := runToEnd(t, "ingest", nil, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 	if code != 2 || !strings.Contains(out, "INGEST_ALLOW_EVICTION") {
 		t.Errorf("ingest ends with %d and %q", code, out)
 	}

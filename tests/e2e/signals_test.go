@@ -23,7 +23,7 @@ func TestTwoSignalsAtOnceAreOne(t *testing.T) {
 		t.Fatalf("ingest ends with code %d; want 0", code)
 	}
 	s.ingest.Start() // the hit may have been on its way to the worker
-	s.total("a", 1)
+	s.awaitTotal("a", 1)
 }
 
 // Another signal, more than a second later, says that the first took too long.

@@ -28,7 +28,7 @@ func TestWorkersThatStartTogetherReadEachStreamOnce(t *testing.T) {
 	for i := range hits {
 		s.send(fmt.Sprintf("hitp.%d.c", i%2), "")
 	}
-	s.total("c", hits)
+	s.awaitTotal("c", hits)
 	held := 0
 	for i, w := range workers {
 		for line := range strings.Lines(metrics(t, w)) {

@@ -12,7 +12,7 @@ import (
 )
 
 // The built programs read their files of tokens again: at SIGHUP, and when the file has changed.
-func TestTokensAreReloaded(t *testing.T) {
+func TestTokensAreReloadedIfTheirFileChanges(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
 	tokens := func(token string) string {

@@ -27,7 +27,7 @@ type namesPage struct {
 // Counters of very different sizes, counted by a worker that is killed in
 // between: the list has the largest, with the totals of /v1/total, and the pages
 // of names have them all.
-func TestTopAndNames(t *testing.T) {
+func TestTopListsTheLargestCountersAndCountersAllNames(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const counters = 300
@@ -41,11 +41,11 @@ func TestTopAndNames(t *testing.T) {
 			fmt.Fprintf(&b, `{"key":%q,"n":%d}`+"\n", name, n)
 		}
 		s.publish(strings.NewReader(b.String()), "--format", "ndjson", "--batch", "7")
-		s.allCounted()
+		s.awaitAllCounted()
 	}
 	s.send("hits.first", "") // there is no layout, and no answer, before the stream is taken
 	want["first"]++
-	s.total("first", 1)
+	s.awaitTotal("first", 1)
 	load()
 	s.ingest.Kill()
 	s.ingest.Start()

@@ -58,7 +58,7 @@ func (s *system) eventuallyUnique(what, key string, right func(unique) bool) (go
 
 // Hits that say who came are counted as different ones, through a killed worker and a Redis that has lost everything: the
 // stream is read again, and the estimate is the same.
-func TestUniquesFromEndToEnd(t *testing.T) {
+func TestUniquesAreEstimatedFromEndToEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const visits, visitors = 3000, 1200
@@ -72,7 +72,7 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 		s.send("hits.x", body.String())
 	}
 	s.send("hits.x", `[{"key":"few","unique":"ann"},{"key":"few","unique":"bob"},{"key":"few","unique":"ann","n":40},{"key":"few"},{"key":"plain","n":9}]`)
-	s.totals(map[string]int64{"visitors": visits, "few": 43})
+	s.awaitTotals(map[string]int64{"visitors": visits, "few": 43})
 	whole := func(u unique) bool { return u.Upper != nil && u.Estimate > 0 }
 	was := s.eventuallyUnique("the visitors", "visitors", whole)
 	if was.Lower > visitors || *was.Upper < visitors || was.Confidence != 0.95 || was.Estimate < was.Lower || was.Estimate > *was.Upper || *was.Upper-was.Lower > visitors/20 {
@@ -102,7 +102,7 @@ func TestUniquesFromEndToEnd(t *testing.T) {
 	// Redis loses everything, and the stream is read again from its beginning.
 	s.loseRedis()
 	s.send("hits.x", `{"key":"after"}`)
-	s.totals(map[string]int64{"after": 1, "visitors": visits})
+	s.awaitTotals(map[string]int64{"after": 1, "visitors": visits})
 	again := s.eventuallyUnique("the visitors again", "visitors", whole)
 	if again.Estimate != was.Estimate || again.Lower != was.Lower || *again.Upper != *was.Upper {
 		t.Errorf("after Redis lost all: %v, before %v", again, was)

@@ -124,7 +124,7 @@ func rulesFor(t *testing.T, r *receiver, rules string) string {
 }
 
 // A threshold that is passed is told once by all processes together, and so is its end.
-func TestWatchTells(t *testing.T) {
+func TestWatchTellsWebhooksOfChanges(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := newReceiver(t)
@@ -154,7 +154,7 @@ func TestWatchTells(t *testing.T) {
 }
 
 // If nobody counts, a rule that waits for too few hits is unknown, and not firing.
-func TestWatchUnknown(t *testing.T) {
+func TestWatchSaysUnknownWhileNoWorkerCounts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := newReceiver(t)
@@ -215,7 +215,7 @@ func TestWatchTellsAlertmanager(t *testing.T) {
 }
 
 // watch --try prints what each rule sees, without NATS, and tells nobody.
-func TestWatchTry(t *testing.T) {
+func TestWatchTriesRulesWithoutTelling(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := newReceiver(t)
@@ -243,7 +243,7 @@ func TestWatchTry(t *testing.T) {
 	s.send("hits.http.2xx", `{"n":3}`)
 	s.send("hits.shop.eu.cart", `{"n":2}`)
 	for key, n := range map[string]int64{"http.5xx": 5, "http.2xx": 3, "shop.eu.cart": 2} {
-		s.total(key, n)
+		s.awaitTotal(key, n)
 	}
 	const want = `RULE KEY HOLDS TOTAL LOWER UPPER WINDOW CONDITION AS OF WHY
 errors http.5xx yes 5 5 5 1h above 3 surely NOW

@@ -19,7 +19,7 @@ import (
 // A worker whose wall clock is an hour off counts the same. The worker is built
 // with a changed time.Now: Go does not ask the C library for the time, so
 // libfaketime cannot move its clock.
-func TestWorkerClockIsWrong(t *testing.T) {
+func TestCountsAreExactIfTheWorkersClockIsWrong(t *testing.T) {
 	if !full() {
 		t.Skip("builds the worker and the standard library anew, so with FAULTS=full only")
 	}
@@ -28,28 +28,28 @@ func TestWorkerClockIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, clockOffset(offset))
 			l := startLoad(s, "c", false, 1000)
-			s.progress(l)
+			s.awaitProgress(l)
 			if !strings.Contains(s.workers[0].Logs(), time.Now().UTC().Add(offset).Format("2006-01-02T15")) {
 				t.Fatalf("its clock is right:\n%s", s.workers[0].Logs())
 			}
 			s.workers[0].Kill()
 			s.workers[0].Start()
 			s.flushAll()
-			s.settled(l, 2)
+			s.requireExactCounts(l, 2)
 		})
 	}
 }
 
 // The wall clock of query is off, by seconds and by minutes: its answers are those
 // of one whose clock is right, and it warns. TestStore in internal/window has Redis's clock, too.
-func TestQueryClockIsWrong(t *testing.T) {
+func TestAnswersHoldIfTheClockOfQueryIsWrong(t *testing.T) {
 	if !full() {
 		t.Skip("builds query and the standard library anew, so with FAULTS=full only")
 	}
 	s := start(t)
 	l := startLoad(s, "c", false, 1000)
-	s.progress(l)
-	s.settled(l, 2)
+	s.awaitProgress(l)
+	s.requireExactCounts(l, 2)
 	right := stack.Query(t, s.redis)
 	t.Setenv("TALLYROLL_BIN", wrongClock(t))
 	for _, offset := range []time.Duration{-20 * time.Second, -4 * time.Minute, 40 * time.Second, time.Hour} {
@@ -77,7 +77,7 @@ func TestQueryClockIsWrong(t *testing.T) {
 // Every clock is another one: each answer has, of the hits that were stored within its
 // window, all that as_of claims, and no more than there are. Windows are short, so that
 // epochs change and hashes expire meanwhile.
-func TestEveryClockIsAnother(t *testing.T) {
+func TestAnswersHoldIfAllClocksDiffer(t *testing.T) {
 	if !full() {
 		t.Skip("builds the programs and the standard library anew, so with FAULTS=full only")
 	}
@@ -95,7 +95,7 @@ func TestEveryClockIsAnother(t *testing.T) {
 			s.broker, s.replicas, s.js = s.nats, 1, s.nats.JetStream()
 			s.createStream("HITS", "hits.>")
 			t.Setenv("TALLYROLL_BIN", programs)
-			s.worker(redis, clockOffset(skew.worker), "TIERS=1s/10s,1m/1h")
+			s.startWorker(redis, clockOffset(skew.worker), "TIERS=1s/10s,1m/1h")
 			s.query = stack.Query(t, redis, clockOffset(skew.query))
 			l := newSpreadLoad(s, "c", true, 3, 0).start(100)
 			w := s.watchBy(func() (stack.Answer, error) {
@@ -104,7 +104,7 @@ func TestEveryClockIsAnother(t *testing.T) {
 			const epochs = 45 * time.Second // two windows of the finest tier each: two changes at least
 			time.Sleep(epochs)
 			l.finish()
-			w.honest("HITS")
+			w.requireHonest("HITS")
 		})
 	}
 }

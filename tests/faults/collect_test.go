@@ -99,9 +99,9 @@ func postAll(t *testing.T, collect *stack.Service) (stored func() int64, stop fu
 	}
 }
 
-// exact demands that each counter has what its client was told: every 202 once, no 503, and of what nobody
+// requireStored demands that each counter has what its client was told: every 202 once, no 503, and of what nobody
 // knows, each at most once.
-func (s *system) exact(posters []*poster) {
+func (s *system) requireStored(posters []*poster) {
 	s.t.Helper()
 	l := newLoad(s, "marker", true)
 	marker := message{subject: "hits.marker-0", hits: map[string]int64{l.counter(0): 1}}
@@ -129,8 +129,8 @@ func (s *system) exact(posters []*poster) {
 	}
 }
 
-// goesOn waits until more hits are stored.
-func goesOn(t *testing.T, stored func() int64) {
+// awaitStored waits until more hits are stored.
+func awaitStored(t *testing.T, stored func() int64) {
 	t.Helper()
 	before := stored()
 	stack.Eventually(t, "more hits to be stored", func() (bool, string) {
@@ -140,50 +140,50 @@ func goesOn(t *testing.T, stored func() int64) {
 
 // NATS is killed in the middle of a load over HTTP: every 202 counts exactly once, nothing that was refused does,
 // and with an Idempotency-Key and retries everything counts exactly once.
-func TestCollectWhileNATSIsKilled(t *testing.T) {
+func TestCollectStoresHitsOnceWhileNATSIsKilled(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s := start(t)
 	collect := stack.Collect(t, s.nats)
 	stored, stop := postAll(t, collect)
 	for range rounds(1, 3, 30) {
-		goesOn(t, stored)
-		moment(300 * time.Millisecond)
+		awaitStored(t, stored)
+		sleepUpTo(300 * time.Millisecond)
 		s.nats.Kill()
-		moment(500 * time.Millisecond)
+		sleepUpTo(500 * time.Millisecond)
 		s.nats.Start()
 	}
-	goesOn(t, stored)
-	s.exact(stop())
+	awaitStored(t, stored)
+	s.requireStored(stop())
 }
 
 // NATS hangs for longer than requests wait: what was sent is unknown, and never said to be refused.
-func TestCollectWhileNATSHangs(t *testing.T) {
+func TestCollectStoresHitsOnceWhileNATSHangs(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s := start(t)
 	collect := stack.Collect(t, s.nats, "COLLECT_TIMEOUT=1s")
 	stored, stop := postAll(t, collect)
 	for range rounds(1, 1, 5) {
-		goesOn(t, stored)
-		moment(300 * time.Millisecond)
+		awaitStored(t, stored)
+		sleepUpTo(300 * time.Millisecond)
 		s.nats.Pause()
 		time.Sleep(15 * time.Second) // until its clients leave it: two pings of four seconds
 		s.nats.Resume()
 	}
-	goesOn(t, stored)
-	s.exact(stop())
+	awaitStored(t, stored)
+	s.requireStored(stop())
 }
 
 // Collect itself is killed: clients with keys send again, and each hit counts once.
-func TestCollectKilled(t *testing.T) {
+func TestHitsAreStoredOnceIfCollectIsKilled(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	collect := stack.Collect(t, s.nats)
 	stored, stop := postAll(t, collect)
 	for i := range rounds(1, 3, 30) {
-		goesOn(t, stored)
-		moment(300 * time.Millisecond)
+		awaitStored(t, stored)
+		sleepUpTo(300 * time.Millisecond)
 		collect.Kill()
 		if i == 0 { // both, so that some are refused
 			s.nats.Kill()
@@ -191,10 +191,10 @@ func TestCollectKilled(t *testing.T) {
 		}
 		collect.Start()
 	}
-	goesOn(t, stored)
+	awaitStored(t, stored)
 	s.nats.Kill()
-	moment(300 * time.Millisecond)
+	sleepUpTo(300 * time.Millisecond)
 	s.nats.Start()
-	goesOn(t, stored)
-	s.exact(stop())
+	awaitStored(t, stored)
+	s.requireStored(stop())
 }

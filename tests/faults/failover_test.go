@@ -13,13 +13,13 @@ import (
 
 // A master that is gone, or that stands still and then goes on where it was, as
 // a machine cut off from the others does: what it applies then is thrown away.
-func TestClusterMasterLost(t *testing.T) {
+func TestCountsAreExactIfAClusterLosesItsMaster(t *testing.T) {
 	t.Parallel()
 	cluster := stack.Cluster(t, 1)
 	loseMasters(t, cluster, rounds(1, 2, 20), func(i int) *stack.RedisServer { return cluster.MasterOf(shardKey(i)) })
 }
 
-func TestSentinelMasterLost(t *testing.T) {
+func TestCountsAreExactIfSentinelsLoseTheirMaster(t *testing.T) {
 	t.Parallel()
 	sentinels := stack.Sentinels(t, 1)
 	loseMasters(t, sentinels, rounds(1, 1, 20), func(int) *stack.RedisServer { return sentinels.Master() })
@@ -28,15 +28,15 @@ func TestSentinelMasterLost(t *testing.T) {
 // loseMasters takes n masters away, one after the other, while hits are counted.
 func loseMasters(t *testing.T, redis stack.Endpoint, n int, master func(round int) *stack.RedisServer) {
 	t.Helper()
-	s := serversWith(t, redis)
-	s.worker(redis)
+	s := startServersOn(t, redis)
+	s.startWorker(redis)
 	l := startLoad(s, "c", false, 500)
 	for i := range n {
-		s.progress(l)
-		moment(400 * time.Millisecond)
+		s.awaitProgress(l)
+		sleepUpTo(400 * time.Millisecond)
 		s.lose(l, i, master(i))
 	}
-	s.settled(l, n)
+	s.requireExactCounts(l, n)
 }
 
 // lose takes a master away until all is counted without it, and lets it come
@@ -51,64 +51,64 @@ func (s *system) lose(l *load, round int, master *stack.RedisServer) {
 		how, back = "paused", master.Resume
 		master.Pause()
 	}
-	s.progress(l)
+	s.awaitProgress(l)
 	s.t.Logf("a master %s: as_of stood for at most %v", how, stalled().Round(10*time.Millisecond))
 	back()
 }
 
 // A master is cut off from its replica and goes on acknowledging commits. Then it
 // dies, and the replica that lacks them is made master: they are counted again.
-func TestReplicaBehindIsPromoted(t *testing.T) {
+func TestCountsAreExactIfAReplicaThatIsBehindIsPromoted(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	cluster := stack.Cluster(t, 1)
-	s := serversWith(t, cluster)
-	w := s.worker(cluster)
+	s := startServersOn(t, cluster)
+	w := s.startWorker(cluster)
 	l := startLoad(s, "c", false, 500)
 	n := rounds(1, 1, 10)
 	for i := range n {
-		s.progress(l)
+		s.awaitProgress(l)
 		master := cluster.MasterOf(shardKey(i))
 		master.CutReplicas()
-		moment(400 * time.Millisecond)
-		s.progress(l)
-		before, rewound := s.counted(l), strings.Count(w.Logs(), "rewound")
+		sleepUpTo(400 * time.Millisecond)
+		s.awaitProgress(l)
+		before, rewound := s.sumCounted(l), strings.Count(w.Logs(), "rewound")
 		stalled := s.stall(l)
 		master.Kill()
-		s.progress(l)
+		s.awaitProgress(l)
 		t.Logf("went back from %d hits; as_of stood for at most %v", before, stalled().Round(10*time.Millisecond))
 		if strings.Count(w.Logs(), "rewound") == rewound {
 			t.Error("the worker went on as if nothing had been lost: the replica was not behind")
 		}
 		master.Start()
 	}
-	s.settled(l, n)
+	s.requireExactCounts(l, n)
 }
 
 // Slots move to other masters, key by key, while their shards are counted on.
-func TestSlotsMoved(t *testing.T) {
+func TestCountsAreExactWhileSlotsMove(t *testing.T) {
 	t.Parallel()
 	cluster := stack.Cluster(t, 0)
-	s := serversWith(t, cluster)
-	s.worker(cluster)
+	s := startServersOn(t, cluster)
+	s.startWorker(cluster)
 	l := startLoad(s, "c", false, 500)
 	n := rounds(1, 4, 64)
 	var worst time.Duration
 	keys := 0
 	for i := range n {
-		s.progress(l)
+		s.awaitProgress(l)
 		stalled := s.stall(l)
 		move := cluster.MoveSlot(shardKey(i), cluster.Other(shardKey(i)))
 		for moved := 1; moved > 0; keys += moved {
-			moment(30 * time.Millisecond)
+			sleepUpTo(30 * time.Millisecond)
 			moved = move.Some(10)
 		}
 		move.Finish()
-		s.progress(l)
+		s.awaitProgress(l)
 		worst = max(worst, stalled())
 	}
 	t.Logf("%d slots with %d keys moved, each in steps of 10: as_of stood for at most %v", n, keys, worst.Round(10*time.Millisecond))
-	s.settled(l, n)
+	s.requireExactCounts(l, n)
 }
 
 // shardKey is a key in the slot of one of the 16 shards.

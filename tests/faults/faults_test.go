@@ -68,45 +68,45 @@ type broker interface {
 	JetStream() jetstream.JetStream
 }
 
-// servers starts all but a worker, with one Redis server and one NATS server, and makes the stream.
-func servers(t *testing.T) *system {
+// startServers starts all but a worker, with one Redis server and one NATS server, and makes the stream.
+func startServers(t *testing.T) *system {
 	t.Helper()
-	s := oneOfEach(t)
+	s := startWithoutStream(t)
 	s.createStream("HITS", "hits.>")
 	return s
 }
 
-// oneOfEach starts one Redis server, one NATS server and query, and makes no stream.
-func oneOfEach(t *testing.T) *system {
+// startWithoutStream starts one Redis server, one NATS server and query, and makes no stream.
+func startWithoutStream(t *testing.T) *system {
 	t.Helper()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
 	s.broker = s.nats
-	s.serve(s.redis, 1)
+	s.startQuery(s.redis, 1)
 	return s
 }
 
-// serversWith is servers with a Redis of any kind.
-func serversWith(t *testing.T, redis stack.Endpoint) *system {
+// startServersOn is servers with a Redis of any kind.
+func startServersOn(t *testing.T, redis stack.Endpoint) *system {
 	t.Helper()
 	s := &system{t: t, nats: stack.NATSProcess(t)}
 	s.broker = s.nats
-	s.serve(redis, 1)
+	s.startQuery(redis, 1)
 	s.createStream("HITS", "hits.>")
 	return s
 }
 
-// natsClusterServers is servers with a cluster of NATS.
-func natsClusterServers(t *testing.T) *system {
+// startServersOnNATSCluster is servers with a cluster of NATS.
+func startServersOnNATSCluster(t *testing.T) *system {
 	t.Helper()
 	s := &system{t: t, redis: stack.Redis(t), natsCluster: stack.NATSCluster(t)}
 	s.broker = s.natsCluster
-	s.serve(s.redis, stack.NATSServers)
+	s.startQuery(s.redis, stack.NATSServers)
 	s.createStream("HITS", "hits.>")
 	return s
 }
 
-// serve starts what every system has.
-func (s *system) serve(redis stack.Endpoint, replicas int) {
+// startQuery starts what every system has.
+func (s *system) startQuery(redis stack.Endpoint, replicas int) {
 	s.t.Helper()
 	s.replicas, s.counts = replicas, redis
 	s.query = stack.Query(s.t, redis, "QUERY_TIMEOUT=2s", stack.NoWait) // not ready before the first worker
@@ -117,13 +117,13 @@ func (s *system) serve(redis stack.Endpoint, replicas int) {
 // start starts everything, with one worker.
 func start(t *testing.T, env ...string) *system {
 	t.Helper()
-	s := servers(t)
-	s.worker(s.redis, env...)
+	s := startServers(t)
+	s.startWorker(s.redis, env...)
 	return s
 }
 
-// worker starts another worker, which reaches Redis at the given address.
-func (s *system) worker(redis stack.Endpoint, env ...string) *stack.Service {
+// startWorker starts another worker, which reaches Redis at the given address.
+func (s *system) startWorker(redis stack.Endpoint, env ...string) *stack.Service {
 	s.t.Helper()
 	w := stack.Ingest(s.t, s.broker, redis, env...)
 	s.workers = append(s.workers, w)
@@ -148,11 +148,11 @@ func (s *system) createStream(name, subject string) {
 	}
 }
 
-// moment lets a random time pass, up to most: the fault comes when it comes.
-func moment(most time.Duration) { time.Sleep(rand.N(most)) }
+// sleepUpTo lets a random time pass, up to most: the fault comes when it comes.
+func sleepUpTo(most time.Duration) { time.Sleep(rand.N(most)) }
 
-// progress waits until hits stored after now are counted on every shard, and says how long that took.
-func (s *system) progress(l *load) time.Duration {
+// awaitProgress waits until hits stored after now are counted on every shard, and says how long that took.
+func (s *system) awaitProgress(l *load) time.Duration {
 	s.t.Helper()
 	return s.countedUpTo(l, time.Now())
 }
@@ -178,9 +178,9 @@ func (s *system) countedUpTo(l *load, at time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// settled waits until everything stored is counted, by as_of alone, and then
+// requireExactCounts waits until everything stored is counted, by as_of alone, and then
 // demands the exact totals. A marker hit later they must still be the same.
-func (s *system) settled(l *load, faults int) {
+func (s *system) requireExactCounts(l *load, faults int) {
 	s.t.Helper()
 	l.finish()
 	marker := "marker-" + l.prefix
@@ -196,7 +196,7 @@ func (s *system) settled(l *load, faults int) {
 	}
 	s.compareUniques(l)
 	s.audit()
-	published, counted := l.sum(), s.counted(l)
+	published, counted := l.sum(), s.sumCounted(l)
 	s.t.Logf("published %d, counted %d, faults %d, took %v (%d messages, %d published again)",
 		published, counted, faults, time.Since(s.began).Round(10*time.Millisecond), l.messages.Load(), l.repeats.Load())
 }
@@ -229,7 +229,7 @@ func (s *system) compare(l *load, when string) {
 	}
 	if len(wrong) > 0 {
 		slices.Sort(wrong)
-		s.t.Errorf("%s %d of %d counters are wrong; published %d, counted %d:\n%s", when, len(wrong), len(truth), l.sum(), s.counted(l),
+		s.t.Errorf("%s %d of %d counters are wrong; published %d, counted %d:\n%s", when, len(wrong), len(truth), l.sum(), s.sumCounted(l),
 			strings.Join(wrong[:min(len(wrong), 10)], "\n"))
 	}
 }
@@ -268,7 +268,7 @@ func (s *system) compareUniques(l *load) {
 	s.t.Logf("compared the registers of %d counters", len(l.uniques))
 }
 
-func (s *system) counted(l *load) (sum int64) {
+func (s *system) sumCounted(l *load) (sum int64) {
 	s.t.Helper()
 	answer := s.mustAsk(l.names())
 	for _, total := range answer.Totals {

@@ -18,7 +18,7 @@ const fleetStreams = 8
 // fleet starts the servers, the streams, and so many workers named w0, w1, ….
 func fleet(t *testing.T, workers int) *system {
 	t.Helper()
-	s := oneOfEach(t)
+	s := startWithoutStream(t)
 	for i := range fleetStreams {
 		s.createStream(fmt.Sprintf("HITS_%d", i), fmt.Sprintf("hitp.%d.>", i))
 	}
@@ -30,7 +30,7 @@ func fleet(t *testing.T, workers int) *system {
 
 func (s *system) join() {
 	s.t.Helper()
-	s.worker(s.redis, fmt.Sprintf("INGEST_WORKER=w%d", len(s.workers)))
+	s.startWorker(s.redis, fmt.Sprintf("INGEST_WORKER=w%d", len(s.workers)))
 }
 
 // ownership is one line of a worker's log: what it says that it reads.
@@ -60,9 +60,9 @@ func (s *system) owners() (all []ownership) {
 	return all
 }
 
-// shared waits until so many workers, those at the given places, say that they
+// awaitShares waits until so many workers, those at the given places, say that they
 // have all streams between them, each one once.
-func (s *system) shared(places ...int) time.Duration {
+func (s *system) awaitShares(places ...int) time.Duration {
 	s.t.Helper()
 	began := time.Now()
 	stack.Eventually(s.t, fmt.Sprintf("%d workers to share %d streams", len(places), fleetStreams), func() (bool, string) {
@@ -84,7 +84,7 @@ func (s *system) shared(places ...int) time.Duration {
 	return time.Since(began)
 }
 
-func TestFleetGrowsAndShrinks(t *testing.T) {
+func TestCountsAreExactWhileAFleetGrowsAndShrinks(t *testing.T) {
 	t.Parallel()
 	s := fleet(t, 1)
 	hits, size := rounds(20_000, 100_000, 2_000_000), rounds(400, 2_000, 50_000)
@@ -94,25 +94,25 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 		defer close(published)
 		l.publishAll(hits/batch, 2000)
 	}()
-	t.Logf("1 worker: %v", s.shared(0))
+	t.Logf("1 worker: %v", s.awaitShares(0))
 	for range 3 {
 		s.join()
 	}
-	t.Logf("4 workers: %v", s.shared(0, 1, 2, 3))
+	t.Logf("4 workers: %v", s.awaitShares(0, 1, 2, 3))
 	s.workers[0].Kill() // it plans for all
 	require.Equal(t, 0, s.workers[2].Stop())
-	t.Logf("2 workers, one killed and one stopped: %v", s.shared(1, 3))
+	t.Logf("2 workers, one killed and one stopped: %v", s.awaitShares(1, 3))
 	if full() || stack.All() {
 		for range 3 {
 			s.join()
 		}
-		t.Logf("5 workers: %v", s.shared(1, 3, 4, 5, 6))
+		t.Logf("5 workers: %v", s.awaitShares(1, 3, 4, 5, 6))
 		s.workers[4].Kill()
 		s.join()
-		t.Logf("one killed, another joined: %v", s.shared(1, 3, 5, 6, 7))
+		t.Logf("one killed, another joined: %v", s.awaitShares(1, 3, 5, 6, 7))
 	}
 	<-published
-	s.settled(l, 2)
+	s.requireExactCounts(l, 2)
 	for _, o := range s.owners() {
 		t.Logf("%s  %s of %d workers: %s", o.Time.Format(time.TimeOnly), o.Worker, o.Workers, strings.Join(o.Streams, " "))
 	}
@@ -139,17 +139,17 @@ func (l *load) publishAll(messages, perSecond int) {
 	close(work)
 }
 
-func TestFleetRollingRestart(t *testing.T) {
+func TestCountsAreExactThroughARollingRestart(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s := fleet(t, 4)
-	s.shared(0, 1, 2, 3)
+	s.awaitShares(0, 1, 2, 3)
 	l := newSpreadLoad(s, "r", false, counters, fleetStreams).start(1000)
-	s.progress(l)
+	s.awaitProgress(l)
 
 	before := s.watchAge(l)
 	for range 5 { // each takes a second or so
-		s.progress(l)
+		s.awaitProgress(l)
 	}
 	t.Logf("age of as_of before: %s", ages(before()))
 	during := s.watchAge(l)
@@ -161,13 +161,13 @@ func TestFleetRollingRestart(t *testing.T) {
 			w.Start()
 		}
 	}
-	s.progress(l)
+	s.awaitProgress(l)
 	took := during()
 	t.Logf("age of as_of during restarts: %s", ages(took))
 	if worst := slices.Max(took); worst > 20*time.Second {
 		t.Errorf("as_of stood still for %v", worst)
 	}
-	s.settled(l, len(s.workers))
+	s.requireExactCounts(l, len(s.workers))
 }
 
 // watchAge looks at the age of as_of, which is that of the stream furthest behind,

@@ -14,7 +14,7 @@ import (
 
 // A mirror on a leaf node, the link of which breaks: what the origin stores
 // meanwhile is stored, and no answer may claim it.
-func TestMirrorCutOff(t *testing.T) {
+func TestCountsAreExactIfAMirrorIsCutOff(t *testing.T) {
 	t.Parallel()
 	hub, edge, link := startLeaf(t)
 	origin := hub.JetStream()
@@ -32,13 +32,13 @@ func TestMirrorCutOff(t *testing.T) {
 	publish(5) // stored before the mirror is made
 
 	s := &system{t: t, redis: stack.Redis(t), broker: edge}
-	s.serve(s.redis, 1)
+	s.startQuery(s.redis, 1)
 	if _, err := s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Mirror: &jetstream.StreamSource{
 		Name: "ORIGIN", External: &jetstream.ExternalStream{APIPrefix: "$JS.hub.API"},
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	worker := s.worker(s.redis)
+	worker := s.startWorker(s.redis)
 	const counter = "hits.c" // a mirror has no subjects of its own: the whole subject is the counter
 	counted := func(want int64) {
 		t.Helper()
@@ -72,7 +72,7 @@ func TestMirrorCutOff(t *testing.T) {
 				worker.Start()
 			}
 		} else {
-			moment(2 * time.Second)
+			sleepUpTo(2 * time.Second)
 		}
 		link.join()
 		counted(total)
@@ -82,5 +82,5 @@ func TestMirrorCutOff(t *testing.T) {
 	for i := range w.hits {
 		w.hits[i].counter = counter
 	}
-	w.honest()
+	w.requireHonest()
 }

@@ -26,7 +26,7 @@ func (s *system) stream(ctx context.Context) jetstream.Stream {
 
 // Messages are purged that nobody had read: they are counted as discarded, and
 // answers about their time say that they are incomplete.
-func TestStreamPurged(t *testing.T) {
+func TestAPurgedStreamKeepsItsCounts(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s := start(t)
@@ -40,9 +40,9 @@ func TestStreamPurged(t *testing.T) {
 		require.NoError(t, s.stream(ctx).Purge(ctx))
 		s.workers[0].Resume()
 		l.burst(100, l.random)
-		s.progress(l)
+		s.awaitProgress(l)
 	}
-	counted, discarded := s.counted(l), s.metric(s.workers[0], `tallyroll_ingest_discarded_messages_total{stream="HITS"}`)
+	counted, discarded := s.sumCounted(l), s.metric(s.workers[0], `tallyroll_ingest_discarded_messages_total{stream="HITS"}`)
 	if lost := l.sum() - counted; lost == 0 || lost > discarded { // of a message that is discarded, some shards may have counted
 		t.Errorf("published %d, counted %d; want some to be lost, and no more than the %d discarded", l.sum(), counted, discarded)
 	}
@@ -54,8 +54,8 @@ func TestStreamPurged(t *testing.T) {
 	t.Logf("published %d, counted %d, discarded %d, faults %d, took %v", l.sum(), counted, discarded, n, time.Since(s.began).Round(10*time.Millisecond))
 
 	after := startLoad(s, "after", false, 1000) // and counting is exact again
-	s.progress(after)
-	s.settled(after, n)
+	s.awaitProgress(after)
+	s.requireExactCounts(after, n)
 }
 
 // metric is the value of one metric, which must be there.
@@ -81,7 +81,7 @@ func (s *system) metric(w *stack.Service, name string) (value int64) {
 
 // A stream made anew counts from its first message, exactly; what the old one
 // held counts at most once.
-func TestStreamMadeAnew(t *testing.T) {
+func TestAStreamThatIsMadeAnewIsCountedFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
@@ -91,21 +91,21 @@ func TestStreamMadeAnew(t *testing.T) {
 	for i := range n {
 		l := startLoad(s, fmt.Sprintf("old%d", i), false, 1000)
 		if i%2 == 0 {
-			s.progress(l)
+			s.awaitProgress(l)
 		}
-		moment(500 * time.Millisecond)
+		sleepUpTo(500 * time.Millisecond)
 		l.finish()
 		old = append(old, l)
 		require.NoError(t, s.js.DeleteStream(ctx, "HITS"))
 		if i%3 == 2 { // not at once: the worker has time to see it gone
-			moment(3 * time.Second)
+			sleepUpTo(3 * time.Second)
 		}
 		s.createStream("HITS", "hits.>")
 	}
 	l := startLoad(s, "new", false, 1000)
-	s.progress(l)
-	moment(500 * time.Millisecond)
-	s.settled(l, n)
+	s.awaitProgress(l)
+	sleepUpTo(500 * time.Millisecond)
+	s.requireExactCounts(l, n)
 	for _, l := range old {
 		truth := l.published()
 		answer := s.mustAsk(l.names())
@@ -114,6 +114,6 @@ func TestStreamMadeAnew(t *testing.T) {
 				t.Errorf("%s of a stream that is gone: published %d, counted %d", got.Key, truth[got.Key], got.Total)
 			}
 		}
-		t.Logf("%s: published %d, counted %d", l.prefix, l.sum(), s.counted(l))
+		t.Logf("%s: published %d, counted %d", l.prefix, l.sum(), s.sumCounted(l))
 	}
 }

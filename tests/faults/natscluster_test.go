@@ -19,64 +19,64 @@ const workerName = "the-worker"
 // at the answers all the time.
 func startNATSCluster(t *testing.T) (*system, *load, *witness) {
 	t.Helper()
-	s := natsClusterServers(t)
-	s.worker(s.redis, "INGEST_WORKER="+workerName)
+	s := startServersOnNATSCluster(t)
+	s.startWorker(s.redis, "INGEST_WORKER="+workerName)
 	l := startLoad(s, "c", true, 500)
-	s.progress(l)
+	s.awaitProgress(l)
 	return s, l, s.watch(l.names)
 }
 
-// broken breaks something, waits until hits that were stored afterwards are
+// breakUnderLoad breaks something, waits until hits that were stored afterwards are
 // counted, and says how long that took.
-func (s *system) broken(l *load, what string, breakIt func()) {
+func (s *system) breakUnderLoad(l *load, what string, breakIt func()) {
 	s.t.Helper()
-	moment(400 * time.Millisecond)
+	sleepUpTo(400 * time.Millisecond)
 	began := time.Now()
 	breakIt()
-	s.progress(l)
+	s.awaitProgress(l)
 	s.t.Logf("%s: counting again after %s", what, time.Since(began).Round(10*time.Millisecond))
 }
 
-// killed kills a server, sees counting go on without it, and starts it again.
-func (s *system) killed(l *load, what string, server int) {
+// killUnderLoad kills a server, sees counting go on without it, and starts it again.
+func (s *system) killUnderLoad(l *load, what string, server int) {
 	s.t.Helper()
-	s.broken(l, what+" killed", s.natsCluster.Servers[server].Kill)
+	s.breakUnderLoad(l, what+" killed", s.natsCluster.Servers[server].Kill)
 	s.natsCluster.Servers[server].Start()
 	s.natsCluster.WaitCurrent()
-	s.progress(l)
+	s.awaitProgress(l)
 }
 
-func TestNATSClusterLeaderKilled(t *testing.T) {
+func TestCountsAreExactIfTheLeaderOfNATSIsKilled(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
 	n := rounds(1, 1, 8)
 	for range n {
-		s.killed(l, "the stream's leader", s.natsCluster.Leader(s.js, "HITS"))
+		s.killUnderLoad(l, "the stream's leader", s.natsCluster.Leader(s.js, "HITS"))
 	}
-	s.settled(l, n)
-	w.honest("HITS")
+	s.requireExactCounts(l, n)
+	w.requireHonest("HITS")
 }
 
-func TestNATSClusterStepDown(t *testing.T) {
+func TestCountsAreExactIfTheLeaderOfNATSStepsDown(t *testing.T) {
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
 	n := rounds(2, 5, 40)
 	conn := s.broker.Conn()
 	for range n {
-		s.broken(l, "the leader stepped down", func() {
+		s.breakUnderLoad(l, "the leader stepped down", func() {
 			if err := s.natsCluster.StepDown(conn, "HITS"); err != nil {
 				t.Log(err) // no leader yet
 			}
 		})
 	}
-	s.settled(l, n)
-	w.honest("HITS")
+	s.requireExactCounts(l, n)
+	w.requireHonest("HITS")
 }
 
 // A leader that was paused wakes and does not know that another was elected. The
-// worker may be connected to it; then it has to leave it, which nothing tells it.
-func TestNATSClusterLeaderPaused(t *testing.T) {
+// startWorker may be connected to it; then it has to leave it, which nothing tells it.
+func TestCountsAreExactIfTheLeaderOfNATSIsPaused(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	s, l, w := startNATSCluster(t)
@@ -87,17 +87,17 @@ func TestNATSClusterLeaderPaused(t *testing.T) {
 			paused = s.natsCluster.Of(workerName)
 		}
 		t.Logf("the worker is connected to server %d, %d leads", s.natsCluster.Of(workerName), s.natsCluster.Leader(s.js, "HITS"))
-		s.broken(l, fmt.Sprintf("server %d paused", paused), s.natsCluster.Servers[paused].Pause)
-		s.broken(l, "woken", s.natsCluster.Servers[paused].Resume)
+		s.breakUnderLoad(l, fmt.Sprintf("server %d paused", paused), s.natsCluster.Servers[paused].Pause)
+		s.breakUnderLoad(l, "woken", s.natsCluster.Servers[paused].Resume)
 		s.natsCluster.WaitCurrent()
-		s.progress(l)
+		s.awaitProgress(l)
 	}
-	s.settled(l, n)
-	w.honest("HITS")
+	s.requireExactCounts(l, n)
+	w.requireHonest("HITS")
 }
 
 // The server that the worker is connected to, and the one that delivers to it.
-func TestNATSClusterServerOfTheWorkerKilled(t *testing.T) {
+func TestCountsAreExactIfTheWorkersNATSServerIsKilled(t *testing.T) {
 	t.Parallel()
 	if !full() {
 		t.Skip("takes long: FAULTS=full")
@@ -112,7 +112,7 @@ func TestNATSClusterServerOfTheWorkerKilled(t *testing.T) {
 			connected = s.natsCluster.Of(workerName)
 			return connected >= 0, "it is not"
 		})
-		s.killed(l, "the worker's server", connected)
+		s.killUnderLoad(l, "the worker's server", connected)
 
 		delivers := -1
 		stack.Eventually(t, "the worker's consumer", func() (bool, string) {
@@ -125,13 +125,13 @@ func TestNATSClusterServerOfTheWorkerKilled(t *testing.T) {
 			return delivers >= 0, "there is none"
 		})
 		t.Logf("the worker is connected to server %d, %d delivers, %d leads", s.natsCluster.Of(workerName), delivers, s.natsCluster.Leader(s.js, "HITS"))
-		s.killed(l, "the delivering server", delivers)
+		s.killUnderLoad(l, "the delivering server", delivers)
 	}
-	s.settled(l, 2*n)
-	w.honest("HITS")
+	s.requireExactCounts(l, 2*n)
+	w.requireHonest("HITS")
 }
 
-func TestNATSClusterKilled(t *testing.T) {
+func TestCountsAreExactIfAllOfNATSIsKilled(t *testing.T) {
 	t.Parallel()
 	if !full() {
 		t.Skip("takes long: FAULTS=full")
@@ -139,7 +139,7 @@ func TestNATSClusterKilled(t *testing.T) {
 	s, l, w := startNATSCluster(t)
 	const n = 4
 	for range n {
-		s.broken(l, "all servers killed", func() {
+		s.breakUnderLoad(l, "all servers killed", func() {
 			for _, server := range s.natsCluster.Servers {
 				server.Kill()
 			}
@@ -149,13 +149,13 @@ func TestNATSClusterKilled(t *testing.T) {
 			s.natsCluster.WaitCurrent()
 		})
 	}
-	s.settled(l, n)
-	w.honest("HITS")
+	s.requireExactCounts(l, n)
+	w.requireHonest("HITS")
 }
 
 // A backup that is restored in a cluster has another creation and the same messages, and so has a mirror
 // that is promoted under the name of its origin.
-func TestNATSClusterStreamRestored(t *testing.T) {
+func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	for _, replicas := range []int{1, stack.NATSServers} {
@@ -163,16 +163,16 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			t.Parallel()
 			s := &system{t: t, redis: stack.Redis(t), natsCluster: stack.NATSCluster(t)}
 			s.broker = s.natsCluster
-			s.serve(s.redis, replicas)
+			s.startQuery(s.redis, replicas)
 			s.createStream("HITS", "hits.>")
-			worker := s.worker(s.redis)
+			worker := s.startWorker(s.redis)
 			conn := s.broker.Conn()
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
 			first := startLoad(s, "first", false, 500)
-			s.progress(first)
-			moment(time.Second)
-			s.settled(first, 0)
+			s.awaitProgress(first)
+			sleepUpTo(time.Second)
+			s.requireExactCounts(first, 0)
 			n := rounds(1, 1, 3)
 			for i := range n {
 				backup := stack.BackUp(t, conn, "HITS")
@@ -186,8 +186,8 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 					t.Fatalf("restored with creation %s (was %s) and last message %d (was %d)", after.Created, before.Created, after.State.LastSeq, before.State.LastSeq)
 				}
 				l := startLoad(s, fmt.Sprintf("later%d", i), false, 500)
-				s.progress(l)
-				s.settled(l, 1)
+				s.awaitProgress(l)
+				s.requireExactCounts(l, 1)
 				s.compare(first, "after the restoring")
 			}
 			if logs := worker.Logs(); !strings.Contains(logs, "the stream was replaced by a copy with the same messages") {
@@ -197,8 +197,8 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			// An older backup: its messages were counted, and more than it holds.
 			backup := stack.BackUp(t, conn, "HITS")
 			last := startLoad(s, "last", false, 500)
-			s.progress(last)
-			s.settled(last, 0)
+			s.awaitProgress(last)
+			s.requireExactCounts(last, 0)
 			require.NoError(t, s.js.DeleteStream(ctx, "HITS"))
 			backup.Restore(t, conn, "HITS")
 			stack.Eventually(t, "the worker to say that it stands still", func() (bool, string) {
@@ -209,8 +209,8 @@ func TestNATSClusterStreamRestored(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.stream(ctx).Purge(ctx, jetstream.WithPurgeSequence(state.State.LastSeq+1)))
 			l := startLoad(s, "end", false, 500)
-			s.progress(l)
-			s.settled(l, 1)
+			s.awaitProgress(l)
+			s.requireExactCounts(l, 1)
 			for _, l := range []*load{first, last} {
 				s.compare(l, "after the purge")
 			}

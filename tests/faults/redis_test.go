@@ -28,7 +28,7 @@ func (s *system) flushAll() {
 // first look at the cursors: readers must find the stream all the same.
 func TestFlushAllWhileAStreamIsTaken(t *testing.T) {
 	t.Parallel()
-	s := servers(t)
+	s := startServers(t)
 	var listed, done atomic.Bool
 	client := s.redis.Client()
 	p := startProxy(t, s.redis.Addr(), func(piece []byte) {
@@ -39,13 +39,13 @@ func TestFlushAllWhileAStreamIsTaken(t *testing.T) {
 			_ = client.FlushAll(context.Background()).Err()
 		}
 	})
-	s.worker(p)
+	s.startWorker(p)
 	l := startLoad(s, "c", false, 500)
-	s.progress(l)
+	s.awaitProgress(l)
 	if !done.Load() {
 		t.Fatal("Redis was not emptied: the worker takes a stream in another way now")
 	}
-	s.settled(l, 1)
+	s.requireExactCounts(l, 1)
 }
 
 // killConnections cuts every client of Redis but the test's own, every few milliseconds, and says how many that were.
@@ -57,7 +57,7 @@ func (s *system) killConnections(long time.Duration) (killed int) {
 		n, err := s.redis.Client().ClientKillByFilter(s.t.Context(), "TYPE", "normal", "SKIPME", "yes").Result()
 		require.NoError(s.t, err, "CLIENT KILL")
 		killed += int(n)
-		moment(10 * time.Millisecond)
+		sleepUpTo(10 * time.Millisecond)
 	}
 	return killed
 }
@@ -70,7 +70,7 @@ func (s *system) spoil(long time.Duration) {
 }
 
 // Redis is killed in the middle of writing a transaction to its append-only file, started, and killed once more.
-func TestTornAppendOnlyFile(t *testing.T) {
+func TestCountsAreExactAfterATornAppendOnlyFile(t *testing.T) {
 	t.Parallel()
 	torn := rounds(1, 1, 5)
 	for _, mayAsk := range []bool{true, false} {
@@ -82,9 +82,9 @@ func TestTornAppendOnlyFile(t *testing.T) {
 			}
 			s := &system{t: t, redis: stack.Redis(t, stack.RedisArgs(rights...)), nats: stack.NATSProcess(t)}
 			s.broker = s.nats
-			s.serve(s.redis, 1)
+			s.startQuery(s.redis, 1)
 			s.createStream("HITS", "hits.>")
-			worker := s.worker(endpoint("redis://counter:any@" + s.redis.Addr() + "/0"))
+			worker := s.startWorker(endpoint("redis://counter:any@" + s.redis.Addr() + "/0"))
 			l := newLoad(s, "c", false)
 			send := func(id string, n int64) {
 				l.publish(t.Context(), message{subject: l.subject("c0"), id: id, body: fmt.Appendf(nil, `{"n":%d}`, n), hits: map[string]int64{"c0": n}})

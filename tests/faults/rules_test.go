@@ -26,7 +26,7 @@ import (
 // must be there, once, with its reason.
 func TestOrdersAreCountedByRules(t *testing.T) {
 	t.Parallel()
-	s := oneOfEach(t)
+	s := startWithoutStream(t)
 	s.createStream("ORDERS", "orders.>")
 	file := filepath.Join(t.TempDir(), "rules.yml")
 	version := byte('a')
@@ -36,20 +36,20 @@ func TestOrdersAreCountedByRules(t *testing.T) {
 		require.NoError(t, os.Rename(file+".new", file))
 	}
 	edit()
-	s.worker(s.redis, stack.NoWait, "INGEST_STREAMS=ORDERS", "INGEST_RULES="+file)
+	s.startWorker(s.redis, stack.NoWait, "INGEST_STREAMS=ORDERS", "INGEST_RULES="+file)
 	o := &orders{t: t, js: s.js, random: rand.New(rand.NewPCG(1, 2)), known: map[uint64][]orderEvent{}}
 	events, kills := rounds(2_000, 4_000, 100_000), rounds(2, 4, 20)
 	for i := range kills {
 		before := o.last
 		o.publish((i + 1) * events / kills)
 		s.ordersBegun(before) // a worker that is killed earlier than that counts nothing, and no version is ever used
-		moment(300 * time.Millisecond)
+		sleepUpTo(300 * time.Millisecond)
 		if i%2 == 1 { // a change is under way when the worker dies
 			version = 'a' + byte(i)%3
 			edit()
 			if i%4 == 1 {
 				s.workers[0].Signal(syscall.SIGHUP)
-				moment(1500 * time.Millisecond) // the session notices within a second
+				sleepUpTo(1500 * time.Millisecond) // the session notices within a second
 			}
 		}
 		s.workers[0].Kill()

@@ -48,7 +48,7 @@ var allFaults = []fault{
 		s.redis.Kill()
 		s.nats.Kill()
 		servers[round%2].Start()
-		moment(time.Second)
+		sleepUpTo(time.Second)
 		servers[(round+1)%2].Start()
 	}},
 	{"Redis killed", [3]int{1, 4, 50}, func(s *system, _ *load, _ int) {
@@ -59,12 +59,12 @@ var allFaults = []fault{
 	// wakes, it has a batch in hand, and is fenced.
 	{"worker paused", [3]int{1, 4, 40}, func(s *system, l *load, round int) {
 		if len(s.workers) == 1 {
-			s.worker(s.network)
+			s.startWorker(s.network)
 			s.workers[1].WaitReady()
 		}
 		zombie := s.workers[round%2]
 		zombie.Pause()
-		s.progress(l)
+		s.awaitProgress(l)
 		zombie.Resume()
 	}},
 }
@@ -74,9 +74,9 @@ func (s *system) rollBack(l *load, _ int) {
 	s.t.Helper()
 	live, copied := filepath.Join(s.redis.Dir(), "appendonlydir"), filepath.Join(s.t.TempDir(), "copy")
 	require.NoError(s.t, os.CopyFS(copied, os.DirFS(live)))
-	s.progress(l) // what is counted now is not in the copy
-	moment(time.Second)
-	before := s.counted(l)
+	s.awaitProgress(l) // what is counted now is not in the copy
+	sleepUpTo(time.Second)
+	before := s.sumCounted(l)
 	s.redis.Stop()
 	require.NoError(s.t, os.RemoveAll(live))
 	require.NoError(s.t, os.Rename(copied, live))
@@ -87,9 +87,9 @@ func (s *system) rollBack(l *load, _ int) {
 // startBehindNetwork starts everything, with one worker that reaches Redis over a network that can be spoilt.
 func startBehindNetwork(t *testing.T) *system {
 	t.Helper()
-	s := servers(t)
+	s := startServers(t)
 	s.network = startProxy(t, s.redis.Addr(), nil)
-	s.worker(s.network, stack.NoWait) // a fault can come while it starts
+	s.startWorker(s.network, stack.NoWait) // a fault can come while it starts
 	return s
 }
 
@@ -98,9 +98,9 @@ func (s *system) repeat(l *load, f fault, n int) {
 	s.t.Helper()
 	for i := range n {
 		if i%2 == 0 {
-			s.progress(l)
+			s.awaitProgress(l)
 		}
-		moment(500 * time.Millisecond)
+		sleepUpTo(500 * time.Millisecond)
 		f.do(s, l, i)
 	}
 }
@@ -115,7 +115,7 @@ func TestExactAfterAllFaultsInTurn(t *testing.T) {
 		t.Logf("%s, after %v", f.name, time.Since(s.began).Round(10*time.Millisecond))
 		total += f.rounds[0]
 	}
-	s.settled(l, total)
+	s.requireExactCounts(l, total)
 }
 
 func TestExactAfterEachFault(t *testing.T) {
@@ -127,7 +127,7 @@ func TestExactAfterEachFault(t *testing.T) {
 			l := startLoad(s, "c", false, 1000)
 			n := rounds(f.rounds[1], f.rounds[1], f.rounds[2])
 			s.repeat(l, f, n)
-			s.settled(l, n)
+			s.requireExactCounts(l, n)
 		})
 	}
 }
@@ -143,7 +143,7 @@ func TestSoak(t *testing.T) {
 	hung := time.AfterFunc(lasts+15*time.Minute, func() { panic("the soak hangs") })
 	defer hung.Stop()
 	s := startBehindNetwork(t)
-	s.worker(s.network, stack.NoWait)
+	s.startWorker(s.network, stack.NoWait)
 	l := startLoad(s, "c", false, 500)
 	// A replay reads all there is: Redis is emptied rarely, so that a long soak is not all replay.
 	marks := []time.Duration{lasts / 6, lasts / 2, lasts}
@@ -158,9 +158,9 @@ func TestSoak(t *testing.T) {
 			emptied = time.Now()
 		}
 		if rand.IntN(3) > 0 { // else the fault comes while the one before is being mended
-			s.progress(l)
+			s.awaitProgress(l)
 		}
-		moment(time.Second)
+		sleepUpTo(time.Second)
 		allFaults[i].do(s, l, total)
 		made[i]++
 		total++
@@ -175,7 +175,7 @@ func TestSoak(t *testing.T) {
 	for i, f := range allFaults {
 		t.Logf("%s: %d times", f.name, made[i])
 	}
-	s.settled(l, total)
+	s.requireExactCounts(l, total)
 }
 
 func (s *system) logMemory() {

@@ -15,12 +15,12 @@ import (
 // A stream that sources two others, one of them over a leaf node's link, which breaks. What the near
 // one stores counts all the same; but no answer looks fresher than the far one was last heard, and
 // what the far one stored meanwhile counts when it arrives.
-func TestSourceCutOff(t *testing.T) {
+func TestCountsAreExactIfASourceIsCutOff(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	hub, edge, link := startLeaf(t)
 	s := &system{t: t, redis: stack.Redis(t), broker: edge}
-	s.serve(s.redis, 1)
+	s.startQuery(s.redis, 1)
 	far := hub.JetStream()
 	const farCounter, nearCounter = "far.c", "near.c" // such a stream has no subjects of its own: the whole subject is the counter
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestSourceCutOff(t *testing.T) {
 		{Name: "FAR", External: &jetstream.ExternalStream{APIPrefix: "$JS.hub.API"}}, {Name: "NEAR"},
 	}})
 	require.NoError(t, err)
-	worker := s.worker(s.redis)
+	worker := s.startWorker(s.redis)
 	both := func() []string { return []string{farCounter, nearCounter} }
 	// waits fails the test if as_of passes both what has arrived and the moment at which the far source was last heard.
 	waits := func(asOf, heard time.Time) {
@@ -106,5 +106,5 @@ func TestSourceCutOff(t *testing.T) {
 	}
 	w.stop()
 	w.collectOf(s.js, "HITS")
-	w.honest()
+	w.requireHonest()
 }

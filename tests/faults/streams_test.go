@@ -13,11 +13,11 @@ import (
 
 // Streams come, are hit at once, and go, while others are counted. No answer may
 // claim, by as_of, a hit of a stream that nobody reads yet.
-func TestStreamsComeAndGo(t *testing.T) {
+func TestCountsAreExactWhileStreamsComeAndGo(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := newSpreadLoad(s, "o", true, 20, 0).start(200)
-	s.progress(other)
+	s.awaitProgress(other)
 	n := rounds(8, 24, 96)
 	counter := func(i int) string { return fmt.Sprintf("new-%d", i) }
 	names := other.names()
@@ -48,13 +48,13 @@ func TestStreamsComeAndGo(t *testing.T) {
 		s.createStream(stream(i), fmt.Sprintf("new.%d.>", i))
 		there = append(there, stream(i))
 		hit(i)
-		moment(300 * time.Millisecond)
+		sleepUpTo(300 * time.Millisecond)
 		hit(i)
 	}
-	s.progress(other)
+	s.awaitProgress(other)
 	other.finish()
 	s.countedUpTo(other, time.Now())
-	w.honest(append(slices.Clone(there), "HITS")...)
+	w.requireHonest(append(slices.Clone(there), "HITS")...)
 	answer := s.mustAsk(names)
 	for _, total := range answer.Totals[len(names)-n:] {
 		if total.Total != 2 {

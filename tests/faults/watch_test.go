@@ -140,10 +140,10 @@ func storedChanges(t *testing.T, js jetstream.JetStream) map[string][]string {
 // another one all the while, in the long selection for ten minutes; the worker is killed, and NATS and Redis are restarted.
 // Every change arrives once by its id, in order per rule, at each target; and while nobody counts, no rule says that there
 // are too few hits.
-func TestWatch(t *testing.T) {
+func TestWatchTellsEachChangeOnceThroughFaults(t *testing.T) {
 	t.Parallel()
-	s := servers(t)
-	s.worker(s.redis)
+	s := startServers(t)
+	s.startWorker(s.redis)
 	rules, n, pause := rounds(300, 1000, 1000), rounds(10, 10, 60), time.Second
 	if full() || stack.All() {
 		pause = 3 * time.Second
@@ -192,7 +192,7 @@ func TestWatch(t *testing.T) {
 			s.nats.Kill()
 			s.nats.Start()
 		}
-		moment(pause) // the pause between faults is one of them
+		sleepUpTo(pause) // the pause between faults is one of them
 	}
 	for _, w := range watches {
 		w.Resume()
@@ -255,13 +255,13 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// How long it takes from a hit until a webhook has it: WATCH_LATENCY=1 go test -v -run TestWatchLatency ./tests/faults
-func TestWatchLatency(t *testing.T) {
+// How long it takes from a hit until a webhook has it: WATCH_LATENCY=1 go test -v -run TestWatchTellsWithinItsLatency ./tests/faults
+func TestWatchTellsWithinItsLatency(t *testing.T) {
 	if os.Getenv("WATCH_LATENCY") == "" {
 		t.Skip("NOT MEASURED: from hit to webhook, which takes two minutes: WATCH_LATENCY=1 measures it")
 	}
-	s := servers(t)
-	s.worker(s.redis)
+	s := startServers(t)
+	s.startWorker(s.redis)
 	const rules = 1000
 	l := listen(t)
 	file := thousandRules(t, rules, map[string]*listener{"a": l, "b": listen(t)})

@@ -94,10 +94,10 @@ func (w *witness) collectOf(js jetstream.JetStream, stream string) {
 	}
 }
 
-// honest fails the test if an answer was wrong. Of the hits with a time in the window,
+// requireHonest fails the test if an answer was wrong. Of the hits with a time in the window,
 // all that were stored before as_of are within upper, and lower has no more than there
 // are. It collects the streams first.
-func (w *witness) honest(streams ...string) {
+func (w *witness) requireHonest(streams ...string) {
 	w.t.Helper()
 	w.stop()
 	for _, stream := range streams {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTimeToCountAgain(t *testing.T) {
+func TestATakenOverStreamIsCountedAgain(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
 	for _, c := range []struct {
@@ -15,14 +15,14 @@ func TestTimeToCountAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := start(t)
 			if c.standby {
-				s.worker(s.redis)
+				s.startWorker(s.redis)
 			}
 			l := startLoad(s, "c", false, 500)
 			n := rounds(1, 1, 10)
 			var sum, worst time.Duration
 			for range n {
-				s.progress(l)
-				moment(500 * time.Millisecond)
+				s.awaitProgress(l)
+				sleepUpTo(500 * time.Millisecond)
 				dead := time.Now()
 				s.workers[0].Kill()
 				if !c.standby {
@@ -37,12 +37,12 @@ func TestTimeToCountAgain(t *testing.T) {
 			}
 			t.Logf("from the death to hits stored after it counted on every shard: mean %v, worst %v of %d",
 				(sum / time.Duration(n)).Round(time.Millisecond), worst.Round(time.Millisecond), n)
-			s.settled(l, n)
+			s.requireExactCounts(l, n)
 		})
 	}
 }
 
-func TestReplaySpeed(t *testing.T) {
+func TestReplayIsMeasured(t *testing.T) {
 	if !full() {
 		t.Skip("a measurement, with FAULTS=full only")
 	}
@@ -50,11 +50,11 @@ func TestReplaySpeed(t *testing.T) {
 	l := newLoad(s, "c", false)
 	const hits = 1_000_000
 	l.burst(hits/batch, func() message { return l.plain(batch) })
-	s.progress(l)
+	s.awaitProgress(l)
 	began := time.Now()
 	s.flushAll()
 	s.countedUpTo(l, began)
 	took := time.Since(began)
 	t.Logf("replayed %d hits in %v: %.0f hits/s", l.sum(), took.Round(time.Millisecond), float64(l.sum())/took.Seconds())
-	s.settled(l, 1)
+	s.requireExactCounts(l, 1)
 }

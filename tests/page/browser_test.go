@@ -333,8 +333,8 @@ func (b *tab) tabTo(selector string) {
 	b.t.Fatalf("no way to %s by Tab", selector)
 }
 
-// old makes counting begin long ago, as far as the readers can see.
-func (s *system) old() {
+// publishOldHits makes counting begin long ago, as far as the readers can see.
+func (s *system) publishOldHits() {
 	s.t.Helper()
 	err := s.redis.Client().HSet(s.t.Context(), "tallyroll:streams", ".began", time.Now().Add(-400*24*time.Hour).UnixMilli()).Err()
 	require.NoError(s.t, err)

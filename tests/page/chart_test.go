@@ -40,8 +40,8 @@ func (b *tab) draw(question string) {
 		from: null, to: null, zone: "", before: false, %s })), true)`, question))
 }
 
-// shows waits until the chart shows so much time, and returns its ends in Unix milliseconds.
-func (b *tab) shows(least, most time.Duration) (from, to int64) {
+// readRange waits until the chart shows so much time, and returns its ends in Unix milliseconds.
+func (b *tab) readRange(least, most time.Duration) (from, to int64) {
 	b.t.Helper()
 	const ends = `((d) => [Number(d.from), Number(d.to)])(document.getElementById("plot").dataset)`
 	b.until(fmt.Sprintf("%s to %s", least, most), fmt.Sprintf(`(([from, to]) => to - from >= %d && to - from <= %d)(%s)`,
@@ -122,7 +122,7 @@ func zoom(t *testing.T, s *system) {
 	b.mouse(moved, "#plot .drawing", 0.75, 1)
 	b.until("the selection", `document.querySelector("#plot .selection") && / to /.test(document.getElementById("reading").textContent)`)
 	b.mouse(released, "#plot .drawing", 0.75, 1)
-	from, to := b.shows(5*time.Hour, 7*time.Hour) // a quarter of the chart
+	from, to := b.readRange(5*time.Hour, 7*time.Hour) // a quarter of the chart
 	if from%900_000 != 0 || to%900_000 != 0 {
 		t.Errorf("%d to %d are not whole steps", from, to)
 	}
@@ -131,7 +131,7 @@ func zoom(t *testing.T, s *system) {
 	b.mouse(released, "#plot .drawing", 0.3, 1)
 	b.mouse(pressed, "#plot .drawing", 0.3, 2)
 	b.mouse(released, "#plot .drawing", 0.3, 2)
-	b.shows(24*time.Hour, 25*time.Hour)
+	b.readRange(24*time.Hour, 25*time.Hour)
 	b.until("the way back to be over", `document.getElementById("chart-back").hidden && document.getElementById("plot").dataset.points >= 96`)
 
 	b.mouse(moved, "#main", 0.001, 0)
@@ -141,9 +141,9 @@ func zoom(t *testing.T, s *system) {
 	b.press(kb.Home, kb.ArrowRight, kb.ArrowRight, kb.PageDown, kb.PageDown, kb.PageDown, kb.PageDown)
 	b.until("the 43rd step", `document.getElementById("plot").getAttribute("aria-valuenow") === "42" && document.querySelectorAll("#plot .cursor circle").length === 2`)
 	b.press(kb.Enter)
-	b.shows(5*time.Hour+45*time.Minute, 6*time.Hour+45*time.Minute)
+	b.readRange(5*time.Hour+45*time.Minute, 6*time.Hour+45*time.Minute)
 	b.press(kb.Escape)
-	b.shows(24*time.Hour, 25*time.Hour)
+	b.readRange(24*time.Hour, 25*time.Hour)
 	b.clean(r.URL)
 }
 
@@ -241,7 +241,7 @@ func fitIntoScreens(t *testing.T, s *system) {
 			if out := eval[[]string](b, `[...document.querySelectorAll("#plot text:not(.name), #reading")].filter((node) => ((r, box) => r.width > 0 && (r.left < box.left - 1 || r.right > box.right + 1))(node.getBoundingClientRect(), document.getElementById("chart").getBoundingClientRect())).map((node) => node.textContent)`); len(out) > 0 {
 				t.Errorf("%+v, %s: outside of the chart is %q", as, scale, out)
 			}
-			b.narrow(as)
+			b.requireNarrow(as)
 		}
 		want := map[string]string{"light": "rgb(0, 114, 178)", "dark": "rgb(64, 160, 250)"}[as.scheme]
 		require.Equal(t, want, eval[string](b, `getComputedStyle(document.querySelector("#plot path.line")).stroke`), "%+v: the first line", as)

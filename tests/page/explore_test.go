@@ -29,16 +29,16 @@ func (s *system) apiTotal(params string) int64 {
 // The page of a shop whose hits do not change meanwhile.
 func TestPageShowsTheHitsOfAShop(t *testing.T) {
 	s := start(t)
-	s.shop()
+	s.publishShop()
 	s.sideBySide(map[string]func(*testing.T, *system){
 		"tree": climbTree, "back": goBack, "touch": touchPhone, "requests": countRequests, "steps": chooseSteps, "without NATS": leaveOutNATS,
 	})
 }
 
-// shop is some hits of two days, under names with parts. The day before each counter had as many as change says.
-func (s *system) shop() {
+// publishShop is some hits of two days, under names with parts. The day before each counter had as many as change says.
+func (s *system) publishShop() {
 	s.t.Helper()
-	s.old()
+	s.publishOldHits()
 	var all []some
 	for key, n := range map[string][2]int64{
 		"shop.cart.eu": {4000, 1000}, "shop.cart.us": {300, 300}, "shop.checkout.eu": {50, 5000}, "blog": {2000, 0}, "/a/b/c": {70, 60},
@@ -103,7 +103,7 @@ func goBack(t *testing.T, s *system) {
 // Days and months are those of the reader's own zone, and say what the API says of them.
 func TestRangesOfTheCalendar(t *testing.T) {
 	s := start(t)
-	s.old()
+	s.publishOldHits()
 	zone, err := time.LoadLocation("Pacific/Kiritimati") // 14 hours ahead, so that days differ from those of UTC
 	require.NoError(t, err)
 	for i := range 40 {
@@ -149,7 +149,7 @@ func TestRangesOfTheCalendar(t *testing.T) {
 // sought among the largest.
 func TestManyCounters(t *testing.T) {
 	s := start(t)
-	s.old()
+	s.publishOldHits()
 	for chunk := range 12 {
 		var all []some
 		for i := range 100 {
@@ -210,7 +210,7 @@ func TestLinesOfTheChart(t *testing.T) {
 // On a phone there is one column at a time.
 func TestNothingCollides(t *testing.T) {
 	s := start(t)
-	s.old()
+	s.publishOldHits()
 	long, parts := strings.Repeat("x", 512), strings.Repeat("a-long-part.", 42)+"end"
 	s.publishAll(some{long, 12, 0}, ago(long, 30, 20*time.Hour), some{parts, 7, 0}, ago("big", 1<<40, time.Hour), ago("big", 1<<40, 2*time.Hour), ago("big", 1<<40, 23*time.Hour+58*time.Minute), some{"b.c", 1, 0}, some{"b.d", 12345, 0})
 	s.publishAll(ago("edge", 1<<39, 24*time.Hour), ago("edge", 3, time.Hour))
@@ -233,14 +233,14 @@ func TestNothingCollides(t *testing.T) {
 					t.Errorf("%+v: %d columns at once", as, got)
 				}
 			}
-			b.legible(as)
+			b.requireLegible(as)
 		}
 		b.point(`#rows tr[data-key="big"] .total`)
 		b.until("the tip", `!document.getElementById("tip").hidden`)
-		b.legible(as)
+		b.requireLegible(as)
 		b.click(`#range input[value="custom"]`)
 		b.until("the fields", `!document.getElementById("own").hidden`)
-		b.legible(as)
+		b.requireLegible(as)
 		background[as.scheme] = eval[string](b, `getComputedStyle(document.body).backgroundColor`)
 		b.clean(s.query.URL())
 	}
@@ -249,18 +249,18 @@ func TestNothingCollides(t *testing.T) {
 	}
 }
 
-// legible fails the test if the page is wider than the screen, if texts of the table or of the range lie over each other or
+// requireLegible fails the test if the page is wider than the screen, if texts of the table or of the range lie over each other or
 // are cut without a sign of it, or if a text has too little contrast (WCAG 2.2, 1.4.3).
-func (b *tab) legible(as looks) {
+func (b *tab) requireLegible(as looks) {
 	b.t.Helper()
-	b.narrow(as)
+	b.requireNarrow(as)
 	for _, bad := range eval[[]string](b, collisions) {
 		b.t.Errorf("%+v: %s", as, bad)
 	}
 }
 
-// narrow fails the test if the page is wider than the screen.
-func (b *tab) narrow(as looks) {
+// requireNarrow fails the test if the page is wider than the screen.
+func (b *tab) requireNarrow(as looks) {
 	b.t.Helper()
 	if widths := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`); widths[0] > widths[1] {
 		b.t.Errorf("%+v: the page is %d wide", as, widths[0])

@@ -47,7 +47,7 @@ document.title = "done";
 </script>`
 
 // site serves a page that attacks a service.
-func attacking(t *testing.T, address string) *httptest.Server {
+func startAttacker(t *testing.T, address string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -70,13 +70,13 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	for _, c := range []struct{ page, query string }{
 		{"evil.example", "127.0.0.1"}, {"evil.example", "localhost"}, {"127.0.0.1", "127.0.0.1"}, {"evil.example", "evil.example"},
 	} {
-		page, err := url.Parse(attacking(t, "http://"+c.query+":"+u.Port()).URL)
+		page, err := url.Parse(startAttacker(t, "http://"+c.query+":"+u.Port()).URL)
 		require.NoError(t, err)
-		before := refusals(t, s)
+		before := countRefusals(t, s)
 		b := open(t, "http://"+c.page+":"+page.Port()+"/", desktop)
 		b.until("the page to have tried everything", `document.title === "done"`)
 		stack.Eventually(t, "the refusals", func() (bool, string) {
-			n := refusals(t, s) - before
+			n := countRefusals(t, s) - before
 			return n >= 8, fmt.Sprint(n)
 		})
 	}
@@ -89,8 +89,8 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 
 var refused = regexp.MustCompile(`tallyroll_query_request_seconds_count\{code="403",route="[^"]*"\} (\d+)`)
 
-// refusals is how many requests query has refused with 403.
-func refusals(t *testing.T, s *system) (n int) {
+// countRefusals is how many requests query has refused with 403.
+func countRefusals(t *testing.T, s *system) (n int) {
 	t.Helper()
 	_, text, err := stack.Do(http.MethodGet, s.query.URL()+"/metrics", nil)
 	require.NoError(t, err)

@@ -145,7 +145,7 @@ func TestChart(t *testing.T) {
 	s := start(t)
 	s.hit("a", "a", "b", "b", "b")
 	stack.EventuallyTotal(t, s.query.URL(), "b", "1h", 3)
-	s.old()
+	s.publishOldHits()
 	for _, c := range []struct {
 		length, step string
 		back         time.Duration

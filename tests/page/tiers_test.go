@@ -28,7 +28,7 @@ func TestPageFollowsTiers(t *testing.T) {
 			s := startWithTiers(t, c.tiers)
 			s.hit("a")
 			stack.EventuallyTotal(t, s.query.URL(), "a", "30s", 1)
-			s.old()
+			s.publishOldHits()
 			b := open(t, s.query.URL()+"/?key=a", desktop)
 			b.until("the total", hits("a"))
 			b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && document.getElementById("notice").hidden`)

@@ -31,10 +31,10 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 const told = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
 
 // Beside its hits, a counter says how many different ones it had in the range, as far as that is known; and the chart
-// shows them in place of the hits, at the click of a button, for the keyboard, and by the address.
+// readRange them in place of the hits, at the click of a button, for the keyboard, and by the address.
 func TestUniquesBesideHits(t *testing.T) {
 	s := start(t)
-	s.old()
+	s.publishOldHits()
 	s.visit("visitors", 3000, 5*time.Hour)
 	s.visit("few", 3, 10*time.Minute)
 	s.hit("plain")
@@ -68,6 +68,6 @@ func TestUniquesBesideHits(t *testing.T) {
 	b.tabTo("#of input")
 	b.press(kb.ArrowRight)
 	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && document.getElementById("plot").dataset.step === "5m"`)
-	b.narrow(phone)
+	b.requireNarrow(phone)
 	b.clean(s.query.URL())
 }

@@ -45,7 +45,7 @@ func (s *system) take(body string) bool {
 const shownView = `["explore", "welcome", "limits", "alerts", "operate"].filter((id) => document.getElementById(id).offsetParent !== null || document.getElementById(id).getClientRects().length > 0).join()`
 
 // The way between the views: by click and by keyboard, with the rest of the address kept, and back again. What another view
-// shows is not asked for meanwhile.
+// readRange is not asked for meanwhile.
 func TestViews(t *testing.T) {
 	s := start(t)
 	s.hit("a", "b")
@@ -269,14 +269,14 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 		b := open(t, s.query.URL()+"/?view=limits", as)
 		b.click(`#busiest-rows [data-key]`)
 		b.until("the use", `document.querySelector("#use-found [role=meter]")`)
-		b.legible(as)
+		b.requireLegible(as)
 		b.click(`#views [data-to="operate"]`)
 		b.until("the reject", `document.querySelector("#rejects-list details")`)
 		eval[bool](b, `(document.querySelector("#rejects-list details").open = true)`)
-		b.legible(as)
+		b.requireLegible(as)
 		b.click(`#views [data-to="alerts"]`)
 		b.until("the states", `document.querySelectorAll("#alerts-rows tr").length === 2`)
-		b.legible(as)
+		b.requireLegible(as)
 		b.clean(s.query.URL())
 	}
 }
@@ -296,6 +296,6 @@ func tryDocs(t *testing.T, s *system) {
 		b.click("#operations-Ask-get-about " + next)
 	}
 	b.until("the answer", `/200[^]*"namespace": "tallyroll"/.test(document.querySelector("#operations-Ask-get-about .live-responses-table")?.innerText)`)
-	b.narrow(phone)
+	b.requireNarrow(phone)
 	b.clean(s.query.URL(), failedRequests...)
 }
