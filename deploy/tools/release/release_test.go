@@ -176,7 +176,7 @@ func tree(t *testing.T, dir string) (out []string) {
 }
 
 func TestJudge(t *testing.T) {
-	bsd, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "LICENSE"))
+	bsd, err := os.ReadFile(filepath.Join(strings.TrimSpace(run(t, "go", "env", "GOROOT")), "LICENSE"))
 	require.NoError(t, err)
 	const gpl = "This program is free software: you can redistribute it and/or modify it under the terms of the GNU General Public License as published by the Free Software Foundation, either version 3 of the License, or (at your option) any later version. This program is distributed in the hope that it will be useful, but WITHOUT ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or FITNESS FOR A PARTICULAR PURPOSE. See the GNU General Public License for more details."
 	for _, c := range []struct{ name, file, content, within, want string }{
