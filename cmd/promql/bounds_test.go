@@ -43,7 +43,7 @@ func TestLargeQueriesAreRefused(t *testing.T) {
 }
 
 // Queries that pass, but fill the memory from step to step, end when it is short. Those after them are answered.
-func TestMemoryIsBounded(t *testing.T) {
+func TestQueriesEndIfMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
@@ -103,7 +103,7 @@ func askSlowly(ctx context.Context, s *stack.Service) error {
 }
 
 // A query ends when its client leaves and when its time is over, and the next one runs then.
-func TestWorkEnds(t *testing.T) {
+func TestQueryEndsIfItsClientLeaves(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	var hits []hit
@@ -148,7 +148,7 @@ func TestWorkEnds(t *testing.T) {
 }
 
 // Who comes when too many wait is told so at once.
-func TestTooManyRequests(t *testing.T) {
+func TestRequestsBeyondTheQueueAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now())
@@ -177,7 +177,7 @@ func TestTooManyRequests(t *testing.T) {
 }
 
 // All selectors of a request together look through so many names, and all selectors of a query read so many samples.
-func TestSumsOverSelectors(t *testing.T) {
+func TestSelectorsAreSummed(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
 	var hits []hit

@@ -20,7 +20,7 @@ import (
 func quarter() time.Time { return time.Now().Add(-5 * time.Hour).Truncate(15 * time.Minute) }
 
 // Prometheus's own client asks, and gets what was counted.
-func TestPrometheusClient(t *testing.T) {
+func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
 	seed(t, redis.Client(), time.Now(),
@@ -143,7 +143,7 @@ func TestLineEndsWithAsOf(t *testing.T) {
 }
 
 // Hits from before counting began are shown, with the note that not all of them may be there.
-func TestBackfilledHits(t *testing.T) {
+func TestBackfilledHitsAreAtTheirTimes(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
 	seedFrom(t, redis.Client(), cursorAt(at.Add(-40*time.Minute), time.Now()), hit{"a", at.Add(-65 * time.Minute), 5}, hit{"a", at.Add(-time.Minute), 7})
@@ -167,7 +167,7 @@ func TestBackfilledHits(t *testing.T) {
 }
 
 // What is not right for this metric is said beside the answer.
-func TestWarnings(t *testing.T) {
+func TestAnswersWarnOfWhatIsWrongForTheMetric(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
 	cursor := cursorAt(at.Add(-240*time.Hour), time.Now())

@@ -15,7 +15,7 @@ import (
 )
 
 // Matchers select what they say, without looking through names that they exclude.
-func TestMatchersAndBounds(t *testing.T) {
+func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
 	var hits []hit
@@ -75,7 +75,7 @@ func TestMatchersAndBounds(t *testing.T) {
 }
 
 // What cannot be answered is refused with Prometheus's error types, and says what is allowed.
-func TestBadInput(t *testing.T) {
+func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
@@ -147,7 +147,7 @@ func TestBadInput(t *testing.T) {
 }
 
 // Huge and strange values are refused, if they are, in a few words.
-func TestRefusalsAreShort(t *testing.T) {
+func TestHugeValuesAreRefusedInFewWords(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
@@ -182,7 +182,7 @@ func TestRefusalsAreShort(t *testing.T) {
 }
 
 // Special numbers are strings, as Prometheus writes them.
-func TestSpecialNumbers(t *testing.T) {
+func TestSpecialNumbersAreStrings(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now())
@@ -207,7 +207,7 @@ func TestSpecialNumbers(t *testing.T) {
 }
 
 // While Redis is away the errors are Prometheus's, and the program comes back with Redis.
-func TestRedisAway(t *testing.T) {
+func TestErrorsArePrometheusOnesWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	promql := start(t, redis, stack.NoWait)
@@ -244,7 +244,7 @@ func TestRedisAway(t *testing.T) {
 }
 
 // A query that takes too long ends in time, whether it runs or waits for others.
-func TestTimeout(t *testing.T) {
+func TestQueryEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})

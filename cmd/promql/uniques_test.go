@@ -16,7 +16,7 @@ import (
 )
 
 // Each sample of tallyroll_uniques is how many different ones a cell has, stamped with its end.
-func TestUniques(t *testing.T) {
+func TestUniquesOfACellAreStampedWithItsEnd(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), time.Now().Add(-5*time.Hour).Truncate(time.Hour) // so long ago, cells are of an hour
 	client := redis.Client()
@@ -68,7 +68,7 @@ func queryAt(t *testing.T, api v1.API, expr string, at time.Time) (model.Value, 
 }
 
 // Of the newest time, cells are of five minutes, and only whole ones have samples.
-func TestUniquesOfNow(t *testing.T) {
+func TestUniquesOfNowAreOfWholeCells(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), time.Now()
 	last := now.Truncate(5 * time.Minute)

@@ -41,7 +41,7 @@ limits:
 `
 
 // The codes, the order of the statuses, and what each says.
-func TestCodesAndStatuses(t *testing.T) {
+func TestCodesAndStatusesAreEnvoys(t *testing.T) {
 	t.Parallel()
 	r := start(t, stack.Redis(t), limitsOfAll)
 	login, unknown, user := descriptor("path=/login", "remote_address=192.0.2.1"), descriptor("nobody=1"), descriptor("user=u1")
@@ -258,7 +258,7 @@ func testBadRequests(t *testing.T, r *rig) {
 
 // However many limits a client's headers match, all of them decide: no client gets an error, with which Envoy would let its
 // request through.
-func TestManyLimits(t *testing.T) {
+func TestAllLimitsOfARequestDecide(t *testing.T) {
 	t.Parallel()
 	limits := "limits:\n"
 	var all []*ratelimit.RateLimitDescriptor
@@ -386,7 +386,7 @@ limits:
 `
 
 // Without Redis, the limit's fail mode decides, and not Envoy's: what is closed is over the limit, and no error.
-func TestFailModes(t *testing.T) {
+func TestFailModeDecidesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	r := start(t, redis, limitsOfFailModes)
@@ -415,7 +415,7 @@ func TestFailModes(t *testing.T) {
 var requestsEnded = regexp.MustCompile(`tallyroll_rls_request_seconds_count{code="[0-9]+",route="ShouldRateLimit"} ([0-9]+)`)
 
 // A caller that waits no longer gets its own error at once, and nothing waits for Redis in its place.
-func TestDeadline(t *testing.T) {
+func TestCallerThatWaitsNoLongerGetsItsErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	r := start(t, redis, limitsOfFailModes)

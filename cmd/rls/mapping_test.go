@@ -93,7 +93,7 @@ func TestMappingFindsTheMostSpecific(t *testing.T) {
 }
 
 // Different values have different keys, as long as they are. Those of one address, host or path have one.
-func TestKeysOfValues(t *testing.T) {
+func TestDifferentValuesHaveDifferentKeys(t *testing.T) {
 	t.Parallel()
 	set, err := limit.Parse([]byte(`
 limits:
@@ -163,7 +163,7 @@ func FuzzCodec(f *testing.F) {
 }
 
 // A file is wide if one request can match more limits than one script decides about: not if each has another value.
-func TestWideDomains(t *testing.T) {
+func TestDomainIsWideIfARequestCanMatchTooManyLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

@@ -68,7 +68,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 }
 
 // Bad settings end the program with exit code 2 and a line that says what is allowed.
-func TestSettings(t *testing.T) {
+func TestBadSettingsEndTheProgram(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yml")
 	require.NoError(t, os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 5, envoy: {domain: edge}}\n"), 0o600))
@@ -99,7 +99,7 @@ func TestSettings(t *testing.T) {
 
 // Clients that know nothing of the authority, or that it does not know, get past no handshake. The certificate and the
 // authority are read again when they change. Health is asked for over plain HTTP.
-func TestTLS(t *testing.T) {
+func TestTLSDemandsKnownCertificates(t *testing.T) {
 	t.Parallel()
 	own, client, other := stack.NewCertificate(t), stack.NewCertificate(t), stack.NewCertificate(t)
 	authority := filepath.Join(t.TempDir(), "ca.pem")
@@ -153,7 +153,7 @@ func TestTLS(t *testing.T) {
 
 // Profiles, metrics and health are at one address, and gRPC alone at the other. While it leaves, the service answers, and says to
 // both kinds of probes that it is leaving.
-func TestLeaving(t *testing.T) {
+func TestServiceAnswersWhileItLeaves(t *testing.T) {
 	t.Parallel()
 	r := start(t, stack.Redis(t), oneLimit, "SHUTDOWN_DELAY=5m")
 	probe := healthservice.NewHealthClient(dial(t, r.addr, insecure.NewCredentials()))
@@ -208,7 +208,7 @@ func TestStopFinishesRequests(t *testing.T) {
 }
 
 // A request that is too large is refused, and the next one on the same connection is answered.
-func TestBounds(t *testing.T) {
+func TestRequestThatIsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := start(t, stack.Redis(t), oneLimit, "RLS_MAX_CONNECTIONS=1", "RLS_MAX_MESSAGE_BYTES=1000")
 	large := descriptor("user=" + strings.Repeat("x", 1000))
@@ -219,7 +219,7 @@ func TestBounds(t *testing.T) {
 }
 
 // With the user that deploy/redis-users.acl has for it, the program can do all that it does, and read nothing else.
-func TestRights(t *testing.T) {
+func TestUserOfTheDocsHasTheRightsItNeeds(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	stack.NewUser(t, redis, "rls", "secret", stack.RightsOf(t, "rls")...)
@@ -240,7 +240,7 @@ func TestRights(t *testing.T) {
 }
 
 // A user that may not write keys of limits is named in the log, and what is closed stays closed.
-func TestRightsMissing(t *testing.T) {
+func TestMissingRightsAreLogged(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	stack.NewUser(t, redis, "promql", "secret", stack.RightsOf(t, "promql")...)

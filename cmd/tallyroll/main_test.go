@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestRun(t *testing.T) {
+func TestProgramsAreRunByName(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
 		become []string // the program and its arguments

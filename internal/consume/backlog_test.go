@@ -54,7 +54,7 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 
 // Hits gather for a fifth of the lag, and whoever has reached the end that was
 // seen last waits no longer than others.
-func TestGather(t *testing.T) {
+func TestHitsAreGatheredForAFifthOfTheLag(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		lag   time.Duration

@@ -295,7 +295,7 @@ func testLimits(maxCommands int) Limits {
 }
 
 // A place moves over a deleted tail only if nothing has come meanwhile, and never back.
-func TestBufferPass(t *testing.T) {
+func TestBufferPassesADeletedTailOnlyIfNothingCame(t *testing.T) {
 	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	require.NoError(t, b.add("HITS", testMessage(1)))

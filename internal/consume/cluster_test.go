@@ -76,7 +76,7 @@ func testHistory(t *testing.T, s *source.JetStream, stored []time.Time) {
 	}
 }
 
-func TestHistoryOfAStreamWithGaps(t *testing.T) {
+func TestHistoryOfAStreamWithGapsIsRead(t *testing.T) {
 	t.Parallel()
 	s, stored := askedStream(t, stack.NATS(t).JetStream(), 1)
 	l, err := s.Look(t.Context())
@@ -86,7 +86,7 @@ func TestHistoryOfAStreamWithGaps(t *testing.T) {
 	testHistory(t, s, stored)
 }
 
-func TestHistoryOnACluster(t *testing.T) {
+func TestHistoryIsReadOnlyFromALeaderWithAMajority(t *testing.T) {
 	t.Parallel()
 	c := stack.NATSCluster(t)
 	js := c.JetStream()

@@ -35,7 +35,7 @@ func testDecoder() *hit.Decoder {
 }
 
 // The last moment that the coarsest tier's hash has not passed is held, and the next is too late.
-func TestDecodeTooLateBorder(t *testing.T) {
+func TestHitIsTooLateOnceTheCoarsestHashHasExpired(t *testing.T) {
 	t.Parallel()
 	hash := window.HashCounter([]byte("a"))
 	at := testStored - 30*day
@@ -53,7 +53,7 @@ func TestDecodeTooLateBorder(t *testing.T) {
 }
 
 // Of all the times that a hit can have, those count that a tier holds, under the counter's hash.
-func TestDecodeCountsWhatTiersHold(t *testing.T) {
+func TestHitsCountInTheTiersThatHoldTheirTime(t *testing.T) {
 	t.Parallel()
 	_, rejects := testDecoder().Decode("subject", testStored, fmt.Appendf(nil, `{"ts":%d}`, testStored-3*day*365-29_163))
 	if want := "ts 1669075170837 (2022-11-21T23:59:30.837Z) is 3 years earlier than the hit was stored (2025-11-21T00:00:00Z); "; len(rejects) != 1 || !strings.HasPrefix(rejects[0].Detail, want) {

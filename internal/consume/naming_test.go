@@ -7,7 +7,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-func TestNamingsAfter(t *testing.T) {
+func TestSubjectsThatChangeMakeANewVersion(t *testing.T) {
 	t.Parallel()
 	const one, two, three = `{"from":1,"subjects":["a.>"]}`, `{"from":11,"subjects":["b.>"]}`, `{"from":21,"subjects":["a.>"]}`
 	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
@@ -50,7 +50,7 @@ func TestNamingsAfter(t *testing.T) {
 }
 
 // Rules are part of a version, as the subjects are.
-func TestNamingsWithRules(t *testing.T) {
+func TestRulesThatChangeMakeANewVersion(t *testing.T) {
 	t.Parallel()
 	const none, one, two = `{"from":1,"subjects":["a.>"]}`, `{"from":1,"subjects":["a.>"],"rules":"A"}`, `{"from":11,"subjects":["a.>"],"rules":"B"}`
 	at := func(seq uint64, versions string) window.Cursor { return window.Cursor{Seq: seq, Naming: versions} }
@@ -104,7 +104,7 @@ func TestNamingsWithRules(t *testing.T) {
 	}
 }
 
-func TestNamer(t *testing.T) {
+func TestNamesAreThoseOfTheVersionOfAMessage(t *testing.T) {
 	t.Parallel()
 	n := newNamer(namings{{From: 1, Subjects: []string{"hits.>"}}, {From: 11, Subjects: []string{"hits.a.>"}}, {From: 12, Subjects: []string{"other"}}, {From: 20}})
 	for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-func TestOutcome(t *testing.T) {
+func TestSessionEndsByWhatEndedIt(t *testing.T) {
 	t.Parallel()
 	other := errors.New("anything")
 	for _, test := range []struct {
@@ -36,7 +36,7 @@ func TestOutcome(t *testing.T) {
 
 // A stream that fails again and again is not asked for without a pause, and one that failed once is
 // taken again at once.
-func TestRetry(t *testing.T) {
+func TestAStreamThatFailsAgainIsRetriedAfterAPause(t *testing.T) {
 	t.Parallel()
 	lost := outcome{verdict: failed, why: errGap, phase: counting}
 	stuck := outcome{verdict: failed, why: fmt.Errorf("%w: at 1 of 2", errStalled), phase: counting, idle: true}

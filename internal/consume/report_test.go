@@ -20,7 +20,7 @@ import (
 func lines(b *bytes.Buffer) int { return strings.Count(b.String(), "\n") }
 
 // The log tells of the first reject of each reason, and counts the others once a minute.
-func TestRejectLog(t *testing.T) {
+func TestFirstRejectOfAReasonIsLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	l := newRejectLog(zerolog.New(&out))
@@ -61,7 +61,7 @@ func TestRejectLog(t *testing.T) {
 	}
 }
 
-func TestClocks(t *testing.T) {
+func TestClocksThatDisagreeAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	registry := prometheus.NewRegistry()
@@ -99,7 +99,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-func TestClockAhead(t *testing.T) {
+func TestClockIsAheadBeyondTheRoundTrip(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 0)
 	for _, test := range []struct{ server, want time.Duration }{
@@ -111,7 +111,7 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-func TestWaits(t *testing.T) {
+func TestLongWaitsAreNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWaits()

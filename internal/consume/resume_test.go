@@ -32,7 +32,7 @@ func row(first, last uint64, stored int64) (out []mark) {
 	return out
 }
 
-func TestResume(t *testing.T) {
+func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 	t.Parallel()
 	const (
 		second  = int64(1e9)

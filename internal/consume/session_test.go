@@ -30,7 +30,7 @@ func (b *busy) Look(context.Context) (source.Check, error) {
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
-func TestWatchOfABusyStream(t *testing.T) {
+func TestMessagesThatArriveDuringALookAreNoRollBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

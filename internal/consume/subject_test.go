@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSubjectCounter(t *testing.T) {
+func TestCounterOfASubjectIsFound(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string

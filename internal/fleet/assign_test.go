@@ -45,7 +45,7 @@ func spread(assigned map[string]string, workers map[string]Globs) int {
 
 // Through any sequence of joins, leaves, and streams that come and go: every
 // stream has one worker, loads differ by one at most, and no more moves than has to.
-func TestAssignMovesLittle(t *testing.T) {
+func TestAssignMovesNoMoreStreamsThanItMust(t *testing.T) {
 	t.Parallel()
 	all := Globs{"*"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -105,7 +105,7 @@ func TestAssignMovesLittle(t *testing.T) {
 }
 
 // Workers that may read different streams get none of the others'.
-func TestAssignKeepsToGlobs(t *testing.T) {
+func TestAssignGivesAWorkerOnlyStreamsThatItMayRead(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		globs := []Globs{{"A*"}, {"B*"}, {"*"}, {"A*", "C*"}}
@@ -138,7 +138,7 @@ func TestAssignKeepsToGlobs(t *testing.T) {
 	})
 }
 
-func TestAssignGrowsAndShrinks(t *testing.T) {
+func TestAssignSharesEvenlyAsFleetsGrowAndShrink(t *testing.T) {
 	t.Parallel()
 	workers := map[string]Globs{"a": {"*"}}
 	streams := streamNames(8)

@@ -89,7 +89,7 @@ func shared(t *testing.T, streams []string, fellows ...*fellow) {
 	})
 }
 
-func TestFleetJoinsAndLeaves(t *testing.T) {
+func TestWorkersShareStreamsAsTheyJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(4)
 	fellows := make(map[string]*fellow)
@@ -121,7 +121,7 @@ func TestFleetJoinsAndLeaves(t *testing.T) {
 }
 
 // The end may come in the middle of a beat: the key that is written last is gone all the same.
-func TestFleetLeavesInABeat(t *testing.T) {
+func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(1)
 	noise := server.Conn()
@@ -144,7 +144,7 @@ func TestFleetLeavesInABeat(t *testing.T) {
 	}
 }
 
-func TestFleetMissesTheDead(t *testing.T) {
+func TestStreamsOfADeadWorkerAreTakenOver(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(4)
 	a := newFellow(t, server, "test", "id", "a", streams...).start()
@@ -159,7 +159,7 @@ func TestFleetMissesTheDead(t *testing.T) {
 	}
 }
 
-func TestFleetsApart(t *testing.T) {
+func TestFleetsOfTwoNamespacesShareNothing(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(3)
 	fellows := []*fellow{
@@ -173,7 +173,7 @@ func TestFleetsApart(t *testing.T) {
 }
 
 // A name is a label: two processes of one name share, and one that was killed and started again waits for nothing.
-func TestFleetTwoOfOneName(t *testing.T) {
+func TestTwoWorkersOfOneNameShare(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
 	a := newFellow(t, server, "test", "id", "pod-0", streams...).start()
@@ -199,7 +199,7 @@ func openBucket(t *testing.T, server *stack.NATSEmbedded) jetstream.KeyValue {
 }
 
 // A stream changes hands only when its reader says that it has let go.
-func TestFleetHandsOver(t *testing.T) {
+func TestStreamChangesHandsOnlyOnceItsReaderLetGo(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
 	a := newFellow(t, server, "test", "id", "a", streams...).start()
@@ -216,7 +216,7 @@ func TestFleetHandsOver(t *testing.T) {
 }
 
 // A server that keeps the bucket in memory forgets it with a restart: nothing moves.
-func TestFleetOutlivesItsBucket(t *testing.T) {
+func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(6)
 	var fellows []*fellow
@@ -251,7 +251,7 @@ func TestFleetOutlivesItsBucket(t *testing.T) {
 	}
 }
 
-func TestKeysOfAFleet(t *testing.T) {
+func TestKeysOfAFleetAreReadBack(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, ns := range []string{"a.b", "a_b", "a__b", "a-b", "a_-b", "a._b", "a_.b", "tallyroll"} {

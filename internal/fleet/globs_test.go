@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestGlobs(t *testing.T) {
+func TestGlobsMatchStreams(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		globs, match, not string // names, space-separated

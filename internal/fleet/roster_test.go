@@ -7,7 +7,7 @@ import (
 
 // A worker that has seen nothing for a while buries nobody: the others may have
 // been cut off with it.
-func TestRosterAfterBlindness(t *testing.T) {
+func TestWorkerThatWasCutOffRemovesNoOther(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
@@ -43,7 +43,7 @@ func TestRosterAfterBlindness(t *testing.T) {
 	}
 }
 
-func TestRosterFollowsTheLatestPlan(t *testing.T) {
+func TestRosterFollowsTheLatestPlanOnly(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	r := newRoster("me", 7*time.Second)

@@ -60,7 +60,7 @@ func outcome(d *Decoder) (hits []got, rejects []refused) {
 	return hits, rejects
 }
 
-func TestDecode(t *testing.T) {
+func TestBodiesAreDecodedOrRefused(t *testing.T) {
 	d := testDecoder() // one for all: nothing may be left over from the message before
 	cases.Check(t, "decode", func(t *testing.T, _, given string) string { return decoded(t, d, given) })
 }
@@ -97,7 +97,7 @@ func hitText(h Hit, usual int64) string {
 }
 
 // What an object is, it is alone, as a line, and as an item; and what a worker counts, a producer takes.
-func TestObjects(t *testing.T) {
+func TestObjectMeansTheSameAloneAsALineAndAsAnItem(t *testing.T) {
 	d, p := testDecoder(), NewParser()
 	cases.Check(t, "objects", func(t *testing.T, section, given string) string {
 		alone := decoded(t, d, given)
@@ -133,7 +133,7 @@ func TestObjects(t *testing.T) {
 }
 
 // The subject is checked as a key is, whatever the body is.
-func TestDecodeSubjectAsKey(t *testing.T) {
+func TestSubjectIsCheckedAsAKey(t *testing.T) {
 	for subject, ok := range map[string]bool{
 		"a": true, strings.Repeat("a", 512): true, strings.Repeat("a", 513): false, "": false, "a\x01": false, "a\xff": false, "é": true,
 	} {
@@ -210,8 +210,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeAsEncodingJSON: whatever encoding/json writes decodes to what was written.
-func TestDecodeAsEncodingJSON(t *testing.T) {
+// TestDecoderReadsWhatEncodingJSONWrites: whatever encoding/json writes decodes to what was written.
+func TestDecoderReadsWhatEncodingJSONWrites(t *testing.T) {
 	type object struct {
 		Note any     `json:"note,omitempty"`
 		Key  *string `json:"key,omitempty"`

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestAppendJSON(t *testing.T) {
+func TestAppendedJSONIsThatOfEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := Hit{
 			Counter: []byte(rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune(`"\/<>&`+"\x00\x1f\x7f\u2028\ufffd\U0001f600a")))).Draw(t, "key")),

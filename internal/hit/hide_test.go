@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestHideUnique(t *testing.T) {
+func TestUniqueValueIsHidden(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		``: ``, `{"key":"a","n":0}`: `{"key":"a","n":0}`, "\xff": "\xff",
@@ -33,7 +33,7 @@ func TestHideUnique(t *testing.T) {
 }
 
 // Whatever else is in an object: what is hidden is the value, and everything else stays.
-func TestHideUniqueKeepsTheRest(t *testing.T) {
+func TestHidingAUniqueValueKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.SampledFrom([]string{`"secret"`, `["secret",{"x":1}]`, `{"unique":"secret"}`, `17`, `null`, `"a\"secret"`}).Draw(t, "value")

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestItems(t *testing.T) {
+func TestItemsOfABodyAreFound(t *testing.T) {
 	for _, c := range []struct {
 		body  string
 		items []string

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckName(t *testing.T) {
+func TestNamesAreCheckedByTheirRules(t *testing.T) {
 	for want, names := range map[error][]string{
 		nil:            {"api-1", "café/été", strings.Repeat("x", 512), "\u00a0", "a\u2028b", "\ufeff", "\ufffd"},
 		ErrNameLength:  {"", strings.Repeat("x", 513), strings.Repeat("é", 256) + "x"},

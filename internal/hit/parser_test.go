@@ -12,7 +12,7 @@ import (
 )
 
 // What a hit is written as, the parser reads back.
-func TestParseRoundTrip(t *testing.T) {
+func TestParserReadsBackWhatIsWritten(t *testing.T) {
 	p := NewParser()
 	rapid.Check(t, func(t *rapid.T) {
 		h := Hit{
@@ -31,7 +31,7 @@ func TestParseRoundTrip(t *testing.T) {
 
 // Whatever the order, the escapes and the form of a unique value: it is what encoding/json reads, or it is refused as
 // bad_unique by a sentence that does not contain it.
-func TestParseUnique(t *testing.T) {
+func TestUniqueValueIsReadAsByEncodingJSON(t *testing.T) {
 	p := NewParser()
 	check := func(t rapid.TB, line string) {
 		var fields map[string]any

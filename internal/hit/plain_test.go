@@ -35,7 +35,7 @@ var plainSeeds = []string{
 }
 
 // Each seed means the same on both ways.
-func TestPlainSeeds(t *testing.T) {
+func TestShortWayReadsSeedsAsTheLongOne(t *testing.T) {
 	t.Parallel()
 	for _, seed := range plainSeeds {
 		checkPlain(t, []byte(seed))
@@ -50,7 +50,7 @@ func FuzzPlain(f *testing.F) {
 }
 
 // What producers write takes the short way, and means the same on both.
-func TestPlain(t *testing.T) {
+func TestShortWayReadsWhatProducersWrite(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		space := rapid.SampledFrom([]string{"", " "})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestDuration(t *testing.T) {
+func TestDurationsAreReadable(t *testing.T) {
 	for want, ds := range map[string][]time.Duration{
 		"0 seconds":           {0},
 		"less than 1 ms":      {1, 999 * time.Microsecond},
@@ -41,7 +41,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestMillis(t *testing.T) {
+func TestMillisecondsAreReadable(t *testing.T) {
 	for n, want := range map[int64]string{
 		259170837:            "3 days",
 		-1500:                "1.5 seconds",

@@ -108,7 +108,7 @@ func TestSendsAgainAfterLostAnswers(t *testing.T) {
 }
 
 // A refused message is certainly not stored only if every send of it was refused.
-func TestRefusals(t *testing.T) {
+func TestMessageIsRefusedOnlyIfEverySendWas(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
 	o := newOwner(t, server.Conn(ConnOptions()...))
@@ -157,7 +157,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // What never left is not open, and goes out when the connection is there.
-func TestUnsent(t *testing.T) {
+func TestUnsentMessageIsSentOnceConnected(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
 	stream := hits(t, server, jetstream.StreamConfig{})
@@ -187,7 +187,7 @@ func TestUnsent(t *testing.T) {
 }
 
 // Only JetStream's answers say anything about storage.
-func TestAnswers(t *testing.T) {
+func TestOnlyAnswersOfJetStreamSayWhatIsStored(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		body string

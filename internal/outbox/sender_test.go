@@ -12,7 +12,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestInterruptWithoutAStream(t *testing.T) {
+func TestInterruptEndsThoughThereIsNoStream(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := Start(ctx, stack.NATS(t).Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(int) { t.Error("nothing takes it") })
@@ -68,7 +68,7 @@ func TestSenderSurvivesRestarts(t *testing.T) {
 }
 
 // A message with a Once is stored where it belongs or not at all, and its fate is told.
-func TestOnce(t *testing.T) {
+func TestMessageWithAnExpectationIsStoredThereOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
 	stream := hits(t, server, jetstream.StreamConfig{MaxMsgSize: 500})

@@ -265,7 +265,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 }
 
 // A reject in parts is sent as one message. A removal that was interrupted left the first part, and is finished.
-func TestRedriveInParts(t *testing.T) {
+func TestRedriveSendsARejectInPartsAsOneMessage(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	parts := []string{`[{"key":"a"},`, `{"n":2},,`, `{"key":"c"}]`}
@@ -295,7 +295,7 @@ func TestRedriveInParts(t *testing.T) {
 	r.want(rejects.Stream, "{}", "{}\nx")
 }
 
-func TestRedriveChoosesWhatAndWhere(t *testing.T) {
+func TestRedriveSendsWhatItsFlagsChoose(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIXED", Subjects: []string{"orders"}}); err != nil {
@@ -328,7 +328,7 @@ func TestRedriveChoosesWhatAndWhere(t *testing.T) {
 	r.want("HITS", `[{"key":"a"}]`, `[{"key":"b"}]`)
 }
 
-func TestRedriveWithoutRejects(t *testing.T) {
+func TestRedriveSaysThatThereAreNoRejects(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "found 0 rejects, 0 match; sent 0 again in 0 messages") {
@@ -415,7 +415,7 @@ func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
 	require.Len(t, r.stored(), 3)
 }
 
-func TestTargetIn(t *testing.T) {
+func TestTargetOfARejectIsInItsStream(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ subjects, want string }{
 		{"hits.>", "hits.>"}, {"orders hitp.3.>", "hitp.3.>"}, {"web.*.hits.*", "web.redrive.hits.>"}, {"*.x", ">.x"}, {"orders", ""}, {"", ""},
@@ -426,7 +426,7 @@ func TestTargetIn(t *testing.T) {
 	}
 }
 
-func TestRemake(t *testing.T) {
+func TestRemadeHitHasItsTimeAndName(t *testing.T) {
 	t.Parallel()
 	r := newReject(&rejects.Stored{Reject: rejects.Reject{Counter: `a"b`, Stored: 77e6}})
 	for _, c := range []struct {
@@ -453,7 +453,7 @@ func TestRemake(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
+func TestFlagsThatContradictAreRefused(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--reason too_late,future --reason bad_key --stream HITS --ts now --dry-run --subject a.b --rate 5": "",

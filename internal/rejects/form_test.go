@@ -8,7 +8,7 @@ import (
 )
 
 // Another subject is believed where publish has put it, and nowhere else.
-func TestOriginalSubject(t *testing.T) {
+func TestOriginalSubjectIsBelievedOnlyWherePublishPutsIt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ subject, header, want string }{
 		{"hits.redrive-HITS-812-0-x", "hits.orders.web", "hits.orders.web"},

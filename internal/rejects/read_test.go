@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func TestAssembly(t *testing.T) {
+func TestPartsOfARejectAreAssembled(t *testing.T) {
 	t.Parallel()
 	header := func(part string, seq int) nats.Header {
 		h := nats.Header{HeaderReason: {"too_large"}, HeaderStream: {"S"}, HeaderSequence: {strconv.Itoa(seq)}, HeaderItem: {"0"}, HeaderStored: {"2026-01-01T00:00:00Z"}, HeaderNamespace: {"shop"}}

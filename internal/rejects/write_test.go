@@ -18,7 +18,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestRejectMessages(t *testing.T) {
+func TestRejectHasTheHeadersThatSayWhy(t *testing.T) {
 	t.Parallel()
 	r := New("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
 	r.Namespace = "tallyroll"
@@ -48,7 +48,7 @@ func TestRejectMessages(t *testing.T) {
 	}
 }
 
-func TestHeaderText(t *testing.T) {
+func TestHeadersHoldOnlyPrintableText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "plain", "a\r\nb", "\x00\x1f\x7f\u0080\u009f", "\xff\xfe", strings.Repeat("é", 1000), strings.Repeat("\xff", 1000)} {
 		got := HeaderText(text)
@@ -89,7 +89,7 @@ func TestRejectOwnsItsBody(t *testing.T) {
 
 // Whatever fits into a message of NATS can be rejected: the headers take what is
 // left, and the body goes into as many parts as that makes.
-func TestRejectInParts(t *testing.T) {
+func TestRejectOfAnySizeFitsIntoParts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("S", 255) // the longest name of a stream
 	for _, test := range []struct {

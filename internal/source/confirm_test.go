@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func TestReign(t *testing.T) {
+func TestReignOfALeaderNeedsActiveReplicas(t *testing.T) {
 	t.Parallel()
 	since := time.UnixMilli(1_000)
 	cluster := func(leader string, active ...time.Duration) *jetstream.ClusterInfo {
@@ -45,7 +45,7 @@ func TestReign(t *testing.T) {
 	}
 }
 
-func TestConfirms(t *testing.T) {
+func TestRequestsConfirmAState(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_000_000)
 	at := func(leader string, since int64, after, silence time.Duration) Check {
@@ -92,7 +92,7 @@ func (l *looks) Look(context.Context) (Check, error) {
 	return answer()
 }
 
-func TestConfirmed(t *testing.T) {
+func TestConfirmedStateHasAMajority(t *testing.T) {
 	t.Parallel()
 	from := func(leader string, last uint64, silence time.Duration) func() (Check, error) {
 		return func() (Check, error) {

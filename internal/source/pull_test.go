@@ -93,7 +93,7 @@ func (r *feedReader) expectLost(part string) {
 }
 
 // However a request ends, the next one goes on.
-func TestReadingAsksAgain(t *testing.T) {
+func TestReadingAsksAgainHoweverARequestEnds(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(*pullRequest){
 		"by messages": func(r *pullRequest) { r.Batch = 7 },
@@ -123,7 +123,7 @@ func TestReadingAsksAgain(t *testing.T) {
 	})
 }
 
-func TestReadingIsGivenUp(t *testing.T) {
+func TestReadingIsGivenUpIfNoMessageComes(t *testing.T) {
 	t.Parallel()
 	t.Run("consumer deleted", func(t *testing.T) {
 		r := startFeed(t, stack.NATS(t).JetStream(), func(*pullRequest) {})
@@ -155,7 +155,7 @@ func TestReadingIsGivenUp(t *testing.T) {
 }
 
 // While a delivery waits for room, and while nothing is stored, a consumer is not silent.
-func TestWaitingIsNoSilence(t *testing.T) {
+func TestAConsumerThatWaitsForRoomIsNotSilent(t *testing.T) {
 	t.Parallel()
 	n := stack.NATS(t)
 	asked, err := n.Conn().SubscribeSync("_INBOX.>") // heartbeats, too
@@ -177,7 +177,7 @@ func TestWaitingIsNoSilence(t *testing.T) {
 	r.expect(1, 1)
 }
 
-func TestRequestEnded(t *testing.T) {
+func TestEndOfARequestIsKnownByItsStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		status, description, pending string

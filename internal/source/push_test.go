@@ -32,7 +32,7 @@ accounts {
 }`
 
 // Across accounts, messages are pushed: empty ones too, in order, and not more at once than the server's flow control allows.
-func TestReadingAcrossAccounts(t *testing.T) {
+func TestMessagesAcrossAccountsComeInOrder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nats.conf")
 	require.NoError(t, os.WriteFile(path, []byte(importing), 0o600))

@@ -38,7 +38,7 @@ func FuzzParseReply(f *testing.F) {
 	})
 }
 
-func TestParseReply(t *testing.T) {
+func TestReplySubjectsAreParsed(t *testing.T) {
 	t.Parallel()
 	for i, reply := range replies {
 		d, ok := parseReply(reply)

@@ -14,8 +14,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// TestArgumentsOfRedis: what PFADD is given raises exactly the register that is meant, of all indexes and ranks.
-func TestArgumentsOfRedis(t *testing.T) {
+// TestArgumentOfPFADDRaisesItsRegister: what PFADD is given raises exactly the register that is meant, of all indexes and ranks.
+func TestArgumentOfPFADDRaisesItsRegister(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t).Client()
 	ctx := t.Context()
@@ -83,7 +83,7 @@ func TestRedisHoldsTheSketch(t *testing.T) {
 	})
 }
 
-func TestMurmurIsUndone(t *testing.T) {
+func TestMurmurIsInverted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.Uint64().Draw(t, "x")

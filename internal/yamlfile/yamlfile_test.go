@@ -61,7 +61,7 @@ func TestMistakesAreShort(t *testing.T) {
 	}
 }
 
-func TestFields(t *testing.T) {
+func TestFieldsAreCheckedByName(t *testing.T) {
 	node, err := Document([]byte("# a comment\na: one\nb: 2\n"), "a thing")
 	require.NoError(t, err)
 	fields, err := Fields(node, "a thing", "a", "b", "c")
