@@ -67,14 +67,14 @@ func TestTopAgainstTheTruth(t *testing.T) {
 				draw = rand.NewZipf(random, exponent, 1, uint64(counters-1)).Uint64
 			}
 			now, seen := time.Now(), make(map[string]bool)
-			sessions, batch := []*session{r.open("HITS"), r.open("HITS_2")}, window.NewBatch(layout)
+			sessions := []*session{r.open("HITS"), r.open("HITS_2")}
+			batches := []*window.Batch{window.NewBatch(layout), window.NewBatch(layout)}
 			for i := range hits {
-				counter := fmt.Sprintf("c%d", draw())
+				s, batch, counter := sessions[i%2], batches[i%2], fmt.Sprintf("c%d", draw())
 				seen[counter] = true
 				at := now.UnixMilli() - random.Int64N(2*time.Hour.Milliseconds())
 				batch.Add([]byte(counter), window.HashCounter([]byte(counter)), at, at, 1)
-				if i%5000 == 4999 || i == hits-1 {
-					s := sessions[i/5000%2]
+				if i/2%5000 == 4999 || i >= hits-2 {
 					s.commitBatch(batch, cursorAt(s.seq+1, time.Now()))
 					batch.Reset()
 				}
