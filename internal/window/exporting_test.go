@@ -153,5 +153,11 @@ func (r *rig) TestExportHasWhatIsClosed(t *testing.T) {
 		}
 		e.Range.To += 60_000 // as if as_of had gone back since
 		require.ErrorIs(t, errOf(r.reader.ExportPage(ctx, e, window.ExportPlace{})), window.ErrReopened)
+		for want, q := range map[string]window.ExportQuestion{
+			"is later than now": {From: hour.From, To: hour.To + 7_200_000},
+			"is not before to":  {From: hour.To + 1000, To: window.Now},
+		} {
+			require.ErrorContains(t, errOf(r.reader.BeginExport(ctx, q)), want)
+		}
 	})
 }

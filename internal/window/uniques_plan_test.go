@@ -146,6 +146,10 @@ func TestUniqueWindowsReadFewCells(t *testing.T) {
 			}
 		}
 	}
+	_, err := l.planUniques(Question{"c", Last(33 * day)}, midnight, false)
+	require.ErrorContains(t, err, "further than any tier of uniques")
+	_, err = Layout{Tiers: l.UniqueTiers, Shards: 4}.planUniques(Question{"c", Last(day)}, midnight, false)
+	require.ErrorIs(t, err, ErrNoUniques)
 }
 
 func TestBoundsOfUniques(t *testing.T) {
