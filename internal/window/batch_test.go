@@ -1,8 +1,11 @@
 package window
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,90 +15,167 @@ import (
 	"tallyroll/internal/unique"
 )
 
-func TestABatchKeepsEveryHit(t *testing.T) {
+// genTiers draws tiers with one hash or many per window.
+func genTiers(t *testing.T) *rapid.Generator[Tiers] {
+	return rapid.SampledFrom([]Tiers{
+		mustTiers(t, DefaultTiers), mustTiers(t, "1s/1h,1m/1d,1h/92d"),
+		mustTiers(t, "1s/1m,15m/1d").Cut(7), mustTiers(t, "1s/1h,1m/1d").Cut(2 * maxCells),
+	})
+}
+
+// batchModel is what a transaction on one shard is to send, by key.
+type batchModel struct {
+	hits     int64
+	cells    map[modelCell]int64
+	expiries map[string]hashExpiry
+	names    map[string]string // of hashes of the coarsest tier
+	top      map[segment]map[string]int64
+}
+
+type modelCell struct {
+	key   string
+	field int64
+}
+
+// add adds hits of a counter to what is sent at a moment (Unix seconds).
+func (m *batchModel) add(l Layout, counter string, at, stored, n, now int64) {
+	m.hits += n
+	hash := HashCounter([]byte(counter))
+	for i, tier := range l.Tiers {
+		epoch, field := tier.place(tier.cellAt(at))
+		deadline := tier.deadline(epoch, hash)
+		if deadline*1000 <= stored || deadline <= now {
+			continue
+		}
+		key := fmt.Sprintf("ns:{%d}:h:%s:%d:%s", l.ShardOf(hash), FormatDuration(tier.Cell), epoch, counter)
+		m.cells[modelCell{key, field}] += n
+		m.expiries[key] = hashExpiry{key, hashID(hash, i, epoch), deadline}
+		if i == len(l.Tiers)-1 {
+			m.names[key] = fmt.Sprint(tier.namesOf(epoch), counter)
+		}
+		if l.isLevel(i) {
+			s := segment{i, floorDiv(at, tier.segmentMillis())}
+			if m.top[s] == nil {
+				m.top[s] = map[string]int64{}
+			}
+			m.top[s][counter] += n
+		}
+	}
+}
+
+// What a transaction sends is worked out from the batch and Redis's clock alone:
+// every cell that has not expired, in every hash an expiry that is set or trusted, a
+// name wherever the expiry of a coarsest hash is set, and the hits of each segment.
+// The batch foretells how many commands that is at most.
+func TestChangesOfABatch(t *testing.T) {
 	t.Parallel()
-	batches := map[string]*Batch{} // they are used again
-	outer := t
+	outer, batches := t, map[string]*Batch{} // batches and changes are used again, as a writer does
+	var c changes
 	rapid.Check(t, func(t *rapid.T) {
 		l := Layout{Tiers: genTiers(outer).Draw(t, "tiers"), Shards: 8}
-		which := fmt.Sprintf("%+v", l.Tiers)
-		b := batches[which]
-		if b == nil {
-			b = NewBatch(l)
-			batches[which] = b
+		batch := batches[fmt.Sprintf("%+v", l.Tiers)]
+		if batch == nil {
+			batch = NewBatch(l)
+			batches[fmt.Sprintf("%+v", l.Tiers)] = batch
 		}
-		b.Reset()
-		stored := rapid.Int64Range(1<<40, 1<<41).Draw(t, "stored")
-		type cell struct {
-			counter string
-			tier    int
-			cell    int64
-		}
-		want := map[cell]int64{}
-		var hits int64
-		most := rapid.SampledFrom([]int{20, 0}).Draw(t, "counters")
-		for range rapid.IntRange(0, 200).Draw(t, "hits") {
-			counter := fmt.Sprint(rapid.IntRange(0, most).Draw(t, "counter"))
-			at := stored - rapid.OneOf(rapid.Int64Range(-10_000, 10_000), rapid.Int64Range(0, 40*24*3600_000)).Draw(t, "age")
-			n := rapid.Int64Range(1, 1<<31-1).Draw(t, "n")
-			hash := HashCounter([]byte(counter))
-			b.Add([]byte(counter), hash, at, stored, n)
-			hits += n
-			for i, tier := range l.Tiers {
-				if tier.deadline(tier.epochAt(at), hash)*1000 > stored {
-					want[cell{counter, i, tier.cellAt(at)}] += n
-				}
+		known, again := make([]expiryMemory, l.Shards), map[uint64]bool{}
+		stored := rapid.Int64Range(1_763_000_000_000, 1_763_000_100_000).Draw(t, "stored")
+		// The finest hashes live so long.
+		genLater := rapid.OneOf(rapid.Int64Range(0, 250), rapid.SampledFrom([]int64{0, 4000, 90_000, 80 * 86_400}))
+		genAge := rapid.OneOf(rapid.Int64Range(-10_000, 10_000), rapid.Int64Range(0, 40*86_400_000))
+		for range rapid.IntRange(1, 3).Draw(t, "transactions") {
+			later := genLater.Draw(t, "later")
+			now := stored/1000 + later
+			models := make([]batchModel, l.Shards)
+			for i := range models {
+				models[i] = batchModel{cells: map[modelCell]int64{}, expiries: map[string]hashExpiry{}, names: map[string]string{},
+					top: map[segment]map[string]int64{}}
 			}
-		}
-		for shard := range l.Shards {
-			s := b.Shard(shard)
-			commands := 0
-			segments, names := map[segment]bool{}, map[int64]bool{}
-			for i := range s.counters {
-				c, name := &s.counters[i], s.counters[i].name
-				c.order()
-				for i := range c.slots[1:] {
-					if c.slots[i].slot >= c.slots[i+1].slot {
-						t.Fatalf("counter %s has the slots %v in this order", name, c.slots)
-					}
+			batch.Reset()
+			most := rapid.SampledFrom([]int{20, 0}).Draw(t, "counters")
+			for range rapid.IntRange(0, 150).Draw(t, "hits") {
+				counter := fmt.Sprint(rapid.IntRange(0, most).Draw(t, "counter"))
+				at, n := stored-genAge.Draw(t, "age"), rapid.Int64Range(1, 1<<31-1).Draw(t, "n")
+				hash := HashCounter([]byte(counter))
+				batch.Add([]byte(counter), hash, at, stored, n)
+				models[l.ShardOf(hash)].add(l, counter, at, stored, n, now)
+			}
+			for shard, m := range models {
+				s := batch.Shard(shard)
+				c.workOut(s, shard, keys{"ns"}, &known[shard], &registerMemory{}, now)
+				commands := len(c.increments) + len(m.expiries) + len(m.top) + 2*len(c.names)
+				fresh := later == 0 && len(c.trusted) == 0
+				if s.Commands() < commands || fresh && s.Commands() > commands && !s.inexact {
+					t.Fatalf("shard %d says %d commands (not exact: %v) and has %d", shard, s.Commands(), s.inexact, commands)
 				}
-				cells := s.cells(c, nil)
-				if l.ShardOf(HashCounter([]byte(name))) != shard {
-					t.Fatalf("counter %s is on shard %d", name, shard)
+				checkChanges(t, &c, m, again, now)
+				for _, h := range c.set {
+					known[shard].add(h.id)
 				}
-				for _, got := range cells {
-					k := cell{name, got.tier, got.cell}
-					if want[k] != got.n {
-						t.Fatalf("%+v has %d; want %d", k, got.n, want[k])
-					}
-					delete(want, k)
-					commands++
-					if got.first {
-						commands++
-					}
-					if tier := l.Tiers[got.tier]; tier.Window > time.Hour { // at least the coarsest is
-						segments[segment{got.tier, floorDiv(got.cell, tier.segmentCells())}] = true
-					}
-					if got.tier == len(l.Tiers)-1 {
-						names[l.Tiers[got.tier].namesOf(got.epoch)] = true
+				if s.recount(); s.Hits() != m.hits || s.Commands() < commands || fresh && s.Commands() != commands {
+					t.Fatalf("shard %d says %d commands and %d hits when it has counted them again, and has %d and %d",
+						shard, s.Commands(), s.Hits(), commands, m.hits)
+				}
+				for _, counter := range s.counters {
+					if !slices.IsSortedFunc(counter.slots, func(a, b slotHits) int { return cmp.Compare(a.slot, b.slot) }) {
+						t.Fatalf("counter %s has the slots %v in this order", counter.name, counter.slots)
 					}
 				}
 			}
-			commands += len(segments) + 2*len(names)
-			if most := s.Commands(); most < commands || most > commands && !s.inexact {
-				t.Fatalf("shard %d says %d commands (not exact: %v) and has %d", shard, most, s.inexact, commands)
-			}
-			before := s.Hits()
-			s.recount()
-			if s.Commands() != commands || s.Hits() != before {
-				t.Fatalf("shard %d says %d commands and %d hits when it has counted them again, and has %d and %d", shard, s.Commands(), s.Hits(), commands, before)
-			}
-			hits -= s.Hits()
-		}
-		if len(want) > 0 || hits != 0 {
-			t.Fatalf("cells %v are missing, and %d hits", want, hits)
 		}
 	})
+}
+
+// checkChanges compares changes with what they are to be. again has the hashes of earlier transactions.
+func checkChanges(t *rapid.T, c *changes, m batchModel, again map[uint64]bool, now int64) {
+	cells := map[modelCell]int64{}
+	for _, inc := range c.increments {
+		cells[modelCell{inc.key, inc.field}] = inc.n
+		if inc.deadline != m.expiries[inc.key].deadline {
+			t.Fatalf("%+v; want %+v", inc, m.expiries[inc.key])
+		}
+	}
+	if !maps.Equal(cells, m.cells) || len(cells) != len(c.increments) {
+		t.Fatalf("increments %v, want %v", c.increments, m.cells)
+	}
+	expiries, names, listed := map[string]hashExpiry{}, map[string]int{}, map[string]int{}
+	for _, h := range c.set {
+		if again[h.id] && h.deadline-now >= trustSeconds {
+			t.Fatalf("the expiry of %+v is set twice", h)
+		}
+		if name := m.names[h.key]; name != "" {
+			names[name]++ // a set can be of several epochs
+		}
+	}
+	for _, h := range c.trusted {
+		if !again[h.id] || h.deadline-now < trustSeconds {
+			t.Fatalf("%+v is taken to be set", h)
+		}
+	}
+	for _, h := range slices.Concat(c.set, c.trusted) {
+		again[h.id] = true
+		expiries[h.key] = h
+	}
+	if !maps.Equal(expiries, m.expiries) || len(expiries) != len(c.set)+len(c.trusted) {
+		t.Fatalf("expiries %v, want %v", expiries, m.expiries)
+	}
+	for set, inSet := range c.names {
+		for _, name := range inSet {
+			listed[fmt.Sprint(set, name)]++
+		}
+	}
+	if !maps.Equal(listed, names) || len(c.segments) != len(m.top) {
+		t.Fatalf("names %v, want %v; %d segments, want %d", listed, names, len(c.segments), len(m.top))
+	}
+	for s, want := range m.top {
+		got := map[string]int64{}
+		for _, l := range c.hits(s) {
+			got[l.name] += l.count
+		}
+		if !maps.Equal(got, want) || len(got) != len(c.hits(s)) {
+			t.Fatalf("segment %+v has %v, want %v", s, c.hits(s), want)
+		}
+	}
 }
 
 // A late hit takes no more memory than the cells that it goes into: 3,600 hits of the seconds of an hour are one sum if
@@ -125,12 +205,7 @@ func TestLateHitsShareASlot(t *testing.T) {
 func BenchmarkOrder(b *testing.B) {
 	const hits, flush = 300_000, 50_000
 	const stored = 1_763_683_200_000
-	l := Layout{Shards: 1}
-	var err error
-	if l.Tiers, err = ParseTiers(DefaultTiers); err != nil {
-		b.Fatal(err)
-	}
-	name := []byte("api-1")
+	l, name := Layout{Tiers: mustTiers(b, DefaultTiers), Shards: 1}, []byte("api-1")
 	hash := HashCounter(name)
 	for _, span := range []time.Duration{30 * 24 * time.Hour, time.Minute} {
 		rising := func(i int) int64 { return stored - span.Milliseconds() + int64(i)*span.Milliseconds()/hits }

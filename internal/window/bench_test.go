@@ -1,30 +1,19 @@
 package window_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
-
-// names are the counters of n hits, drawn from as many counters by Zipf's law
-// with exponent 1.1, as those of a web site's pages are.
-func names(n, counters int) [][]byte {
-	draw := func() uint64 { return 0 }
-	if counters > 1 {
-		draw = rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(counters-1)).Uint64
-	}
-	out := make([][]byte, n)
-	for i := range out {
-		out[i] = fmt.Appendf(nil, "api-%d", draw())
-	}
-	return out
-}
 
 // BenchmarkBatchAdd coalesces hits; ns/op is per hit. A batch is emptied after
 // as many hits as a worker reads in one flush interval of 250 ms at full speed.
@@ -33,10 +22,12 @@ func BenchmarkBatchAdd(b *testing.B) {
 	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC).UnixMilli()
 	for _, counters := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("counters=%d", counters), func(b *testing.B) {
-			hits := names(flush, counters)
-			hashes := make([]uint64, len(hits))
-			for i, name := range hits {
-				hashes[i] = window.HashCounter(name)
+			// Drawn by Zipf's law with exponent 1.1, as those of a web site's pages are.
+			draw := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(counters-1))
+			hits, hashes := make([][]byte, flush), make([]uint64, flush)
+			for i := range hits {
+				hits[i] = fmt.Appendf(nil, "api-%d", draw.Uint64())
+				hashes[i] = window.HashCounter(hits[i])
 			}
 			batch := window.NewBatch(layout)
 			b.ReportAllocs()
@@ -55,9 +46,7 @@ func BenchmarkBatchAdd(b *testing.B) {
 func BenchmarkPlan(b *testing.B) {
 	now := time.Date(2025, 11, 21, 10, 7, 23, 0, time.UTC).UnixMilli()
 	for _, tiers := range []string{window.DefaultTiers, "1s/1h,1m/1d,1h/92d"} {
-		parsed, err := window.ParseTiers(tiers)
-		require.NoError(b, err)
-		layout := window.Layout{Tiers: parsed, Shards: layout.Shards}
+		layout := window.Layout{Tiers: must(window.ParseTiers(tiers)), Shards: layout.Shards}
 		for _, w := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
 			b.Run("tiers="+tiers+"/window="+window.FormatDuration(w), func(b *testing.B) {
 				r := window.Range{From: now - w.Milliseconds(), To: now}
@@ -119,6 +108,70 @@ func BenchmarkCommit(b *testing.B) {
 				commands = done.Commands
 			}
 			b.ReportMetric(float64(commands), "commands/op")
+		})
+	}
+}
+
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+func array(texts ...string) string {
+	out := fmt.Sprintf("*%d\r\n", len(texts))
+	for _, text := range texts {
+		out += bulk(text)
+	}
+	return out
+}
+
+// BenchmarkAnswer asks for eight windows of each counter; ns/op is per call. Replies come without a server: what is
+// measured is the reader's own work.
+func BenchmarkAnswer(b *testing.B) {
+	layout := `{"version":1,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`
+	const cursor = "1763683200000000000,9,1763683300000000000,1763683300000000000,1763683300000,0,1,1,,W,"
+	replies := map[string][]byte{ // by command, or by what the key ends with
+		"get":      []byte(bulk(layout)),
+		"hmget":    []byte(array(strings.Split(cursor, ",")...)),
+		":streams": []byte(array("HITS", "", "HITS_2", "live 1763683200000")),
+		":idle":    []byte(array()),
+	}
+	var cells []string
+	for i := range 10 {
+		cells = append(cells, fmt.Sprint(11*i), "7")
+	}
+	hash := []byte(array(cells...))
+	client := redis.NewClient(&redis.Options{Addr: "canned:0", MaxRetries: -1})
+	defer client.Close()
+	client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, _ func([]redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			switch cmd := cmd.(type) {
+			case *redis.RawCmd:
+				key := cmd.Args()[1].(string)
+				reply := hash
+				if canned, ok := replies[cmd.Name()]; ok {
+					reply = canned
+				} else if canned, ok := replies[key[strings.LastIndex(key, ":"):]]; ok {
+					reply = canned
+				}
+				cmd.SetVal(reply)
+			case *redis.TimeCmd:
+				cmd.SetVal(time.Now())
+			}
+		}
+		return nil
+	}))
+	for _, counters := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("counters=%d", counters), func(b *testing.B) {
+			reader := window.NewReader(window.NewStore(client, "bench"))
+			var questions []window.Question
+			for i := range counters {
+				for _, w := range []string{"1m", "10m", "1h", "6h", "1d", "7d", "14d", "30d"} {
+					span := window.Last(must(window.ParseDuration(w)))
+					questions = append(questions, window.Question{Counter: fmt.Sprintf("api-%d", i), Span: span})
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				require.NoError(b, errOf(reader.Answer(b.Context(), questions)))
+			}
 		})
 	}
 }

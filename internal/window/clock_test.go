@@ -112,32 +112,3 @@ func TestLatestClockOfACluster(t *testing.T) {
 		t.Errorf("without the first server now is %v ahead", now())
 	}
 }
-
-func TestSpanAt(t *testing.T) {
-	t.Parallel()
-	const now = 1_000_000_000
-	for _, c := range []struct {
-		span Span
-		want Range
-		err  string
-	}{
-		{Last(time.Minute), Range{now - 60_000, now}, ""},
-		{Span{Length: time.Minute, To: now - 5}, Range{now - 60_005, now - 5}, ""},
-		{Span{Length: time.Minute, To: now + 60_000}, Range{now - 60_000, now}, ""}, // the asker's clock is ahead
-		{Between(1, Now), Range{1, now}, ""},
-		{Between(1, now+1), Range{1, now}, ""},
-		{Between(1, 2), Range{1, 2}, ""},
-		{Between(1, now+60_001), Range{}, "1970-01-12T13:47:40.001Z is later than now, 1970-01-12T13:46:40Z: allowed is a moment up to now"},
-		{Between(now, Now), Range{}, "1970-01-12T13:46:40Z is not before to, 1970-01-12T13:46:40Z: allowed is an earlier moment"},
-		{Between(now+5, now+10), Range{}, "1970-01-12T13:46:40.005Z is not before to, 1970-01-12T13:46:40Z: allowed is an earlier moment"},
-	} {
-		got, err := c.span.At(now)
-		text := ""
-		if err != nil {
-			text = err.Error()
-		}
-		if got != c.want || text != c.err {
-			t.Errorf("%+v: %+v, %q; want %+v, %q", c.span, got, text, c.want, c.err)
-		}
-	}
-}

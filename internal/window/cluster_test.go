@@ -20,20 +20,20 @@ func TestSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := stack.Cluster(t, 0)
 	b := &backend{client: stack.ProgramClient(t, cluster.URL())}
+	startMove := func(key string) *stack.SlotMove { return cluster.MoveSlot(key, cluster.Other(key)) }
+	cursor := cursorKey(shardOf("a"))
 
-	for name, half := range map[string]func(cursor string, hashes []string) []string{
-		"the cursor first": func(cursor string, _ []string) []string { return []string{cursor} },
-		"the cursor last":  func(_ string, hashes []string) []string { return hashes },
-		"one hash first":   func(_ string, hashes []string) []string { return hashes[:1] },
+	for name, half := range map[string]func(hashes []string) []string{
+		"the cursor first": func([]string) []string { return []string{cursor} },
+		"the cursor last":  func(hashes []string) []string { return hashes },
+		"one hash first":   func(hashes []string) []string { return hashes[:1] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, b)
-			now := time.Now()
-			batch, shard := batchOf("a", now.UnixMilli(), 1)
-			w := r.writers()[shard]
-			require.NoError(t, errOf(w.Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
-			move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
-			move.Keys(half(cursorKey(shard), stack.Scan(t, b.client, "test:*:h:*"))...)
+			now, s := time.Now(), r.open("HITS")
+			s.commit("a", now, 1)
+			move := startMove(cursor)
+			move.Keys(half(stack.Scan(t, b.client, "test:*:h:*"))...)
 			for _, w := range []time.Duration{time.Minute, time.Hour} {
 				if a := r.total("a", w, now.Add(time.Second)); a.Upper != 1 || !a.Complete {
 					t.Errorf("with a part of the keys moved: %+v, want 1", a)
@@ -42,12 +42,9 @@ func TestSlotMoves(t *testing.T) {
 
 			// A commit waits until they have all moved, and then counts once.
 			failed := make(chan error, 1000)
-			w.OnRetry = func(err error) { failed <- err }
+			s.of("a").OnRetry = func(err error) { failed <- err }
 			done := make(chan error, 1)
-			go func() {
-				_, err := w.Commit(t.Context(), batch.Shard(shard), cursorAt(2, now))
-				done <- err
-			}()
+			go func() { done <- errOf(s.try("a", now, 1)) }()
 			t.Logf("refused: %v", <-failed)
 			<-failed
 			move.Finish()
@@ -60,95 +57,113 @@ func TestSlotMoves(t *testing.T) {
 	t.Run("uniques of a slot that moves", func(t *testing.T) {
 		r := newRig(t, b)
 		now := uniqueNow()
-		r.shardsOf("HITS", cursorAt(1, now))
+		r.write("HITS", cursorAt(1, now))
 		var who []string
 		for i := range 500 {
 			who = append(who, fmt.Sprint(i))
 		}
 		r.cameAt("a", now.Add(-time.Minute), who[:400]...)
 		r.cameAt("a", now.Add(-40*time.Minute), who[300:]...)
-		question := window.Question{Counter: "a", Span: window.Last(time.Hour)}
-		before, err := r.uniques(now, question)
-		require.NoError(t, err)
+		ask := func() window.Answer {
+			t.Helper()
+			got, err := r.uniques(now, window.Question{Counter: "a", Span: window.Last(time.Hour)})
+			require.NoError(t, err)
+			require.True(t, got.Answers[0].Complete)
+			return got.Answers[0]
+		}
+		before := ask()
 		key := uniqueKey("a", layout.UniqueTiers[0], now.Add(-40*time.Minute))
-		move := cluster.MoveSlot(key, cluster.Other(key))
-		for _, moved := range []string{"", key, cursorKey(layout.ShardOf(window.HashCounter([]byte("a"))))} {
-			if moved != "" {
-				move.Keys(moved)
-			}
-			got, err := r.uniques(now, question)
-			if err != nil || got.Answers[0].Estimate != before.Answers[0].Estimate || !got.Answers[0].Complete {
-				t.Errorf("after %q had moved: %+v, %v; before %+v", moved, got.Answers, err, before.Answers)
-			}
+		move := startMove(key)
+		require.Equal(t, before, ask(), "before any key has moved")
+		for _, moved := range []string{key, cursor} {
+			move.Keys(moved)
+			require.Equal(t, before, ask(), "after %s has moved", moved)
 		}
 		move.Finish()
-		if got, err := r.uniques(now, question); err != nil || got.Answers[0].Estimate != before.Answers[0].Estimate {
-			t.Errorf("after all had moved: %+v, %v; before %+v", got.Answers, err, before.Answers)
-		}
+		require.Equal(t, before, ask(), "after all have moved")
 	})
 
-	// A cursor that is redirected must not be read after counts that are not.
-	t.Run("the cursor is read first", func(t *testing.T) {
+	// The list of streams, which is asked for last, must not be older than any cursor, though all nodes are asked at once.
+	// Nor must a cursor that is redirected be read after counts that are not.
+	t.Run("the order of reads", func(t *testing.T) {
 		r := newRig(t, b)
-		now := time.Now()
-		batch, shard := batchOf("a", now.UnixMilli(), 1)
-		require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), batch.Shard(shard), cursorAt(1, now))))
+		r.open("HITS").commit("a", time.Now(), 1)
 		hash := stack.Scan(t, b.client, "test:*:h:*")[0]
-		move := cluster.MoveSlot(cursorKey(shard), cluster.Other(cursorKey(shard)))
-		move.Keys(cursorKey(shard))
-		var cursor, counts *redis.RawCmd
-		known := false
-		require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
-			cursor = redis.NewRawCmd(t.Context(), "hget", cursorKey(shard), "seq")
-			_ = p.Process(t.Context(), cursor)
-		}, func(p redis.Pipeliner) {
-			known = len(cursor.Val()) > 0
-			counts = redis.NewRawCmd(t.Context(), "hgetall", hash)
-			_ = p.Process(t.Context(), counts)
-		}, func(redis.Pipeliner) {})))
-		if !known || string(cursor.Val()) != "$1\r\n1\r\n" || !strings.HasPrefix(string(counts.Val()), "*2\r\n") {
-			t.Errorf("cursor %q, known before the counts %q were asked for: %v", cursor.Val(), counts.Val(), known)
+		read := func(p redis.Pipeliner, args ...any) *redis.RawCmd {
+			cmd := redis.NewRawCmd(t.Context(), args...)
+			_ = p.Process(t.Context(), cmd)
+			return cmd
 		}
+		check := func(moving bool) {
+			t.Helper()
+			const wantSeq = "$1\r\n1\r\n"
+			var seq, counts *redis.RawCmd
+			knewCursor, knewCounts := false, false
+			require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+				seq = read(p, "hget", cursor, "seq")
+			}, func(p redis.Pipeliner) {
+				knewCursor = string(seq.Val()) == wantSeq // and not that it has moved
+				counts = read(p, "hgetall", hash)
+			}, func(redis.Pipeliner) {
+				knewCounts = strings.HasPrefix(string(counts.Val()), "*2\r\n")
+			})))
+			require.Equal(t, wantSeq, string(seq.Val()))
+			require.True(t, knewCounts, "before the list was asked for")
+			require.True(t, knewCursor || !moving, "before the counts were asked for")
+		}
+		check(false)
+		move := startMove(cursor)
+		move.Keys(cursor)
+		check(true)
 		move.Finish()
 	})
 
-	// The nodes are asked at once, and the list of streams must not be older than any cursor.
-	t.Run("what comes last is asked for when all else is known", func(t *testing.T) {
-		r := newRig(t, b)
-		r.writers()
-		var cursor *redis.RawCmd
-		known := false
-		require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
-			cursor = redis.NewRawCmd(t.Context(), "hgetall", cursorKey(0))
-			_ = p.Process(t.Context(), cursor)
-		}, func(redis.Pipeliner) {}, func(redis.Pipeliner) {
-			known = len(cursor.Val()) > 0
-		})))
-		if !known {
-			t.Error("it was asked for together with a cursor")
-		}
-	})
-
-	t.Run("the clients of the nodes repeat nothing", func(t *testing.T) {
-		node, err := b.client.(*redis.ClusterClient).MasterForKey(t.Context(), cursorKey(0))
-		if err != nil || node.Options().MaxRetries != 0 {
-			t.Errorf("%d retries, %v", node.Options().MaxRetries, err)
-		}
-	})
-
-	t.Run("the masters are counted", func(t *testing.T) {
-		if n, err := newRig(t, b).store.Servers(t.Context()); n != 3 || err != nil {
-			t.Errorf("%d, %v; want 3", n, err)
-		}
-	})
-
-	t.Run("the settings of every master are looked at", func(t *testing.T) {
-		node := cluster.Nodes[1]
+	t.Run("what the nodes are asked", func(t *testing.T) {
+		master, err := b.client.(*redis.ClusterClient).MasterForKey(t.Context(), cursorKey(0))
+		require.NoError(t, err)
+		require.Zero(t, master.Options().MaxRetries, "the clients of the nodes repeat nothing")
+		store, node := newRig(t, b).store, cluster.Nodes[1]
+		n, err := store.Servers(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 3, n, "masters")
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-		_, err := newRig(t, b).store.CheckServer(t.Context())
+		_, err = store.CheckServer(t.Context())
 		var eviction *window.EvictionError
 		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {
 			t.Errorf("%v; want it to name %s", err, node.Addr())
 		}
 	})
+}
+
+// A commit finds the new master, whether the old one died or became a replica
+// that answers READONLY.
+func TestCommitsFollowTheSentinels(t *testing.T) {
+	t.Parallel()
+	sentinels := stack.Sentinels(t, 1)
+	r := newRig(t, &backend{client: stack.ProgramClient(t, sentinels.URL())})
+	now, s := time.Now(), r.open("HITS")
+	s.of("a").OnRetry = func(err error) { t.Logf("refused: %v", err) }
+	commit := func() {
+		t.Helper()
+		s.commit("a", now, 1)
+		// Replication is asynchronous, and what a replica lacks is not the subject
+		// here. WAIT is for the writes of its own connection: all before it come first.
+		var replicas *redis.Cmd
+		require.NoError(t, errOf(r.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			p.Set(t.Context(), "marker", s.seq, 0)
+			replicas = p.Do(t.Context(), "wait", 1, 4000)
+			return nil
+		})))
+		n, err := replicas.Int()
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "replicas have the commit")
+	}
+	commit()
+	old := sentinels.Master()
+	sentinels.FailOver()
+	commit()
+	require.NotEqual(t, old.Addr(), sentinels.Master().Addr())
+	sentinels.Master().Kill()
+	s.commit("a", now, 1)
+	require.EqualValues(t, 3, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,381 +17,389 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func aCommitCountsInEveryTier(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 3)
-	got, err := r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))
-	if err != nil || got.Hits != 3 || got.Attempts != 1 || got.Failed != nil {
-		t.Fatalf("commit: %+v, %v", got, err)
-	}
-	for _, w := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 720 * time.Hour} {
-		if a := r.total("a", w, now.Add(time.Second)); a.Lower != 3 || a.Upper != 3 {
-			t.Errorf("window %v: %+v", w, a)
+// A commit takes two round trips. Expiries go out once for hashes in use, which are listpacks.
+func (r *rig) TestCommitCountsInEveryTier(t *testing.T) {
+	now, s, hook := time.Now(), r.open("HITS"), r.addInterrupts(t)
+	var commands []int
+	for n := range int64(3) {
+		hook.arm(-1, nil)
+		got := s.commit("a", now, 1+n)
+		if got.Hits != 1+n || got.Attempts != 1 || got.Failed != nil || hook.trips.Load() != 2 {
+			t.Errorf("commit: %+v in %d round trips", got, hook.trips.Load())
 		}
+		commands = append(commands, got.Commands)
 	}
-	r.mustExpire(stack.Scan(t, r.client, "test:*:h:*"))
-}
-
-func hashesAreListpacks(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 3)
-	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	// The first lists the name, too, with its expiry, and notes for erasers that there is a new cursor.
+	if first := commands[0] - len(layout.Tiers) - 3; commands[1] != first || commands[2] != first {
+		t.Errorf("%d commands; want %d more in the first commit", commands, len(layout.Tiers)+3)
+	}
+	r.mustHold("a", now, 6)
 	keys := stack.Scan(t, r.client, "test:*:h:*")
-	if len(keys) != len(layout.Tiers) {
-		t.Errorf("%d hashes, want one a tier", len(keys))
-	}
+	require.Len(t, keys, len(layout.Tiers))
+	r.mustExpire(keys)
 	for _, key := range keys {
 		encoding, err := r.client.ObjectEncoding(t.Context(), key).Result()
-		if err != nil || encoding != "listpack" {
+		if (err != nil || encoding != "listpack") && r.cannot == nil { // the stand-in has no OBJECT ENCODING
 			t.Errorf("%s is kept as %s, %v", key, encoding, err)
 		}
 	}
 }
 
-func expiryGoesOutOnceForAHashInUse(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	w := r.writers()[shard]
-	commands := func(seq uint64) int {
-		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
-		require.NoError(t, err)
-		return got.Commands
-	}
-	first, second := commands(1), commands(2)
-	// And the name with its expiry, and the note for erasers that there is a new cursor.
-	if first-second != len(layout.Tiers)+3 {
-		t.Errorf("the first commit has %d commands and the second %d; want %d fewer", first, second, len(layout.Tiers)+3)
-	}
-	r.mustExpire(stack.Scan(t, r.client, "test:*:h:*"))
-}
-
 // After a loss another writer can arrive at the same cursor over other hits. What
 // the first remembers of expiries and names is then not so.
-func theSamePlaceOverOtherHitsFences(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	first := r.writers()[shard]
-	require.NoError(t, errOf(first.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+func (r *rig) TestSameCursorOverOtherHitsFences(t *testing.T) {
+	now, first := time.Now(), r.open("HITS")
+	first.commit("a", now, 1)
 	require.NoError(t, r.flushAll(t.Context()))
-	second := r.writers()[shard]
-	other := window.NewBatch(layout)
-	for i := 0; other.Shard(shard).Hits() == 0; i++ {
-		name := fmt.Appendf(nil, "other%d", i)
-		if hash := window.HashCounter(name); layout.ShardOf(hash) == shard {
-			other.Add(name, hash, now.UnixMilli(), now.UnixMilli(), 1)
-		}
-	}
-	require.NoError(t, errOf(second.Commit(t.Context(), other.Shard(shard), cursorAt(1, now))))
-	require.ErrorIs(t, errOf(first.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))), window.ErrFenced, "over another writer's hits")
+	second := r.open("HITS")
+	second.commit(sameShardAs("a"), now, 1)
+	require.ErrorIs(t, errOf(first.try("a", now, 1)), window.ErrFenced, "over another writer's hits")
 	// Idle writers may each move as_of, and none fences the other.
-	third, later := r.writers()[shard], cursorAt(1, now)
-	empty := window.NewBatch(layout).Shard(shard)
-	for i, w := range []*window.Writer{second, third, second, third} {
+	third, later := r.open("HITS"), cursorAt(1, now)
+	for i, s := range []*session{second, third, second, third} {
 		later.AsOf += int64(i)
-		require.NoError(t, errOf(w.Commit(t.Context(), empty, later)))
+		require.NoError(t, s.of("a").Write(t.Context(), later))
 	}
 }
 
-func aLossInRedisRewinds(t *testing.T, r *rig) {
-	for name, lose := range map[string]func(*rig, int) error{
-		"all": func(r *rig, _ int) error { return r.flushAll(r.t.Context()) },
-		"the last commit": func(r *rig, shard int) error {
-			return r.client.HSet(r.t.Context(), cursorKey(shard), "seq", 1).Err()
-		},
+func (r *rig) TestLossInRedisRewinds(t *testing.T) {
+	for name, lose := range map[string]func() error{
+		"all":             func() error { return r.flushAll(t.Context()) },
+		"the last commit": func() error { return r.client.HSet(t.Context(), cursorKey(shardOf("a")), "seq", 1).Err() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, r.backend)
-			now := time.Now()
-			b, shard := batchOf("a", now.UnixMilli(), 1)
-			w := r.writers()[shard]
-			for seq := range uint64(2) {
-				require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, now))))
-			}
-			require.NoError(t, lose(r, shard))
-			if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(3, now)); !errors.Is(err, window.ErrRewound) {
-				t.Fatalf("a writer ahead of Redis: %v", err)
-			}
-		})
+		now, s := time.Now(), newRig(t, r.backend).open("HITS")
+		s.commit("a", now, 1)
+		s.commit("a", now, 1)
+		require.NoError(t, lose())
+		require.ErrorIs(t, errOf(s.try("a", now, 1)), window.ErrRewound, "a writer ahead of Redis, which has lost %s", name)
 	}
 }
 
-func whatHasExpiredIsSkipped(t *testing.T, r *rig) {
+// What a cursor says of versions and rejects is part of what its writer relies on: if Redis loses that alone, or
+// another writer has written it, the writer goes no further.
+func (r *rig) TestLossOfVersionsOrRejectsFences(t *testing.T) {
 	now := time.Now()
-	old := now.Add(-3 * time.Hour) // stored then, committed now: the two finest tiers have expired
-	b, shard := batchOf("a", old.UnixMilli(), 1)
-	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
-	keys := stack.Scan(t, r.client, "test:*:h:*")
-	for _, key := range keys {
-		if strings.Contains(key, ":h:1s:") {
-			t.Errorf("%s was written after its deadline", key)
+	r.open("HITS").commit("a", now, 1)
+	for name, change := range map[string]func(*window.Cursor){
+		"a version": func(c *window.Cursor) { c.Naming += "a version" },
+		"a reject":  func(c *window.Cursor) { c.Refused += 3 },
+	} {
+		s, other := r.open("HITS"), r.open("HITS").of("a")
+		w := s.of("a")
+		at, _ := w.Cursor()
+		at.Refused++ // so that the writer has the cursor already
+		require.NoError(t, w.Write(t.Context(), at))
+		before := r.client.HGetAll(t.Context(), cursorKey(shardOf("a"))).Val()
+		change(&at)
+		require.NoError(t, w.Write(t.Context(), at))
+		if got, _ := r.open("HITS").of("a").Cursor(); got != at {
+			t.Errorf("%s: the cursor is %+v, want %+v", name, got, at)
 		}
+		otherAt, _ := other.Cursor()
+		change(&otherAt)
+		require.ErrorIs(t, other.Write(t.Context(), otherAt), window.ErrFenced, "over %s of another writer", name)
+		require.NoError(t, r.client.HSet(t.Context(), cursorKey(shardOf("a")), before).Err()) // the last commit alone is lost
+		at.Seq++
+		b, shard := batchOf("a", now.UnixMilli(), 1)
+		require.ErrorIs(t, errOf(w.Commit(t.Context(), b.Shard(shard), at)), window.ErrFenced, "over %s that is lost", name)
 	}
-	require.EqualValues(t, 1, r.total("a", 24*time.Hour, now).Upper)
 }
 
-func aCommandThatFailsIsReported(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	w := r.writers()[shard]
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
-	for _, key := range stack.Scan(t, r.client, "test:*:h:1h:*") {
-		require.NoError(t, r.client.Set(t.Context(), key, "not ours", time.Hour).Err())
+// A writer that takes a cursor leaves it where it is, and fences all others.
+func (r *rig) TestTakenCursorFences(t *testing.T) {
+	ctx, now := t.Context(), time.Now()
+	old, older := r.open("HITS").of("a"), r.open("HITS").of("a")
+	require.NoError(t, old.Take(ctx, cursorAt(4, now)), "there is none yet")
+	require.ErrorIs(t, older.Take(ctx, cursorAt(4, now)), window.ErrFenced, "a cursor that another writer has created")
+	require.NoError(t, old.Write(ctx, cursorAt(5, now)))
+	young := r.open("HITS").of("a")
+	require.NoError(t, young.Take(ctx, cursorAt(5, now)))
+	if c, exists := r.open("HITS").of("a").Cursor(); !exists || c != cursorAt(5, now) {
+		t.Errorf("the cursor is %+v, %v", c, exists)
 	}
-	got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))
-	if err != nil || got.Failed == nil || !strings.Contains(got.Failed.Error(), "WRONGTYPE") {
-		t.Fatalf("commit onto a key of another type: %+v, %v", got, err)
-	}
-	require.EqualValues(t, 2, r.total("a", time.Minute, now.Add(time.Second)).Upper)
+	require.ErrorIs(t, old.Write(ctx, cursorAt(6, now)), window.ErrFenced, "a writer whose cursor was taken")
+	require.NoError(t, young.Write(ctx, cursorAt(6, now)))
 }
 
-// Waiting does not mend a key that something else has written to: the writer says which one it is.
-func aForeignCursorEndsTheWriter(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	w := r.writers()[shard]
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
-	key := fmt.Sprintf("test:{%d}:cursor:HITS", shard)
+// mustName checks that an error names the key that something else has written.
+func mustName(t *testing.T, key string, err error) {
+	t.Helper()
+	var foreign *window.ForeignError
+	require.ErrorAs(t, err, &foreign)
+	require.Equal(t, key, foreign.Key)
+}
+
+// Waiting does not mend a key that something else has written to.
+func (r *rig) TestForeignCursorEndsTheWriter(t *testing.T) {
+	now, s, key := time.Now(), r.open("HITS"), cursorKey(shardOf("a"))
+	s.commit("a", now, 1)
 	for _, write := range []func() error{
 		func() error { return r.client.HSet(t.Context(), key, "seq", "x").Err() },
 		func() error { return r.client.Set(t.Context(), key, "not ours", 0).Err() },
 	} {
 		require.NoError(t, write())
-		var foreign *window.ForeignError
-		if _, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now)); !errors.As(err, &foreign) || foreign.Key != key {
-			t.Errorf("commit: %v", err)
-		}
-		foreign = nil
-		if _, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard); !errors.As(err, &foreign) || foreign.Key != key {
-			t.Errorf("open: %v", err)
-		}
+		mustName(t, key, errOf(s.try("a", now, 1)))
+		mustName(t, key, errOf(r.store.OpenWriter(t.Context(), layout, "HITS", shardOf("a"))))
 	}
 }
 
-// losesAReply lets one transaction through and drops what came back of it.
-type losesAReply struct{ armed atomic.Bool }
-
-func (*losesAReply) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*losesAReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (l *losesAReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if cmds[0].Name() != "multi" || !l.armed.Swap(false) {
-			return err
-		}
-		for _, cmd := range cmds {
-			cmd.SetErr(io.ErrUnexpectedEOF)
-		}
-		return io.ErrUnexpectedEOF
-	}
-}
-
-// What the reply would have told is found out from the cells: also where another
-// worker has gone on from the transaction meanwhile.
-func aLostReplyHidesNoFailedCommand(t *testing.T, r *rig) {
-	now := time.Now()
-	hook := new(losesAReply)
-	r.addHook(hook)
-	for i, test := range []struct {
-		name    string
-		damage  func(key string) error
-		another bool // worker commits before this one looks again
-		failed  bool
-	}{
-		{"nothing is wrong", nil, false, false},
-		{"another type", func(key string) error { return r.client.Set(t.Context(), key, "not ours", time.Hour).Err() }, false, true},
-		{"fenced, nothing is wrong", nil, true, false},
-		{"fenced, another type", func(key string) error { return r.client.Set(t.Context(), key, "not ours", time.Hour).Err() }, true, true},
+// A command that fails, because something else has written to its key, is reported. If the reply is lost, that is found
+// out from the cells: also if another worker has gone on from the transaction meanwhile. Cells that were erased since
+// prove no loss.
+func (r *rig) TestFailedCommandIsReported(t *testing.T) {
+	now, next := time.Now(), r.addTrouble()
+	for i, c := range []struct{ foreign, lost, fenced, erased bool }{
+		{foreign: true},
+		{lost: true},
+		{lost: true, foreign: true},
+		{lost: true, fenced: true},
+		{lost: true, fenced: true, foreign: true},
+		{lost: true, erased: true},
+		{lost: true, erased: true, fenced: true},
 	} {
-		counter := fmt.Sprintf("a%d", i)
-		b, shard := batchOf(counter, now.UnixMilli(), 1)
-		w := r.writers()[shard]
-		from := uint64(10 * (i + 1))
-		require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(from, now))))
-		for _, key := range stack.Scan(t, r.client, "test:*:h:*:"+counter) {
-			if test.damage != nil {
-				require.NoError(t, test.damage(key))
+		s, counter := r.open("HITS"), fmt.Sprint("a", i)
+		s.commit(counter, now, 1)
+		for _, key := range stack.Scan(t, r.client, "test:*:h:1h:*:"+counter) {
+			if c.foreign {
+				require.NoError(t, r.client.Set(t.Context(), key, "not ours", time.Hour).Err())
 			}
 		}
-		w.OnRetry = func(error) {
-			if !test.another {
-				return
+		s.of(counter).OnRetry = func(error) {
+			if c.erased {
+				r.erase(counter)
 			}
-			other := r.writers()[shard]
-			require.NoError(t, errOf(other.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursorAt(from+2, now))))
+			if c.fenced {
+				require.NoError(t, r.open("HITS").of(counter).Write(t.Context(), cursorAt(s.seq+1, now)))
+			}
 		}
-		hook.armed.Store(true)
-		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(from+1, now))
-		if errors.Is(err, window.ErrFenced) != test.another || err != nil && !test.another {
-			t.Errorf("%s: %v", test.name, err)
+		next.Store(&trouble{lost: c.lost})
+		got, err := s.try(counter, now, 1)
+		if errors.Is(err, window.ErrFenced) != c.fenced || err != nil && !c.fenced || (got.Failed != nil) != c.foreign {
+			t.Errorf("%+v: %v, failed %v", c, err, got.Failed)
 		}
-		if (got.Failed != nil) != test.failed {
-			t.Errorf("%s: failed %v", test.name, got.Failed)
+		if got.Failed != nil && !strings.Contains(got.Failed.Error(), "WRONGTYPE") {
+			t.Errorf("%+v: %v", c, got.Failed)
+		}
+		if c.erased {
+			require.Empty(t, r.left(counter))
+		} else {
+			require.EqualValues(t, 2, r.total(counter, time.Minute, now.Add(time.Second)).Upper, "%+v", c)
 		}
 	}
 }
 
-func answersFollowTheNamespace(t *testing.T, r *rig) {
+// A hash expires while Redis hangs with EXEC, which makes it again, and the reply is lost.
+func (r *rig) TestExpiryIsHealedAfterALostReply(t *testing.T) {
+	now, s := time.Now(), r.open("HITS")
+	defer r.clock.Ahead(0)
+	s.commit("a", now, 1)
+	r.addTrouble().Store(&trouble{
+		before: func() {
+			for _, key := range stack.Scan(t, r.client, "test:*:h:*") {
+				require.NoError(t, r.client.Del(t.Context(), key).Err()) // it expires
+			}
+		},
+		after: func() { r.clock.Ahead(100 * 24 * time.Hour) }, // before the commit is tried again
+		lost:  true,
+	})
+	s.commit("a", now, 1)
+	for _, key := range stack.Scan(t, r.client, "test:*:h:*") {
+		if left := r.client.TTL(t.Context(), key).Val(); left == -1 {
+			t.Errorf("%s stays for ever", key)
+		}
+	}
+}
+
+func (r *rig) TestAnswersFollowTheNamespace(t *testing.T) {
 	now := time.Now()
-	ask := func() (window.Answers, error) {
-		return r.answer(now, window.Question{Counter: "a", Span: window.Last(time.Minute)})
+	var questions []window.Question // about all shards
+	for i := range 20 {
+		questions = append(questions, window.Question{Counter: fmt.Sprint(i), Span: window.Last(time.Minute)})
 	}
-	if a, err := ask(); err != nil || a.AsOf != 0 || a.Answers[0].Complete {
-		t.Errorf("before any commit: %+v, %v", a, err)
+	check := func(when string, asOf int64) {
+		t.Helper()
+		a, err := r.answer(now, questions...)
+		if err != nil || a.AsOf != asOf || a.Answers[0].Complete != (asOf > 0) {
+			t.Errorf("%s: %+v, %v; want as_of %d", when, a, err, asOf)
+		}
 	}
-	empty := window.NewBatch(layout)
-	for shard, w := range r.writers() {
-		require.NoError(t, errOf(w.Commit(t.Context(), empty.Shard(shard), cursorAt(1, now))))
+	check("before any commit", 0)
+	earliest := now.Add(-10 * time.Second)
+	for shard, w := range r.open("HITS").writers {
+		later := time.Duration((shard+2)%layout.Shards) * time.Second
+		require.NoError(t, w.Write(t.Context(), cursorAt(1, earliest.Add(later))))
 	}
-	if a, err := ask(); err != nil || a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
-		t.Errorf("after a commit: %+v, %v", a, err)
-	}
-	// A stream that joins holds as_of back until it is counted.
+	check("as of the earliest of the shards", earliest.UnixMilli())
 	require.NoError(t, r.store.AddStream(t.Context(), "HITS_2"))
-	if a, err := ask(); err != nil || a.AsOf != 0 || a.Answers[0].Complete {
-		t.Errorf("with a new stream: %+v, %v", a, err)
-	}
+	check("with a new stream, which holds as_of back until it is counted", 0)
 	require.NoError(t, r.flushAll(t.Context()))
-	require.ErrorIs(t, errOf(ask()), window.ErrNoLayout, "after a flush")
+	require.ErrorIs(t, errOf(r.answer(now, questions...)), window.ErrNoLayout, "after a flush")
 	other := layout
 	other.Shards = 1
 	require.NoError(t, r.store.EnsureLayout(t.Context(), other))
-	if _, err := ask(); err != nil {
-		t.Errorf("with another layout: %v", err)
-	}
-}
-
-func oneAnswerFromAllShards(t *testing.T, r *rig) {
-	now := time.Now()
-	from := now.Add(-time.Minute).Truncate(time.Minute) // where cells of each tier begin: which of them answers depends on how long this takes
-	all := window.NewBatch(layout)
-	var questions []window.Question
-	for i := range 100 {
-		name := fmt.Sprintf("c%d", i)
-		all.Add([]byte(name), window.HashCounter([]byte(name)), now.UnixMilli(), now.UnixMilli(), int64(i+1))
-		questions = append(questions, window.Question{Counter: name, Span: window.Between(from.UnixMilli(), window.Now)})
-	}
-	for shard, w := range r.writers() {
-		require.NoError(t, errOf(w.Commit(t.Context(), all.Shard(shard), cursorAt(1, now.Add(time.Duration(shard)*time.Second)))))
-	}
-	got, err := r.answer(now.Add(5*time.Second), questions...)
-	if err != nil || got.AsOf != now.UnixMilli() {
-		t.Fatalf("as of %d, %v; want the earliest of the shards, %d", got.AsOf, err, now.UnixMilli())
-	}
-	for i, a := range got.Answers {
-		if a.Lower != int64(i+1) || a.Upper != int64(i+1) {
-			t.Errorf("c%d has %+v, want %d", i, a.Total, i+1)
-		}
-	}
-}
-
-func completeComparesWithWhatIsMissing(t *testing.T, r *rig) {
-	now := time.Now()
-	began := now.Add(-30 * time.Minute)
-	missing := now.Add(-10 * time.Minute)
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	next := cursorAt(1, now)
-	next.Created, next.IncompleteBefore = began.UnixNano(), 0
-	w := r.writers()[shard]
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
-	if !r.total("a", 29*time.Minute, now).Complete || r.total("a", 31*time.Minute, now).Complete {
-		t.Error("complete does not follow the beginning of counting")
-	}
-	next.Seq, next.IncompleteBefore = 2, missing.UnixMilli()
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
-	if !r.total("a", 9*time.Minute, now).Complete || r.total("a", 11*time.Minute, now).Complete {
-		t.Error("complete does not follow the messages discarded unread")
-	}
+	check("with another layout", 0)
 }
 
 // A worker that has found the clock of NATS set back writes an earlier as_of.
-func asOfFallsWithTheClockOfNATS(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	empty := window.NewBatch(layout)
-	asOf := func() int64 {
-		t.Helper()
-		w, err := r.store.OpenWriter(t.Context(), layout, "HITS", shard)
-		require.NoError(t, err)
-		c, _ := w.Cursor()
-		return c.AsOf
-	}
-	w := r.writers()[shard]
+func (r *rig) TestAsOfFallsWithTheClockOfNATS(t *testing.T) {
+	now, w := time.Now(), r.open("HITS").of("a")
 	next := cursorAt(1, now)
-	commit := func(b *window.Batch, later time.Duration) {
-		t.Helper()
+	for _, later := range []time.Duration{time.Minute, -time.Minute} {
 		next.AsOf = now.Add(later).UnixMilli()
-		require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), next)))
+		require.NoError(t, w.Write(t.Context(), next))
 	}
-	commit(b, time.Minute)
-	commit(empty, -time.Minute)
-	if got, want := asOf(), now.Add(-time.Minute).UnixMilli(); got != want {
-		t.Errorf("as_of is %d, want %d: it was to fall", got, want)
+	got, _ := r.open("HITS").of("a").Cursor()
+	require.Equal(t, now.Add(-time.Minute).UnixMilli(), got.AsOf)
+}
+
+// interrupts does something once, before a command of the requests that follow. A transaction is one
+// command, because Redis runs nothing else within it.
+type interrupts struct {
+	trips atomic.Int32 // requests about the namespace since arm
+	left  atomic.Int32 // commands before the one that is to wait; negative if none is
+	do    func()
+}
+
+func (b *backend) addInterrupts(t *testing.T) *interrupts {
+	t.Helper()
+	h := new(interrupts)
+	h.arm(-1, nil)
+	b.addHook(t, h.send)
+	return h
+}
+
+// arm lets do happen before the command with this number, from 0.
+func (h *interrupts) arm(before int, do func()) {
+	h.do = do
+	h.trips.Store(0)
+	h.left.Store(int32(before))
+}
+
+func (h *interrupts) send(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {
+	ours := slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool {
+		return cmd.Name() == "unwatch" || slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+			key, _ := arg.(string)
+			return strings.HasPrefix(key, "test:{")
+		})
+	})
+	if !ours {
+		return send(cmds)
+	}
+	h.trips.Add(1)
+	size := len(cmds)
+	if cmds[0].Name() == "multi" {
+		size = 1
+	}
+	if h.left.Load() < 0 {
+		return send(cmds)
+	}
+	at := int(h.left.Add(int32(-size))) + size
+	if at >= size {
+		return send(cmds)
+	}
+	var first error
+	if at > 0 {
+		first = send(cmds[:at])
+	}
+	h.do()
+	return errors.Join(first, send(cmds[at:]))
+}
+
+func (r *rig) TestCommitCountsOnceBesideAnotherWriter(t *testing.T) { r.mustCountOnce(func() {}) }
+
+// EXEC must not go out on a new connection, where no key is watched.
+func (r *rig) TestCommitCountsOnceAfterACut(t *testing.T) {
+	r.mustCountOnce(func() {
+		require.NoError(t, r.eachServer(t.Context(), func(ctx context.Context, server *redis.Client) error {
+			return server.ClientKillByFilter(ctx, "type", "normal").Err() // all but the one that asks
+		}))
+	})
+}
+
+// mustCountOnce lets another writer commit the same hit before each of a commit's commands in turn, and then
+// something else happen. The hit counts once.
+func (r *rig) mustCountOnce(then func()) {
+	now, hook := time.Now(), r.addInterrupts(r.t)
+	for before := 0; ; before++ {
+		counter := fmt.Sprintf("a%d", before)
+		s, another := r.open("HITS"), r.open("HITS")
+		hook.arm(before, func() {
+			another.commit(counter, now, 1)
+			then()
+		})
+		_, err := s.try(counter, now, 1)
+		interrupted := hook.left.Swap(-1) < 0
+		if errors.Is(err, window.ErrFenced) != interrupted || err != nil && !interrupted {
+			r.t.Errorf("before command %d: %v", before, err)
+		}
+		if a := r.total(counter, time.Minute, now.Add(time.Second)); a.Upper != 1 {
+			r.t.Errorf("another writer before command %d: the hit counts %d times", before, a.Upper)
+		}
+		if !interrupted {
+			require.GreaterOrEqual(r.t, before, 5, "commands: WATCH, TIME, HMGET, a GET or more, the transaction")
+			return
+		}
 	}
 }
 
-// A stream that was deleted holds as_of back no more; what it counted, and what
-// is missing of it, stay.
-func anEndedStreamHoldsNothingBack(t *testing.T, r *rig) {
-	now := time.Now()
-	old, began := now.Add(-20*time.Minute), now.Add(-time.Hour)
-	ask := func(back time.Duration) window.Answers {
-		t.Helper()
-		a, err := r.answer(now, window.Question{Counter: "a", Span: window.Last(back)})
-		require.NoError(t, err)
-		return a
+// A WATCH that stayed on the pooled connection would spoil the next transaction on it.
+func (r *rig) TestCommitThatGivesUpWatchesNothing(t *testing.T) {
+	now, old, young := time.Now(), r.open("HITS"), r.open("HITS")
+	young.commit("a", now, 1)
+	hook := r.addInterrupts(t)
+	require.ErrorIs(t, errOf(old.try("a", now, 1)), window.ErrFenced)
+	require.EqualValues(t, 2, hook.trips.Load(), "requests: the look and UNWATCH")
+	for range 3 { // the pool gives out the connection that came back last
+		require.Zero(t, young.commit("a", now, 1).Conflicts)
 	}
-	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
-	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli()})
-	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
-	if a := ask(50 * time.Minute); a.AsOf != old.UnixMilli() || !a.Answers[0].Complete {
-		t.Errorf("while it lives: %+v", a)
-	}
+}
 
-	end := func(gone bool) bool {
-		t.Helper()
-		ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), func() (bool, error) { return gone, nil })
-		require.NoError(t, err)
-		return ended
+// If Redis refuses WATCH and answers the reads behind it, nothing may follow from them.
+func (r *rig) TestNothingIsCommittedWithoutAWatch(t *testing.T) {
+	now, s := time.Now(), r.open("HITS")
+	setRights := func(change string) {
+		require.NoError(t, r.eachServer(t.Context(), func(ctx context.Context, server *redis.Client) error {
+			return server.Do(ctx, "acl", "setuser", "default", change).Err()
+		}))
 	}
-	if end(false) || !end(true) || end(true) {
-		t.Error("a stream ends once, and only when it is gone")
+	refused := 0
+	s.of("a").OnRetry = func(err error) {
+		refused++
+		require.True(t, redis.IsPermissionError(err), "refused for another reason: %v", err)
+		setRights("+watch")
 	}
-	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
-		t.Errorf("after its end, with cursors from before: %+v", a)
-	}
-	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true})
-	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || !a.Answers[0].Complete {
-		t.Errorf("after its end: %+v", a)
-	}
-	if a := ask(70 * time.Minute); a.Answers[0].Complete {
-		t.Error("counting did not begin before the ended stream")
-	}
-	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), Ended: true, IncompleteBefore: old.UnixMilli()})
-	if a := ask(50 * time.Minute); a.AsOf != now.UnixMilli() || a.Answers[0].Complete {
-		t.Errorf("with hits missing of it: %+v", a)
-	}
+	setRights("-watch")
+	require.Equal(t, 1, s.commit("a", now, 1).Attempts)
+	require.Equal(t, 1, refused)
+	require.EqualValues(t, 1, r.total("a", time.Minute, now.Add(time.Second)).Upper)
+}
 
-	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
-	r.shardsOf("OLD", window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: old.UnixNano(), AsOf: old.UnixMilli(), IncompleteBefore: old.UnixMilli()})
-	if a := ask(10 * time.Minute); a.AsOf != old.UnixMilli() {
-		t.Errorf("alive again: %+v", a)
+// If Redis refuses the password of a new connection, go-redis gives commands of a pipeline no error. That is neither a
+// missing cursor nor one of another writer: the commit waits, and counts once.
+func TestCommitWaitsWhileThePasswordIsRefused(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	admin := server.Client()
+	require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "counter", "on", ">right", "allkeys", "allcommands").Err())
+	var password atomic.Value
+	password.Store("right")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1,
+		CredentialsProvider: func() (string, string) { return "counter", password.Load().(string) }})
+	defer client.Close()
+	r := newRig(t, &backend{client: client})
+	now, s, refused := time.Now(), r.open("HITS"), 0
+	s.of("c").OnRetry = func(err error) {
+		refused++
+		require.ErrorContains(t, err, "WRONGPASS")
+		password.Store("right")
 	}
-	// Somebody lists it as live while it is being ended.
-	ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), func() (bool, error) { return true, r.store.AddStream(t.Context(), "OLD") })
-	if err != nil || ended {
-		t.Errorf("ended over a worker that has it: %v, %v", ended, err)
-	}
-
-	for _, name := range []string{"OLD", "HITS"} {
-		if ok, err := r.store.EndStream(t.Context(), name, now.UnixMilli()+5, 0, func() (bool, error) { return true, nil }); err != nil || !ok {
-			t.Fatalf("end %s: %v, %v", name, ok, err)
+	for seq := range 3 {
+		if seq > 0 {
+			password.Store("wrong")
+			require.NoError(t, admin.Do(t.Context(), "client", "kill", "user", "counter").Err())
 		}
+		require.Nil(t, s.commit("c", now, 1).Failed)
 	}
-	if a := ask(10 * time.Minute); a.AsOf != now.UnixMilli()+5 {
-		t.Errorf("with no stream left: %+v", a)
-	}
-	listed, err := r.store.Streams(t.Context())
-	if err != nil || len(listed) != 2 || listed["OLD"].Ended == 0 || listed["HITS"].Ended == 0 {
-		t.Errorf("listed: %+v, %v", listed, err)
-	}
+	require.GreaterOrEqual(t, refused, 2, "attempts were refused, one or two of each commit")
+	r.mustHold("c", now, 3)
 }

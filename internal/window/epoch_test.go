@@ -2,8 +2,6 @@ package window
 
 import (
 	"math"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,71 +21,33 @@ var genCut = rapid.OneOf(rapid.Just[int64](2*maxCells), rapid.Int64Range(1, 20),
 // genMoment draws Unix milliseconds from 1902 to 2106.
 var genMoment = rapid.Int64Range(-1<<41, 1<<42)
 
-func TestAMomentIsInOneCell(t *testing.T) {
+// A moment is in one cell of one epoch, which lives for as long as a question may look for it, and not much longer.
+func TestEpochsOfATier(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		tier, at := genTier.Draw(t, "tier"), genMoment.Draw(t, "at")
-		cell := tier.cellAt(at)
+		tier, now, hash := genTier.Draw(t, "tier"), genMoment.Draw(t, "now"), rapid.Uint64().Draw(t, "hash")
+		w, span, current := tier.Window.Milliseconds(), tier.epochMillis(), tier.epochAt(now)
+		at := rapid.Int64Range(now-w, now-1).Draw(t, "at")
+		cell, epoch := tier.cellAt(at), tier.epochAt(at)
 		if start := tier.cellStart(cell); at < start || at >= start+tier.cellMillis() {
 			t.Fatalf("%d is not in cell %d, which begins at %d", at, cell, start)
 		}
-		epoch, field := tier.place(cell)
-		if field < 0 || field >= tier.cellsPerEpoch() || tier.cellOf(epoch, field) != cell {
-			t.Fatalf("cell %d is field %d of epoch %d, which is cell %d", cell, field, epoch, tier.cellOf(epoch, field))
+		e, field := tier.place(cell)
+		if e != epoch || field < 0 || field >= tier.cellsPerEpoch() || tier.cellOf(e, field) != cell {
+			t.Fatalf("cell %d is field %d of epoch %d; its moment is in epoch %d", cell, field, e, epoch)
 		}
-		if epoch != tier.epochAt(at) {
-			t.Fatalf("cell %d is in epoch %d and its moment in %d", cell, epoch, tier.epochAt(at))
+		if first := tier.epochAt(at); current-first > (now-at+span-1)/span {
+			t.Fatalf("the window from %d to %d touches epochs %d to %d", at, now, first, current)
 		}
-	})
-}
 
-func TestAWindowTouchesFewEpochs(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		tier, to := genTier.Draw(t, "tier"), genMoment.Draw(t, "to")
-		length := rapid.Int64Range(1, tier.Window.Milliseconds()).Draw(t, "length")
-		most := (length+tier.epochMillis()-1)/tier.epochMillis() + 1
-		if first, last := tier.epochAt(to-length), tier.epochAt(to-1); last-first+1 > most {
-			t.Fatalf("the window from %d to %d touches epochs %d to %d, more than %d", to-length, to, first, last, most)
-		}
-	})
-}
-
-// A hash spans the cells of two windows, or the bound if that is less.
-func TestHashesAreBounded(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		tiers string
-		cut   int64
-		cells string
-	}{
-		{DefaultTiers, EpochCells, "120 120 192 256"},
-		{"1s/129s,1m/1d,1h/92d", EpochCells, "256 256 256"},
-		{"1s/129s,1m/1d,1h/92d", 2 * maxCells, "258 2880 4416"},
-		{"1s/1h", 100, "100"},
-	} {
-		var got []string
-		for _, tier := range mustTiers(t, c.tiers).Cut(c.cut) {
-			got = append(got, strconv.FormatInt(tier.cellsPerEpoch(), 10))
-		}
-		if s := strings.Join(got, " "); s != c.cells {
-			t.Errorf("hashes of %s cut to %d hold %s cells; want %s", c.tiers, c.cut, s, c.cells)
-		}
-	}
-}
-
-func TestFewEpochsAreAlive(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		tier, now := genTier.Draw(t, "tier"), genMoment.Draw(t, "now")
-		hash := rapid.Uint64().Draw(t, "hash")
-		current := tier.epochAt(now)
 		if !(tier.deadline(current, hash)*1000 > now) {
 			t.Fatal("the current epoch is past its deadline")
 		}
+		if deadline := tier.deadline(epoch, hash) * 1000; deadline <= at+w {
+			t.Fatalf("a hit at %d expires at %d, inside its window", at, deadline)
+		}
 		// Whole seconds round a deadline up by less than one; with windows of a second
 		// or two that can reach into the next epoch.
-		w, span := tier.Window.Milliseconds(), tier.epochMillis()
 		gone := current - (w+tier.grace()+min(w/4, span)+span-1)/span - 1
 		if d := tier.deadline(gone, hash) * 1000; d-999 > now {
 			t.Fatalf("at %d the epoch %d before the current one lives until %d", now, current-gone, d)
@@ -95,33 +55,14 @@ func TestFewEpochsAreAlive(t *testing.T) {
 		if span == 2*w && gone != current-2 {
 			t.Fatalf("%d epochs of two windows can be alive", current-gone)
 		}
-	})
-}
 
-func TestADeadlineOutlastsTheWindow(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		tier, at := genTier.Draw(t, "tier"), genMoment.Draw(t, "at")
-		deadline := tier.deadline(tier.epochAt(at), rapid.Uint64().Draw(t, "hash")) * 1000
-		if deadline <= at+tier.Window.Milliseconds() {
-			t.Fatalf("a hit at %d expires at %d, inside its window", at, deadline)
-		}
-	})
-}
-
-// A name is listed for as long as a hash that it was listed for lives, and where a question looks for it.
-func TestNamesOutliveHashes(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		tier, now := genTier.Draw(t, "tier"), genMoment.Draw(t, "now")
-		from := now - tier.Window.Milliseconds()
-		at := rapid.Int64Range(from, now-1).Draw(t, "at")
-		epoch := tier.epochAt(at)
+		// A name is listed for as long as a hash that it was listed for lives, and where a question looks for it.
 		set := tier.namesOf(epoch)
-		if hash, names := tier.deadline(epoch, rapid.Uint64().Draw(t, "hash")), tier.namesDeadline(set); names < hash {
-			t.Fatalf("the names expire at %d, a hash of theirs at %d", names, hash)
+		if names := tier.namesDeadline(set); names < tier.deadline(epoch, hash) {
+			t.Fatalf("the names expire at %d, a hash of theirs at %d", names, tier.deadline(epoch, hash))
 		}
-		if first, last := tier.namesOf(tier.epochAt(from)), tier.namesOf(tier.epochAt(now-1)); set < first || set > last || last-first > 1 {
+		first, last := tier.namesOf(tier.epochAt(now-w)), tier.namesOf(tier.epochAt(now-1))
+		if set < first || set > last || last-first > 1 {
 			t.Fatalf("set %d of a hit is not among %d to %d, or these are more than two", set, first, last)
 		}
 		if tier.epoch == 0 && set != epoch {

@@ -13,20 +13,10 @@ import (
 
 // A question is answered by the finest tier that reaches back to its beginning.
 func ExampleLayout_Plan() {
-	tiers, err := window.ParseTiers("1s/1m, 1m/1h, 15m/1d")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	layout := window.Layout{Tiers: tiers, Shards: 16}
+	layout := window.Layout{Tiers: must(window.ParseTiers("1s/1m, 1m/1h, 15m/1d")), Shards: 16}
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	for _, length := range []time.Duration{30 * time.Second, time.Hour, 90 * time.Minute, 48 * time.Hour} {
-		asked, err := window.Last(length).At(now)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		plan, err := layout.Plan("/home", asked, now)
+		plan, err := layout.Plan("/home", must(window.Last(length).At(now)), now)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -42,22 +32,28 @@ func ExampleLayout_Plan() {
 
 // A worker commits hits; a reader asks for them. All moments are by Redis's clock.
 func ExampleReader_Answer() {
-	now := time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
-	server, err := miniredis.Run()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	ctx, now := context.Background(), time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
+	server := must(miniredis.Run())
 	defer server.Close()
 	server.SetTime(now)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	defer client.Close()
 
 	store := window.NewStore(client, "example")
-	if err := count(store, now, map[time.Duration]int64{10 * time.Second: 1, 20 * time.Minute: 2, 3 * time.Hour: 4}); err != nil {
+	layout := window.Layout{Tiers: must(window.ParseTiers("1s/1m, 1m/1h, 15m/1d")), Shards: 1}
+	layout = must(store.OpenLayout(ctx, layout))
+	if err := store.AddStream(ctx, "HITS"); err != nil {
 		fmt.Println(err)
-		return
 	}
+	batch, name := window.NewBatch(layout), []byte("/home")
+	for ago, n := range map[time.Duration]int64{10 * time.Second: 1, 20 * time.Minute: 2, 3 * time.Hour: 4} {
+		at := now.Add(-ago).UnixMilli()
+		batch.Add(name, window.HashCounter(name), at, at, n)
+	}
+	writer := must(store.OpenWriter(ctx, layout, "HITS", 0))
+	must(writer.Commit(ctx, batch.Shard(0), window.Cursor{
+		Created: now.Add(-48 * time.Hour).UnixNano(), Seq: 3, Stored: now.UnixNano(), AsOf: now.UnixMilli(),
+	}))
 
 	reader := window.NewReader(store)
 	reader.Local = func() time.Time { return now } // it stands still, as the server's does
@@ -65,11 +61,7 @@ func ExampleReader_Answer() {
 	for _, length := range []time.Duration{time.Minute, time.Hour, 175 * time.Minute, 24 * time.Hour} {
 		questions = append(questions, window.Question{Counter: "/home", Span: window.Last(length)})
 	}
-	found, err := reader.Answer(context.Background(), questions)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	found := must(reader.Answer(ctx, questions))
 	for i, a := range found.Answers {
 		fmt.Printf("%s: %d, at least %d, at most %d\n", window.FormatDuration(questions[i].Span.Length), a.Total, a.Lower, a.Upper)
 	}
@@ -80,31 +72,4 @@ func ExampleReader_Answer() {
 	// 175m: 6, at least 3, at most 7
 	// 1d: 7, at least 7, at most 7
 	// all hits stored before 10:00:30
-}
-
-// count commits hits of /home, so many so long ago, as the worker of a stream does.
-func count(store *window.Store, now time.Time, hits map[time.Duration]int64) error {
-	ctx := context.Background()
-	layout := window.Layout{Tiers: window.Tiers{
-		{Cell: time.Second, Window: time.Minute}, {Cell: time.Minute, Window: time.Hour}, {Cell: 15 * time.Minute, Window: 24 * time.Hour},
-	}, Shards: 1}
-	if err := store.EnsureLayout(ctx, layout); err != nil {
-		return err
-	}
-	if err := store.AddStream(ctx, "HITS"); err != nil {
-		return err
-	}
-	batch, name := window.NewBatch(layout), []byte("/home")
-	for ago, n := range hits {
-		at := now.Add(-ago).UnixMilli()
-		batch.Add(name, window.HashCounter(name), at, at, n)
-	}
-	writer, err := store.OpenWriter(ctx, layout, "HITS", 0)
-	if err != nil {
-		return err
-	}
-	_, err = writer.Commit(ctx, batch.Shard(0), window.Cursor{
-		Created: now.Add(-48 * time.Hour).UnixNano(), Seq: 3, Stored: now.UnixNano(), AsOf: now.UnixMilli(),
-	})
-	return err
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// road is a Redis whose trips last until they are let go. Run it in a bubble of synctest.
-type road struct {
+// slowRedis is a Redis whose trips last until they are let go. Run it in a bubble of synctest.
+type slowRedis struct {
 	gatherer
 	departed chan *trip
-	goOn     chan func() error
+	release  chan func() error
 }
 
-func newRoad() *road {
-	r := &road{departed: make(chan *trip, 100), goOn: make(chan func() error)}
+func newSlowRedis() *slowRedis {
+	r := &slowRedis{departed: make(chan *trip, 100), release: make(chan func() error)}
 	r.read = func(ctx context.Context, t *trip) error {
 		r.departed <- t
 		select {
-		case do := <-r.goOn:
+		case do := <-r.release:
 			return do()
 		case <-ctx.Done():
 			return ctx.Err()
@@ -35,7 +35,7 @@ func newRoad() *road {
 	return r
 }
 
-func arrive() error { return nil }
+func succeed() error { return nil }
 
 // wants is what a question about these hashes wants.
 func wants(hashes ...string) (out wanted) {
@@ -59,7 +59,7 @@ type asked struct {
 }
 
 // ask asks and returns when the question is on its way, or waits.
-func (r *road) ask(ctx context.Context, want wanted) <-chan asked {
+func (r *slowRedis) ask(ctx context.Context, want wanted) <-chan asked {
 	out := make(chan asked, 1)
 	go func() {
 		var a asked
@@ -71,7 +71,7 @@ func (r *road) ask(ctx context.Context, want wanted) <-chan asked {
 }
 
 // fill lets as many trips depart as may be under way.
-func (r *road) fill(ctx context.Context) (out []<-chan asked) {
+func (r *slowRedis) fill(ctx context.Context) (out []<-chan asked) {
 	for i := range maxTrips {
 		out = append(out, r.ask(ctx, wants(fmt.Sprintf("first %d", i))))
 		<-r.departed
@@ -79,19 +79,32 @@ func (r *road) fill(ctx context.Context) (out []<-chan asked) {
 	return out
 }
 
-// finish lets all trips arrive, and checks that nothing is left.
-func (r *road) finish(t *testing.T) {
+// finish lets all trips succeed, and checks that nothing is left and that the questions are answered.
+func (r *slowRedis) finish(t *testing.T, questions ...<-chan asked) {
 	t.Helper()
 	for r.trips() > 0 {
-		r.goOn <- arrive
+		r.release <- succeed
 		synctest.Wait()
 	}
 	if r.gathered() > 0 {
 		t.Error("a trip has not departed")
 	}
+	for _, q := range questions {
+		if a := <-q; a.err != nil || a.panicked != nil {
+			t.Errorf("%+v", a)
+		}
+	}
 }
 
-func (r *road) trips() int {
+// withSlowRedis runs a test in a bubble, with as many trips on their way as there may be.
+func withSlowRedis(t *testing.T, test func(t *testing.T, r *slowRedis, first []<-chan asked)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newSlowRedis()
+		test(t, r, r.fill(t.Context()))
+	})
+}
+
+func (r *slowRedis) trips() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.underWay
@@ -109,36 +122,29 @@ func (g *gatherer) gathered() int {
 
 func TestQuestionsThatComeTogetherShareATrip(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoad()
-		first := r.fill(t.Context())
-		later := []<-chan asked{r.ask(t.Context(), wants("a", "b")), r.ask(t.Context(), wants("b", "c")), r.ask(t.Context(), wants("a"))}
+	withSlowRedis(t, func(t *testing.T, r *slowRedis, first []<-chan asked) {
+		for _, hashes := range [][]string{{"a", "b"}, {"b", "c"}, {"a"}} {
+			first = append(first, r.ask(t.Context(), wants(hashes...)))
+		}
 		if len(r.departed) > 0 {
 			t.Fatal("a question has not waited for the trips under way")
 		}
-		r.goOn <- arrive
+		r.release <- succeed
 		trip := <-r.departed
 		if got := fmt.Sprint(trip.cursors.keys, trip.hashes.keys); got != "[cursor] [a b c]" {
 			t.Errorf("the trip reads %s; want each key once", got)
 		}
-		r.finish(t)
-		for _, q := range append(first, later...) {
-			if a := <-q; a.err != nil || a.panicked != nil {
-				t.Errorf("%+v", a)
-			}
-		}
+		r.finish(t, first...)
 		if len(r.departed) > 0 {
 			t.Error("there were more trips")
 		}
 	})
 }
 
-// A hanging Redis keeps nobody longer than he wants to wait, and whoever leaves takes nobody along.
+// If Redis hangs, each caller waits no longer than it wants to, and one that leaves takes no other along.
 func TestAQuestionLeavesWithItsContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoad()
-		r.fill(t.Context())
+	withSlowRedis(t, func(t *testing.T, r *slowRedis, _ []<-chan asked) {
 		impatient, cancel := context.WithCancel(t.Context())
 		gone := r.ask(impatient, wants("a"))
 		brief, cancelBrief := context.WithTimeout(t.Context(), time.Second)
@@ -154,19 +160,14 @@ func TestAQuestionLeavesWithItsContext(t *testing.T) {
 		if a := <-late; !errors.Is(a.err, context.DeadlineExceeded) || time.Since(began) > time.Second {
 			t.Errorf("%+v after %v", a, time.Since(began))
 		}
-		r.finish(t)
-		if a := <-stays; a.err != nil {
-			t.Errorf("%+v", a)
-		}
+		r.finish(t, stays)
 	})
 }
 
 // If trips hang, those who come later do not hang with them.
-func TestTripsThatHangHoldNobodyUp(t *testing.T) {
+func TestTripsThatHangHoldNoQuestionUp(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoad()
-		r.fill(t.Context())
+	withSlowRedis(t, func(t *testing.T, r *slowRedis, _ []<-chan asked) {
 		early := r.ask(t.Context(), wants("a"))
 		time.Sleep(gatherAtMost + time.Millisecond)
 		late := r.ask(t.Context(), wants("b"))
@@ -178,31 +179,24 @@ func TestTripsThatHangHoldNobodyUp(t *testing.T) {
 		if len(r.departed) > 0 {
 			t.Error("there is a trip for each question")
 		}
-		r.finish(t)
-		for _, q := range []<-chan asked{early, late, waits} {
-			if a := <-q; a.err != nil {
-				t.Errorf("%+v", a)
-			}
-		}
+		r.finish(t, early, late, waits)
 	})
 }
 
 // A trip lasts as long as one of its questions can wait.
 func TestATripEndsWithItsLastQuestion(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoad()
-		r.fill(t.Context())
+	withSlowRedis(t, func(t *testing.T, r *slowRedis, _ []<-chan asked) {
 		for _, wait := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			defer cancel()
 			r.ask(ctx, wants("a"))
 		}
-		r.goOn <- arrive
+		r.release <- succeed
 		synctest.Wait()
 		began := time.Now()
 		for range maxTrips - 1 {
-			r.goOn <- arrive
+			r.release <- succeed
 		}
 		for r.trips() > 0 {
 			time.Sleep(time.Millisecond)
@@ -213,17 +207,14 @@ func TestATripEndsWithItsLastQuestion(t *testing.T) {
 		}
 		r.fill(t.Context())
 		q := r.ask(t.Context(), wants("a")) // waits for ever
-		r.goOn <- arrive
+		r.release <- succeed
 		time.Sleep(time.Hour)
-		r.finish(t)
-		if a := <-q; a.err != nil {
-			t.Errorf("%+v", a)
-		}
+		r.finish(t, q)
 	})
 }
 
-// What goes wrong with a trip is told to all of its questions and to no others, and the next trip departs.
-func TestATripThatFails(t *testing.T) {
+// What goes wrong with a trip is returned to all of its questions and to no others, and the next trip departs.
+func TestATripThatFailsFailsItsQuestionsAlone(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -235,34 +226,24 @@ func TestATripThatFails(t *testing.T) {
 		"a panic":   {func() error { panic("oh") }, nil, true},
 		"a way out": {func() error { runtime.Goexit(); return nil }, errTripEnded, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRoad()
-				first := r.fill(t.Context())
-				shared := []<-chan asked{r.ask(t.Context(), wants("a")), r.ask(t.Context(), wants("b"))}
-				for range maxTrips { // all but the shared trip arrive
-					r.goOn <- arrive
-					synctest.Wait()
+		withSlowRedis(t, func(t *testing.T, r *slowRedis, others []<-chan asked) {
+			shared := []<-chan asked{r.ask(t.Context(), wants("a")), r.ask(t.Context(), wants("b"))}
+			for range maxTrips { // all but the shared trip succeed
+				r.release <- succeed
+				synctest.Wait()
+			}
+			for range maxTrips - 1 {
+				others = append(others, r.ask(t.Context(), wants("beside")))
+			}
+			others = append(others, r.ask(t.Context(), wants("c")))
+			// The trips take turns: the shared one departed before those beside it, so it is the first to go on.
+			r.release <- c.do
+			for _, q := range shared {
+				if a := <-q; !errors.Is(a.err, c.err) || (a.panicked != nil) != c.panicked {
+					t.Errorf("%s: %+v", name, a)
 				}
-				for range maxTrips - 1 {
-					first = append(first, r.ask(t.Context(), wants("beside")))
-				}
-				next := r.ask(t.Context(), wants("c"))
-				// The trips take turns: the shared one departed before those beside it, so it is told first.
-				r.goOn <- c.do
-				for _, q := range shared {
-					a := <-q
-					if !errors.Is(a.err, c.err) || (a.panicked != nil) != c.panicked {
-						t.Errorf("%+v", a)
-					}
-				}
-				r.finish(t)
-				for _, q := range append(first, next) {
-					if a := <-q; a.err != nil || a.panicked != nil {
-						t.Errorf("another question: %+v", a)
-					}
-				}
-			})
+			}
+			r.finish(t, others...)
 		})
 	}
 }
@@ -270,24 +251,23 @@ func TestATripThatFails(t *testing.T) {
 // A question that reads much neither waits nor lets others wait.
 func TestLargeQuestionsTravelByThemselves(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRoad()
-		r.fill(t.Context())
-		r.ask(t.Context(), wants(manyHashes(maxShared+1)...))
-		if len(r.departed) != 1 {
-			t.Error("a large question waits")
+	withSlowRedis(t, func(t *testing.T, r *slowRedis, _ []<-chan asked) {
+		check := func(departed, gathered int) {
+			t.Helper()
+			if len(r.departed) != departed || r.gathered() != gathered {
+				t.Errorf("%d have departed, and the next trip reads %d hashes; want %d and %d",
+					len(r.departed), r.gathered(), departed, gathered)
+			}
 		}
+		r.ask(t.Context(), wants(manyHashes(maxShared+1)...))
+		check(1, 0)
 		r.ask(t.Context(), wants(manyHashes(maxShared-1)...))
 		r.ask(t.Context(), wants("x"))
-		if len(r.departed) != 1 || r.gathered() != maxShared {
-			t.Errorf("%d have departed, and the next trip reads %d hashes", len(r.departed), r.gathered())
-		}
+		check(1, maxShared)
 		r.ask(t.Context(), wants("y"))
-		if len(r.departed) != 2 || r.gathered() != maxShared {
-			t.Errorf("%d have departed, and the next trip reads %d hashes", len(r.departed), r.gathered())
-		}
-		r.goOn <- arrive
-		r.goOn <- arrive
+		check(2, maxShared)
+		r.release <- succeed
+		r.release <- succeed
 		r.finish(t)
 	})
 }
@@ -295,17 +275,12 @@ func TestLargeQuestionsTravelByThemselves(t *testing.T) {
 // Whatever is asked at the same time, each question finds its own keys in its trip.
 func TestEveryQuestionFindsItsKeys(t *testing.T) {
 	t.Parallel()
-	var trips, questions int
-	var mu sync.Mutex
 	g := gatherer{read: func(ctx context.Context, t *trip) error {
 		for _, key := range t.hashes.keys {
 			cmd := redis.NewRawCmd(ctx, "hgetall", key)
 			cmd.SetVal([]byte("of " + key))
 			t.hashes.replies = append(t.hashes.replies, cmd)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		trips++
 		return nil
 	}}
 	var group sync.WaitGroup
@@ -331,9 +306,6 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 						t.Errorf("%s: %+v %v", key, got, err)
 					}
 				}
-				mu.Lock()
-				questions++
-				mu.Unlock()
 			}
 		})
 	}
@@ -341,5 +313,4 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 	if g.gathered() > 0 {
 		t.Error("a trip has not departed")
 	}
-	t.Logf("%d questions in %d trips", questions, trips)
 }

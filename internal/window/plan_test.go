@@ -1,16 +1,18 @@
 package window
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tallyroll/tests/cases"
 )
 
 // storedHit is n hits at a moment, which the stream stored at another.
@@ -126,44 +128,143 @@ func genRange(l Layout, now int64) *rapid.Generator[Range] {
 	})
 }
 
-// Whatever the tiers and however late the hits, the truth is within the bounds,
-// and these differ by the cells that the edges cut and by nothing else.
+// genChart draws layouts whose tiers have many cells, so that their ranges lie in many hashes.
+var genChart = rapid.Custom(func(t *rapid.T) Layout {
+	tiers, err := ParseTiers(rapid.SampledFrom([]string{
+		"1s/1h,1m/1d,1h/92d", "1s/1m,1m/1d,1h/32d", "1s/1m,5m/1d,6h/32d", "2s/2h,10s/3h,1m/1d", "3s/1h,4s/2h,1m/1d", "1s/2h",
+	}).Draw(t, "tiers"))
+	require.NoError(t, err)
+	return Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{EpochCells, 60, 7}).Draw(t, "cut")), Shards: 16}
+})
+
+// undivided plans without coarser cells inside.
+func undivided(l Layout, counter string, r Range, now int64) (Plan, error) {
+	tier, err := l.reaching(r, now)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := l.newPlan(counter, r, now, tier)
+	for {
+		finer, edge, ok := l.refine(tier, r, now)
+		if !ok {
+			break
+		}
+		p.add(tier, Range{r.From, edge})
+		tier, r.From = finer, edge
+	}
+	p.add(tier, r)
+	return p, nil
+}
+
+// cost is what the plan costs, see hashCost.
+func (p *Plan) cost() (n int64) {
+	for h := range p.hashes {
+		n += hashCost + h.tier.cellsPerEpoch()
+	}
+	return n
+}
+
+// Whatever the tiers and however late the hits, the truth is within the bounds, and these differ by the cells that the
+// edges cut and by nothing else. Coarser cells inside a range change no sum and no bound, and never cost more. That
+// holds for hits that came late, by a clock that is ahead of Redis's by up to the grace, and for hits that are dated
+// later than now.
 func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 	t.Parallel()
+	divided, summed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		l := genLayout.Draw(t, "layout")
+		l := rapid.OneOf(genChart, genLayout).Draw(t, "layout")
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
-		hits := genHits(l, now).Draw(t, "hits")
 		r := genRange(l, now).Draw(t, "range")
-		hits = append(hits, genEdgeHits(l, r, now).Draw(t, "hits at the edges")...)
+		hits := slices.Concat(genHits(l, now).Draw(t, "hits"), genEdgeHits(l, r, now).Draw(t, "hits at the edges"))
+		for _, late := range rapid.SliceOfN(rapid.Int64Range(r.From, r.To-1), 0, 20).Draw(t, "late hits") {
+			hits = append(hits, storedHit{late, now + l.Tiers[0].grace(), 1 + late%9})
+		}
+		ahead := int64(0)
+		if rapid.Bool().Draw(t, "hits are ahead") {
+			ahead = now + rapid.Int64Range(1, 2*l.Tiers[len(l.Tiers)-1].cellMillis()).Draw(t, "ahead")
+			hits = append(hits, storedHit{ahead - 1, ahead - 1, 5}, storedHit{now, now, 3})
+		}
 
 		p, err := l.Plan("c", r, now)
 		require.NoError(t, err)
-		got, want := p.sum(p.cellsOf(leftBy(l, "c", hits, now)), 0), truth(hits, r)
+		cells := leftBy(l, "c", hits, now)
+		got, want := p.sum(p.cellsOf(cells), ahead), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
-		first, last := p.stretches[0], p.stretches[len(p.stretches)-1]
-		var doubt int64
-		from := cutCell(first.tier, r.From)
-		doubt += truth(hits, from)
-		if to := cutCell(last.tier, r.To); r.To < now && to != from {
+		from := cutCell(p.stretches[0].tier, r.From)
+		doubt := truth(hits, from)
+		if to := cutCell(p.stretches[len(p.stretches)-1].tier, r.To); (r.To < now || ahead > 0) && to != from {
 			doubt += truth(hits, to)
 		}
 		if got.Upper-got.Lower > doubt {
 			t.Fatalf("%+v has more doubt than the %d hits of the cells that its edges cut", got, doubt)
 		}
-		at := r.From
-		for _, s := range p.stretches {
-			if s.From != at || s.To <= s.From || s.lastEpoch-s.firstEpoch > (s.To-s.From+s.tier.epochMillis()-1)/s.tier.epochMillis() {
-				t.Fatalf("stretch %+v after %d", s, at)
-			}
-			at = s.To
+		checkStretches(t, p)
+
+		plain, err := undivided(l, "c", r, now)
+		require.NoError(t, err)
+		if want := plain.sum(plain.cellsOf(cells), ahead); got != want || p.Tier != plain.Tier {
+			t.Fatalf("%+v in cells of %s with %+v; want %+v in cells of %s", got, p.Tier, p.stretches, want, plain.Tier)
 		}
-		if at != r.To || first.tier != p.Tier && cutCell(p.Tier, r.From) != (Range{r.From, r.From}) {
-			t.Fatalf("%+v is not all of the range", p)
+		if p.cost() > plain.cost() {
+			t.Fatalf("%+v costs %d; undivided %d", p.stretches, p.cost(), plain.cost())
+		}
+		if len(p.stretches) > len(plain.stretches) {
+			divided++
+		}
+		sums := p
+		sums.sums = true
+		if sum := sums.sum(sums.cellsOf(cells), ahead); got != sum {
+			t.Fatalf("with sums of hashes %+v, want %+v: %+v", sum, got, p.stretches)
+		}
+		for h := range sums.hashes {
+			if h.sum {
+				summed++
+			}
 		}
 	})
+	if divided == 0 || summed == 0 {
+		t.Errorf("%d ranges were divided, and of %d hashes the sum was enough", divided, summed)
+	}
+}
+
+// checkParts checks that every moment of a range lies in one part.
+func checkParts(t *rapid.T, r Range, parts []stretch) {
+	at := r.From
+	for _, s := range parts {
+		if s.From != at || s.To <= s.From {
+			t.Fatalf("%+v does not begin at %d: %+v", s, at, parts)
+		}
+		at = s.To
+	}
+	if at != r.To {
+		t.Fatalf("the parts end at %d, the range at %d", at, r.To)
+	}
+}
+
+// checkStretches checks that stretches make up the range, that each begins where a cell of both neighbours begins, and
+// that no hash is read twice or in vain.
+func checkStretches(t *rapid.T, p Plan) {
+	checkParts(t, p.Range, p.stretches)
+	seen, before := map[cellHash]bool{}, p.Tier
+	for i, s := range p.stretches {
+		if s.lastEpoch-s.firstEpoch > (s.To-s.From+s.tier.epochMillis()-1)/s.tier.epochMillis() {
+			t.Fatalf("stretch %d reads too much: %+v", i, p.stretches)
+		}
+		for _, tier := range []Tier{before, s.tier} {
+			if before != s.tier && cutCell(tier, s.From) != (Range{s.From, s.From}) {
+				t.Fatalf("stretch %d begins within a cell of %s: %+v", i, tier, p.stretches)
+			}
+		}
+		before = s.tier
+	}
+	for h := range p.hashes {
+		if seen[h] {
+			t.Fatalf("%+v is read twice: %+v", h, p.stretches)
+		}
+		seen[h] = true
+	}
 }
 
 // cutCell is the cell that a moment cuts; empty where a cell begins there.
@@ -175,66 +276,69 @@ func cutCell(tier Tier, at int64) Range {
 	return Range{start, start + tier.cellMillis()}
 }
 
-// An end in the past is refined by the tiers that reach back to it, step by step.
-func TestAnEndInThePastIsRefined(t *testing.T) {
+// Which cells of which tiers answer a question, how many hashes are read, and which summaries a top list takes.
+func TestPlansOfTiers(t *testing.T) {
 	t.Parallel()
-	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	milli := func(s string) int64 {
-		at, err := time.Parse(time.TimeOnly, s)
-		require.NoError(t, err)
-		return time.Date(2026, 11, 21, at.Hour(), at.Minute(), at.Second(), 0, time.UTC).UnixMilli()
-	}
-	for _, c := range []struct{ from, to, want string }{
-		{"00:00:00", "10:00:00", "15m 00:00:00-10:00:00"}, // it ends now
-		{"00:00:00", "09:30:00", "15m 00:00:00-09:30:00"}, // no cell is cut
-		{"00:00:00", "09:20:30", "15m 00:00:00-09:15:00, 1m 09:15:00-09:20:30"},
-		{"00:00:00", "09:59:30", "15m 00:00:00-09:45:00, 1m 09:45:00-09:59:00, 1s 09:59:00-09:59:30"},
-		{"00:00:00", "08:20:30", "15m 00:00:00-08:20:30"}, // nothing finer reaches back so far
-		{"09:20:00", "09:59:30", "1m 09:20:00-09:59:00, 1s 09:59:00-09:59:30"},
-		{"08:46:00", "08:50:00", "15m 08:46:00-08:50:00"}, // all of it in one cell
-	} {
-		p, err := l.Plan("c", Range{milli(c.from), milli(c.to)}, now.UnixMilli())
-		require.NoError(t, err)
-		var got []string
+	now := time.Date(2026, 11, 21, 10, 7, 30, 0, time.UTC)
+	cases.Check(t, "plans", func(t *testing.T, section, given string) string {
+		l, out := Layout{Tiers: mustTiers(t, section), Shards: 16}, ""
+		if text, ok := strings.CutPrefix(given, "the tiers"); ok {
+			if text != "" {
+				most, err := strconv.ParseInt(strings.Fields(text)[2], 10, 64)
+				require.NoError(t, err)
+				l.Tiers = l.Tiers.Cut(most)
+			}
+			for i, tier := range l.Tiers {
+				out += fmt.Sprintf("%s: hashes of %d cells", tier, tier.cellsPerEpoch())
+				if l.isLevel(i) {
+					out += fmt.Sprintf(", a summary per %d", tier.segmentCells())
+				}
+				out += "\n"
+			}
+			return strings.TrimSuffix(out, "\n")
+		}
+		moment := func(text string) int64 {
+			if ago, err := time.ParseDuration(text); err == nil {
+				return now.Add(-ago).UnixMilli()
+			}
+			at, err := time.Parse(time.TimeOnly, text)
+			require.NoError(t, err)
+			return now.Truncate(24 * time.Hour).Add(at.Sub(at.Truncate(24 * time.Hour))).UnixMilli()
+		}
+		var span Span
+		if from, to, found := strings.Cut(given, " to "); found {
+			span = Between(moment(from), Now)
+			if to != "now" {
+				span.To = moment(to)
+			}
+		} else {
+			length, to, found := strings.Cut(given, " until ")
+			d, err := time.ParseDuration(length)
+			require.NoError(t, err)
+			if span = Last(d); found {
+				span.To = moment(to)
+			}
+		}
+		var p Plan
+		r, err := span.At(now.UnixMilli())
+		if err == nil {
+			p, err = l.Plan("c", r, now.UnixMilli())
+		}
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		show := func(milli int64) string { return time.UnixMilli(milli).UTC().Format("Jan _2 15:04:05.999") }
 		for _, s := range p.stretches {
-			got = append(got, fmt.Sprintf("%s %s-%s", FormatDuration(s.tier.Cell),
-				time.UnixMilli(s.From).UTC().Format(time.TimeOnly), time.UnixMilli(s.To).UTC().Format(time.TimeOnly)))
+			out += fmt.Sprintf("%s from %s\n", FormatDuration(s.tier.Cell), show(s.From))
 		}
-		if s := strings.Join(got, ", "); s != c.want {
-			t.Errorf("%s to %s: %s; want %s", c.from, c.to, s, c.want)
-		}
-	}
-}
-
-func TestPlanTakesTheFinestTierThatReaches(t *testing.T) {
-	t.Parallel()
-	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
-	for window, want := range map[time.Duration]string{
-		time.Second: "1s", time.Minute: "1s", 61 * time.Second: "1m", time.Hour: "1m",
-		2 * time.Hour: "15m", 24 * time.Hour: "15m", 25 * time.Hour: "1h", 768 * time.Hour: "1h",
-	} {
-		p, err := l.Plan("c", Range{now - window.Milliseconds(), now}, now)
-		if err != nil || FormatDuration(p.Tier.Cell) != want {
-			t.Errorf("window %v is answered by %v, %v; want cells of %s", window, p.Tier, err, want)
-		}
-		most := 2
-		if p.Tier.Cell == time.Hour {
-			most = 4 // of 256 hours each
-		}
-		if n := len(slices.Collect(p.hashes)); len(p.stretches) != 1 || n < 1 || n > most {
-			t.Errorf("window %v reads %d hashes", window, n)
-		}
-	}
-	var out *outOfReachError
-	if _, err := l.Plan("c", Range{now - (769 * time.Hour).Milliseconds(), now}, now); !errors.As(err, &out) {
-		t.Errorf("a window of 769h: %v; want an outOfReachError", err)
-	}
-	for _, r := range []Range{{now, now}, {now, now - 1}, {now - 1, now + 1}} {
-		if _, err := l.Plan("c", r, now); err == nil {
-			t.Errorf("range %v was taken", r)
-		}
+		level, first, last, _ := l.segments(p)
+		return out + fmt.Sprintf("to %s: %d hashes, or %d summaries of %s",
+			show(r.To), len(slices.Collect(p.hashes)), last-first+1, l.Tiers[level])
+	})
+	milli := now.UnixMilli()
+	for _, r := range []Range{{milli, milli}, {milli, milli - 1}, {milli - 1, milli + 1}} {
+		_, err := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}.Plan("c", r, milli)
+		require.Error(t, err, "%v, which is no range up to now", r)
 	}
 }
 

@@ -3,7 +3,6 @@ package window_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,91 +14,83 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// visits are a counter's visitors, from one number to another, as a batch of hits.
-func visits(counter string, at time.Time, from, to int) (*window.Batch, int) {
-	b := window.NewBatch(layout)
-	visit(b, counter, at, from, to)
-	return b, layout.ShardOf(window.HashCounter([]byte(counter)))
-}
+func registerOf(visitor int) unique.Register { return unique.Of(fmt.Append(nil, visitor)) }
 
-func visit(b *window.Batch, counter string, at time.Time, from, to int) {
+// addVisits adds hits of a counter's visitors, from one number to another, to a batch.
+func addVisits(b *window.Batch, counter string, at time.Time, from, to int) {
 	hash := window.HashCounter([]byte(counter))
 	for i := from; i < to; i++ {
-		b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), 1, unique.Of(fmt.Append(nil, i)))
+		b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), 1, registerOf(i))
 	}
 }
 
-func sketchOf(from, to int) *unique.Sketch {
-	s := new(unique.Sketch)
+// commitVisits commits the visitors of a counter alone.
+func (s *session) commitVisits(counter string, at time.Time, from, to int) (window.Commit, error) {
+	s.r.t.Helper()
+	b := window.NewBatch(layout)
+	addVisits(b, counter, at, from, to)
+	s.seq++
+	got, err := s.of(counter).Commit(s.r.t.Context(), b.Shard(shardOf(counter)), cursorAt(s.seq, at))
+	// The cursor's commands are not of the batch, nor is the note of a new one.
+	require.LessOrEqual(s.r.t, got.Commands, b.Shard(shardOf(counter)).Commands()+5, "commands; that many were foretold")
+	return got, err
+}
+
+func (s *session) mustCommitVisits(counter string, at time.Time, from, to int) window.Commit {
+	s.r.t.Helper()
+	got, err := s.commitVisits(counter, at, from, to)
+	if err != nil || got.Failed != nil || got.Hits != int64(to-from) {
+		s.r.t.Fatalf("commit: %+v, %v", got, err)
+	}
+	return got
+}
+
+// mustHoldVisitors checks that each unique cell of a counter at a moment has the registers of exactly these visitors,
+// and expires in time.
+func (r *rig) mustHoldVisitors(counter string, at time.Time, from, to int) {
+	r.t.Helper()
+	want := new(unique.Sketch)
 	for i := from; i < to; i++ {
-		s.Add(unique.Of(fmt.Append(nil, i)))
+		want.Add(registerOf(i))
 	}
-	return s
-}
-
-// sketch reads a unique cell of a counter, which must expire.
-func (r *rig) sketch(tier int, counter string, at time.Time) *unique.Sketch {
-	r.t.Helper()
-	t := layout.UniqueTiers[tier]
-	key := fmt.Sprintf("test:{%d}:u:%s:%d:%s", layout.ShardOf(window.HashCounter([]byte(counter))), window.FormatDuration(t.Cell), at.UnixMilli()/t.Cell.Milliseconds(), counter)
-	text, err := r.client.Get(r.t.Context(), key).Result()
-	if err == redis.Nil {
-		return new(unique.Sketch)
-	}
-	s, bad := unique.Decode(text)
-	if err != nil || bad != nil {
-		r.t.Fatal(key, err, bad)
-	}
-	end := (at.UnixMilli()/t.Cell.Milliseconds() + 1) * t.Cell.Milliseconds()
-	kept := time.UnixMilli(end).Add(t.Window)
-	if expires := time.Now().Add(r.client.TTL(r.t.Context(), key).Val()); expires.Before(kept) || expires.After(kept.Add(t.Cell+6*time.Minute)) {
-		r.t.Errorf("%s expires at %v, want some minutes after %v", key, expires, kept)
-	}
-	return s
-}
-
-// holdSketches notes cells of the counter that do not hold exactly the visitors.
-func (r *rig) holdSketches(counter string, at time.Time, from, to int) {
-	r.t.Helper()
-	want := sketchOf(from, to)
-	for i, tier := range layout.UniqueTiers {
-		if got := r.sketch(i, counter, at); !got.Equal(want) {
-			r.t.Errorf("the cell of %s of %s has %d registers, want %d", tier, counter, got.Len(), want.Len())
+	for _, tier := range layout.UniqueTiers {
+		key, got := uniqueKey(counter, tier, at), new(unique.Sketch)
+		text, err := r.client.Get(r.t.Context(), key).Result()
+		if err != redis.Nil {
+			require.NoError(r.t, err)
+			got, err = unique.Decode(text)
+			require.NoError(r.t, err)
+			kept := at.Truncate(tier.Cell).Add(tier.Cell + tier.Window)
+			expires := time.Now().Add(r.client.TTL(r.t.Context(), key).Val())
+			if expires.Before(kept) || expires.After(kept.Add(tier.Cell+6*time.Minute)) {
+				r.t.Errorf("%s expires at %v, want some minutes after %v", key, expires, kept)
+			}
 		}
+		require.True(r.t, got.Equal(want), "%s has %d registers, want %d", key, got.Len(), want.Len())
 	}
 }
 
-func registersAreThoseOfTheValues(t *testing.T, r *rig) {
-	now := time.Now()
-	writers := r.writers()
-	seq := uint64(0)
+func (r *rig) TestRegistersAreThoseOfTheValues(t *testing.T) {
+	now, s := time.Now(), r.open("HITS")
 	for i, n := range []int{1, 10, 500, 3000, 40_000} {
 		counter := fmt.Sprintf("v%d", i)
-		for _, part := range [][2]int{{0, n / 2}, {n / 3, n}, {0, n}} {
-			b, shard := visits(counter, now, part[0], part[1])
-			seq++
-			got, err := writers[shard].Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
-			if err != nil || got.Failed != nil || got.Hits != int64(part[1]-part[0]) {
-				t.Fatalf("commit: %+v, %v", got, err)
-			}
-			if most := b.Shard(shard).Commands() + 5; got.Commands > most { // with the cursor's, and the note of a new one
-				t.Errorf("%d commands, and at most %d were foretold", got.Commands, most)
-			}
-		}
-		r.holdSketches(counter, now, 0, n)
+		s.mustCommitVisits(counter, now, 0, n/2)
+		s.mustCommitVisits(counter, now, n/3, n)
+		s.mustCommitVisits(counter, now, 0, n)
+		r.mustHoldVisitors(counter, now, 0, n)
 	}
 	// In parts, which take turns with a large counter.
 	b := window.NewBatch(layout)
 	for i := range 200 {
-		visit(b, fmt.Sprintf("few%d", i), now, 0, i%7)
+		addVisits(b, fmt.Sprintf("few%d", i), now, 0, i%7)
 	}
-	visit(b, "many", now, 0, 30_000)
+	addVisits(b, "many", now, 0, 30_000)
 	parts, largest := 0, 0
-	for shard, w := range r.writers() {
+	for shard, w := range r.open("HITS").writers {
 		place, _ := w.Cursor()
 		place.Created = 1
 		require.NoError(t, w.Take(t.Context(), place))
-		for part, to := range b.Shard(shard).Split(place, cursorAt(seq+1000, now), 100) {
+		for part, to := range b.Shard(shard).Split(place, cursorAt(s.seq+1000, now), 100) {
 			require.NoError(t, errOf(w.Commit(t.Context(), part, to)))
 			if part.Commands() > 100 {
 				largest++
@@ -111,136 +102,93 @@ func registersAreThoseOfTheValues(t *testing.T, r *rig) {
 		t.Errorf("%d parts, %d of which are large", parts, largest)
 	}
 	for i := range 200 {
-		r.holdSketches(fmt.Sprintf("few%d", i), now, 0, i%7)
+		r.mustHoldVisitors(fmt.Sprintf("few%d", i), now, 0, i%7)
 	}
-	r.holdSketches("many", now, 0, 30_000)
+	r.mustHoldVisitors("many", now, 0, 30_000)
 }
 
-func onlyWhatCanRaiseARegisterIsSent(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := visits("a", now, 0, 100)
-	w := r.writers()[shard]
-	commit := func(seq uint64) int {
-		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
-		require.NoError(t, err)
-		return got.Commands
-	}
-	commit(1)
-	again := commit(2)
-	b, _ = visits("a", now, 100, 101)
-	if more := commit(3); more != again+2*len(layout.UniqueTiers) {
-		t.Errorf("%d commands for nothing new, and %d for a new visitor; want two more per unique tier", again, more)
-	}
-	r.holdSketches("a", now, 0, 101)
-	if b, _ = visits("a", now, 40, 60); commit(4) != again {
-		t.Errorf("visitors that were known were sent")
-	}
+func (r *rig) TestOnlyNewRegistersAreSent(t *testing.T) {
+	now, s := time.Now(), r.open("HITS")
+	s.mustCommitVisits("a", now, 0, 100)
+	again := s.mustCommitVisits("a", now, 0, 100).Commands
+	require.Equal(t, again+2*len(layout.UniqueTiers), s.mustCommitVisits("a", now, 100, 101).Commands, "for a new visitor")
+	r.mustHoldVisitors("a", now, 0, 101)
+	require.Equal(t, again, s.mustCommitVisits("a", now, 40, 60).Commands, "for visitors that were known")
 }
 
 // After whatever may have taken registers away, the next hits bring theirs back.
-func registersComeBackAfterAnyDoubt(t *testing.T, r *rig) {
-	now := time.Now()
-	hook := new(losesAReply)
-	r.addHook(hook)
+func (r *rig) TestLostRegistersComeBack(t *testing.T) {
+	now, next := time.Now(), r.addTrouble()
 	remove := func() { // as if they had expired
 		for _, key := range stack.Scan(t, r.client, "test:*:u:*") {
-			r.client.Del(t.Context(), key)
+			require.NoError(t, r.client.Del(t.Context(), key).Err())
 		}
 	}
-	beside := besideOf("a")
-	for name, doubt := range map[string]func(commit func(counter string, at time.Time, from, to int)){
-		"an erasure": func(func(string, time.Time, int, int)) {
-			require.NoError(t, errOf(window.NewReader(r.store).Erase(t.Context(), []string{"a"})))
-		},
-		"the clock has fallen": func(commit func(string, time.Time, int, int)) {
+	for _, lose := range []func(*session){
+		func(s *session) { require.Equal(t, 1, s.r.erase("a")) },
+		func(s *session) { // the clock falls
 			later := now.Add(100 * 24 * time.Hour)
-			r.at(later, func() { commit(beside, later, 0, 1) })
+			r.at(later, func() { s.mustCommitVisits(sameShardAs("a"), later, 0, 1) })
 			remove()
 		},
-		"a lost reply": func(commit func(string, time.Time, int, int)) {
+		func(s *session) { // a reply is lost, of a commit of nothing new
 			remove()
-			hook.armed.Store(true)
-			commit("a", now, 0, 1) // nothing new
+			next.Store(&trouble{lost: true})
+			require.NoError(t, errOf(s.commitVisits("a", now, 0, 1)))
 		},
 	} {
 		r := newRig(t, r.backend)
-		w := r.writers()[layout.ShardOf(window.HashCounter([]byte("a")))]
-		seq := uint64(0)
-		commit := func(counter string, at time.Time, from, to int) {
-			b, shard := visits(counter, at, from, to)
-			seq++
-			require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, at))), name)
-		}
-		commit("a", now, 0, 300)
-		doubt(commit)
-		commit("a", now, 0, 400)
-		if !t.Failed() {
-			r.holdSketches("a", now, 0, 400)
-		}
-		if t.Failed() {
-			t.Fatal(name)
-		}
+		s := r.open("HITS")
+		s.mustCommitVisits("a", now, 0, 300)
+		lose(s)
+		s.mustCommitVisits("a", now, 0, 400)
+		r.mustHoldVisitors("a", now, 0, 400)
 	}
 }
 
-func aUniqueCellThatHasExpiredIsLeftOut(t *testing.T, r *rig) {
+// Hits that were stored long ago and are committed now do not go into cells that have expired.
+func (r *rig) TestExpiredCellsAreLeftOut(t *testing.T) {
 	now := time.Now()
-	old := now.Add(-3 * time.Hour) // stored then, committed now: the cell of five minutes has expired
-	b, shard := visits("a", old, 0, 1)
-	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
-	keys := stack.Scan(t, r.client, "test:*:u:*")
-	if len(keys) != 2 {
-		t.Errorf("%q were written, want one of an hour and one of a day", keys)
-	}
+	old := now.Add(-3 * time.Hour)
+	r.open("HITS").mustCommitVisits("a", old, 0, 1)
+	require.Empty(t, stack.Scan(t, r.client, "test:*:h:1s:*"))
+	require.EqualValues(t, 1, r.total("a", 24*time.Hour, now).Upper)
+	require.Len(t, stack.Scan(t, r.client, "test:*:u:*"), 2, "unique cells, of an hour and of a day")
 	// A hit that is dated so, and was stored now, was never in the finest tier.
-	b = window.NewBatch(layout)
+	b := window.NewBatch(layout)
 	b.AddUnique([]byte("a"), window.HashCounter([]byte("a")), old.UnixMilli(), now.UnixMilli(), 1, unique.Of([]byte("x")))
-	require.NoError(t, errOf(r.writers()[shard].Commit(t.Context(), b.Shard(shard), cursorAt(2, now))))
-	for _, key := range stack.Scan(t, r.client, "test:*:u:*") {
-		if strings.Contains(key, ":u:5m:") {
-			t.Errorf("%s was written", key)
-		}
-	}
+	r.open("HITS").commitBatch(b, cursorAt(2, now))
+	require.Empty(t, stack.Scan(t, r.client, "test:*:u:5m:*"))
+	require.Empty(t, stack.Scan(t, r.client, "test:*:h:1s:*"))
 }
 
-func aForeignUniqueCellIsReported(t *testing.T, r *rig) {
-	now := time.Now()
-	hook := new(losesAReply)
-	r.addHook(hook)
-	seq := uint64(0)
+func (r *rig) TestForeignUniqueCellIsReported(t *testing.T) {
+	now, next := time.Now(), r.addTrouble()
 	for name, write := range map[string]func(ctx context.Context, key string) error{
-		"of another type": func(ctx context.Context, key string) error {
-			return r.client.HSet(ctx, key, "not", "ours").Err()
-		},
+		"of another type": func(ctx context.Context, key string) error { return r.client.HSet(ctx, key, "x", "y").Err() },
 		"another text": func(ctx context.Context, key string) error {
-			return r.client.Set(ctx, key, "not ours", time.Hour).Err()
+			return r.client.Set(ctx, key, "x", time.Hour).Err()
 		},
 		"none": nil,
 	} {
 		for _, lost := range []bool{false, true} {
-			counter := fmt.Sprintf("%s %v", name, lost)
-			b, shard := visits(counter, now, 0, 5)
-			w := r.writers()[shard]
-			seq++
-			require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))))
+			s, counter := r.open("HITS"), fmt.Sprintf("%s %v", name, lost)
+			s.mustCommitVisits(counter, now, 0, 5)
 			for _, key := range stack.Scan(t, r.client, "test:*:u:1h:*:"+counter) {
 				if write != nil {
 					r.client.Del(t.Context(), key)
 					require.NoError(t, write(t.Context(), key))
 				}
 			}
-			b, _ = visits(counter, now, 3, 9)
-			hook.armed.Store(lost)
-			seq++
-			got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq, now))
+			next.Store(&trouble{lost: lost})
+			got, err := s.commitVisits(counter, now, 3, 9)
 			if err != nil || (got.Failed != nil) != (write != nil) {
 				t.Errorf("%s: %+v, %v", counter, got, err)
 			}
-			if got.Failed != nil && !strings.Contains(got.Failed.Error(), ":u:1h:") {
-				t.Errorf("%s: %v", counter, got.Failed)
-			}
-			if write == nil {
-				r.holdSketches(counter, now, 0, 9)
+			if got.Failed != nil {
+				require.Contains(t, got.Failed.Error(), ":u:1h:", counter)
+			} else {
+				r.mustHoldVisitors(counter, now, 0, 9)
 			}
 		}
 	}

@@ -8,60 +8,49 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"tallyroll/tests/cases"
 )
 
-func TestReplies(t *testing.T) {
+// What Redis replied is read, and what is not Tallyroll's is told from what may pass.
+func TestRepliesAreRead(t *testing.T) {
 	t.Parallel()
-	cells := func(text string) (string, error) {
-		found, err := reply{"k", text}.cells()
-		return fmt.Sprint(found), err
-	}
-	value := func(text string) (string, error) {
-		value, exists, err := reply{"k", text}.value()
-		return fmt.Sprint(value, " ", exists), err
-	}
-	cursor := func(text string) (string, error) {
-		c, found, err := reply{"k", text}.record()
-		return fmt.Sprintf("%d %d %q %v", c.Seq, c.AsOf, c.by, found), err
-	}
-	bulks := func(values ...any) string { return string(appendReply(nil, values)) }
-	for _, c := range []struct {
-		read       func(string) (string, error)
-		text, want string
-		err        string
-		foreign    bool
-	}{
-		{cells, "*0\r\n", "[]", "", false},
-		{cells, "*4\r\n$1\r\n0\r\n$2\r\n17\r\n$2\r\n11\r\n$19\r\n9223372036854775807\r\n", "[{0 17} {11 9223372036854775807}]", "", false},
-		{cells, "%1\r\n$1\r\n0\r\n$2\r\n17\r\n", "[{0 17}]", "", false}, // RESP3
-		{cells, "*2\r\n$1\r\n0\r\n$19\r\n9223372036854775808\r\n", "[]", `its field "0" with the value "9223372036854775808" is not a cell`, true},
-		{cells, "*2\r\n$1\r\n0\r\n$20\r\n18446744073709551617\r\n", "[]", `its field "0" with the value "18446744073709551617" is not a cell`, true},
-		{cells, "*2\r\n$1\r\n0\r\n$2\r\n-1\r\n", "[]", `its field "0" with the value "-1" is not a cell`, true},
-		{cells, "*2\r\n$3\r\nx\r\n\r\n$0\r\n\r\n", "[]", `its field "x\r\n" with the value "" is not a cell`, true},
-		{cells, "-WRONGTYPE Operation against a key\r\n", "[]", "WRONGTYPE", true},
-		{cells, "-LOADING Redis is loading\r\n", "[]", "LOADING", false},
-		{cells, "", "[]", `key k: Redis replied ""`, false},
-		{cells, "*2\r\n:1\r\n:2\r\n", "[]", "Redis replied", false},
-		{cells, "*2\r\n$1\r\n0\r\n$5\r\n12\r\n", "[]", "Redis replied", false},
-		{value, "$5\r\nhello\r\n", "hello true", "", false},
-		{value, "$-1\r\n", " false", "", false},
-		{value, "_\r\n", " false", "", false},
-		{value, "-WRONGTYPE Operation against a key\r\n", " false", "WRONGTYPE", true},
-		{cursor, bulks("1", "2", "3", "3", "4", "5", "6", "6", "", "W", ""), `2 4 "W" true`, "", false},
-		{cursor, "*11\r\n" + strings.Repeat("$-1\r\n", 11), `0 0 "" false`, "", false},
-		{cursor, "*11\r\n$1\r\n1\r\n" + strings.Repeat("$-1\r\n", 10), `0 0 "" false`, `cursor field seq is ""`, true},
-		{cursor, bulks("1", "2", "3", "3", "253402300800000", "5", "6", "6", "", "W", ""), `0 0 "" false`, "cursor field as_of is 253402300800000", true},
-		{cursor, "*0\r\n", `0 0 "" false`, "cursor record has 0 fields", true},
-	} {
-		got, err := c.read(c.text)
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || IsForeign(err) != c.foreign {
-			t.Errorf("%q: %s, %v; want %s, %q", c.text, got, err, c.want, c.err)
+	cases.Check(t, "replies", func(_ *testing.T, section, given string) (out string) {
+		var err error
+		switch r := (reply{"k", given}); section {
+		case "cells":
+			var cells []storedCell
+			cells, err = r.cells()
+			out = fmt.Sprint(cells)
+		case "a value":
+			var exists bool
+			out, exists, err = r.value()
+			out = fmt.Sprintf("%q %v", out, exists)
+		case "a cursor: its fields, or a reply":
+			if !strings.ContainsAny(given, "*-") {
+				var fields []any
+				for _, field := range strings.Split(given, ",") {
+					fields = append(fields, field)
+				}
+				r.text = string(appendReply(nil, fields))
+			}
+			var c record
+			var found bool
+			c, found, err = r.record()
+			out = fmt.Sprintf("seq %d as_of %d by %q %v", c.Seq, c.AsOf, c.by, found)
 		}
-	}
+		if err != nil {
+			out += fmt.Sprintf("\nerror: %v", err)
+		}
+		if IsForeign(err) {
+			out += "\nforeign"
+		}
+		return out
+	})
 }
 
-// The directory is known by the replies' bytes. If a hash tells its fields in another order, it is the same.
-func TestTheSameDirectory(t *testing.T) {
+// The directory is known by the replies' bytes. If the fields of a hash come in another order, it is the same.
+func TestDirectoryIsKnownByItsReplies(t *testing.T) {
 	t.Parallel()
 	record := reply{"ns:layout", "$104\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678","epoch_cells":120}` + "\r\n"}
 	list := func(text string) reply { return reply{"ns:streams", text} }

@@ -1,139 +1,153 @@
 package window_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
 )
 
-// shardsOf commits a cursor to every shard, with writers that are returned.
-func (r *rig) shardsOf(stream string, c window.Cursor) []*window.Writer {
+func isGone() (bool, error) { return true, nil }
+
+// checkAnswers checks what the answers about a window claim.
+func (r *rig) checkAnswers(when string, now time.Time, back time.Duration, asOf time.Time, complete bool) {
 	r.t.Helper()
-	empty := window.NewBatch(layout)
-	var out []*window.Writer
-	for shard := range layout.Shards {
-		w, err := r.store.OpenWriter(r.t.Context(), layout, stream, shard)
-		if err == nil {
-			_, err = w.Commit(r.t.Context(), empty.Shard(shard), c)
-		}
-		require.NoError(r.t, err)
-		out = append(out, w)
+	a, err := r.answer(now, window.Question{Counter: "a", Span: window.Last(back)})
+	if err != nil || a.AsOf != asOf.UnixMilli() || a.Answers[0].Complete != complete {
+		r.t.Errorf("%s: %+v, %v; want as_of %d, complete %v", when, a, err, asOf.UnixMilli(), complete)
 	}
-	return out
 }
 
-func (r *rig) lasting(stream string) (keys, forEver int) {
+// startTwo writes the cursors of HITS, counted from a minute ago until now, and of OLD, which was counted earlier.
+func (r *rig) startTwo(now time.Time, old window.Cursor) *session {
 	r.t.Helper()
-	for shard := range layout.Shards {
-		ttl, err := r.client.TTL(r.t.Context(), fmt.Sprintf("test:{%d}:cursor:%s", shard, stream)).Result()
-		require.NoError(r.t, err)
-		if ttl != -2 {
-			keys++
-		}
-		if ttl == -1 {
-			forEver++
-		}
-	}
-	return keys, forEver
+	require.NoError(r.t, r.store.AddStream(r.t.Context(), "OLD"))
+	recent := cursorAt(1, now)
+	recent.Created = now.Add(-time.Minute).UnixNano()
+	r.write("HITS", recent)
+	return r.write("OLD", old)
 }
 
-// A stream that nobody has read yet is counted up to its creation, and no further.
-func aNewStreamHoldsAsOfAtItsCreation(t *testing.T, r *rig) {
+// A stream that was deleted holds as_of back no more; what it counted, and what
+// is missing of it, stay.
+func (r *rig) TestEndedStreamHoldsNothingBack(t *testing.T) {
 	now := time.Now()
-	made := now.Add(-time.Minute)
-	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
-	for _, test := range []struct{ created, asOf int64 }{{made.UnixMilli(), made.UnixMilli()}, {0, 0}} {
-		require.NoError(t, r.store.AddStreamSince(t.Context(), "NEW", test.created))
-		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(10 * time.Second)}})
-		if err != nil || a.AsOf != test.asOf || a.Answers[0].Complete {
-			t.Errorf("%+v, %v: want as_of %d, not complete", a, err, test.asOf)
-		}
+	old, began := now.Add(-20*time.Minute), now.Add(-time.Hour)
+	cursor := cursorAt(9, old)
+	cursor.Created = began.UnixNano()
+	r.startTwo(now, cursor)
+	r.checkAnswers("while it lives", now, 50*time.Minute, old, true)
+	end := func(stream string, at int64, gone func() (bool, error)) bool {
+		t.Helper()
+		ended, err := r.store.EndStream(t.Context(), stream, at, began.UnixMilli(), gone)
+		require.NoError(t, err)
+		return ended
 	}
-	// What the program before this one has written.
-	for value, want := range map[string]window.Listed{"": {}, "1763683200000": {Ended: 1763683200000}, "live 1763683200000": {Created: 1763683200000}} {
-		require.NoError(t, r.client.HSet(t.Context(), "test:streams", "NEW", value).Err())
-		if listed, err := r.store.Streams(t.Context()); err != nil || listed["NEW"] != want {
-			t.Errorf("%q is read as %+v, %v", value, listed["NEW"], err)
-		}
+	require.False(t, end("OLD", now.UnixMilli(), func() (bool, error) { return false, nil }), "it is there")
+	require.True(t, end("OLD", now.UnixMilli(), isGone))
+	require.False(t, end("OLD", now.UnixMilli(), isGone), "it has ended")
+	r.checkAnswers("after its end, with cursors from before", now, 50*time.Minute, now, false)
+	cursor.Ended = true
+	r.write("OLD", cursor)
+	r.checkAnswers("after its end", now, 50*time.Minute, now, true)
+	r.checkAnswers("from before counting began", now, 70*time.Minute, now, false)
+	cursor.IncompleteBefore = old.UnixMilli()
+	r.write("OLD", cursor)
+	r.checkAnswers("with hits missing of it", now, 50*time.Minute, now, false)
+
+	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
+	cursor.Ended = false
+	r.write("OLD", cursor)
+	r.checkAnswers("alive again", now, 10*time.Minute, old, true)
+	listedMeanwhile := func() (bool, error) { return true, r.store.AddStream(t.Context(), "OLD") }
+	require.False(t, end("OLD", now.UnixMilli(), listedMeanwhile), "a worker has it")
+	require.True(t, end("OLD", now.UnixMilli()+5, isGone))
+	require.True(t, end("HITS", now.UnixMilli()+5, isGone))
+	r.checkAnswers("with no stream left", now, 10*time.Minute, now.Add(5*time.Millisecond), false)
+	listed, err := r.store.Streams(t.Context())
+	if err != nil || len(listed) != 2 || listed["OLD"].Ended == 0 || listed["HITS"].Ended == 0 {
+		t.Errorf("listed: %+v, %v", listed, err)
+	}
+}
+
+// A stream that no worker has read yet is counted up to its creation, and no further.
+func (r *rig) TestNewStreamHoldsAsOfAtItsCreation(t *testing.T) {
+	ctx, now := t.Context(), time.Now()
+	cursor := cursorAt(1, now)
+	cursor.Created = now.Add(-time.Hour).UnixNano()
+	r.write("HITS", cursor)
+	for _, created := range []time.Time{now.Add(-time.Minute), time.UnixMilli(0)} {
+		require.NoError(t, r.store.AddStreamSince(ctx, "NEW", created.UnixMilli()))
+		r.checkAnswers("with a new stream", now, 10*time.Second, created, false)
+	}
+	// What the previous program has written.
+	for value, want := range map[string]window.Listed{
+		"": {}, "1763683200000": {Ended: 1763683200000}, "live 1763683200000": {Created: 1763683200000},
+	} {
+		require.NoError(t, r.client.HSet(ctx, "test:streams", "NEW", value).Err())
+		listed, err := r.store.Streams(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want, listed["NEW"], value)
 	}
 	for _, value := range []string{"0", "-5", "live", "live ", "live 0", "live x", "soon", "253402300800000"} {
-		require.NoError(t, r.client.HSet(t.Context(), "test:streams", "NEW", value).Err())
-		if listed, err := r.store.Streams(t.Context()); err == nil {
-			t.Errorf("%q is read as %+v", value, listed["NEW"])
-		}
+		require.NoError(t, r.client.HSet(ctx, "test:streams", "NEW", value).Err())
+		require.Error(t, errOf(r.store.Streams(ctx)), value)
 	}
 }
 
-// The cursors of an ended stream expire, unless somebody goes on with them or the
+// The cursors of an ended stream expire, unless a worker goes on with them or the
 // name is another stream's; and complete stays what it was when all of it is gone.
-func whatHasEndedExpires(t *testing.T, r *rig) {
-	now := time.Now()
+func (r *rig) TestCursorsOfAnEndedStreamExpire(t *testing.T) {
+	ctx, now := t.Context(), time.Now()
 	began := now.Add(-time.Hour)
-	cursor := window.Cursor{Created: began.UnixNano(), Seq: 9, Stored: began.UnixNano(), AsOf: began.UnixMilli()}
-	require.NoError(t, r.store.AddStream(t.Context(), "OLD"))
-	writers := r.shardsOf("OLD", cursor)
-	r.shardsOf("HITS", window.Cursor{Created: now.Add(-time.Minute).UnixNano(), Seq: 1, Stored: now.UnixNano(), AsOf: now.UnixMilli()})
+	cursor := cursorAt(9, began)
+	cursor.Created = began.UnixNano()
+	s := r.startTwo(now, cursor)
 	expire := func(created int64, after time.Duration) {
 		t.Helper()
 		for shard := range layout.Shards {
-			require.NoError(t, r.store.ExpireCursor(t.Context(), "OLD", shard, created, after))
+			require.NoError(t, r.store.ExpireCursor(ctx, "OLD", shard, created, after))
 		}
 	}
-	gone := func() (bool, error) { return true, nil }
-	if removed, err := r.store.RemoveStream(t.Context(), "OLD", gone); err != nil || removed {
-		t.Errorf("a live stream was taken off the list: %v, %v", removed, err)
-	}
-	if ended, err := r.store.EndStream(t.Context(), "OLD", now.UnixMilli(), began.UnixMilli(), gone); err != nil || !ended {
-		t.Fatalf("ended %v, %v", ended, err)
-	}
-	expire(cursor.Created+1, layout.Keep())
-	if keys, forEver := r.lasting("OLD"); keys != layout.Shards || forEver != layout.Shards {
-		t.Errorf("another incarnation's cursors: %d of %d last", forEver, keys)
-	}
-	expire(cursor.Created, layout.Keep())
-	if keys, forEver := r.lasting("OLD"); keys != layout.Shards || forEver != 0 {
-		t.Errorf("%d of %d cursors of an ended stream last", forEver, keys)
-	}
-	// It was not gone, or is made anew: whoever commits makes the cursor last.
-	cursor.Ended = true
-	for shard, w := range writers {
-		require.NoError(t, errOf(w.Commit(t.Context(), window.NewBatch(layout).Shard(shard), cursor)))
-	}
-	if keys, forEver := r.lasting("OLD"); keys != layout.Shards || forEver != layout.Shards {
-		t.Errorf("%d of %d cursors last that are written again", forEver, keys)
-	}
-
-	ask := func(back time.Duration) window.Answers {
+	checkCursors := func(which string, expiring bool) {
 		t.Helper()
-		a, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(back)}})
+		for _, key := range stack.Scan(t, r.client, "test:*:cursor:OLD") {
+			if got := r.client.TTL(ctx, key).Val() > 0; got != expiring {
+				t.Errorf("%s: %s expires %v, want %v", which, key, got, expiring)
+			}
+		}
+		require.Len(t, stack.Scan(t, r.client, "test:*:cursor:OLD"), layout.Shards)
+	}
+	remove := func() bool {
+		removed, err := r.store.RemoveStream(ctx, "OLD", isGone)
 		require.NoError(t, err)
-		return a
+		return removed
 	}
-	for _, when := range []string{"while its cursors are there", "without them", "off the list"} {
-		// Redis has lost them, or no window reaches back to the stream's end any more.
-		if a := ask(50 * time.Minute); a.Answers[0].Complete == (when == "without them") || a.AsOf != now.UnixMilli() {
-			t.Errorf("%s: %+v", when, a)
-		}
-		if a := ask(70 * time.Minute); a.Answers[0].Complete {
-			t.Errorf("%s, from before counting began: %+v", when, a)
-		}
-		switch when {
-		case "while its cursors are there":
-			expire(cursor.Created, 0)
-			if keys, _ := r.lasting("OLD"); keys != 0 {
-				t.Errorf("%d cursors are left", keys)
-			}
-		case "without them":
-			if removed, err := r.store.RemoveStream(t.Context(), "OLD", gone); err != nil || !removed {
-				t.Errorf("removed %v, %v", removed, err)
-			}
-		}
+	require.False(t, remove(), "it lives")
+	require.NoError(t, errOf(r.store.EndStream(ctx, "OLD", now.UnixMilli(), began.UnixMilli(), isGone)))
+	expire(cursor.Created+1, layout.Keep())
+	checkCursors("of another incarnation", false)
+	expire(cursor.Created, layout.Keep())
+	checkCursors("of an ended stream", true)
+	cursor.Ended = true
+	s.commitBatch(window.NewBatch(layout), cursor)
+	checkCursors("that are written again: it was not gone, or was recreated", false)
+
+	check := func(when string, complete bool) {
+		t.Helper()
+		r.checkAnswers(when, now, 50*time.Minute, now, complete)
+		r.checkAnswers(when+", from before counting began", now, 70*time.Minute, now, false)
 	}
-	if listed, err := r.store.Streams(t.Context()); err != nil || len(listed) != 1 {
-		t.Errorf("listed %+v, %v", listed, err)
-	}
+	check("while its cursors are there", true)
+	expire(cursor.Created, 0)
+	require.Empty(t, stack.Scan(t, r.client, "test:*:cursor:OLD"))
+	check("without them, which Redis may have lost", false)
+	require.True(t, remove())
+	check("off the list", true)
+	listed, err := r.store.Streams(ctx)
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -11,33 +12,29 @@ import (
 )
 
 // checkSummary compares what a summary promises with the true counts.
-func checkSummary(s summary, truth map[string]int64, size int) error {
-	listed := map[string]int64{}
+func checkSummary(t *rapid.T, s summary, truth map[string]int64, size int) {
+	listed := map[string]bool{}
 	var above int64
 	for _, l := range s.listed {
-		listed[l.name] = l.count
+		listed[l.name] = true
 		above += l.count - s.floor
-		if l.count < s.floor {
-			return fmt.Errorf("%s is listed with %d, below the floor of %d", l.name, l.count, s.floor)
-		}
-		if l.count < truth[l.name] || l.count-s.floor > truth[l.name] {
-			return fmt.Errorf("%s has %d hits and is listed with %d; the floor is %d", l.name, truth[l.name], l.count, s.floor)
+		if l.count < s.floor || l.count < truth[l.name] || l.count-s.floor > truth[l.name] {
+			t.Fatalf("%s has %d hits and is listed with %d; the floor is %d", l.name, truth[l.name], l.count, s.floor)
 		}
 	}
 	if len(s.listed) > size || len(listed) != len(s.listed) {
-		return fmt.Errorf("%d entries, %d names, of at most %d", len(s.listed), len(listed), size)
+		t.Fatalf("%d entries, %d names, of at most %d", len(s.listed), len(listed), size)
 	}
 	var all int64
 	for name, n := range truth {
 		all += n
-		if _, ok := listed[name]; !ok && n > s.floor {
-			return fmt.Errorf("%s has %d hits and is not listed; the floor is %d", name, n, s.floor)
+		if !listed[name] && n > s.floor {
+			t.Fatalf("%s has %d hits and is not listed; the floor is %d", name, n, s.floor)
 		}
 	}
 	if int64(size+1)*s.floor+above > all { // more than it promises: the floor is also that of the largest count dropped
-		return fmt.Errorf("%d times the floor of %d and %d above it are more than all %d hits", size+1, s.floor, above, all)
+		t.Fatalf("%d times the floor of %d and %d above it are more than all %d hits", size+1, s.floor, above, all)
 	}
-	return nil
 }
 
 // Whatever the batches, all bounds of a summary hold: of each counter, and of the floor, which is 0 while there is room: then
@@ -63,7 +60,7 @@ func TestSummaryBoundsEveryCounter(t *testing.T) {
 			if s = kept; s.floor > 0 && len(s.listed) != size {
 				t.Fatalf("%d of %d counters are listed, with a floor of %d", len(s.listed), size, s.floor)
 			}
-			require.NoError(t, checkSummary(s, truth, size))
+			checkSummary(t, s, truth, size)
 		}
 	})
 }
@@ -80,21 +77,28 @@ func TestSummaryStopsAtTheLargestCount(t *testing.T) {
 	}
 }
 
-// What Redis holds is read, and added to.
-func TestAStoredSummaryIsGoneOnWith(t *testing.T) {
+var badSummaries = []string{
+	"", "\x02\x00", "\x00", "\x01", "\x01\x80", "\x01\x00\x02a", "\x01\x00\x01a", "\x01\x00\x7fa",
+	"\x01\x00\x01a\x01\x01a\x02", "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+}
+
+// What Redis holds is read, and added to, or refused: then or when it is merged.
+func TestStoredSummaryIsContinued(t *testing.T) {
 	t.Parallel()
 	s, err := parseSummary("\x01\x04\x01b\x05\x02aa\xac\x02")
-	if err == nil {
-		err = s.merge([]listing{{"c", 2}, {"b", 1}}, 2)
-	}
-	if want := "\x01\x06\x01b\x06\x02aa\xac\x02"; err != nil || s.encode() != want {
-		t.Errorf("%q, %v; want %q", s.encode(), err, want)
+	require.NoError(t, err)
+	require.NoError(t, s.merge([]listing{{"c", 2}, {"b", 1}}, 2))
+	require.Equal(t, "\x01\x06\x01b\x06\x02aa\xac\x02", s.encode())
+	for _, text := range badSummaries {
+		if s, err := parseSummary(text); err == nil {
+			require.Error(t, s.merge(nil, 16), "%q is read as %+v", text, s)
+		}
 	}
 }
 
 func FuzzParseSummary(f *testing.F) {
 	f.Add((&summary{300, []listing{{"counter1", 300}, {"counter2", 1 << 50}}}).encode())
-	for _, text := range []string{"", "\x01", "\x02\x00", "\x01\x80", "\x01\x00\x01a\x01\x01a\x01", "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x01\x00\x7fa"} {
+	for _, text := range badSummaries {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -109,12 +113,43 @@ func FuzzParseSummary(f *testing.F) {
 	})
 }
 
-func TestABadSummaryIsRefused(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"", "\x02\x00", "\x00", "\x01", "\x01\x00\x02a", "\x01\x00\x01a", "\x01\x00\x01a\x01\x01a\x02", "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
-		if s, err := parseSummary(text); err == nil {
-			if err := s.merge(nil, 16); err == nil {
-				t.Errorf("%q is read as %+v", text, s)
+// BenchmarkSummaryMerge merges batches into a full summary, as a commit does with that of a segment; ns/op is per batch
+// and segment. See docs/design.md.
+func BenchmarkSummaryMerge(b *testing.B) {
+	add := func(size int, text string, batch []listing) string {
+		s, err := parseSummary(text)
+		if err == nil {
+			err = s.merge(batch, size)
+		}
+		require.NoError(b, err)
+		return s.encode()
+	}
+	for _, load := range []string{"zipf", "uniform"} {
+		for _, size := range []int{16, 63} {
+			for _, batch := range []int{1, 10, 100, 2000} {
+				b.Run(fmt.Sprintf("%s/listed=%d/batch=%d", load, size, batch), func(b *testing.B) {
+					r := rand.New(rand.NewPCG(1, 2))
+					draw := rand.NewZipf(r, 1.1, 1, 99_999).Uint64
+					if load == "uniform" {
+						draw = func() uint64 { return r.Uint64N(100_000) }
+					}
+					var batches [16][]listing
+					text := (&summary{}).encode()
+					for i := range batches {
+						seen := map[string]int64{}
+						for len(seen) < batch {
+							seen[fmt.Sprintf("counter-%d", draw())]++
+						}
+						for name, n := range seen {
+							batches[i] = append(batches[i], listing{name, n})
+						}
+						text = add(size, text, batches[i])
+					}
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						add(size, text, batches[i%len(batches)])
+					}
+				})
 			}
 		}
 	}

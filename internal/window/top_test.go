@@ -2,8 +2,8 @@ package window_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -18,121 +18,36 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// feed commits hits in the order given, in batches, and as more than one
-// session would: every few batches the writers are opened anew.
-type feed struct {
-	*rig
-	stream   string
-	seq      uint64
-	sessions []*window.Writer
-	batch    *window.Batch
-	hits     int
-	batches  int
-}
-
-func (r *rig) feed(stream string) *feed {
-	r.t.Helper()
-	require.NoError(r.t, r.store.AddStream(r.t.Context(), stream))
-	return &feed{rig: r, stream: stream, batch: window.NewBatch(layout)}
-}
-
-func (f *feed) add(counter string, at, n int64) {
-	f.batch.Add([]byte(counter), window.HashCounter([]byte(counter)), at, at, n)
-	if f.hits++; f.hits%5000 == 0 {
-		f.flush()
-	}
-}
-
-func (f *feed) flush() {
-	f.t.Helper()
-	if f.batches++; f.batches%10 == 1 {
-		f.sessions = nil
-		for i := range layout.Shards {
-			w, err := f.store.OpenWriter(f.t.Context(), layout, f.stream, i)
-			require.NoError(f.t, err)
-			f.sessions = append(f.sessions, w)
-		}
-	}
-	f.seq++
-	for i, w := range f.sessions {
-		require.NoError(f.t, errOf(w.Commit(f.t.Context(), f.batch.Shard(i), cursorAt(f.seq, time.Now()))))
-	}
-	f.batch.Reset()
-}
-
-func (r *rig) top(w time.Duration, now time.Time, limit int) window.Top {
-	r.t.Helper()
-	top, err := r.topOf(window.Last(w), now, limit)
-	require.NoError(r.t, err)
-	return top
-}
-
-// topOf asks when Redis's clock says now.
-func (r *rig) topOf(asked window.Span, now time.Time, limit int) (out window.Top, err error) {
-	r.at(now, func() { out, err = r.reader.Top(r.t.Context(), asked, limit) })
+// top asks when Redis's clock says now.
+func (r *rig) top(w time.Duration, now time.Time, limit int) (out window.Top, err error) {
+	r.at(now, func() { out, err = r.reader.Top(r.t.Context(), window.Last(w), limit) })
 	return out, err
 }
 
-// totals are those of all counters in a window, by name.
-func (r *rig) totals(counters []string, w time.Duration, now time.Time) map[string]window.Answer {
-	r.t.Helper()
-	out := make(map[string]window.Answer)
-	for chunk := range slices.Chunk(counters, 2000) {
-		questions := make([]window.Question, len(chunk))
-		for i, c := range chunk {
-			questions[i] = window.Question{Counter: c, Span: window.Last(w)}
-		}
-		found, err := r.answer(now, questions...)
-		require.NoError(r.t, err)
-		for i, a := range found.Answers {
-			out[chunk[i]] = a
-		}
-	}
-	return out
-}
-
 // checkTop compares a top list with what is known of every counter.
-func checkTop(t *testing.T, top window.Top, all map[string]window.Answer, limit int) (above, missing int) {
+func checkTop(t *testing.T, top window.Top, all map[string]window.Answer) {
 	t.Helper()
-	if len(top.Counters) > limit {
-		t.Errorf("%d counters; at most %d were asked for", len(top.Counters), limit)
-	}
 	listed := make(map[string]bool)
 	for i, c := range top.Counters {
 		listed[c.Counter] = true
 		if c.Answer != all[c.Counter] {
 			t.Errorf("%s has %+v in the list and %+v by itself", c.Counter, c.Answer, all[c.Counter])
 		}
-		if i > 0 {
-			before := top.Counters[i-1]
-			if before.Total < c.Total || before.Total == c.Total && before.Counter >= c.Counter {
-				t.Errorf("%s with %d comes before %s with %d", before.Counter, before.Total, c.Counter, c.Total)
-			}
+		if i == 0 {
+			continue
+		}
+		if before := top.Counters[i-1]; before.Total < c.Total || before.Total == c.Total && before.Counter >= c.Counter {
+			t.Errorf("%s with %d comes before %s with %d", before.Counter, before.Total, c.Counter, c.Total)
 		}
 	}
 	for counter, a := range all {
-		if a.Upper > top.Floor {
-			if above++; !listed[counter] {
-				missing++
-				t.Errorf("%s is missing with %+v; the floor is %d", counter, a.Total, top.Floor)
-			}
+		if a.Upper > top.Floor && !listed[counter] {
+			t.Errorf("%s is missing with %+v; the floor is %d", counter, a.Total, top.Floor)
 		}
 	}
-	return above, missing
 }
 
-// loads are how many hits the counters get, compared with each other.
-func loads(counters int) map[string]func(*rand.Rand) func() uint64 {
-	zipf := func(s float64) func(*rand.Rand) func() uint64 {
-		return func(r *rand.Rand) func() uint64 { return rand.NewZipf(r, s, 1, uint64(counters-1)).Uint64 }
-	}
-	return map[string]func(*rand.Rand) func() uint64{
-		"Zipf 1.01": zipf(1.01), "Zipf 1.1": zipf(1.1),
-		"uniform": func(r *rand.Rand) func() uint64 { return func() uint64 { return r.Uint64N(uint64(counters)) } },
-	}
-}
-
-// TestTopAgainstTheTruth feeds two streams and compares the list with the totals
+// TestTopAgainstTheTruth fills two streams and compares the list with the totals
 // of all counters. TOP_COUNTERS=1000000 TOP_HITS=2000000 measures what it costs with so many.
 func TestTopAgainstTheTruth(t *testing.T) {
 	t.Parallel()
@@ -142,208 +57,146 @@ func TestTopAgainstTheTruth(t *testing.T) {
 			require.NoError(t, errOf(fmt.Sscan(text, n)))
 		}
 	}
-	for name, load := range loads(counters) {
+	for name, exponent := range map[string]float64{"Zipf 1.01": 1.01, "Zipf 1.1": 1.1, "uniform": 0} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, startServer(t))
-			rng := rand.New(rand.NewPCG(1, 2))
-			next := load(rng)
-			now := time.Now()
-			seen := make(map[string]bool)
-			feeds := []*feed{r.feed("HITS"), r.feed("HITS_2")}
+			require.NoError(t, r.store.AddStream(t.Context(), "HITS_2"))
+			random := rand.New(rand.NewPCG(1, 2))
+			draw := func() uint64 { return random.Uint64N(uint64(counters)) }
+			if exponent > 0 {
+				draw = rand.NewZipf(random, exponent, 1, uint64(counters-1)).Uint64
+			}
+			now, seen := time.Now(), make(map[string]bool)
+			sessions := []*session{r.open("HITS"), r.open("HITS_2")}
+			batches := []*window.Batch{window.NewBatch(layout), window.NewBatch(layout)}
 			for i := range hits {
-				counter := fmt.Sprintf("c%d", next())
+				s, batch, counter := sessions[i%2], batches[i%2], fmt.Sprintf("c%d", draw())
 				seen[counter] = true
-				age := rng.Int64N(2 * time.Hour.Milliseconds())
-				feeds[i%2].add(counter, now.UnixMilli()-age, 1)
+				at := now.UnixMilli() - random.Int64N(2*time.Hour.Milliseconds())
+				batch.Add([]byte(counter), window.HashCounter([]byte(counter)), at, at, 1)
+				if i/2%5000 == 4999 || i >= hits-2 {
+					s.commitBatch(batch, cursorAt(s.seq+1, time.Now()))
+					batch.Reset()
+				}
 			}
-			for _, f := range feeds {
-				f.flush()
-			}
-			var names []string
-			for c := range seen {
-				names = append(names, c)
-			}
-			t.Logf("%s: names take %d bytes each, and %d bytes for a stream's summaries of a segment on all shards", name,
-				r.memory("test:*:names:*")/int64(len(seen)), r.memory("test:*:top:1h:*:HITS")/int64(len(stack.Scan(t, r.client, "test:{0}:top:1h:*:HITS"))))
 			for _, w := range []time.Duration{time.Hour, 24 * time.Hour} {
 				began := time.Now()
-				top := r.top(w, now, 20)
+				top, err := r.top(w, now, 20)
 				took := time.Since(began)
-				above, missing := checkTop(t, top, r.totals(names, w, now), 20)
-				if len(top.Counters) != 20 {
-					t.Errorf("%d counters in the list", len(top.Counters))
+				require.NoError(t, err)
+				all := make(map[string]window.Answer)
+				for chunk := range slices.Chunk(slices.Collect(maps.Keys(seen)), 2000) {
+					questions := make([]window.Question, len(chunk))
+					for i, c := range chunk {
+						questions[i] = window.Question{Counter: c, Span: window.Last(w)}
+					}
+					found, err := r.answer(now, questions...)
+					require.NoError(t, err)
+					for i, a := range found.Answers {
+						all[chunk[i]] = a
+					}
 				}
-				t.Logf("%s, %d counters, %d hits, window %s: floor %d, %d above it, %d missing, first %d, last %d, %s", name, len(seen), hits,
-					window.FormatDuration(w), top.Floor, above, missing, top.Counters[0].Total, top.Counters[len(top.Counters)-1].Total, took.Round(time.Millisecond))
+				require.Len(t, top.Counters, 20)
+				checkTop(t, top, all)
+				t.Logf("%s, %d counters, %d hits, window %s: floor %d, first %d, last %d, %s", name, len(seen), hits,
+					window.FormatDuration(w), top.Floor, top.Counters[0].Total, top.Counters[19].Total, took.Round(time.Millisecond))
 			}
 		})
 	}
 }
 
-// memory is what the keys of a pattern take, by Redis's own account.
-func (r *rig) memory(pattern string) (bytes int64) {
-	r.t.Helper()
-	for _, key := range stack.Scan(r.t, r.client, pattern) {
-		n, err := r.client.MemoryUsage(r.t.Context(), key, 0).Result()
-		require.NoError(r.t, err)
-		bytes += n
-	}
-	return bytes
-}
-
-func theTopOfAFew(t *testing.T, r *rig) {
-	now := time.Now()
-	f := r.feed("HITS")
-	for i := range 10 {
-		f.add(fmt.Sprintf("c%d", i), now.UnixMilli(), int64(1+i/2))
-	}
-	f.add("before", now.Add(-90*time.Minute).UnixMilli(), 100)
-	f.flush()
-	now = now.Add(time.Second)
-	list := func(limit int) string {
-		top := r.top(time.Hour, now, limit)
-		out := fmt.Sprint(top.Floor, ":")
-		for _, c := range top.Counters {
-			out += fmt.Sprintf(" %s=%d", c.Counter, c.Total)
-		}
-		return out
-	}
-	if got := list(3); got != "4: c8=5 c9=5 c6=4" {
-		t.Error(got)
-	}
-	if got := list(50); got != "0: c8=5 c9=5 c6=4 c7=4 c4=3 c5=3 c2=2 c3=2 c0=1 c1=1" {
-		t.Error(got)
-	}
-	if got := r.top(24*time.Hour, now, 1); got.Counters[0].Counter != "before" || got.Floor != 5 {
-		t.Errorf("a day: %+v", got)
-	}
-	top, err := r.topOf(window.Between(0, window.Now), now, 1)
-	if err == nil || !strings.Contains(err.Error(), "reaches back") {
-		t.Errorf("beyond reach: %+v, %v", top, err)
-	}
-}
-
-// A commit waits for Redis. If its reply is lost, it is looked at again, and adds nothing twice.
-func summariesOutlastRedis(t *testing.T, r *rig) {
-	now := time.Now()
+// A commit waits for Redis. If its reply is lost, it is looked at again, and adds nothing twice. If its context ends,
+// it may have been applied or not: what its writer remembers of it is of no use to the next commit.
+func (r *rig) TestCommitsOutlastRedis(t *testing.T) {
+	now, s := time.Now(), r.open("HITS")
+	s.commit("a", now, 7)
+	r.stop(cursorKey(shardOf("a")))
+	ctx, cancel := context.WithCancel(t.Context())
+	s.of("a").OnRetry = func(error) { cancel() }
 	b, shard := batchOf("a", now.UnixMilli(), 7)
-	w := r.writers()[shard]
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
+	require.ErrorIs(t, errOf(s.of("a").Commit(ctx, b.Shard(shard), cursorAt(2, now))), context.Canceled)
 	lost := make(chan error, 100)
-	w.OnRetry = func(err error) { lost <- err }
-	r.stop(cursorKey(shard))
+	s.of("a").OnRetry = func(err error) { lost <- err }
 	done := make(chan error, 1)
-	go func() {
-		_, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))
-		done <- err
-	}()
-	if err := <-lost; !strings.Contains(err.Error(), "shard") {
-		t.Errorf("the retry's error names no shard: %v", err)
-	}
-	r.start(cursorKey(shard))
+	go func() { done <- errOf(s.try("a", now, 7)) }()
+	require.ErrorContains(t, <-lost, "shard")
+	r.start(cursorKey(shardOf("a")))
 	require.NoError(t, <-done)
 	// A summary that counted more would call for a look at a counter of fewer hits.
-	if top := r.top(time.Hour, now.Add(time.Second), 1); top.Floor != 0 || len(top.Counters) != 1 || top.Counters[0].Upper != 14 {
-		t.Errorf("%+v", top)
+	top, err := r.top(time.Hour, now.Add(time.Second), 1)
+	if err != nil || top.Floor != 0 || len(top.Counters) != 1 || top.Counters[0].Upper != 14 {
+		t.Errorf("%+v, %v", top, err)
 	}
-	key := stack.Scan(t, r.client, "test:*:top:15m:*")
-	if len(key) != 1 || r.client.Get(t.Context(), key[0]).Val() != "\x01\x00\x01a\x0e" {
-		t.Errorf("%v has %q", key, r.client.Get(t.Context(), key[0]).Val())
-	}
-}
-
-// A commit that fails for good may have been applied or not: what its writer
-// remembers is of no use to the next commit.
-func aFailedCommitLeavesNoSummary(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 3)
-	w := r.writers()[shard]
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
-	r.stop(cursorKey(shard))
-	ctx, cancel := context.WithCancel(t.Context())
-	w.OnRetry = func(error) { cancel() }
-	if _, err := w.Commit(ctx, b.Shard(shard), cursorAt(2, now)); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a commit without Redis, whose context ends: %v", err)
-	}
-	r.start(cursorKey(shard))
-	w.OnRetry = func(error) {}
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(2, now))))
-	for _, key := range stack.Scan(t, r.client, "test:*:top:*") {
-		if got := r.client.Get(t.Context(), key).Val(); got != "\x01\x00\x01a\x06" {
-			t.Errorf("%s has %q, want 6 hits of a", key, got)
-		}
-	}
-}
-
-// A summary that cannot be read is left as it is, the hits count, and the loss is reported.
-func aForeignSummaryIsLeftAsItIs(t *testing.T, r *rig) {
-	now := time.Now()
-	b, shard := batchOf("a", now.UnixMilli(), 1)
-	w := r.writers()[shard]
-	require.NoError(t, errOf(w.Commit(t.Context(), b.Shard(shard), cursorAt(1, now))))
 	keys := stack.Scan(t, r.client, "test:*:top:*")
-	for seq, foreign := range []struct {
-		name  string
+	require.Len(t, keys, 2, "one of each level")
+	for _, key := range keys {
+		require.Equal(t, "\x01\x00\x01a\x0e", r.client.Get(t.Context(), key).Val(), key)
+	}
+}
+
+// A summary that cannot be read is left as it is, the hits count, and the loss is reported. An erasure leaves it, too.
+func (r *rig) TestForeignSummaryIsLeftAsItIs(t *testing.T) {
+	ctx, now, s := t.Context(), time.Now(), r.open("HITS")
+	s.commit("a", now, 1)
+	keys := stack.Scan(t, r.client, "test:*:top:*")
+	for _, c := range []struct {
 		write func(key string) error
-		same  func(key string) bool
+		read  func(key string) string
 		want  string
 	}{
-		{"another version", func(key string) error { return r.client.Set(t.Context(), key, "\x02", redis.KeepTTL).Err() },
-			func(key string) bool { return r.client.Get(t.Context(), key).Val() == "\x02" }, "version 2"},
-		{"another type", func(key string) error {
-			if err := r.client.Del(t.Context(), key).Err(); err != nil {
-				return err
-			}
-			return r.client.HSet(t.Context(), key, "field", "not ours").Err()
-		}, func(key string) bool { return r.client.HGet(t.Context(), key, "field").Val() == "not ours" }, "WRONGTYPE"},
+		{func(key string) error { return r.client.Set(ctx, key, "\x02", redis.KeepTTL).Err() },
+			func(key string) string { return r.client.Get(ctx, key).Val() }, "version 2"},
+		{func(key string) error {
+			require.NoError(t, r.client.Del(ctx, key).Err())
+			return r.client.HSet(ctx, key, "field", "\x02").Err()
+		}, func(key string) string { return r.client.HGet(ctx, key, "field").Val() }, "WRONGTYPE"},
 	} {
 		for _, key := range keys {
-			require.NoError(t, foreign.write(key))
+			require.NoError(t, c.write(key))
 		}
-		got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(uint64(2+seq), now))
-		if err != nil || got.Failed == nil || !slices.Contains(keys, got.Failed.Key) || !strings.Contains(got.Failed.Error(), foreign.want) {
-			t.Errorf("%s: %v, %v", foreign.name, got.Failed, err)
+		got := s.commit("a", now, 1)
+		if got.Failed == nil || !slices.Contains(keys, got.Failed.Key) || !strings.Contains(got.Failed.Error(), c.want) {
+			t.Errorf("%v; want %s", got.Failed, c.want)
 		}
 		for _, key := range keys {
-			if !foreign.same(key) {
-				t.Errorf("%s: %s was overwritten", foreign.name, key)
-			}
+			require.Equal(t, "\x02", c.read(key), "%s was overwritten", key)
 		}
 	}
 	require.EqualValues(t, 3, r.total("a", time.Minute, now.Add(time.Second)).Upper)
-	if _, err := r.topOf(window.Last(time.Second), now, 1); err == nil {
-		t.Error("the reader takes a foreign summary for silence")
-	}
+	require.Error(t, errOf(r.top(time.Second, now, 1)), "the reader takes a foreign summary for silence")
+	require.NoError(t, r.client.Set(ctx, keys[0], "not ours", time.Hour).Err()) // the others are of another type
+	require.Equal(t, 1, r.erase("a"))
+	require.Empty(t, stack.Scan(t, r.client, "test:*:h:*:a"))
+	require.Len(t, stack.Scan(t, r.client, "test:*:top:*"), len(keys))
 }
 
-func namesAreListed(t *testing.T, r *rig) {
-	now := time.Now()
-	f := r.feed("HITS")
+func (r *rig) TestNamesAreListed(t *testing.T) {
+	now, b := time.Now(), window.NewBatch(layout)
+	add := func(counter string, at time.Time) {
+		b.Add([]byte(counter), window.HashCounter([]byte(counter)), at.UnixMilli(), at.UnixMilli(), 1)
+	}
 	longest := layout.Tiers[len(layout.Tiers)-1].Window
 	var want []string
 	for i := range 500 {
 		name := fmt.Sprintf("shop.%03d", i)
-		f.add(name, now.Add(-time.Duration(i%40)*24*time.Hour).UnixMilli(), 1) // some before the longest window
+		add(name, now.Add(-time.Duration(i%40)*24*time.Hour)) // some before the longest window
 		if time.Duration(i%40+1)*24*time.Hour < longest {
 			want = append(want, name)
 		}
 	}
 	for _, other := range []string{"shop", "shop-", "shoq", "größe ☃"} {
-		f.add(other, now.UnixMilli(), 1)
+		add(other, now)
 	}
-	f.flush()
-	all := func(prefix string, limit int) []string {
+	r.open("HITS").commitBatch(b, cursorAt(1, now))
+	all := func(prefix string, limit int) (out []string) {
 		t.Helper()
-		var out []string
 		q := window.NamesQuestion{Prefix: prefix, Limit: limit}
 		for range 1000 {
 			var page window.Names
 			var err error
 			r.at(now, func() { page, err = r.reader.Names(t.Context(), q) })
 			require.NoError(t, err)
-			if len(page.Counters) > limit {
-				t.Fatalf("a page of %d", len(page.Counters))
-			}
+			require.LessOrEqual(t, len(page.Counters), limit)
 			if out = append(out, page.Counters...); page.Next == "" {
 				return out
 			}
@@ -358,16 +211,8 @@ func namesAreListed(t *testing.T, r *rig) {
 		got = slices.DeleteFunc(got, func(name string) bool {
 			return !slices.Contains(want, name) && r.total(name, longest, now).Upper > 0
 		})
-		if !slices.Equal(got, want) {
-			t.Errorf("pages of %d: %d names %v; want %d", limit, len(got), got, len(want))
-		}
+		require.Equal(t, want, got, "pages of %d", limit)
 	}
-	if got := fmt.Sprint(all("gr", 5), all("shoq", 5), all("z", 5)); got != "[größe ☃] [shoq] []" {
-		t.Error(got)
-	}
-	for _, key := range append(stack.Scan(t, r.client, "test:*:names:*"), stack.Scan(t, r.client, "test:*:top:*")...) {
-		if ttl := r.client.TTL(t.Context(), key).Val(); ttl <= 0 {
-			t.Errorf("%s has no expiry", key)
-		}
-	}
+	require.Equal(t, "[größe ☃] [shoq] []", fmt.Sprint(all("gr", 5), all("shoq", 5), all("z", 5)))
+	r.mustExpire(append(stack.Scan(t, r.client, "test:*:names:*"), stack.Scan(t, r.client, "test:*:top:*")...))
 }

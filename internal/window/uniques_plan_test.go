@@ -2,13 +2,10 @@ package window
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -110,24 +107,12 @@ func checkCover(t *rapid.T, p uniquePlan) {
 	parts := slices.Clone(p.cover.inside)
 	for _, g := range p.cover.gaps {
 		parts = append(parts, stretch{Range: g.Range})
-		if share := g.share(p.now); share <= 0 || share > 1 {
-			t.Fatalf("a share of %v in %+v", share, g)
-		}
-		if len(g.cells) > 2 {
-			t.Fatalf("%d cells for one gap: %+v", len(g.cells), g)
+		if share := g.share(p.now); share <= 0 || share > 1 || len(g.cells) > 2 {
+			t.Fatalf("a share of %v and %d cells in %+v", share, len(g.cells), g)
 		}
 	}
 	slices.SortFunc(parts, func(a, b stretch) int { return int(a.From - b.From) })
-	at := p.Range.From
-	for _, s := range parts {
-		if s.From != at || s.To <= s.From {
-			t.Fatalf("%+v begins at %d, where nothing ends: %+v", s, at, parts)
-		}
-		at = s.To
-	}
-	if at != p.Range.To {
-		t.Fatalf("the parts end at %d and the range at %d", at, p.Range.To)
-	}
+	checkParts(t, p.Range, parts)
 	for _, u := range p.unions {
 		seen := make(map[unionCell]bool)
 		for _, c := range u {
@@ -139,48 +124,32 @@ func checkCover(t *rapid.T, p uniquePlan) {
 	}
 }
 
-var defaultUniques = func() Layout {
-	tiers, err := ParseTiers("5m/1h,1h/1d,1d/32d")
-	if err != nil {
-		panic(err)
-	}
-	return Layout{Tiers: tiers, Shards: 4}
-}()
+const day = 24 * time.Hour
+
+var defaultUniques = Layout{Shards: 4, Tiers: Tiers{
+	{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: day}, {Cell: day, Window: 32 * day},
+}}
 
 // The usual windows read few keys.
 func TestUniqueWindowsReadFewCells(t *testing.T) {
 	t.Parallel()
 	l := Layout{Shards: 4, UniqueTiers: defaultUniques.Tiers}
-	for _, test := range []struct {
-		window string
-		most   int // cells in Upper, at whatever time of the day
-	}{{"5m", 3}, {"1h", 13}, {"6h", 17}, {"24h", 25}, {"7d", 8 + 24}, {"32d", 34}} {
-		length, _ := ParseDuration(test.window)
+	midnight := time.Date(2026, 11, 24, 0, 0, 17, 5e8, time.UTC).UnixMilli()
+	for length, most := range map[time.Duration]int{ // cells in Upper, at whatever time of the day
+		5 * time.Minute: 3, time.Hour: 13, 6 * time.Hour: 17, day: 25, 7 * day: 8 + 24, 32 * day: 34,
+	} {
 		for minute := range int64(24 * 60) {
-			now := time.Date(2026, 11, 24, 0, 0, 17, 5e8, time.UTC).UnixMilli() + minute*60_000
-			p, err := l.planUniques(Question{"c", Last(length)}, now, false)
+			p, err := l.planUniques(Question{"c", Last(length)}, midnight+minute*60_000, false)
 			require.NoError(t, err)
-			if len(p.cover.gaps) != 1 {
-				t.Fatalf("%s at %s has the gaps %+v", test.window, Moment(now), p.cover.gaps)
-			}
-			if n := len(p.unions[1]); n > test.most {
-				t.Fatalf("%s at %s reads %d cells: %+v", test.window, Moment(now), n, p.cover)
+			if n := len(p.unions[1]); len(p.cover.gaps) != 1 || n > most {
+				t.Fatalf("%s at %s reads %d cells: %+v", length, Moment(p.now), n, p.cover)
 			}
 		}
 	}
-}
-
-func TestUniquesOfNoTier(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC).UnixMilli()
-	if _, err := (Layout{Tiers: defaultUniques.Tiers, Shards: 4}).planUniques(Question{"c", Last(time.Hour)}, now, false); !errors.Is(err, ErrNoUniques) {
-		t.Errorf("without tiers: %v", err)
-	}
-	_, err := Layout{Shards: 4, UniqueTiers: defaultUniques.Tiers}.planUniques(Question{"c", Last(33 * 24 * time.Hour)}, now, false)
-	const want = "the question reaches back 33 days (to 2026-10-22T10:00:00Z), further than any tier of uniques (UNIQUE_TIERS): 5m cells reach back 1h, 1h cells reach back 1d, 1d cells reach back 32d"
-	if err == nil || err.Error() != want {
-		t.Errorf("beyond the coarsest: %v\nwant %s", err, want)
-	}
+	_, err := l.planUniques(Question{"c", Last(33 * day)}, midnight, false)
+	require.ErrorContains(t, err, "further than any tier of uniques")
+	_, err = Layout{Tiers: l.UniqueTiers, Shards: 4}.planUniques(Question{"c", Last(day)}, midnight, false)
+	require.ErrorIs(t, err, ErrNoUniques)
 }
 
 func TestBoundsOfUniques(t *testing.T) {
@@ -221,7 +190,6 @@ func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
 func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 2026))
-	var table strings.Builder
 	for _, n := range []int{1, 2, 3, 10, 20, 30, 31, 40, 60, 92, 100, 150, 200, 500, 1000, 3000, 10_000, 60_000} {
 		trials, held := min(1000, 1_500_000/n), 0
 		for range trials {
@@ -235,11 +203,9 @@ func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
 			}
 		}
 		part := float64(held) / float64(trials)
-		fmt.Fprintf(&table, "%d: %.1f %% of %d, ", n, 100*part, trials)
 		// 2.5 standard deviations of so many trials below, for those that are drawn here.
 		if least := UniqueConfidence - 2.5*math.Sqrt(UniqueConfidence*(1-UniqueConfidence)/float64(trials)); part < least {
 			t.Errorf("%d different ones: %.1f %% of %d within the bounds, want %.1f %%", n, 100*part, trials, 100*least)
 		}
 	}
-	t.Log(table.String())
 }
