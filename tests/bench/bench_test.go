@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tallyroll/internal/boot"
 )
 
@@ -51,7 +53,7 @@ func TestBench(t *testing.T) {
 		"Dashboards": measureDashboards(t, r, o),
 		"Series":     measureSeries(t, r, o),
 	}
-	measureUniques(t, r, o) // these are printed, and told in docs/benchmarks.md
+	measureUniques(t, r, o) // these are printed, and docs/benchmarks.md has them
 	measureUniqueHits(t, r, o)
 	measureUniqueCells(t, r, o)
 	v["Collect"] = measureCollect(t, r, o)
@@ -65,28 +67,30 @@ func TestBench(t *testing.T) {
 
 func parseOptions(t *testing.T) options {
 	t.Helper()
-	o := options{runs: 5, scale: 1, only: everything, out: os.Getenv("OUT"), fleet: os.Getenv("FLEET") == "1"}
-	var err error
-	if text := os.Getenv("RUNS"); text != "" {
-		if o.runs, err = strconv.Atoi(text); err != nil || o.runs < 1 {
-			t.Fatalf("RUNS=%q: a whole number from 1 is allowed", text)
-		}
+	o := options{out: os.Getenv("OUT"), fleet: os.Getenv("FLEET") == "1"}
+	o.runs = setting(t, "RUNS", 5, strconv.Atoi)
+	o.scale = setting(t, "SCALE", 1, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	o.only = setting(t, "ONLY", everything, regexp.Compile)
+	if o.runs < 1 || o.scale <= 0 || o.scale > 100 {
+		t.Fatalf("RUNS=%d SCALE=%g: from 1 run, and a scale above 0 and up to 100 are allowed", o.runs, o.scale)
 	}
-	if text := os.Getenv("SCALE"); text != "" {
-		if o.scale, err = strconv.ParseFloat(text, 64); err != nil || o.scale <= 0 || o.scale > 100 {
-			t.Fatalf("SCALE=%q: a number above 0 and up to 100 is allowed", text)
-		}
-	}
-	if text := os.Getenv("ONLY"); text != "" {
-		if o.only, err = regexp.Compile(text); err != nil {
-			t.Fatalf("ONLY=%q: %v", text, err)
-		}
-		if o.out != "" {
-			t.Logf("ONLY is set: the tables are printed, and %s is left as it is", o.out)
-			o.out = ""
-		}
+	if o.only != everything && o.out != "" {
+		t.Logf("ONLY is set: the tables are printed, and %s is left as it is", o.out)
+		o.out = ""
 	}
 	return o
+}
+
+// setting is what the environment has under a name, or else the default.
+func setting[V any](t *testing.T, name string, value V, parse func(string) (V, error)) V {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return value
+	}
+	value, err := parse(text)
+	require.NoErrorf(t, err, "%s=%q", name, text)
+	return value
 }
 
 func (o options) wants(path string) bool { return o.only.MatchString(path) }
@@ -141,7 +145,7 @@ type sample struct {
 	part, name string // its path, which ONLY selects
 	rounds     map[string][]float64
 	took       []time.Duration
-	marked     bool // a note behind the table says why
+	marked     bool // a note behind the table gives the reason
 }
 
 func (s *sample) path() string { return s.part + "/" + s.name }

@@ -25,8 +25,8 @@ const (
 	bareEnv         = "BENCH_BARE_ADDR" // this test binary answers 204 there, and measures nothing
 )
 
-// collecting is one way to answer POST /v1/hits.
-type collecting struct {
+// collectRun is one way to answer POST /v1/hits.
+type collectRun struct {
 	sample
 	Base     *sample
 	body     string
@@ -36,11 +36,11 @@ type collecting struct {
 
 // measureCollect posts to collect and, by the same client, to a handler of net/http that reads
 // nothing and answers 204. They take turns.
-func measureCollect(t *testing.T, r *rig, o options) []*collecting {
+func measureCollect(t *testing.T, r *rig, o options) []*collectRun {
 	one, many := `{"key":"/shop/item/12"}`, o.size(collectRequests)
-	var all []*collecting
+	var all []*collectRun
 	add := func(name, body string, hits, requests int) {
-		c := &collecting{sample: sample{part: "collect", name: name}, body: body, hits: hits, requests: requests}
+		c := &collectRun{sample: sample{part: "collect", name: name}, body: body, hits: hits, requests: requests}
 		all = append(all, c)
 		c.Base = &all[0].sample
 	}
@@ -61,7 +61,7 @@ func measureCollect(t *testing.T, r *rig, o options) []*collecting {
 		require.NoError(t, err)
 		return info.State.LastSeq
 	}
-	inTurns(t, o, wanted, func(t *testing.T, c *collecting, _ int) {
+	inTurns(t, o, wanted, func(t *testing.T, c *collectRun, _ int) {
 		require.NoError(t, stream.Purge(t.Context()))
 		addr, pid, status := service.Addr(), service.PID(), "202"
 		if c.hits == 0 {

@@ -90,7 +90,7 @@ func pings(t *testing.T, ctx context.Context, server *redis.Client) (took []time
 }
 
 // publishAt publishes hits at a rate, a little group every few milliseconds, and
-// says how many. Where the stream is slower than the rate, fewer are published.
+// returns how many. If the stream is slower than the rate, fewer are published.
 func (r *rig) publishAt(t *testing.T, ctx context.Context, w workload, rate float64, size int) (published int) {
 	draw := w.draw()
 	began := time.Now()

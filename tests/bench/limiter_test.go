@@ -20,7 +20,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// limiter is a way of allowing at most so many hits of a key in a window. take decides about one hit and
+// limiter is a way of allowing at most n hits of a key in a window. take decides about one hit and
 // counts it if it is allowed.
 type limiter struct {
 	name string
@@ -166,16 +166,16 @@ func streamPut(c *redis.Client) taker {
 	}
 }
 
-// deciding is how a limiter decides about another key each time, with so many clients.
-type deciding struct {
+// limiterRun is how a limiter decides about another key each time, asked by n clients.
+type limiterRun struct {
 	sample
 	limiter limiter
 	Clients int
-	Base    *deciding // the bare INCR of as many clients
+	Base    *limiterRun // the bare INCR of as many clients
 }
 
 // OfBase is the median time as a ratio to that of the bare INCR.
-func (d *deciding) OfBase() string {
+func (d *limiterRun) OfBase() string {
 	if len(d.Base.took) == 0 {
 		return "–"
 	}
@@ -183,20 +183,20 @@ func (d *deciding) OfBase() string {
 }
 
 // measureLimits lets the limiters decide in turn, each round beginning with another one.
-func measureLimits(t *testing.T, r *rig, o options) (out []*deciding) {
+func measureLimits(t *testing.T, r *rig, o options) (out []*limiterRun) {
 	length := max(o.seconds(1)/2, 20*time.Millisecond)
 	for _, clients := range []int{1, mostClients} {
-		var all []*deciding
+		var all []*limiterRun
 		for _, l := range r.limiters(t) {
 			part := fmt.Sprintf("limits/idle/clients=%d", clients)
-			all = append(all, &deciding{sample: sample{part: part, name: l.name}, limiter: l, Clients: clients})
+			all = append(all, &limiterRun{sample: sample{part: part, name: l.name}, limiter: l, Clients: clients})
 			all[len(all)-1].Base = all[0]
 		}
 		all = chosen(o, all...)
 		if len(all) > 0 && clients == 1 {
 			r.empty(t)
 		}
-		inTurns(t, o, all, func(t *testing.T, d *deciding, _ int) { d.decide(t, length) })
+		inTurns(t, o, all, func(t *testing.T, d *limiterRun, _ int) { d.decide(t, length) })
 		out = append(out, all...)
 	}
 	return out
@@ -209,7 +209,7 @@ var errDecision = errors.New("the wrong decision")
 var decisions atomic.Int64
 
 // decide asks from all clients, each again when it has its answer.
-func (d *deciding) decide(t *testing.T, length time.Duration) {
+func (d *limiterRun) decide(t *testing.T, length time.Duration) {
 	began := time.Now()
 	took, _ := press(t, d.Clients, during(length), func(int, int) error {
 		return d.limiter.mustAllow(t.Context(), "idle-"+itoa(decisions.Add(1)), time.Minute, 100)
@@ -226,8 +226,8 @@ func (l limiter) mustAllow(ctx context.Context, key string, window time.Duration
 	return err
 }
 
-// occupied is how many bytes of Redis a key of a limiter takes that is full: its figures are named for its max.
-type occupied struct {
+// limiterMemory is how many bytes of Redis a key of a limiter takes that is full: its figures are named for its max.
+type limiterMemory struct {
 	sample
 	limiter limiter
 }
@@ -236,13 +236,13 @@ var limitSizes = []int64{100, 10_000}
 
 // measureLimitMemory fills keys to their max, evenly over a window, and asks Redis how many bytes each takes. All
 // limiters fill theirs at the same time.
-func measureLimitMemory(t *testing.T, r *rig, o options) (all []*occupied) {
+func measureLimitMemory(t *testing.T, r *rig, o options) (all []*limiterMemory) {
 	const window = 20 * time.Second
 	for _, l := range r.limiters(t) {
 		if l.put == nil {
 			l.put = l.take
 		}
-		all = append(all, &occupied{sample{part: "limits/memory", name: l.name}, l})
+		all = append(all, &limiterMemory{sample{part: "limits/memory", name: l.name}, l})
 	}
 	if all = chosen(o, all...); len(all) == 0 {
 		return nil
@@ -281,7 +281,7 @@ func measureLimitMemory(t *testing.T, r *rig, o options) (all []*occupied) {
 	return all
 }
 
-// bytesOf is the mean size of keys, of which there must be so many.
+// bytesOf is the mean size of keys, whose number is known.
 func (r *rig) bytesOf(t *testing.T, pattern string, keys int64) float64 {
 	t.Helper()
 	found := stack.Scan(t, r.rdb, pattern)
@@ -295,7 +295,7 @@ func (r *rig) bytesOf(t *testing.T, pattern string, keys int64) float64 {
 	return float64(sum) / float64(keys)
 }
 
-// Every limiter allows as many as its limit says, and then no more.
+// Every limiter allows as many as its max, and then no more.
 func checkLimiters(t *testing.T, r *rig) {
 	const most, clients = 40, 8
 	for _, l := range r.limiters(t)[1:] { // the first one is no limit

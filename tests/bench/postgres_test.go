@@ -30,7 +30,7 @@ type postgresFigures struct {
 var postgresLoad = workload{"postgres", "100,000 counters, Zipf 1.1", 100_000, 1.1, 3_000_000, 6_000_000}
 
 const (
-	// What answers come from: so many counters, each with a cell for every minute of a day.
+	// What answers come from: this many counters, each with a cell for every minute of a day.
 	postgresCounters = 1_000
 	postgresDay      = 24 * 60
 
@@ -103,7 +103,7 @@ func (r *rig) startPgcount(t *testing.T, p *postgres, stream, cells string) *sta
 	t.Helper()
 	return stack.Server(t, p.program, func(port int) (args, env []string) {
 		return nil, []string{
-			"NATS_URL=" + r.nats.URL(), "DATABASE_URL=" + p.url(), "STREAM=" + stream, "CELLS=" + cells,
+			"NATS_URL=" + r.nats.URL(), "DATABASE_URL=" + p.url("bench"), "STREAM=" + stream, "CELLS=" + cells,
 			"ADDR=127.0.0.1:" + strconv.Itoa(port),
 		}
 	})

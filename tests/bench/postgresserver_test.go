@@ -110,11 +110,12 @@ func asPostgres(t testing.TB, dir string) []string {
 	return []string{"setpriv", "--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", "--pdeathsig=QUIT"}
 }
 
-func (p *postgres) url() string { return "postgres://bench@" + p.Addr() + "/bench" }
+func (p *postgres) url(database string) string {
+	return "postgres://bench@" + p.Addr() + "/" + database
+}
 
 func (p *postgres) psql(database, sql string) *exec.Cmd {
-	url := "postgres://bench@" + p.Addr() + "/" + database
-	return exec.Command(filepath.Join(p.bin, "psql"), url, "-v", "ON_ERROR_STOP=1", "-Atqc", sql)
+	return exec.Command(filepath.Join(p.bin, "psql"), p.url(database), "-v", "ON_ERROR_STOP=1", "-Atqc", sql)
 }
 
 // ask runs a command of SQL in a database and returns what it prints.
@@ -127,7 +128,7 @@ func (p *postgres) ask(database, sql string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// empty makes the database anew, with nothing left to write to disk.
+// empty recreates the database, with nothing left to write to disk.
 func (p *postgres) empty() {
 	p.t.Helper()
 	for _, sql := range []string{"DROP DATABASE IF EXISTS bench WITH (FORCE)", "CREATE DATABASE bench", "CHECKPOINT"} {

@@ -54,7 +54,7 @@ func topName(counters int) string {
 	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", boot.Thousands(float64(max(counters, densest))))
 }
 
-// httpClient keeps so many connections open, and asks for answers as they are.
+// httpClient keeps n connections open, and asks for answers as they are.
 func httpClient(t *testing.T, connections int) *http.Client {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
@@ -62,7 +62,7 @@ func httpClient(t *testing.T, connections int) *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: transport}
 }
 
-// totalsBody asks for the totals of so many counters.
+// totalsBody asks for the totals of n counters.
 func totalsBody(first, counters int, windows ...string) string {
 	return fmt.Sprintf(`{"keys":[%s],"windows":[%s]}`, quoted(counterNames(first, counters)), quoted(windows))
 }
@@ -203,7 +203,7 @@ func (q *question) press(t *testing.T, length time.Duration) {
 	}
 }
 
-// listen counts the events of so many clients of /v1/live once each has had its first one: their rate, and how many
+// listen counts the events of n clients of /v1/live once each has had its first one: their rate, and how many
 // processors query needs for them.
 func listen(t *testing.T, q *stack.Service, clients int, length time.Duration) (rate, cores float64) {
 	t.Helper()

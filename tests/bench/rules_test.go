@@ -73,7 +73,7 @@ func measureRules(t *testing.T, r *rig, o options) (out []*candidate) {
 	return out
 }
 
-// perEvent turns figures of hits into those of events that are so many hits each.
+// perEvent turns figures of hits into those of events of n hits each.
 func (f figures) perEvent(hits float64) figures {
 	for _, figure := range []string{"hits", "rate"} {
 		f[figure] /= hits
@@ -111,7 +111,7 @@ func appendEvent(body []byte, n, counter, counters int) []byte {
 	return append(body, "]}\n"...)
 }
 
-// Each ruling must count right before its rate says anything.
+// Each ruling counts right.
 func checkRules(t *testing.T, r *rig) {
 	o := options{runs: 1, scale: 1.0 / 1000, only: regexp.MustCompile("no rules|100 events a message$")}
 	for _, c := range measureRules(t, r, o) {

@@ -43,7 +43,7 @@ func (r *rig) begin(t testing.TB, database clock, workers ...int) (end func(hits
 	}
 }
 
-// addCounters adds what each takes, if there are enough of them to tell.
+// addCounters adds what each takes, if there are enough of them.
 func (f figures) addCounters(counters int, bytes int64) figures {
 	f["counters"] = float64(counters)
 	if counters >= 1000 {

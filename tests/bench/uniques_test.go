@@ -24,19 +24,19 @@ const (
 	densestCell = 20_000
 )
 
-// counting is a question about uniques.
-type counting struct {
+// uniquesRun is a question about uniques.
+type uniquesRun struct {
 	sample
 	counters int // per request
 }
 
 // measureUniques asks how many different ones 500 counters had in an hour, a day and a month: all at once, and one
 // counter at a time.
-func measureUniques(t *testing.T, r *rig, o options) []*counting {
+func measureUniques(t *testing.T, r *rig, o options) []*uniquesRun {
 	wanted := chosen(o,
-		&counting{sample{part: "uniques", name: "500 counters × 3 windows"}, uniqueCounters},
-		&counting{sample{part: "uniques", name: "50 counters × 3 windows"}, uniqueCounters / 10},
-		&counting{sample{part: "uniques", name: "1 counter × 3 windows"}, 1})
+		&uniquesRun{sample{part: "uniques", name: "500 counters × 3 windows"}, uniqueCounters},
+		&uniquesRun{sample{part: "uniques", name: "50 counters × 3 windows"}, uniqueCounters / 10},
+		&uniquesRun{sample{part: "uniques", name: "1 counter × 3 windows"}, 1})
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -45,7 +45,7 @@ func measureUniques(t *testing.T, r *rig, o options) []*counting {
 	fmt.Printf("uniques: %d cells of %d bytes are written\n", cells, bytes/int64(cells))
 	q := r.startQuery(t)
 	client := httpClient(t, 1)
-	inTurns(t, o, wanted, func(t *testing.T, c *counting, _ int) {
+	inTurns(t, o, wanted, func(t *testing.T, c *uniquesRun, _ int) {
 		asked := o.size(uniquesAsked)
 		if c.counters == 1 {
 			asked *= 10
@@ -95,7 +95,7 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 	return cells, r.dataBytes(t) - before
 }
 
-// addUniques adds so many different ones to a cell.
+// addUniques adds n different ones to a cell.
 func addUniques(t *testing.T, c redis.Cmdable, key string, n int, random *rand.Rand) {
 	t.Helper()
 	args := make([]any, 0, min(n, 2000))
@@ -109,7 +109,7 @@ func addUniques(t *testing.T, c redis.Cmdable, key string, n int, random *rand.R
 	}
 }
 
-// visits is hits that name their visitors, drawn evenly from so many; 0: they name none. Figures are per hit.
+// visits is hits that name their visitors, drawn evenly from this many; 0: they name none. Figures are per hit.
 type visits struct {
 	sample
 	workload
