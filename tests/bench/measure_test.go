@@ -297,6 +297,11 @@ func during(length time.Duration) func(int) bool {
 	return func(int) bool { return time.Since(began) < length }
 }
 
+// atLeast is true n times, and then as long as more is.
+func atLeast(n int, more func(int) bool) func(int) bool {
+	return func(asked int) bool { return asked < n || more(asked) }
+}
+
 // percentile of durations with three digits, 0 if there are none.
 func percentile(d []time.Duration, p float64) time.Duration {
 	if len(d) == 0 {
