@@ -8,11 +8,17 @@ package bench_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/boot"
 )
 
 // options of a measurement, from the environment.
@@ -34,54 +40,57 @@ func TestBench(t *testing.T) {
 	o := parseOptions(t)
 	r := newRig(t)
 	began := time.Now()
-	throughput := measureThroughput(t, r, o)
 	v := view{
 		"Date":       began.UTC().Format("2006-01-02"),
-		"Throughput": throughputTables(throughput, o),
-		"Multi":      countingRows(measureStreams(t, r, o), (*row).first),
-		"Rules":      countingRows(measureRules(t, r, o), (*row).sameForm),
-		"Tiers":      viewTiers(t, measureTiers(t, r, o)),
-		"Latency":    latencyRows(measureLatency(t, r, o)),
-		"Memory":     memoryRows(measureMemory(t, r, o)),
-		"Queries":    queryTables(measureQueries(t, r, o)),
-		"Dashboards": dashboardRows(measureDashboards(t, r, o)),
-		"Series":     seriesRows(measureSeries(t, r, o)),
+		"Machine":    machine(t, r),
+		"Throughput": measureThroughput(t, r, o),
+		"Multi":      measureStreams(t, r, o),
+		"Rules":      measureRules(t, r, o),
+		"Tiers":      measureTiers(t, r, o),
+		"Latency":    measureLatency(t, r, o),
+		"Memory":     measureMemory(t, r, o),
+		"Queries":    measureQueries(t, r, o),
+		"Dashboards": measureDashboards(t, r, o),
+		"Series":     measureSeries(t, r, o),
 	}
-	measureUniques(t, r, o) // these are printed, and told in docs/benchmarks.md
+	measureUniques(t, r, o) // these are printed, and docs/benchmarks.md has them
 	measureUniqueHits(t, r, o)
 	measureUniqueCells(t, r, o)
-	v["Collect"] = collectRows(measureCollect(t, r, o))
-	v["Limits"] = measureLimits(t, r, o).view()
-	v["Ways"] = wayRows(measureWays(t, r, o))
-	v["Masters"] = mastersRows(measureMasters(t, r, o))
-	v["Postgres"] = measurePostgres(t, r, o, startPostgres).view()
-	v.write(t, r, o, throughput)
+	v["Collect"] = measureCollect(t, r, o)
+	v["Limits"] = measureLimits(t, r, o)
+	v["Occupied"] = measureLimitMemory(t, r, o)
+	v["Ways"] = measureWays(t, r, o)
+	v["Masters"] = measureMasters(t, r, o)
+	v["Postgres"] = measurePostgres(t, r, o, startPostgres)
+	v.write(t, o)
 }
 
 func parseOptions(t *testing.T) options {
 	t.Helper()
-	o := options{runs: 5, scale: 1, only: everything, out: os.Getenv("OUT"), fleet: os.Getenv("FLEET") == "1"}
-	var err error
-	if text := os.Getenv("RUNS"); text != "" {
-		if o.runs, err = strconv.Atoi(text); err != nil || o.runs < 1 {
-			t.Fatalf("RUNS=%q: a whole number from 1 is allowed", text)
-		}
+	o := options{out: os.Getenv("OUT"), fleet: os.Getenv("FLEET") == "1"}
+	o.runs = setting(t, "RUNS", 5, strconv.Atoi)
+	o.scale = setting(t, "SCALE", 1, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	o.only = setting(t, "ONLY", everything, regexp.Compile)
+	if o.runs < 1 || o.scale <= 0 || o.scale > 100 {
+		t.Fatalf("RUNS=%d SCALE=%g: from 1 run, and a scale above 0 and up to 100 are allowed", o.runs, o.scale)
 	}
-	if text := os.Getenv("SCALE"); text != "" {
-		if o.scale, err = strconv.ParseFloat(text, 64); err != nil || o.scale <= 0 || o.scale > 100 {
-			t.Fatalf("SCALE=%q: a number above 0 and up to 100 is allowed", text)
-		}
-	}
-	if text := os.Getenv("ONLY"); text != "" {
-		if o.only, err = regexp.Compile(text); err != nil {
-			t.Fatalf("ONLY=%q: %v", text, err)
-		}
-		if o.out != "" {
-			t.Logf("ONLY is set: the tables are printed, and %s is left as it is", o.out)
-			o.out = ""
-		}
+	if o.only != everything && o.out != "" {
+		t.Logf("ONLY is set: the tables are printed, and %s is left as it is", o.out)
+		o.out = ""
 	}
 	return o
+}
+
+// setting is what the environment has under a name, or else the default.
+func setting[V any](t *testing.T, name string, value V, parse func(string) (V, error)) V {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return value
+	}
+	value, err := parse(text)
+	require.NoErrorf(t, err, "%s=%q", name, text)
+	return value
 }
 
 func (o options) wants(path string) bool { return o.only.MatchString(path) }
@@ -93,23 +102,31 @@ func (o options) seconds(n int) time.Duration {
 	return time.Duration(float64(n) * o.scale * float64(time.Second))
 }
 
+// measured is a candidate that holds its sample.
+type measured interface{ Itself() *sample }
+
 // chosen are the candidates that ONLY selects by their paths.
-func chosen[C any](o options, path func(C) string, all ...C) (out []C) {
+func chosen[C measured](o options, all ...C) (out []C) {
 	for _, c := range all {
-		if o.wants(path(c)) {
+		if o.wants(c.Itself().path()) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// inTurns measures each candidate once per round, each round beginning with another one.
-func inTurns[C any](t *testing.T, o options, all []C, path func(C) string, measure func(t *testing.T, c C, run int)) {
+// inTurns measures each candidate once per round, each round beginning with another one, and prints what it measured.
+func inTurns[C measured](t *testing.T, o options, all []C, measure func(t *testing.T, c C, run int)) {
 	t.Helper()
 	for run := range o.runs {
 		for i := range all {
 			c := all[(i+run)%len(all)]
-			subtest(t, fmt.Sprintf("%s/run=%d", path(c), run), func(t *testing.T) { measure(t, c, run) })
+			s := c.Itself()
+			subtest(t, fmt.Sprintf("%s/run=%d", s.path(), run), func(t *testing.T) {
+				before := len(s.took)
+				measure(t, c, run)
+				s.print(run, s.took[before:])
+			})
 		}
 	}
 }
@@ -123,12 +140,15 @@ func subtest(t *testing.T, name string, measure func(t *testing.T)) {
 }
 
 // sample is what was measured of one candidate: the value of each figure in each round, and the times of all its
-// requests.
+// requests. The methods with capitals are what testdata/tables.md shows of it.
 type sample struct {
-	name   string
-	rounds map[string][]float64
-	took   []time.Duration
+	part, name string // its path, which ONLY selects
+	rounds     map[string][]float64
+	took       []time.Duration
+	marked     bool // a note behind the table gives the reason
 }
+
+func (s *sample) path() string { return s.part + "/" + s.name }
 
 func (s *sample) add(figure string, value float64) {
 	if s.rounds == nil {
@@ -142,12 +162,47 @@ func (s *sample) median(figure string) float64 { return median(s.rounds[figure])
 // last is the value of the last round.
 func (s *sample) last(figure string) float64 { return s.rounds[figure][len(s.rounds[figure])-1] }
 
-// short is the median as a cell of a table: none if there is nothing to tell.
-func (s *sample) short(figure string) string {
-	if s.median(figure) == 0 {
-		return "–"
+// print prints the last round, of whose requests took are the times.
+func (s *sample) print(run int, took []time.Duration) {
+	fmt.Printf("%s run %d:", s.path(), run+1)
+	for _, figure := range slices.Sorted(maps.Keys(s.rounds)) {
+		fmt.Printf(" %s %s", figure, short(s.last(figure)))
 	}
-	return short(s.median(figure))
+	if len(took) > 0 {
+		fmt.Printf(" p50 %v p99 %v", percentile(took, 50), percentile(took, 99))
+	}
+	fmt.Println()
 }
 
-func (s *sample) p(percent float64) string { return percentile(s.took, percent).String() }
+func (s *sample) Itself() *sample { return s }
+
+func (s *sample) Marked() bool { return s.marked }
+
+func (s *sample) Name() string {
+	if s.marked {
+		return s.name + " *"
+	}
+	return s.name
+}
+
+// Figure is the median with three digits, and Whole without a fraction: none if there is nothing to show.
+func (s *sample) Figure(figure string) string { return orNone(s.median(figure), short) }
+func (s *sample) Whole(figure string) string  { return orNone(s.median(figure), boot.Thousands) }
+
+// Spread is the median, the least and the most.
+func (s *sample) Spread(figure string) string {
+	v := s.rounds[figure]
+	least, most := boot.Thousands(slices.Min(v)), boot.Thousands(slices.Max(v))
+	return fmt.Sprintf("%s (%s to %s)", boot.Thousands(median(v)), least, most)
+}
+
+// Of is the median as a ratio to that of another sample, if that was measured.
+func (s *sample) Of(other *sample, figure string) string {
+	if other == nil || other.median(figure) == 0 {
+		return "–"
+	}
+	return short(s.median(figure) / other.median(figure))
+}
+
+// P is a percentile of the times.
+func (s *sample) P(percent float64) string { return percentile(s.took, percent).String() }

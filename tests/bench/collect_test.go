@@ -4,14 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
@@ -29,32 +25,35 @@ const (
 	bareEnv         = "BENCH_BARE_ADDR" // this test binary answers 204 there, and measures nothing
 )
 
-// collecting is one way to answer POST /v1/hits.
-type collecting struct {
+// collectRun is one way to answer POST /v1/hits.
+type collectRun struct {
 	sample
-	body              string
-	hits              int // of a request
-	clients, requests int
+	Base     *sample
+	body     string
+	hits     int // of a request
+	requests int
 }
 
-func (c *collecting) path() string { return "collect/" + c.name }
-
 // measureCollect posts to collect and, by the same client, to a handler of net/http that reads
-// nothing and answers 204. The two take turns.
-func measureCollect(t *testing.T, r *rig, o options) []*collecting {
+// nothing and answers 204. They take turns.
+func measureCollect(t *testing.T, r *rig, o options) []*collectRun {
 	one, many := `{"key":"/shop/item/12"}`, o.size(collectRequests)
-	wanted := chosen(o, (*collecting).path,
-		&collecting{sample{name: "net/http alone, 204"}, one, 0, collectClients, many},
-		&collecting{sample{name: "collect, 1 hit"}, one, 1, collectClients, many},
-		&collecting{sample{name: "collect, 100 hits"}, strings.Repeat(one+"\n", 100), 100, collectClients, many / 10},
-		&collecting{sample{name: "net/http alone, 204, 1 client"}, one, 0, 1, many / 10},
-		&collecting{sample{name: "collect, 1 hit, 1 client"}, one, 1, 1, many / 10},
-	)
+	var all []*collectRun
+	add := func(name, body string, hits, requests int) {
+		c := &collectRun{sample: sample{part: "collect", name: name}, body: body, hits: hits, requests: requests}
+		all = append(all, c)
+		c.Base = &all[0].sample
+	}
+	add("net/http alone, 204", one, 0, many)
+	add("collect, 1 hit", one, 1, many)
+	add("collect, 100 hits", strings.Repeat(one+"\n", 100), 100, many/10)
+	wanted := chosen(o, all...)
 	if len(wanted) == 0 {
 		return nil
 	}
 	bareAddr, barePID := bareServer(t)
-	stream, err := r.js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "COLLECTED", Subjects: []string{"collected"}})
+	config := jetstream.StreamConfig{Name: "COLLECTED", Subjects: []string{"collected"}}
+	stream, err := r.js.CreateOrUpdateStream(t.Context(), config)
 	require.NoError(t, err)
 	service := stack.Collect(t, r.nats, "COLLECT_SUBJECT=collected", "LOG_LEVEL=warn")
 	stored := func() uint64 {
@@ -62,75 +61,55 @@ func measureCollect(t *testing.T, r *rig, o options) []*collecting {
 		require.NoError(t, err)
 		return info.State.LastSeq
 	}
-	inTurns(t, o, wanted, (*collecting).path, func(t *testing.T, c *collecting, run int) {
+	inTurns(t, o, wanted, func(t *testing.T, c *collectRun, _ int) {
 		require.NoError(t, stream.Purge(t.Context()))
 		addr, pid, status := service.Addr(), service.PID(), "202"
 		if c.hits == 0 {
 			addr, pid, status = bareAddr, barePID, "204"
 		}
-		press(t, addr, c.body, status, c.clients, min(c.requests, 10*c.clients)) // connects, and warms up
+		postHits(t, addr, c.body, status, min(c.requests, 10*collectClients)) // warms up
 		before, server, broker := stored(), cpuSince(t, pid), cpuSince(t, r.nats.PID())
 		began := time.Now()
-		took := press(t, addr, c.body, status, c.clients, c.requests)
+		took := postHits(t, addr, c.body, status, c.requests)
 		n := float64(len(took))
 		c.add("rate", n/time.Since(began).Seconds())
 		c.add("server", server()*1e6/n)
-		c.add("broker", broker()*1e6/n)
-		messages := stored() - before
-		if messages > 0 {
-			c.add("gathered", n/float64(messages))
-		}
 		c.took = append(c.took, took...)
-		fmt.Printf("%s run %d: %.0f requests/s, p50 %v, p99 %v, %d messages\n", c.path(), run+1, c.last("rate"),
-			percentile(took, 50), percentile(took, 99), messages)
+		if c.hits > 0 {
+			c.add("hits", c.last("rate")*float64(c.hits))
+			c.add("broker", broker()*1e6/n)
+			c.add("gathered", n/float64(stored()-before))
+		}
 	})
 	return wanted
 }
 
-// press posts a body from so many connections, each again when it has its answer. It writes the requests by hand:
+// postHits posts a body from all clients, each again when it has its answer. It writes the requests by hand:
 // the client shares the machine with what it measures.
-func press(t *testing.T, addr, body, status string, clients, requests int) []time.Duration {
+func postHits(t *testing.T, addr, body, status string, requests int) []time.Duration {
 	t.Helper()
-	text := fmt.Appendf(nil, "POST /v1/hits HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body)
+	head := "POST /v1/hits HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+	text := fmt.Appendf(nil, head, addr, len(body), body)
+	var conns [collectClients]net.Conn
+	var answers [collectClients]*bufio.Reader
+	for i := range conns {
+		conn, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer conn.Close()
+		conns[i], answers[i] = conn, bufio.NewReader(conn)
+	}
 	var left atomic.Int64
 	left.Store(int64(requests))
-	took := make([][]time.Duration, clients)
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			conn, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			in := bufio.NewReader(conn)
-			for left.Add(-1) >= 0 {
-				began := time.Now()
-				if _, err := conn.Write(text); err != nil {
-					t.Error(err)
-					return
-				}
-				if err := answer(in, status); err != nil {
-					t.Error(err)
-					return
-				}
-				took[i] = append(took[i], time.Since(began))
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	var all []time.Duration
-	for _, some := range took {
-		all = append(all, some...)
-	}
-	return all
+	took, _ := press(t, collectClients, func(int) bool { return left.Add(-1) >= 0 }, func(client, _ int) error {
+		if _, err := conns[client].Write(text); err != nil {
+			return err
+		}
+		return answer(answers[client], status)
+	})
+	return took
 }
 
-// answer reads one answer, whose length its header says.
+// answer reads one answer, whose length its header gives.
 func answer(in *bufio.Reader, status string) error {
 	length := 0
 	for first := true; ; first = false {
@@ -147,8 +126,7 @@ func answer(in *bufio.Reader, status string) error {
 			return err
 		}
 		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
-			length, err = strconv.Atoi(string(value))
-			if err != nil {
+			if length, err = strconv.Atoi(string(value)); err != nil {
 				return err
 			}
 		}
@@ -158,54 +136,27 @@ func answer(in *bufio.Reader, status string) error {
 // bareServer is this test binary as a process of its own that answers 204, see [serveBare].
 func bareServer(t *testing.T) (addr string, pid int) {
 	t.Helper()
-	addr = fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), bareEnv+"="+addr)
-	stdin, err := cmd.StdinPipe() // it ends when this process does
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		stdin.Close()
-		_ = cmd.Wait()
+	p := stack.Server(t, self, func(port int) (args, env []string) {
+		return nil, []string{bareEnv + "=127.0.0.1:" + strconv.Itoa(port)}
 	})
-	stack.Eventually(t, "the bare handler", func() (bool, string) {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			return false, err.Error()
-		}
-		return conn.Close() == nil, ""
-	})
-	return addr, cmd.Process.Pid
+	return p.Addr(), p.PID()
 }
 
-// serveBare answers every request with 204 until standard input ends.
+// serveBare answers every request with 204.
 func serveBare(addr string) {
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	err := http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	noContent := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	err := http.ListenAndServe(addr, http.HandlerFunc(noContent))
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
 }
 
-// collectRows are the rows of the table; ratios are to the bare handler with as many clients.
-func collectRows(all []*collecting) (rows []string) {
-	for _, c := range all {
-		of := "–"
-		for _, other := range all {
-			if other.hits == 0 && other.clients == c.clients {
-				of = ratio(c.median("rate"), other.median("rate"))
-			}
+// Every hit that is posted is stored.
+func checkCollect(t *testing.T, r *rig) {
+	for _, c := range measureCollect(t, r, options{runs: 1, scale: 0.001, only: everything}) {
+		if len(c.took) != c.requests || c.hits > 0 && c.last("gathered") < 1 {
+			t.Errorf("%s: %d answers, %v", c.name, len(c.took), c.rounds)
 		}
-		perMessage, ofBroker, hits := "–", "–", "–"
-		if c.hits > 0 {
-			perMessage, ofBroker, hits = short(c.median("gathered")), short(c.median("broker")), boot.Thousands(c.median("rate")*float64(c.hits))
-		}
-		rows = append(rows, cellsOf(c.name, strconv.Itoa(c.clients), spread(c.rounds["rate"]), of, hits,
-			c.p(50), c.p(99), short(c.median("server")), ofBroker, perMessage))
 	}
-	return rows
 }

@@ -3,7 +3,6 @@ package bench_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,69 +10,37 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/boot"
-	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
 
-// latencies is one run under live load.
+// latencies is one run under live load: the times are how long a hit took to be in the totals.
 type latencies struct {
-	name           string
-	asked, reached float64 // hits a second
-	visible        []time.Duration
-	ping, idle     []time.Duration // of the Redis that is written to, and of one that does nothing
-}
-
-// liveLoads are hits per second, or, up to 1, fractions of the rate at which a consumer that does nothing
-// reads one-hit messages, which the same run measures.
-var liveLoads = []struct {
-	name string
-	rate float64
-	size int
-}{
-	{"no load", 0, 1},
-	{"one hit a message, 10 % of the ceiling", 0.1, 1},
-	{"100 hits a message, 50 % of the ceiling", 0.5, 100},
-	{"100 hits a message, 500,000 hits/s", 500_000, 100},
-	{"100 hits a message, 700,000 hits/s", 700_000, 100},
-	{"100 hits a message, 900,000 hits/s", 900_000, 100},
+	sample
+	load       float64 // of the rate at which a consumer that does nothing reads one-hit messages
+	size       int     // hits of a message
+	Ping, Idle sample  // of the Redis that is written to, and of one that does nothing
 }
 
 // measureLatency publishes at a steady rate, and meanwhile measures how long an
 // acknowledged hit takes to be in the totals, and a PING of another client.
-func measureLatency(t *testing.T, r *rig, o options) (out []latencies) {
+func measureLatency(t *testing.T, r *rig, o options) []*latencies {
+	load := func(name string, load float64, size int) *latencies {
+		return &latencies{sample: sample{part: "latency", name: name}, load: load, size: size}
+	}
+	all := chosen(o, load("no load", 0, 1), load("one hit a message, 10 % of the ceiling", 0.1, 1),
+		load("100 hits a message, 50 % of the ceiling", 0.5, batchSize))
 	var limit float64 // hits a second
-	for _, load := range liveLoads {
-		if !o.wants("latency/" + load.name) {
-			continue
-		}
-		subtest(t, "latency/"+load.name, func(t *testing.T) {
+	for _, l := range all {
+		subtest(t, l.path(), func(t *testing.T) {
 			w := workloads[2]
-			rate := load.rate
-			if rate <= 1 && limit == 0 {
-				limit = r.ceiling(t, fill(t, r.js, "ONE", "ONE", w, o.size(w.single), 1)).rate()
+			if l.load > 0 && limit == 0 {
+				limit = r.ceiling(t, r.fill(t, "ONE", w, o.size(w.single), 1))["rate"]
 			}
-			if rate <= 1 {
-				rate *= limit
-			}
-			l := r.live(t, w, rate, load.size, max(o.seconds(20), 2*time.Second))
-			l.name = load.name
-			out = append(out, l)
-			fmt.Printf("latency/%s: %.0f of %.0f hits/s, visible after %v (p99 %v), PING %v\n", l.name, l.reached, l.asked, percentile(l.visible, 50), percentile(l.visible, 99), percentile(l.ping, 50))
+			r.live(t, w, l, l.load*limit, max(o.seconds(20), 2*time.Second))
+			l.print(0, l.took)
 		})
 	}
-	return out
-}
-
-func latencyRows(all []latencies) (rows []string) {
-	for _, l := range all {
-		cells := []string{l.name, boot.Thousands(l.asked), boot.Thousands(l.reached)}
-		for _, took := range [][]time.Duration{l.visible, l.ping, l.idle} {
-			cells = append(cells, percentile(took, 50).String(), percentile(took, 99).String())
-		}
-		rows = append(rows, cellsOf(cells...))
-	}
-	return rows
+	return all
 }
 
 // probeEvery is how often a hit is followed from its acknowledgement to the
@@ -83,12 +50,12 @@ const (
 	lookEvery  = time.Millisecond
 )
 
-func (r *rig) live(t *testing.T, w workload, rate float64, size int, length time.Duration) latencies {
+func (r *rig) live(t *testing.T, w workload, l *latencies, rate float64, length time.Duration) {
+	t.Helper()
 	r.empty(t)
-	fill(t, r.js, "LIVE", "live", w, 1, 1)
-	stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS=LIVE", "LOG_LEVEL=warn")
+	r.fill(t, "LIVE", w, 1, 1)
+	r.startIngest(t, "LIVE")
 	idle := stack.Redis(t).Client()
-	l := latencies{asked: rate}
 
 	// In the first seconds all counters are new, and Redis makes their hashes.
 	warm := length / 2
@@ -98,15 +65,15 @@ func (r *rig) live(t *testing.T, w workload, rate float64, size int, length time
 	published := 0
 	began := time.Now()
 	if rate > 0 {
-		wg.Go(func() { published = r.publishAt(t, ctx, w, rate, size) })
+		wg.Go(func() { published = r.publishAt(t, ctx, w, rate, l.size) })
 		time.Sleep(warm)
 	}
-	wg.Go(func() { l.ping = pings(t, ctx, r.rdb) })
-	wg.Go(func() { l.idle = pings(t, ctx, idle) })
-	wg.Go(func() { l.visible = r.probe(t, ctx) })
+	wg.Go(func() { l.Ping.took = pings(t, ctx, r.rdb) })
+	wg.Go(func() { l.Idle.took = pings(t, ctx, idle) })
+	wg.Go(func() { l.took = r.probe(t, ctx) })
 	wg.Wait()
-	l.reached = float64(published) / time.Since(began).Seconds()
-	return l
+	l.add("asked", rate)
+	l.add("reached", float64(published)/time.Since(began).Seconds())
 }
 
 // pings is how long a server takes to answer another client, asked again and again.
@@ -123,7 +90,7 @@ func pings(t *testing.T, ctx context.Context, server *redis.Client) (took []time
 }
 
 // publishAt publishes hits at a rate, a little group every few milliseconds, and
-// says how many. Where the stream is slower than the rate, fewer are published.
+// returns how many. If the stream is slower than the rate, fewer are published.
 func (r *rig) publishAt(t *testing.T, ctx context.Context, w workload, rate float64, size int) (published int) {
 	draw := w.draw()
 	began := time.Now()
@@ -174,10 +141,9 @@ func (r *rig) probe(t *testing.T, ctx context.Context) (visible []time.Duration)
 		}
 	})
 	defer wg.Wait()
-	key := fmt.Sprintf("%s:{%d}:cursor:LIVE", namespace, window.Layout{Shards: 16}.ShardOf(window.HashCounter([]byte("probe"))))
 	for s := range waiting {
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(lookEvery) {
-			seq, err := r.rdb.HGet(t.Context(), key, "seq").Uint64()
+			seq, err := r.committed(t, "LIVE", shardOf("probe"))
 			if err != nil || time.Now().After(deadline) {
 				t.Errorf("probe %d is not counted: %v", s.seq, err)
 				return visible
@@ -189,17 +155,4 @@ func (r *rig) probe(t *testing.T, ctx context.Context) (visible []time.Duration)
 		}
 	}
 	return visible
-}
-
-// percentile of durations, 0 where there are none.
-func percentile(d []time.Duration, p float64) time.Duration {
-	return exactPercentile(d, p).Round(10 * time.Microsecond)
-}
-
-func exactPercentile(d []time.Duration, p float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(d))
-	return sorted[min(len(sorted)-1, int(float64(len(sorted))*p/100))]
 }

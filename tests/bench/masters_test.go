@@ -2,12 +2,10 @@ package bench_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
@@ -18,25 +16,24 @@ type mastersRow struct {
 	masters int
 }
 
-func (m *mastersRow) path() string { return fmt.Sprint("masters/", m.masters) }
-
 // mastersShards are enough for the slots of a cluster to be even.
 const mastersShards = 64
 
 // measureMasters counts the same hits into one Redis and into three masters. On a machine with few processors that is
 // not faster: it shows that the work is spread evenly, and that neither side has more of it.
 func measureMasters(t *testing.T, r *rig, o options) []*mastersRow {
-	wanted := chosen(o, (*mastersRow).path, &mastersRow{masters: 1}, &mastersRow{masters: stack.Masters})
-	inTurns(t, o, wanted, (*mastersRow).path, func(t *testing.T, m *mastersRow, run int) {
-		m.count(t, r, o)
-		fmt.Printf("%s run %d: %.0f hits/s, the busiest has %.2f of the commands\n", m.path(), run+1, m.last("rate"), m.last("busiest commands"))
-	})
-	return wanted
+	var all []*mastersRow
+	for _, masters := range []int{1, stack.Masters} {
+		all = append(all, &mastersRow{sample{part: "masters", name: fmt.Sprint(masters)}, masters})
+	}
+	all = chosen(o, all...)
+	inTurns(t, o, all, func(t *testing.T, m *mastersRow, _ int) { m.count(t, r, o) })
+	return all
 }
 
 func (m *mastersRow) count(t *testing.T, r *rig, o options) {
 	w := workloads[len(workloads)-1]
-	s := fill(t, r.js, "BATCHES", "BATCHES", w, o.size(w.batched), batchSize)
+	s := r.fill(t, "BATCHES", w, o.size(w.batched), batchSize)
 	var nodes []*stack.RedisServer
 	var to stack.Endpoint
 	if m.masters > 1 {
@@ -49,9 +46,9 @@ func (m *mastersRow) count(t *testing.T, r *rig, o options) {
 	worker := stack.Ingest(t, r.nats, to, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS="+s.stream,
 		fmt.Sprintf("SHARDS=%d", mastersShards), "LOG_LEVEL=warn", stack.NoWait)
 	began, workerCPU := time.Now(), cpuSince(t, worker.PID())
-	var redisCPU []func() float64
+	var clocks []clock
 	for _, node := range nodes {
-		redisCPU = append(redisCPU, cpuSince(t, node.PID()))
+		clocks = append(clocks, cpuSince(t, node.PID()))
 	}
 	awaitCounted(t, 5*time.Millisecond, "all hits", func() (bool, error) {
 		n, err := hitsCounted(worker)
@@ -65,41 +62,21 @@ func (m *mastersRow) count(t *testing.T, r *rig, o options) {
 	m.add("worker", workerCPU()*1e6/hits)
 	var cpu, commands []float64
 	for i, node := range nodes {
-		cpu = append(cpu, redisCPU[i]())
-		info, err := node.Client().Info(t.Context(), "commandstats").Result()
-		require.NoError(t, err)
-		calls := callsIn(info)
+		cpu = append(cpu, clocks[i]())
+		calls := callsOf(t, node.Client())
 		commands = append(commands, float64(calls["hincrby"]+calls["expireat"]+calls["zadd"]))
 	}
-	all := 0.0
-	for _, seconds := range cpu {
-		all += seconds
-	}
-	m.add("masters", all*1e6/hits)
-	m.add("busiest CPU", busiest(cpu))
-	m.add("busiest commands", busiest(commands))
+	m.add("masters", sumOf(cpu)*1e6/hits)
+	m.add("busiest CPU", slices.Max(cpu)*float64(len(cpu))/sumOf(cpu))
+	m.add("busiest commands", slices.Max(commands)*float64(len(commands))/sumOf(commands))
 	worker.Stop()
 }
 
-// mastersRows are the lines of the table: what each master did, the busiest beside an even share.
-func mastersRows(all []*mastersRow) (out []string) {
-	for _, m := range all {
-		cells := []string{fmt.Sprint(m.masters), boot.Thousands(m.median("rate"))}
-		for _, figure := range []string{"worker", "masters", "busiest CPU", "busiest commands"} {
-			cells = append(cells, short(m.median(figure)))
-		}
-		out = append(out, cellsOf(cells...))
-	}
-	return out
-}
-
-// busiest is the largest value beside the mean.
-func busiest(values []float64) float64 {
-	most, sum := 0.0, 0.0
+func sumOf(values []float64) (sum float64) {
 	for _, v := range values {
-		most, sum = max(most, v), sum+v
+		sum += v
 	}
-	return most * float64(len(values)) / sum
+	return sum
 }
 
 // Work spreads evenly over the masters.

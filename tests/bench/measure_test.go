@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +41,8 @@ func newRig(t testing.TB) *rig {
 	if r.js, err = jetstream.New(r.nats.Conn(), jetstream.WithPublishAsyncMaxPending(8192)); err != nil {
 		t.Fatal(err)
 	}
-	r.rdb = redis.NewClient(&redis.Options{Addr: r.redis.Addr(), MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	options := redis.Options{Addr: r.redis.Addr(), MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
+	r.rdb = redis.NewClient(&options)
 	t.Cleanup(func() { _ = r.rdb.Close() })
 	return r
 }
@@ -47,14 +50,10 @@ func newRig(t testing.TB) *rig {
 // empty empties Redis and its file.
 func (r *rig) empty(t testing.TB) {
 	t.Helper()
-	ctx := t.Context()
-	require.NoError(t, r.rdb.FlushAll(ctx).Err())
-	require.NoError(t, r.rdb.BgRewriteAOF(ctx).Err())
+	require.NoError(t, r.rdb.FlushAll(t.Context()).Err())
+	require.NoError(t, r.rdb.BgRewriteAOF(t.Context()).Err())
 	stack.Eventually(t, "an empty append-only file", func() (bool, string) {
-		info, err := r.rdb.Info(ctx, "persistence").Result()
-		if err != nil {
-			return false, err.Error()
-		}
+		info := infoOf(t, r.rdb, "persistence")
 		return infoField(info, "aof_rewrite_in_progress") == 0 && infoField(info, "aof_rewrite_scheduled") == 0, info
 	})
 }
@@ -62,19 +61,28 @@ func (r *rig) empty(t testing.TB) {
 // dataBytes is what Redis holds, without its clients' buffers.
 func (r *rig) dataBytes(t testing.TB) int64 {
 	t.Helper()
-	info, err := r.rdb.Info(t.Context(), "memory").Result()
-	require.NoError(t, err)
+	info := infoOf(t, r.rdb, "memory")
 	return infoField(info, "used_memory") - infoField(info, "mem_clients_normal") - infoField(info, "mem_aof_buffer")
 }
 
+// stat is a figure of Redis since its statistics were reset.
+func (r *rig) stat(t testing.TB, name string) int64 {
+	t.Helper()
+	return infoField(infoOf(t, r.rdb, "stats"), name)
+}
+
+func infoOf(t testing.TB, server *redis.Client, section string) string {
+	t.Helper()
+	info, err := server.Info(t.Context(), section).Result()
+	require.NoError(t, err)
+	return info
+}
+
 func infoField(info, name string) int64 {
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			return n
-		}
-	}
-	return 0
+	_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r")
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
 }
 
 var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`)
@@ -82,18 +90,12 @@ var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`)
 // observers are commands that only the benchmark sends, to look and to measure.
 var observers = []string{"hget", "exists", "info", "ping", "bgrewriteaof"}
 
-// calls are the commands that Redis has run since its statistics were reset, by name, those inside scripts and
+// callsOf are the commands that a server has run since its statistics were reset, by name, those inside scripts and
 // transactions too.
-func (r *rig) calls(t testing.TB) map[string]int64 {
+func callsOf(t testing.TB, server *redis.Client) map[string]int64 {
 	t.Helper()
-	info, err := r.rdb.Info(t.Context(), "commandstats").Result()
-	require.NoError(t, err)
-	return callsIn(info)
-}
-
-func callsIn(info string) map[string]int64 {
 	calls := map[string]int64{}
-	for _, m := range commandCalls.FindAllStringSubmatch(info, -1) {
+	for _, m := range commandCalls.FindAllStringSubmatch(infoOf(t, server, "commandstats"), -1) {
 		name, _, _ := strings.Cut(m[1], "|")
 		n, _ := strconv.ParseInt(m[2], 10, 64)
 		calls[name] += n
@@ -105,7 +107,7 @@ func callsIn(info string) map[string]int64 {
 // benchmark does.
 func (r *rig) commands(t testing.TB, leaveOut []string) (sum int64) {
 	t.Helper()
-	for name, n := range r.calls(t) {
+	for name, n := range callsOf(t, r.rdb) {
 		if !slices.Contains(leaveOut, name) && name != "config" && name != "client" && name != "hello" {
 			sum += n
 		}
@@ -124,10 +126,14 @@ func cpuSeconds(t testing.TB, pids ...int) (sum float64) {
 	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		require.NoError(t, err)
-		// Fields are counted from the state, behind the name in parentheses.
-		sum += ticks(t, strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[11:13]) // utime, stime
+		sum += ticks(t, procFields(b)[11:13]) // utime, stime
 	}
 	return sum
+}
+
+// procFields are the fields of a process's stat from the state on, behind the name in parentheses.
+func procFields(stat []byte) []string {
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 }
 
 // ticks adds the kernel's ticks up to seconds.
@@ -141,45 +147,46 @@ func ticks(t testing.TB, fields []string) (sum float64) {
 	return sum
 }
 
-// redisClock reads how many seconds of processor Redis has used.
-func (r *rig) redisClock(t testing.TB) func() float64 {
-	return func() float64 { return cpuSeconds(t, r.redis.PID()) }
+// clock reads processor seconds.
+type clock func() float64
+
+func cpuOf(t testing.TB, pids ...int) clock {
+	return func() float64 { return cpuSeconds(t, pids...) }
+}
+
+// start returns a clock that begins now.
+func (c clock) start() clock {
+	before := c()
+	return func() float64 { return c() - before }
 }
 
 // cpuSince reads how many seconds of processor the processes have used since this call.
-func cpuSince(t testing.TB, pids ...int) func() float64 {
+func cpuSince(t testing.TB, pids ...int) clock {
 	t.Helper()
-	before := cpuSeconds(t, pids...)
-	return func() float64 { return cpuSeconds(t, pids...) - before }
+	return cpuOf(t, pids...).start()
 }
 
-// peakBytes is the most memory that a process has held (VmHWM).
-func peakBytes(t testing.TB, pid int) int64 {
+// peakMiB is the most memory that processes have held (VmHWM), this one left out.
+func peakMiB(t testing.TB, pids ...int) (sum float64) {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(b)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			require.NoError(t, err)
-			return kb << 10
+	for _, pid := range pids {
+		if pid == os.Getpid() {
+			continue
 		}
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(string(b), "\nVmHWM:")
+		value, _, _ := strings.Cut(rest, "kB")
+		kb, err := strconv.Atoi(strings.TrimSpace(value))
+		require.NoError(t, err)
+		sum += float64(kb) / 1024
 	}
-	t.Fatal("no VmHWM")
-	return 0
+	return sum
 }
 
 // hitsCounted asks a worker's metrics how many hits are committed for certain.
 func hitsCounted(w *stack.Service) (sum int, err error) {
-	response, err := http.Get(w.URL() + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
+	body, err := fetch(http.DefaultClient, w.URL()+"/metrics")
 	for line := range strings.Lines(string(body)) {
 		if strings.HasPrefix(line, "tallyroll_ingest_hits_total{") {
 			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
@@ -189,5 +196,122 @@ func hitsCounted(w *stack.Service) (sum int, err error) {
 			sum += int(n)
 		}
 	}
-	return sum, nil
+	return sum, err
+}
+
+func mustFetch(t testing.TB, client *http.Client, url string) []byte {
+	t.Helper()
+	body, err := fetch(client, url)
+	require.NoError(t, err)
+	return body
+}
+
+func fetch(client *http.Client, url string) ([]byte, error) {
+	var body bytes.Buffer
+	resp, err := client.Get(url)
+	if err == nil {
+		err = readAnswer(resp, &body)
+	}
+	return body.Bytes(), err
+}
+
+// getOnce returns an error if the answer is not a good one.
+func getOnce(client *http.Client, url string) error {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	return readAnswer(resp, io.Discard)
+}
+
+// postOnce posts a body and reads the answer.
+func postOnce(client *http.Client, url, kind, body string, answer io.Writer) error {
+	resp, err := client.Post(url, kind, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	return readAnswer(resp, answer)
+}
+
+// errRefused is a 503: Redis had no time to answer within the two seconds that a request may wait, as on a machine that
+// has too much to do.
+var errRefused = errors.New("refused: 503")
+
+// readAnswer reads the whole answer, which must be a good one.
+func readAnswer(resp *http.Response, to io.Writer) error {
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return errRefused
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s: %s %s", resp.Request.URL, resp.Status, text)
+	}
+	_, err := io.Copy(to, resp.Body)
+	if status := resp.Trailer.Get("Grpc-Status"); err == nil && strings.Trim(status, "0") != "" {
+		err = fmt.Errorf("%s: status %s of gRPC", resp.Request.URL, status)
+	}
+	return err
+}
+
+// press lets clients ask, each again when it has its answer, while more returns true: ask and more get the client and
+// how often it has asked. It returns how long each answer took, and how many were refused.
+func press(
+	t testing.TB, clients int, more func(n int) bool, ask func(client, n int) error,
+) (all []time.Duration, refused int) {
+	t.Helper()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for client := range clients {
+		asking.Go(func() {
+			var took []time.Duration
+			mine := 0
+			for n := 0; more(n); n++ {
+				began := time.Now()
+				err := ask(client, n)
+				if errors.Is(err, errRefused) {
+					mine++
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				took = append(took, time.Since(began))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all, refused = append(all, took...), refused+mine
+		})
+	}
+	asking.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return all, refused
+}
+
+// during is true for a time that begins now.
+func during(length time.Duration) func(int) bool {
+	began := time.Now()
+	return func(int) bool { return time.Since(began) < length }
+}
+
+// atLeast is true n times, and then as long as more is.
+func atLeast(n int, more func(int) bool) func(int) bool {
+	return func(asked int) bool { return asked < n || more(asked) }
+}
+
+// percentile of durations with three digits, 0 if there are none.
+func percentile(d []time.Duration, p float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(d))
+	took := sorted[min(len(sorted)-1, int(float64(len(sorted))*p/100))]
+	unit := time.Nanosecond
+	for took >= 1000*unit {
+		unit *= 10
+	}
+	return took.Round(unit)
 }

@@ -1,7 +1,6 @@
 package bench_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,18 @@ import (
 
 	"tallyroll/tests/stack"
 )
+
+// buildOther builds a program of the module in tests/bench/pgcount.
+func buildOther(t testing.TB, pkg string, env ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command("go", "build", "-C", "pgcount", "-trimpath", "-o", path, pkg)
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	return path
+}
 
 // postgres is a server of the machine's PostgreSQL, with its files in a directory of its own.
 type postgres struct {
@@ -62,15 +73,16 @@ func startPostgres(t testing.TB) *postgres {
 	if os.Getuid() == 0 {
 		as = asPostgres(t, dir)
 	}
-	initdb := slices.Concat(as, []string{filepath.Join(bin, "initdb"), "-D", dir, "-U", "bench", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"})
+	initdb := append(as, filepath.Join(bin, "initdb"), "-D", dir, "-U", "bench",
+		"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
 	cmd := exec.Command(initdb[0], initdb[1:]...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	p := &postgres{t: t, bin: bin, program: buildOther(t, ".", "CGO_ENABLED=0")}
-	server := slices.Concat(as, []string{filepath.Join(bin, "postgres"), "-D", dir, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=" + dir})
-	for _, setting := range postgresSettings {
+	server := slices.Concat(as, []string{filepath.Join(bin, "postgres"), "-D", dir})
+	for _, setting := range append(postgresSettings, "listen_addresses=127.0.0.1", "unix_socket_directories="+dir) {
 		server = append(server, "-c", setting)
 	}
 	p.Process = stack.Server(t, server[0], func(port int) (args, env []string) {
@@ -98,12 +110,12 @@ func asPostgres(t testing.TB, dir string) []string {
 	return []string{"setpriv", "--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", "--pdeathsig=QUIT"}
 }
 
-func (p *postgres) url(options string) string {
-	return fmt.Sprintf("postgres://bench@%s/bench?options=%s", p.Addr(), options)
+func (p *postgres) url(database string) string {
+	return "postgres://bench@" + p.Addr() + "/" + database
 }
 
 func (p *postgres) psql(database, sql string) *exec.Cmd {
-	return exec.Command(filepath.Join(p.bin, "psql"), "-h", "127.0.0.1", "-p", strconv.Itoa(p.Port()), "-U", "bench", "-d", database, "-v", "ON_ERROR_STOP=1", "-Atqc", sql)
+	return exec.Command(filepath.Join(p.bin, "psql"), p.url(database), "-v", "ON_ERROR_STOP=1", "-Atqc", sql)
 }
 
 // ask runs a command of SQL in a database and returns what it prints.
@@ -116,7 +128,7 @@ func (p *postgres) ask(database, sql string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// empty makes the database anew, with nothing left to write to disk.
+// empty recreates the database, with nothing left to write to disk.
 func (p *postgres) empty() {
 	p.t.Helper()
 	for _, sql := range []string{"DROP DATABASE IF EXISTS bench WITH (FORCE)", "CREATE DATABASE bench", "CHECKPOINT"} {
@@ -143,7 +155,7 @@ func (p *postgres) seconds() float64 {
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		fields := procFields(b)
 		switch {
 		case filepath.Base(filepath.Dir(path)) == parent:
 			sum += ticks(p.t, fields[11:15]) // with utime and stime of the children that have ended

@@ -1,89 +1,81 @@
 package bench_test
 
 import (
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
 // queryFigures are of one state of the servers: idle, or counting a backlog.
 type queryFigures struct {
-	state string
-	rows  []*answering
-	live  sample // how 1,000 clients of /v1/live were told
-	// worker is the hits per second that a worker counted beside each question and
-	// beside none, by the question's name; empty where none ran.
-	worker sample
-	ended  map[string]bool // the backlog ended under this question: too fast by that
+	State string
+	Busy  bool
+	Rows  []*question
+	Live  *question // nil if it was not measured
 }
 
 const (
-	idle = "idle"
-	busy = "beside a backlog"
 	// backlogHits last longer at the full speed of a worker than a measurement beside it.
 	backlogHits = 2_000_000
 	topCounters = 1_000_000
-	nothing     = "nothing"
 )
-
-func questionNames(counters int) []string {
-	return []string{healthName, totalName, totalName + by64, manyName, seriesName, topName(counters), redisTotal, redisTotal + by64, redisMany}
-}
 
 // measureQueries asks one query process, with nothing else going on and beside a
 // worker that counts a backlog as fast as it can. Questions take turns, each
 // round beginning with another one.
 func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 	counters := max(o.size(topCounters), densest)
-	path := func(state, question string) string { return "queries/" + state + "/" + question }
-	var q *stack.Service
-	var questions []question
+	var asked *target
+	get := func() *target { return asked }
 	length := max(o.seconds(2), time.Second)
-	for _, state := range []string{idle, busy} {
-		f := &queryFigures{state: state, ended: map[string]bool{}}
-		live := o.wants(path(state, liveName))
-		if !live && len(chosen(o, func(name string) string { return path(state, name) }, questionNames(counters)...)) == 0 {
+	for _, f := range []*queryFigures{{State: "idle"}, {State: "beside a backlog", Busy: true}} {
+		part := "queries/" + f.State
+		all := questions(part, counters, get)
+		live := &question{sample: sample{part: part, name: liveName}}
+		if !f.Busy {
+			all = append(all, live)
+		}
+		if all = chosen(o, all...); len(all) == 0 {
 			continue
 		}
-		if q == nil {
-			r.empty(t)
+		if asked == nil {
 			r.fillQueried(t, counters)
 			fmt.Printf("queries: %d counters are written\n", counters)
-			q = stack.Query(t, r.redis, "TALLYROLL_NAMESPACE="+namespace, "LOG_LEVEL=warn")
-			questions = r.questions(t, q.URL(), counters)
+			asked = r.startTarget(t)
 		}
 		var backlog *stored
-		if state == busy {
-			backlog = fill(t, r.js, "ONE", "ONE", workloads[2], max(o.size(backlogHits), backlogHits/2), 1)
+		if f.Busy {
+			backlog = r.fill(t, "ONE", workloads[2], max(o.size(backlogHits), backlogHits/2), 1)
 		}
-		for _, q := range chosen(o, func(q question) string { return path(state, q.name) }, questions...) {
-			f.rows = append(f.rows, &answering{question: q})
-		}
-		for run := range o.runs {
-			for i := range f.rows {
-				row := f.rows[(i+run)%len(f.rows)]
-				r.beside(t, f, backlog, row.question.name, func(t *testing.T) {
-					row.press(t, q.PID(), r.redisClock(t), length)
-					fmt.Printf("%s run %d: %.0f/s, p50 %s, p99 %s\n", path(state, row.question.name), run+1, row.last("rate"), row.p(50), row.p(99))
-				})
+		inTurns(t, o, all, func(t *testing.T, q *question, _ int) {
+			q.program, q.store = cpuOf(t, asked.query.PID()), r.redisCPU(t)
+			switch {
+			case q == live:
+				rate, cores := listen(t, asked.query, liveClients, length)
+				q.add("rate", rate)
+				q.add("each", rate/liveClients)
+				q.add("cores", cores)
+			case f.Busy:
+				w := r.drain(t, backlog)
+				q.press(t, length)
+				n, err := hitsCounted(w)
+				require.NoError(t, err)
+				q.marked = q.marked || n >= backlog.hits
+				require.Equal(t, 0, w.Stop(), "how the worker ended")
+			default:
+				q.press(t, length)
 			}
-			if backlog != nil {
-				r.beside(t, f, backlog, nothing, func(*testing.T) { time.Sleep(length) })
-			}
-			if live {
-				r.beside(t, f, backlog, liveName, func(t *testing.T) {
-					rate, cores := r.listen(t, q, liveClients, length)
-					f.live.add("rate", rate)
-					f.live.add("cores", cores)
-					fmt.Printf("%s run %d: %.0f events/s, %.2f cores\n", path(state, liveName), run+1, rate, cores)
-				})
+		})
+		for _, q := range all {
+			if q == live {
+				f.Live = q
+			} else {
+				f.Rows = append(f.Rows, q)
 			}
 		}
 		out = append(out, f)
@@ -91,35 +83,16 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 	return out
 }
 
-// beside measures while a worker counts the backlog from its beginning, where
-// there is one.
-func (r *rig) beside(t *testing.T, f *queryFigures, backlog *stored, name string, measure func(t *testing.T)) {
-	t.Helper()
-	subtest(t, "queries/"+f.state+"/"+name, func(t *testing.T) {
-		if backlog == nil {
-			measure(t)
-			return
-		}
-		w := r.drain(t, backlog)
-		before, began := r.counted(t, w), time.Now()
-		measure(t)
-		after := r.counted(t, w)
-		f.worker.add(name, float64(after-before)/time.Since(began).Seconds())
-		f.ended[name] = f.ended[name] || after >= backlog.hits
-		require.Equal(t, 0, w.Stop(), "how the worker ended")
-	})
-}
-
 // drain starts a worker at the beginning of a stream, and returns when it counts.
 // What it counts has been counted before: only its work matters here.
 func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 	t.Helper()
 	var cursors []string
-	for shard := range queriedShards {
-		cursors = append(cursors, fmt.Sprintf("%s:{%d}:cursor:%s", namespace, shard, s.stream))
+	for shard := range shards {
+		cursors = append(cursors, cursorKey(s.stream, shard))
 	}
 	require.NoError(t, r.rdb.Del(t.Context(), cursors...).Err())
-	w := stack.Ingest(t, r.nats, r.redis, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS="+s.stream, "LOG_LEVEL=warn")
+	w := r.startIngest(t, s.stream)
 	stack.Eventually(t, "the first commits", func() (bool, string) {
 		n, err := hitsCounted(w)
 		return n > 0, fmt.Sprint(n, err)
@@ -127,60 +100,46 @@ func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 	return w
 }
 
-func (r *rig) counted(t *testing.T, w *stack.Service) int {
-	t.Helper()
-	n, err := hitsCounted(w)
-	require.NoError(t, err)
-	return n
-}
-
-type queryTable struct {
-	State       string
-	Busy, Ended bool
-	Rows        []string
-	Alone       string // hits/s of the worker where nothing is asked
-	Live        string
-}
-
-// queryTables are the tables of each state: of the questions, and of the listeners.
-func queryTables(all []*queryFigures) (out []queryTable) {
-	for _, f := range all {
-		table := queryTable{State: f.state, Busy: f.state == busy, Ended: slices.Contains(slices.Collect(maps.Values(f.ended)), true)}
-		for _, row := range f.rows {
-			ofHealth, ofRedis := "–", "–"
-			for _, other := range f.rows {
-				switch other.question.name {
-				case healthName:
-					ofHealth = ratio(row.median("rate"), other.median("rate"))
-				case row.question.beside:
-					ofRedis = ratio(row.median("rate"), other.median("rate"))
-				}
-			}
-			name := f.mark(row.question.name)
-			if n := row.refused; n > 0 {
-				name += fmt.Sprintf(" (and %d refused with 503, of %d)", n, n+int64(len(row.took)))
-			}
-			last := row.short("store")
-			if table.Busy {
-				last = boot.Thousands(f.worker.median(row.question.name))
-			}
-			table.Rows = append(table.Rows, cellsOf(name, spread(row.rounds["rate"]), row.p(50), row.p(99), ofHealth, ofRedis, row.short("query"), last))
-		}
-		if table.Busy {
-			table.Alone = boot.Thousands(f.worker.median(nothing))
-		}
-		if rates := f.live.rounds["rate"]; rates != nil {
-			table.Live = cellsOf(f.mark(f.state), spread(rates), short(median(rates)/liveClients), short(f.live.median("cores")))
-		}
-		out = append(out, table)
+// Whatever is asked at a rate must be answered, and right: the totals that are
+// asked about, the hashes that are read beside them, and the events.
+func checkQuestions(t *testing.T, r *rig) {
+	const counters = 300
+	r.fillQueried(t, counters)
+	asked := r.startTarget(t)
+	q := asked.query
+	if total := stack.TotalOf(t, q.URL(), counterName(7), "24h"); total.Total < 100*86_400*99/100 {
+		t.Errorf("%+v; 100 hits a second were written", total)
 	}
-	return out
-}
-
-// mark marks what the backlog was not long enough for.
-func (f *queryFigures) mark(name string) string {
-	if f.ended[name] || name == f.state && f.ended[liveName] {
-		return name + " *"
+	for i, question := range questions("queries", counters, func() *target { return asked }) {
+		stack.Eventually(t, question.name, func() (bool, string) {
+			err := question.ask(7)
+			if err != nil && !errors.Is(err, errRefused) {
+				t.Fatal(err)
+			}
+			return err == nil, fmt.Sprint(err)
+		})
+		if i == 0 {
+			question.program, question.store = cpuOf(t, q.PID()), r.redisCPU(t)
+			question.press(t, 10*time.Millisecond)
+			if len(question.took) == 0 || question.last("rate") <= 0 || question.Refused > 0 {
+				t.Errorf("%+v", question)
+			}
+		}
 	}
-	return name
+	stack.Eventually(t, "events", func() (bool, string) {
+		rate, _ := listen(t, q, 20, time.Second)
+		return rate > 0, ""
+	})
+	var sum int64
+	for _, key := range asked.one[7] {
+		fields, err := r.rdb.HGetAll(t.Context(), key).Result()
+		require.NoError(t, err)
+		n, _, err := sumFields(fields, 0)
+		require.NoError(t, err)
+		sum += n
+	}
+	// Two hashes at most in each of the first three tiers, and five in that of 768 hours.
+	if n := len(asked.hundred); sum < 100*86_400 || n < 4*densest || n > 11*densest {
+		t.Errorf("%d hits in the hashes of a total; %d hashes of all", sum, n)
+	}
 }

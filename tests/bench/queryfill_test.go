@@ -10,45 +10,78 @@ import (
 	"tallyroll/internal/window"
 )
 
+// tiersOf are tiers of this package's own texts.
+func tiersOf(text string) window.Tiers {
+	tiers, err := window.ParseTiers(text)
+	if err != nil {
+		panic(err)
+	}
+	return tiers
+}
+
+// backfill writes hits of the past through the production writer.
+type backfill struct {
+	t       testing.TB
+	batch   *window.Batch
+	cells   int // of the batch
+	writers []*window.Writer
+	cursor  window.Cursor
+	now     time.Time // of its beginning
+}
+
+// backfill begins to write into a namespace that is empty.
+func (r *rig) backfill(t testing.TB, layout window.Layout) *backfill {
+	t.Helper()
+	store, now := window.NewStore(r.rdb, namespace), time.Now()
+	require.NoError(t, store.EnsureLayout(t.Context(), layout))
+	require.NoError(t, store.AddStream(t.Context(), "HITS"))
+	b := &backfill{t: t, batch: window.NewBatch(layout), now: now}
+	b.cursor = window.Cursor{Created: now.Add(-60 * day).UnixNano(), Stored: now.UnixNano(), AsOf: now.UnixMilli()}
+	for shard := range layout.Shards {
+		w, err := store.OpenWriter(t.Context(), layout, "HITS", shard)
+		require.NoError(t, err)
+		b.writers = append(b.writers, w)
+	}
+	b.commit()
+	return b
+}
+
+// add adds n hits of counter i that came at a moment, seen from another one.
+func (b *backfill) add(i int, at, now, n int64) {
+	name := []byte(counterName(i))
+	b.batch.Add(name, window.HashCounter(name), at, now, n)
+	b.cells++
+}
+
+func (b *backfill) commit() {
+	b.t.Helper()
+	b.cursor.Seq++
+	for shard, w := range b.writers {
+		_, err := w.Commit(b.t.Context(), b.batch.Shard(shard), b.cursor)
+		require.NoError(b.t, err)
+	}
+	b.batch.Reset()
+	b.cells = 0
+}
+
 // fillQueried writes what questions are about, in the default tiers.
 func (r *rig) fillQueried(t *testing.T, counters int) {
 	t.Helper()
-	r.fillTiers(t, mustTiers(t, window.DefaultTiers), densest, counters)
+	r.fillTiers(t, window.DefaultTiers, densest, counters)
 }
 
-// fillTiers writes the hits of counters through the production writer: the dense ones, which come first, have
+// fillTiers writes the hits of counters: the dense ones, which come first, have
 // some in every cell of every tier, 100 to 149 per second, and the others in the last hour.
-func (r *rig) fillTiers(t *testing.T, tiers window.Tiers, dense, counters int) {
+func (r *rig) fillTiers(t *testing.T, text string, dense, counters int) {
 	t.Helper()
-	ctx := t.Context()
-	layout, store := window.Layout{Tiers: tiers, Shards: queriedShards}, window.NewStore(r.rdb, namespace)
-	require.NoError(t, store.EnsureLayout(ctx, layout))
-	require.NoError(t, store.AddStream(ctx, "HITS"))
-	writers := make([]*window.Writer, layout.Shards)
-	for shard := range writers {
-		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
-		require.NoError(t, err)
-		writers[shard] = w
-	}
-	batch, cells := window.NewBatch(layout), 0
-	began, now := time.Now(), time.Now().UnixMilli()
-	cursor := window.Cursor{Created: began.Add(-60 * day).UnixNano()}
-	commit := func() {
-		cursor.Seq++
-		cursor.Stored, cursor.AsOf = began.UnixNano(), now
-		for shard, w := range writers {
-			if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
-				t.Fatal(err)
-			}
-		}
-		batch.Reset()
-		cells = 0
-	}
+	r.empty(t)
+	tiers := tiersOf(text)
+	b := r.backfill(t, window.Layout{Tiers: tiers, Shards: shards})
+	now := b.now.UnixMilli()
 	add := func(i int, at, n int64) {
-		name := []byte(counterName(i))
-		batch.Add(name, window.HashCounter(name), at, now, n)
-		if cells++; cells == 20_000 {
-			commit()
+		b.add(i, at, now, n)
+		if b.cells == 20_000 {
+			b.commit()
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -63,5 +96,5 @@ func (r *rig) fillTiers(t *testing.T, tiers window.Tiers, dense, counters int) {
 	for i := dense; i < counters; i++ {
 		add(i, now-int64(i)%hour, 1+10_000/int64(i))
 	}
-	commit()
+	b.commit()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/window"
@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	queriedShards = 16 // SHARDS's default, as the tiers are those of TIERS
 	// densest are the counters that are asked about: they have hits in every cell.
 	densest = 100
 	// askers is how many connections ask at a time, and manyAskers if a question is also asked by more.
@@ -33,96 +32,79 @@ const (
 	totalName, manyName, seriesName = "one total of 24 h", "100 counters × 4 windows", "a series of 24 h"
 	redisTotal, redisMany           = "Redis alone: the hashes of one total", "Redis alone: the hashes of 100 × 4"
 	by64                            = ", 64 connections"
+
+	jsonKind = "application/json"
 )
 
-// question is something to ask over and over.
+// question is something to ask over and over, and how it was answered. The figures program and store are
+// microseconds of processor per request: of the program that is asked, and of what it reads.
 type question struct {
-	name   string
+	sample
 	beside string // the question that only reads the same hashes
 	askers int    // connections that ask at a time
-	ask    func(ctx context.Context, i int) error
+	ask    func(i int) error
+	// The processor times of what is asked, and of what that reads.
+	program, store clock
+
+	Refused     int
+	Base, Alone *sample // what it is compared with, and what only reads the same hashes
 }
 
 func topName(counters int) string {
 	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", boot.Thousands(float64(max(counters, densest))))
 }
 
-// httpClient keeps so many connections open, and asks for answers as they are.
+// httpClient keeps n connections open, and asks for answers as they are.
 func httpClient(t *testing.T, connections int) *http.Client {
 	t.Helper()
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}}
-	t.Cleanup(client.CloseIdleConnections)
-	return client
+	transport := &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Timeout: time.Minute, Transport: transport}
 }
 
-// questions are all that is asked at a rate.
-func (r *rig) questions(t *testing.T, base string, counters int) []question {
+// totalsBody asks for the totals of n counters.
+func totalsBody(first, counters int, windows ...string) string {
+	return fmt.Sprintf(`{"keys":[%s],"windows":[%s]}`, quoted(counterNames(first, counters)), quoted(windows))
+}
+
+func counterNames(first, n int) (names []string) {
+	for i := range n {
+		names = append(names, counterName(first+i))
+	}
+	return names
+}
+
+func quoted(texts []string) string { return `"` + strings.Join(texts, `","`) + `"` }
+
+// target is what questions are asked of.
+type target struct {
+	query   *stack.Service
+	client  *http.Client
+	bare    *redis.Client
+	one     [densest][]string // the hashes of one total, by counter
+	hundred []string          // those of many
+}
+
+// startTarget starts query over counters that are written already.
+func (r *rig) startTarget(t *testing.T) *target {
 	t.Helper()
-	client := httpClient(t, manyAskers)
 	options := *r.rdb.Options()
 	options.PoolSize = manyAskers
-	bare := redis.NewClient(&options)
-	t.Cleanup(func() { _ = bare.Close() })
-	get := func(path string) func(context.Context, int) error {
-		return func(ctx context.Context, _ int) error { return askOnce(ctx, client, http.MethodGet, base+path, "") }
+	a := &target{query: r.startQuery(t), client: httpClient(t, manyAskers), bare: redis.NewClient(&options)}
+	t.Cleanup(func() { _ = a.bare.Close() })
+	for i := range a.one {
+		a.one[i] = r.hashes(t, i, 1, day)
 	}
-	var all []string
-	for i := range densest {
-		all = append(all, fmt.Sprintf("%q", counterName(i)))
-	}
-	many := `{"keys":[` + strings.Join(all, ",") + `],"windows":["1m","1h","24h","30d"]}`
-	one, hundred := r.hashes(t)
-	total := func(ctx context.Context, i int) error {
-		return askOnce(ctx, client, http.MethodGet, base+"/v1/total?window=24h&key="+counterName(i%densest), "")
-	}
-	bareTotal := func(ctx context.Context, i int) error { return readHashes(ctx, bare, one[i%densest]) }
-	return []question{
-		{healthName, "", askers, get("/healthz")},
-		{totalName, redisTotal, askers, total},
-		{totalName + by64, redisTotal + by64, manyAskers, total},
-		{manyName, redisMany, askers, func(ctx context.Context, _ int) error {
-			return askOnce(ctx, client, http.MethodPost, base+"/v1/total", many)
-		}},
-		{seriesName, redisTotal, askers, func(ctx context.Context, i int) error {
-			from := time.Now().Add(-day + time.Minute).UnixMilli() // within reach of the same tier when it arrives
-			return askOnce(ctx, client, http.MethodGet, base+"/v1/series?step=15m&key="+counterName(i%densest)+"&from="+itoa(from), "")
-		}},
-		{topName(counters), "", askers, get("/v1/top?window=1h&limit=20")},
-		{redisTotal, "", askers, bareTotal},
-		{redisTotal + by64, "", manyAskers, bareTotal},
-		{redisMany, "", askers, func(ctx context.Context, _ int) error { return readHashes(ctx, bare, hundred) }},
-	}
+	a.hundred = r.hashes(t, 0, densest, time.Minute, time.Hour, day, 30*day)
+	return a
 }
 
-// errRefused is a 503: Redis had no time to answer within the two seconds that a
-// request may wait, as on a machine that has too much to do.
-var errRefused = errors.New("refused: 503")
-
-// askOnce reads the whole answer, which must be a good one.
-func askOnce(ctx context.Context, client *http.Client, method, url, body string) error {
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return errRefused
-	}
-	if resp.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(resp.Body)
-		return fmt.Errorf("%s %s: %s %s", method, url, resp.Status, said)
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	return err
-}
+func (a *target) get(path string) error { return getOnce(a.client, a.query.URL()+path) }
 
 // readHashes is what any reader of these keys must at least do.
-func readHashes(ctx context.Context, c *redis.Client, keys []string) error {
-	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+func (a *target) readHashes(keys []string) error {
+	ctx := context.Background()
+	_, err := a.bare.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
 			p.HGetAll(ctx, key)
 		}
@@ -131,31 +113,59 @@ func readHashes(ctx context.Context, c *redis.Client, keys []string) error {
 	return err
 }
 
-// hashes are the keys that the answers to one total (by counter) and to many read,
-// seen as the reader reads them.
-func (r *rig) hashes(t *testing.T) (one [densest][]string, hundred []string) {
+// questions are all that is asked at a rate, of what get returns when they are asked.
+func questions(part string, counters int, get func() *target) []*question {
+	total := func(i int) error { return get().get("/v1/total?window=24h&key=" + counterName(i%densest)) }
+	bareTotal := func(i int) error { return get().readHashes(get().one[i%densest]) }
+	bareMany := func(int) error { return get().readHashes(get().hundred) }
+	body := totalsBody(0, densest, "1m", "1h", "24h", "30d")
+	many := func(int) error {
+		return postOnce(get().client, get().query.URL()+"/v1/total", jsonKind, body, io.Discard)
+	}
+	series := func(i int) error {
+		from := time.Now().Add(-day + time.Minute).UnixMilli() // within reach of the same tier when it arrives
+		return get().get("/v1/series?step=15m&key=" + counterName(i%densest) + "&from=" + itoa(from))
+	}
+	var all []*question
+	add := func(name, beside string, askers int, ask func(i int) error) {
+		all = append(all, &question{sample: sample{part: part, name: name}, beside: beside, askers: askers, ask: ask})
+	}
+	add(healthName, "", askers, func(int) error { return get().get("/healthz") })
+	add(totalName, redisTotal, askers, total)
+	add(totalName+by64, redisTotal+by64, manyAskers, total)
+	add(manyName, redisMany, askers, many)
+	add(seriesName, redisTotal, askers, series)
+	add(topName(counters), "", askers, func(int) error { return get().get("/v1/top?window=1h&limit=20") })
+	add(redisTotal, "", askers, bareTotal)
+	add(redisTotal+by64, "", manyAskers, bareTotal)
+	add(redisMany, "", askers, bareMany)
+	for _, q := range all {
+		q.Base = &all[0].sample
+		for _, other := range all {
+			if other.name == q.beside {
+				q.Alone = &other.sample
+			}
+		}
+	}
+	return all
+}
+
+// hashes are the keys of counts that answers about counters read, seen as the reader reads them.
+func (r *rig) hashes(t *testing.T, first, counters int, windows ...time.Duration) []string {
 	t.Helper()
 	seen := &readKeys{}
 	client := redis.NewClient(r.rdb.Options())
 	defer client.Close()
 	client.AddHook(seen)
-	reader := window.NewReader(window.NewStore(client, namespace))
-	ask := func(questions ...window.Question) []string {
-		seen.keys = nil
-		if _, err := reader.Answer(t.Context(), questions); err != nil {
-			t.Fatal(err)
+	var questions []window.Question
+	for _, name := range counterNames(first, counters) {
+		for _, back := range windows {
+			questions = append(questions, window.Question{Counter: name, Span: window.Last(back)})
 		}
-		return seen.keys
 	}
-	var all []window.Question
-	for i := range densest {
-		back := func(d time.Duration) window.Question {
-			return window.Question{Counter: counterName(i), Span: window.Last(d)}
-		}
-		one[i] = ask(back(day))
-		all = append(all, back(time.Minute), back(time.Hour), back(day), back(30*day))
-	}
-	return one, ask(all...)
+	_, err := window.NewReader(window.NewStore(client, namespace)).Answer(t.Context(), questions)
+	require.NoError(t, err)
+	return seen.keys
 }
 
 // readKeys is a hook that keeps the keys of the hashes of counts.
@@ -167,7 +177,8 @@ func (*readKeys) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return 
 func (k *readKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if args := cmd.Args(); (cmd.Name() == "hgetall" || cmd.Name() == "hvals") && strings.Contains(fmt.Sprint(args[1]), ":h:") {
+			args := cmd.Args()
+			if (cmd.Name() == "hgetall" || cmd.Name() == "hvals") && strings.Contains(fmt.Sprint(args[1]), ":h:") {
 				k.keys = append(k.keys, fmt.Sprint(args[1]))
 			}
 		}
@@ -175,66 +186,30 @@ func (k *readKeys) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// answering is how a question was answered. The figures query and store are microseconds of processor per request: of the
-// program that is asked, and of what it reads.
-type answering struct {
-	sample
-	question question
-	refused  int64
-}
-
-// press asks from all connections, each again when it has its answer. pid is the program that is asked, and store
-// the processor time of what it reads.
-func (a *answering) press(t *testing.T, pid int, store func() float64, length time.Duration) {
+// press asks from all connections, each again when it has its answer.
+func (q *question) press(t *testing.T, length time.Duration) {
 	t.Helper()
-	var refused atomic.Int64
-	round := func(until func(asked int) bool) (took []time.Duration) {
-		var mu sync.Mutex
-		var wg sync.WaitGroup
-		for asker := range a.question.askers {
-			wg.Go(func() {
-				var mine []time.Duration
-				for n := 0; !until(n); n++ {
-					began := time.Now()
-					err := a.question.ask(t.Context(), asker+n*a.question.askers)
-					if errors.Is(err, errRefused) {
-						refused.Add(1)
-						continue
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mine = append(mine, time.Since(began))
-				}
-				mu.Lock()
-				took = append(took, mine...)
-				mu.Unlock()
-			})
-		}
-		wg.Wait()
-		return took
-	}
-	round(func(asked int) bool { return asked == 1 }) // connects
-	refused.Store(0)
-	query, read, began := cpuSince(t, pid), store(), time.Now()
-	took := round(func(int) bool { return time.Since(began) >= length })
+	ask := func(client, n int) error { return q.ask(client + n*q.askers) }
+	press(t, q.askers, func(n int) bool { return n == 0 }, ask) // connects
+	program, store, began := q.program.start(), q.store.start(), time.Now()
+	took, refused := press(t, q.askers, during(length), ask)
 	n := float64(len(took))
-	a.add("rate", n/time.Since(began).Seconds())
-	a.add("query", query()*1e6/n)
-	a.add("store", (store()-read)*1e6/n)
-	a.took, a.refused = append(a.took, took...), a.refused+refused.Load()
+	q.add("rate", n/time.Since(began).Seconds())
+	q.add("program", program()*1e6/n)
+	q.add("store", store()*1e6/n)
+	q.took, q.Refused = append(q.took, took...), q.Refused+refused
 	if len(took) == 0 {
-		t.Fatalf("nothing was answered, and %d requests were refused", refused.Load())
+		t.Fatalf("nothing was answered, and %d requests were refused", refused)
 	}
 }
 
-// listen counts the events of so many clients once each has had its first one: their rate, and how many processors query
-// needs for them.
-func (r *rig) listen(t *testing.T, q *stack.Service, clients int, length time.Duration) (rate, cores float64) {
+// listen counts the events of n clients of /v1/live once each has had its first one: their rate, and how many
+// processors query needs for them.
+func listen(t *testing.T, q *stack.Service, clients int, length time.Duration) (rate, cores float64) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+	defer client.CloseIdleConnections()
 	var events atomic.Int64
 	var ready, ended sync.WaitGroup
 	ready.Add(clients)
@@ -242,8 +217,11 @@ func (r *rig) listen(t *testing.T, q *stack.Service, clients int, length time.Du
 		ended.Go(func() {
 			first := sync.OnceFunc(ready.Done)
 			defer first()
-			params := url.Values{"key": {counterName(i % densest)}, "window": {"1h"}}
-			err := listenOnce(ctx, client, q.URL()+"/v1/live?"+params.Encode(), func() { first(); events.Add(1) })
+			url := q.URL() + "/v1/live?window=1h&key=" + counterName(i%densest)
+			err := readEvents(ctx, client, url, func() {
+				first()
+				events.Add(1)
+			})
 			if ctx.Err() == nil {
 				t.Errorf("a listener was left: %v", err)
 			}
@@ -256,12 +234,11 @@ func (r *rig) listen(t *testing.T, q *stack.Service, clients int, length time.Du
 	rate, cores = float64(events.Load()-before)/seconds, cpu()/seconds
 	leave()
 	ended.Wait()
-	client.CloseIdleConnections()
 	return rate, cores
 }
 
-// listenOnce calls told for each total until the connection ends.
-func listenOnce(ctx context.Context, client *http.Client, url string, told func()) error {
+// readEvents calls notify for each total until the connection ends.
+func readEvents(ctx context.Context, client *http.Client, url string, notify func()) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -271,14 +248,10 @@ func listenOnce(ctx context.Context, client *http.Client, url string, told func(
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s", resp.Status)
-	}
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if lines.Text() == "event: total" {
-			told()
+			notify()
 		}
 	}
-	return lines.Err()
+	return errors.New(resp.Status)
 }

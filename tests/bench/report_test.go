@@ -1,7 +1,6 @@
 package bench_test
 
 import (
-	"bufio"
 	_ "embed"
 	"fmt"
 	"os"
@@ -23,75 +22,70 @@ var tablesText string
 
 var tablesPage = template.Must(template.New("tables").Parse(tablesText))
 
-// view is what the page of tables shows, by the names in testdata/tables.md. Most are the rows of a table.
+// view is what the page of tables shows, by the names in testdata/tables.md.
 type view map[string]any
 
 const (
-	beginMark = "<!-- measured: begin (make bench rewrites from here) -->"
-	endMark   = "<!-- measured: end -->"
+	beginMark = "<!-- measured: begin (make bench rewrites from here) -->\n\n"
+	endMark   = "\n<!-- measured: end -->"
 	plotFile  = "benchmarks.svg" // beside the page
 )
 
 // tables are the measured part of the page.
-func (v view) tables(t *testing.T, r *rig, o options) string {
+func (v view) tables(t *testing.T, o options) string {
 	t.Helper()
-	v["Runs"], v["Machine"], v["Clients"] = o.runs, machine(t, r), o.size(dashboardClients)
-	command := fmt.Sprintf("make bench RUNS=%d SCALE=%g", o.runs, o.scale)
+	v["Runs"], v["Clients"], v["Rates"] = o.runs, o.size(dashboardClients), footprintRates
+	v["Command"] = fmt.Sprintf("make bench RUNS=%d SCALE=%g", o.runs, o.scale)
 	if o.fleet {
-		command += " FLEET=1"
+		v["Command"] = fmt.Sprint(v["Command"], " FLEET=1")
 	}
-	v["Command"] = command
-	var rates []string
-	for _, rate := range footprintRates {
-		rates = append(rates, rate.name)
-	}
-	v["Rates"] = rates
 	var out strings.Builder
 	require.NoError(t, tablesPage.Execute(&out, v))
 	return out.String()
 }
 
 // write rewrites the measured part of the page of tables, and the plot beside it.
-func (v view) write(t *testing.T, r *rig, o options, throughput []comparison) {
+func (v view) write(t *testing.T, o options) {
 	t.Helper()
-	tables := v.tables(t, r, o)
+	tables := v.tables(t, o)
 	if o.out == "" {
 		fmt.Print(tables)
 		return
 	}
 	old, err := os.ReadFile(o.out)
 	require.NoError(t, err)
-	text, err := withTables(string(old), tables)
+	text, err := replaceBetween(string(old), beginMark, endMark, tables)
 	require.NoErrorf(t, err, "%s", o.out)
 	require.NoError(t, os.WriteFile(o.out, []byte(text), 0o644))
-	for _, c := range throughput {
-		if c.workload.name == plotted {
+	for _, c := range v["Throughput"].([]comparison) {
+		if c.Plot {
 			require.NoError(t, plotRates(c, filepath.Join(filepath.Dir(o.out), plotFile)))
 		}
 	}
 	fmt.Println("written:", o.out)
 }
 
-// withTables is a page with other tables between its marks. What stands before and after them stays.
-func withTables(page, tables string) (string, error) {
-	head, rest, ok := strings.Cut(page, beginMark)
-	_, tail, ok2 := strings.Cut(rest, endMark)
+// replaceBetween is a page with another text between two marks. What stands before and after them stays.
+func replaceBetween(page, begin, end, text string) (string, error) {
+	head, rest, ok := strings.Cut(page, begin)
+	_, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return "", fmt.Errorf("no lines %q and %q: there is no place for the tables", beginMark, endMark)
+		return "", fmt.Errorf("the marks %q and %q are missing: there is no place for\n%s", begin, end, text)
 	}
-	return head + beginMark + "\n\n" + tables + "\n" + endMark + tail, nil
+	return head + begin + text + end + tail, nil
 }
 
 // The page that `make bench` rewrites has a place for the tables, and keeps what stands around them.
-func TestTablesHaveTheirPlace(t *testing.T) {
+func TestNewTablesReplaceOnlyTheMeasuredPart(t *testing.T) {
 	page, err := os.ReadFile("../../docs/benchmarks-tables.md")
 	require.NoError(t, err)
-	text, err := withTables(string(page), "| new |\n")
+	text, err := replaceBetween(string(page), beginMark, endMark, "| new |\n")
 	require.NoError(t, err)
-	if !strings.HasPrefix(text, "# Benchmark tables\n") || !strings.Contains(text, beginMark+"\n\n| new |\n\n"+endMark+"\n\n## What a decision costs\n") {
+	if !strings.HasPrefix(text, "# Benchmark tables\n") ||
+		!strings.Contains(text, beginMark+"| new |\n"+endMark+"\n\n## What a decision costs\n") {
 		t.Errorf("the page became\n%s", text)
 	}
-	_, err = withTables("a page without marks", "| new |\n")
+	_, err = replaceBetween("a page without marks", beginMark, endMark, "| new |\n")
 	require.Error(t, err)
 }
 
@@ -107,15 +101,12 @@ func median(values []float64) float64 {
 	}
 }
 
-func spread(v []float64) string {
-	return fmt.Sprintf("%s (%s to %s)", boot.Thousands(median(v)), boot.Thousands(slices.Min(v)), boot.Thousands(slices.Max(v)))
-}
-
-func ratio(a, b float64) string {
-	if b == 0 {
+// orNone is a value as a cell of a table: none if there is nothing to show.
+func orNone(value float64, format func(float64) string) string {
+	if value == 0 {
 		return "–"
 	}
-	return short(a / b)
+	return format(value)
 }
 
 // short has three significant digits, without an exponent.
@@ -132,37 +123,27 @@ func short(x float64) string {
 	}
 }
 
-func cellsOf(cells ...string) string { return strings.Join(cells, " | ") }
-
 // machine is what the figures depend on.
 func machine(t *testing.T, r *rig) [][2]string {
 	t.Helper()
-	info, err := r.rdb.Info(t.Context(), "server").Result()
-	require.NoError(t, err)
-	redisVersion := "?"
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, "redis_version:"); ok {
-			redisVersion = strings.TrimSpace(v)
-		}
-	}
+	_, redis, _ := strings.Cut(infoOf(t, r.rdb, "server"), "redis_version:")
+	redis, _, _ = strings.Cut(redis, "\r")
+	version := func(module string) string { return output("go", "list", "-m", "-f", "{{.Version}}", module) }
 	return [][2]string{
 		{"processor", fmt.Sprintf("%s, %d cores for everything", firstOf("/proc/cpuinfo", "model name"), runtime.NumCPU())},
 		{"memory", strings.TrimSuffix(firstOf("/proc/meminfo", "MemTotal"), "kB") + "KiB"},
 		{"Go", runtime.Version()},
-		{"nats-server, nats.go", output("go", "list", "-m", "-f", "{{.Version}}", "github.com/nats-io/nats-server/v2") + ", " + output("go", "list", "-m", "-f", "{{.Version}}", "github.com/nats-io/nats.go")},
-		{"Redis, go-redis", redisVersion + ", " + output("go", "list", "-m", "-f", "{{.Version}}", "github.com/redis/go-redis/v9")},
+		{"nats-server, nats.go", version("github.com/nats-io/nats-server/v2") + ", " + version("github.com/nats-io/nats.go")},
+		{"Redis, go-redis", redis + ", " + version("github.com/redis/go-redis/v9")},
 		{"Tallyroll", output("git", "describe", "--tags", "--always", "--dirty")},
 	}
 }
 
+// firstOf is the first value of a key in a file of lines, key: value.
 func firstOf(path, key string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return "?"
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if name, value, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(name) == key {
+	text, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
 			return strings.TrimSpace(value)
 		}
 	}

@@ -2,15 +2,12 @@ package bench_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,32 +20,28 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// way is one of the ways in which a service can have its limits decided.
+// way is one of the ways in which a service can have its limits decided, with one kind of traffic. Its figures are per
+// decision.
 type way struct {
-	name   string
-	pid    int // of the program that decides; 0: a library does it, in this process
-	decide func(ctx context.Context, key string) error
-}
-
-// wayFigures are those of one way with one kind of traffic, per decision.
-type wayFigures struct {
 	sample
-	way     way
-	traffic wayTraffic
+	Traffic string
+	keys    int64 // that the decisions are about, in turn
+	pid     int   // of the program that decides; 0: a library does it, in this process
+	decide  func(key string) error
+	Base    *way // the first one, with the same traffic
 }
 
-func (f *wayFigures) path() string { return "ways/" + f.traffic.name + "/" + f.way.name }
+// OfBase is the median of the rounds' ratios, as the machine can be slower in one round than in another.
+func (w *way) OfBase() string {
+	var ratios []float64
+	for i, rate := range w.Base.rounds["rate"] {
+		ratios = append(ratios, w.rounds["rate"][i]/rate)
+	}
+	return orNone(median(ratios), short)
+}
 
 // wayClients ask at a time, each again when it has its answer.
 const wayClients = 64
-
-// wayTraffic is how many keys the decisions are about, in turn.
-type wayTraffic struct {
-	name string
-	keys int64
-}
-
-var wayTraffics = []wayTraffic{{"1 key", 1}, {"1,000 keys", 1000}}
 
 const (
 	wayWindow = time.Second
@@ -74,31 +67,33 @@ func (r *rig) ways(t testing.TB) []way {
 	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, stack.NoWait)
 	rls, grpc := stack.RLS(t, r.redis, "RLS_LIMITS_FILE="+file)
 	stack.Eventually(t, "query to take", func() (bool, string) {
-		status, text, err := stack.Do(http.MethodGet, query.URL()+"/readyz/takes", nil)
-		return err == nil && status == http.StatusOK, string(text)
+		err := getOnce(http.DefaultClient, query.URL()+"/readyz/takes")
+		return err == nil, fmt.Sprint(err)
 	})
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: wayClients}}
 	t.Cleanup(web.CloseIdleConnections)
-	post := func(ctx context.Context, path, body string) error {
-		text, err := answerTo(ctx, web, query.URL()+path, "application/json", strings.NewReader(body))
-		if err == nil && !bytes.Contains(text, []byte(`"allowed":true`)) && !bytes.Contains(text, []byte(`"released":true`)) {
-			err = fmt.Errorf("%w: %s", errNotAllowed, text)
+	ask := func(path, body string) error {
+		var text bytes.Buffer
+		err := postOnce(web, query.URL()+path, jsonKind, body, &text)
+		s := text.String()
+		if done := strings.Contains(s, `"allowed":true`) || strings.Contains(s, `"released":true`); err == nil && !done {
+			err = fmt.Errorf("%w: %s", errNotAllowed, s)
 		}
 		return err
 	}
-	over := func(name string) func(context.Context, string) error {
-		return func(ctx context.Context, key string) error {
-			return post(ctx, "/v1/take", `{"limit":"`+name+`","key":"`+key+`"}`)
-		}
+	byHTTP := func(name, limit string) way {
+		return way{sample: sample{name: name}, pid: query.PID(), decide: func(key string) error {
+			return ask("/v1/take", `{"limit":"`+limit+`","key":"`+key+`"}`)
+		}}
 	}
-	place := func(ctx context.Context, key string) error {
+	place := func(key string) error {
 		body := `{"limit":"places","key":"` + key + `","lease":"` + limit.NewLease() + `"}`
-		return errors.Join(post(ctx, "/v1/take", body), post(ctx, "/v1/release", body))
+		return errors.Join(ask("/v1/take", body), ask("/v1/release", body))
 	}
-	client := r.limiterClient(t)
-	rate := rateTake(client)
+	client, ctx := r.limiterClient(t), t.Context()
+	rate := limiter{take: rateTake(client)}
 	return []way{
-		{"go-redis: INCR, EXPIRE in a pipeline; no limit", 0, func(ctx context.Context, key string) error {
+		{sample: sample{name: "go-redis: INCR, EXPIRE in a pipeline; no limit"}, decide: func(key string) error {
 			_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 				p.Incr(ctx, "i:"+key)
 				p.Expire(ctx, "i:"+key, wayWindow)
@@ -106,44 +101,22 @@ func (r *rig) ways(t testing.TB) []way {
 			})
 			return err
 		}},
-		{"go-redis/redis_rate (GCRA)", 0, func(ctx context.Context, key string) error {
-			allowed, err := rate(ctx, key, wayWindow, wayMost)
-			if err == nil && !allowed {
-				err = errNotAllowed
-			}
-			return err
+		{sample: sample{name: "go-redis/redis_rate (GCRA)"}, decide: func(key string) error {
+			return rate.mustAllow(ctx, key, wayWindow, wayMost)
 		}},
-		{"query, `cells`", query.PID(), over("cells")},
-		{"query, `log`", query.PID(), over("log")},
-		{"query, `stream`", query.PID(), over("stream")},
-		{"query, `mode: shadow`", query.PID(), over("shadow")},
-		{"query, `share` of 100 hits for 1 s", query.PID(), over("share")},
-		{"query, `concurrent`: take and release", query.PID(), place},
-		{"rls, gRPC, `cells`", rls.PID(), envoyAsks(t, grpc)},
+		byHTTP("query, `cells`", "cells"),
+		byHTTP("query, `log`", "log"),
+		byHTTP("query, `stream`", "stream"),
+		byHTTP("query, `mode: shadow`", "shadow"),
+		byHTTP("query, `share` of 100 hits for 1 s", "share"),
+		{sample: sample{name: "query, `concurrent`: take and release"}, pid: query.PID(), decide: place},
+		{sample: sample{name: "rls, gRPC, `cells`"}, pid: rls.PID(), decide: envoyAsks(t, grpc)},
 	}
 }
 
-func answerTo(ctx context.Context, client *http.Client, url, kind string, body io.Reader) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", kind)
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if status := resp.Trailer.Get("Grpc-Status"); err == nil && (resp.StatusCode != http.StatusOK || strings.Trim(status, "0") != "") {
-		err = fmt.Errorf("status %d %s: %s", resp.StatusCode, status, text)
-	}
-	return text, err
-}
-
-// envoyAsks asks as Envoy does, over four connections, with net/http: so both programs are asked by the same client, and
-// this module needs no gRPC.
-func envoyAsks(t testing.TB, addr string) func(context.Context, string) error {
+// envoyAsks asks as Envoy does, over four connections, with net/http: so both programs are asked by the same client,
+// and this module needs no gRPC.
+func envoyAsks(t testing.TB, addr string) func(string) error {
 	var clients [4]*http.Client
 	for i := range clients {
 		transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -152,15 +125,16 @@ func envoyAsks(t testing.TB, addr string) func(context.Context, string) error {
 		t.Cleanup(clients[i].CloseIdleConnections)
 	}
 	var asked atomic.Int64
+	url := "http://" + addr + "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 	// field writes a field of a Protobuf message that has a length.
 	field := func(number byte, value string) string { return string([]byte{number<<3 | 2, byte(len(value))}) + value }
-	return func(ctx context.Context, key string) error {
+	return func(key string) error {
 		entry := field(1, "user") + field(2, key)
 		message := field(1, "edge") + field(2, field(1, entry)) // RateLimitRequest
-		frame := append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
-		text, err := answerTo(ctx, clients[asked.Add(1)%int64(len(clients))],
-			"http://"+addr+"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", "application/grpc", bytes.NewReader(frame))
-		if err == nil && (len(text) < 7 || text[5] != 1<<3 || text[6] != 1) { // overall_code: OK
+		frame := string([]byte{0, 0, 0, 0, byte(len(message))}) + message
+		var answer bytes.Buffer
+		err := postOnce(clients[asked.Add(1)%int64(len(clients))], url, "application/grpc", frame, &answer)
+		if text := answer.Bytes(); err == nil && (len(text) < 7 || text[5] != 1<<3 || text[6] != 1) { // overall_code: OK
 			err = fmt.Errorf("%w: %q", errNotAllowed, text)
 		}
 		return err
@@ -168,123 +142,81 @@ func envoyAsks(t testing.TB, addr string) func(context.Context, string) error {
 }
 
 // measureWays lets the ways decide in turn, each round beginning with another one.
-func measureWays(t *testing.T, r *rig, o options) (out []*wayFigures) {
-	if len(chosen(o, func(traffic wayTraffic) string { return "ways/" + traffic.name }, wayTraffics...)) == 0 {
+func measureWays(t *testing.T, r *rig, o options) (out []*way) {
+	if !o.wants("ways/1 key") && !o.wants("ways/1,000 keys") {
 		return nil
 	}
-	all := r.ways(t)
-	for _, traffic := range wayTraffics {
-		var rows []*wayFigures
-		for _, w := range all {
-			rows = append(rows, &wayFigures{way: w, traffic: traffic})
+	ways := r.ways(t)
+	for _, traffic := range []struct {
+		name string
+		keys int64
+	}{{"1 key", 1}, {"1,000 keys", 1000}} {
+		var all []*way
+		for _, w := range ways {
+			w.part, w.Traffic, w.keys = "ways/"+traffic.name, traffic.name, traffic.keys
+			all = append(all, &w)
+			w.Base = all[0]
 		}
-		rows = chosen(o, (*wayFigures).path, rows...)
+		all = chosen(o, all...)
 		r.empty(t)
-		inTurns(t, o, rows, (*wayFigures).path, func(t *testing.T, f *wayFigures, run int) {
-			f.measure(t, r, o.seconds(2))
-			fmt.Printf("%s run %d: %.0f/s, %.4f commands and %.4f round trips, µs: program %.1f, Redis %.1f, client %.1f\n", f.path(), run+1,
-				f.last("rate"), f.last("commands"), f.last("trips"), f.last("program"), f.last("redis"), f.last("client"))
-		})
-		out = append(out, rows...)
+		inTurns(t, o, all, func(t *testing.T, w *way, _ int) { w.measure(t, r, o.seconds(2)) })
+		out = append(out, all...)
 	}
 	return out
 }
 
-func (f *wayFigures) measure(t *testing.T, r *rig, length time.Duration) {
+func (w *way) measure(t *testing.T, r *rig, length time.Duration) {
 	t.Helper()
-	press := func(length time.Duration) (decided int64, took time.Duration) {
-		var asked, done atomic.Int64
-		var clients sync.WaitGroup
-		began := time.Now()
-		for range wayClients {
-			clients.Go(func() {
-				for time.Since(began) < length {
-					if err := f.way.decide(t.Context(), "user-"+itoa(asked.Add(1)%f.traffic.keys)); err != nil {
-						t.Error(err)
-						return
-					}
-					done.Add(1)
-				}
-			})
-		}
-		clients.Wait()
-		if t.Failed() {
-			t.FailNow()
-		}
-		return done.Load(), time.Since(began)
-	}
-	press(length / 8) // connects, and loads the scripts
+	var asked atomic.Int64
+	ask := func(int, int) error { return w.decide("user-" + itoa(asked.Add(1)%w.keys)) }
+	press(t, wayClients, atLeast(1, during(length/8)), ask) // connects, and loads the scripts
 	r.resetStats(t)
 	trips := r.trips(t)
-	program, server, client := func() float64 { return 0 }, cpuSince(t, r.redis.PID()), cpuSince(t, os.Getpid())
-	if f.way.pid > 0 {
-		program = cpuSince(t, f.way.pid)
+	clocks := map[string]clock{"client": cpuSince(t, os.Getpid()), "redis": r.redisCPU(t).start()}
+	if w.pid > 0 {
+		clocks["program"] = cpuSince(t, w.pid)
 	}
-	n, took := press(length)
-	per := func(figure string, value float64) { f.add(figure, value/float64(n)) }
-	per("client", client()*1e6)
-	per("redis", server()*1e6)
-	per("program", program()*1e6)
-	per("trips", float64(r.trips(t)-trips))
-	per("commands", float64(r.commands(t, []string{"info"})))
-	f.add("rate", float64(n)/took.Seconds())
+	began := time.Now()
+	// A few from each client, even if the machine is busy: what the programs ask by themselves is counted, too.
+	took, _ := press(t, wayClients, atLeast(8, during(length)), ask)
+	n := float64(len(took))
+	w.add("rate", n/time.Since(began).Seconds())
+	for figure, seconds := range clocks {
+		w.add(figure, seconds()*1e6/n)
+	}
+	w.add("trips", float64(r.trips(t)-trips)/n)
+	w.add("commands", float64(r.commands(t, []string{"info"}))/n)
 }
 
 // trips is how often Redis has read from a connection since its statistics were reset. Commands that are small and sent
 // together are one read.
-func (r *rig) trips(t testing.TB) int64 {
-	t.Helper()
-	info, err := r.rdb.Info(t.Context(), "stats").Result()
-	require.NoError(t, err)
-	return infoField(info, "total_reads_processed")
-}
-
-// wayRows are the rows of the table. Ratios are to the first way, with the same traffic: the median of those of the rounds,
-// as the machine can be slower in one round than in another.
-func wayRows(all []*wayFigures) (rows []string) {
-	var first *wayFigures
-	for _, f := range all {
-		if first == nil || first.traffic != f.traffic {
-			first = f
-		}
-		var ratios []float64
-		for i, rate := range f.rounds["rate"] {
-			ratios = append(ratios, rate/first.rounds["rate"][i])
-		}
-		program := "–"
-		if f.way.pid > 0 {
-			program = short(f.median("program"))
-		}
-		rows = append(rows, cellsOf(f.traffic.name, f.way.name, spread(f.rounds["rate"]), short(median(ratios)),
-			short(f.median("commands")), short(f.median("trips")), program, short(f.median("redis")), short(f.median("client"))))
-	}
-	return rows
-}
+func (r *rig) trips(t testing.TB) int64 { return r.stat(t, "total_reads_processed") }
 
 // Each way decides, and is counted as what it sends: a pipeline is one round trip, and a decision is one more.
 func checkWays(t *testing.T, r *rig) {
-	all := measureWays(t, r, options{runs: 1, scale: 0.05, only: everything})
-	if len(all) != 2*9 || len(wayRows(all)) != len(all) {
-		t.Fatalf("%d rows", len(all))
+	o := options{runs: 1, scale: 0.05, only: everything}
+	all := measureWays(t, r, o)
+	if rows := strings.Count(view{"Ways": all}.tables(t, o), "\n| 1"); rows != 2*9 {
+		t.Fatalf("%d rows", rows)
 	}
-	for _, f := range all {
+	for _, w := range all {
 		least, most := 0.98, 1.3 // what the programs ask by themselves is in it, and the run is short
 		switch {
-		case strings.Contains(f.way.name, "share"):
+		case strings.Contains(w.name, "share"):
 			least = 0.01 // none of 1,000 keys has been asked about often enough for a share
-			if f.traffic == wayTraffics[0] {
+			if w.keys == 1 {
 				most = 0.1
 			}
-		case strings.Contains(f.way.name, "release"):
+		case strings.Contains(w.name, "release"):
 			least, most = 2*least, 2*most
 		}
-		if trips := f.last("trips"); trips < least || trips > most {
-			t.Errorf("%s: %.3f round trips per decision, not %.2f to %.2f", f.path(), trips, least, most)
+		if trips := w.last("trips"); trips < least || trips > most {
+			t.Errorf("%s: %.3f round trips per decision, not %.2f to %.2f", w.path(), trips, least, most)
 		}
 	}
 }
 
-// 100,000 decisions about a key that is busy need 1,000 round trips if a share is 100 hits, and the few in which it grows.
+// 100,000 decisions about a busy key need 1,000 round trips if a share is 100 hits, and the few in which it grows.
 func TestSharesNeedFewRoundTrips(t *testing.T) {
 	r := newRig(t)
 	set, err := limit.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,11 +47,9 @@ func counterName(i int) string { return fmt.Sprintf("api-%d", i) }
 
 // stored is a stream that has been filled.
 type stored struct {
-	stream   string
-	hits     int
-	size     int    // hits of one message
-	distinct int    // counters
-	last     uint64 // sequence
+	stream string
+	hits   int
+	last   uint64 // sequence
 	// lastCounter is one that the last message hits: when its shard's cursor is
 	// at the last sequence, all is committed or being committed.
 	lastCounter string
@@ -60,7 +59,7 @@ type stored struct {
 
 // A default finest tier (1s/1m) holds a hit for 75 seconds at least. What has
 // expired since it was stored is not written, and a run would cost less: so a
-// stream is filled anew for runs that need it fresh, and runs that took too long are marked.
+// stream is recreated for runs that need it fresh, and runs that took too long are marked.
 const (
 	freshFor = 20 * time.Second
 	heldFor  = 75 * time.Second
@@ -68,10 +67,11 @@ const (
 
 func (s *stored) fresh() bool { return s != nil && time.Since(s.began) < freshFor }
 
-// fill makes a stream anew and stores the workload's hits in it, size to a message.
-func fill(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int) *stored {
+// fill recreates a stream and stores the workload's hits in it, size to a message.
+func (r *rig) fill(t testing.TB, stream string, w workload, hits, size int) *stored {
 	t.Helper()
-	return store(t, js, stream, subject, w, hits, size, func(body []byte, counter int) (string, []byte) {
+	subject := strings.ToLower(stream)
+	return r.store(t, stream, w, hits, size, func(body []byte, counter int) (string, []byte) {
 		if size == 1 {
 			return subject + "." + counterName(counter), nil
 		}
@@ -82,16 +82,17 @@ func fill(t testing.TB, js jetstream.JetStream, stream, subject string, w worklo
 // addHit adds a hit of a counter to a message's body, and returns its subject.
 type addHit func(body []byte, counter int) (subject string, to []byte)
 
-// store makes a stream anew and stores hits in it, size to a message.
-func store(t testing.TB, js jetstream.JetStream, stream, subject string, w workload, hits, size int, add addHit) *stored {
+// store recreates a stream and stores hits in it, size to a message. Its subjects begin with its name in small letters.
+func (r *rig) store(t testing.TB, stream string, w workload, hits, size int, add addHit) *stored {
 	t.Helper()
 	ctx := t.Context()
-	if err := js.DeleteStream(ctx, stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err := r.js.DeleteStream(ctx, stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		require.NoError(t, err)
 	}
-	_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject + ".>"}})
+	config := jetstream.StreamConfig{Name: stream, Subjects: []string{strings.ToLower(stream) + ".>"}}
+	handle, err := r.js.CreateStream(ctx, config)
 	require.NoError(t, err)
-	s := &stored{stream: stream, hits: hits, size: size, began: time.Now(), truth: map[int]int64{}}
+	s := &stored{stream: stream, hits: hits, began: time.Now(), truth: map[int]int64{}}
 	draw := w.draw()
 	for left := hits; left > 0; s.last++ {
 		var name string
@@ -103,25 +104,33 @@ func store(t testing.TB, js jetstream.JetStream, stream, subject string, w workl
 			name, body = add(body, i)
 			left--
 		}
-		_, err := js.PublishAsync(name, body, jetstream.WithStallWait(time.Minute))
-		require.NoError(t, err)
+		r.publish(t, name, body)
 	}
 	select {
-	case <-js.PublishAsyncComplete():
+	case <-r.js.PublishAsyncComplete():
 	case <-time.After(stack.Hung):
 		t.Fatal("published messages are not acknowledged")
 	}
-	s.distinct = len(s.truth)
-	handle, err := js.Stream(ctx, stream)
+	info, err := handle.Info(ctx)
 	require.NoError(t, err)
-	require.Equal(t, s.last, handle.CachedInfo().State.LastSeq, "the end of %s", stream)
+	require.Equal(t, s.last, info.State.LastSeq, "the end of %s", stream)
 	return s
 }
 
-// readAll reads a stream with the consumer of the ceiling, until each says that
+// publish publishes a message without waiting for its acknowledgement, unless too many are missing.
+func (r *rig) publish(t testing.TB, subject string, body []byte) {
+	t.Helper()
+	_, err := r.js.PublishAsync(subject, body, jetstream.WithStallWait(time.Minute))
+	require.NoError(t, err)
+}
+
+// readAll reads a stream with the consumer of the ceiling, until each reports that
 // it has enough or the stream ends, and returns how many messages that were.
-func readAll(ctx context.Context, js jetstream.JetStream, s *stored, each func(jetstream.Msg) (bool, error)) (messages int, err error) {
-	consumer, err := js.OrderedConsumer(ctx, s.stream, jetstream.OrderedConsumerConfig{InactiveThreshold: 30 * time.Second})
+func (r *rig) readAll(
+	ctx context.Context, s *stored, each func(jetstream.Msg) (more bool, err error),
+) (messages int, err error) {
+	config := jetstream.OrderedConsumerConfig{InactiveThreshold: 30 * time.Second}
+	consumer, err := r.js.OrderedConsumer(ctx, s.stream, config)
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tallyroll/tests/bench/pgcount/totals"
 )
 
 // store is a table per size of cells, and the stream's position.
@@ -23,14 +24,13 @@ type store struct {
 	committed atomic.Int64    // hits, by this process
 }
 
-func table(cell time.Duration) string { return fmt.Sprintf("cells_%d", int64(cell.Seconds())) }
-
 // prepare makes what is missing, and reads the position.
 func (s *store) prepare(ctx context.Context) error {
 	var sql strings.Builder
 	for _, cell := range s.cells {
 		// Pages with room let an update stay on its page, without a change of the index.
-		fmt.Fprintf(&sql, "CREATE TABLE IF NOT EXISTS %s (counter text, at timestamptz, n bigint NOT NULL, PRIMARY KEY (counter, at)) WITH (fillfactor = 80);\n", table(cell))
+		fmt.Fprintf(&sql, "CREATE TABLE IF NOT EXISTS %s (counter text, at timestamptz, n bigint NOT NULL,"+
+			" PRIMARY KEY (counter, at)) WITH (fillfactor = 80);\n", totals.Table(cell))
 	}
 	sql.WriteString("CREATE TABLE IF NOT EXISTS positions (stream text PRIMARY KEY, seq bigint NOT NULL)")
 	if _, err := s.db.Exec(ctx, sql.String()); err != nil {
@@ -56,7 +56,7 @@ func (s *store) write(ctx context.Context, l *load) error {
 		sums := l.sums
 		for _, size := range s.cells {
 			sums = coarser(sums, size)
-			if err := upsert(ctx, tx, table(size), l.names, sums); err != nil {
+			if err := upsert(ctx, tx, totals.Table(size), l.names, sums); err != nil {
 				return err
 			}
 		}
@@ -93,35 +93,14 @@ func upsert(ctx context.Context, tx pgx.Tx, table string, names []string, sums m
 	for i, c := range cells {
 		counters[i], moments[i], ns[i] = names[c.counter], time.Unix(c.begins, 0), sums[c]
 	}
-	_, err := tx.Exec(ctx, "INSERT INTO "+table+" AS c (counter, at, n) SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::bigint[])"+
+	_, err := tx.Exec(ctx, "INSERT INTO "+table+" AS c (counter, at, n)"+
+		" SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::bigint[])"+
 		" ON CONFLICT (counter, at) DO UPDATE SET n = c.n + excluded.n", counters, moments, ns)
 	return err
 }
 
-// handler answers GET /total?key=K&window=24h&cell=1m, and GET /committed: the hits that are written.
-func (s *store) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /committed", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s.committed.Load()) })
-	mux.HandleFunc("GET /total", func(w http.ResponseWriter, r *http.Request) {
-		window, err := time.ParseDuration(r.FormValue("window"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		cell, err := time.ParseDuration(r.FormValue("cell"))
-		if err != nil || !slices.Contains(s.cells, cell) {
-			http.Error(w, "cell: not one that is counted in", http.StatusBadRequest)
-			return
-		}
-		var total int64
-		err = s.db.QueryRow(r.Context(), "SELECT coalesce(sum(n), 0)::bigint FROM "+table(cell)+" WHERE counter = $1 AND at > $2",
-			r.FormValue("key"), time.Now().Add(-window)).Scan(&total)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"total":%d}`+"\n", total)
-	})
-	return mux
+func (s *store) total(ctx context.Context, cell time.Duration, counter string, after time.Time) (sum int64, err error) {
+	sql := "SELECT coalesce(sum(n), 0)::bigint FROM " + totals.Table(cell) + " WHERE counter = $1 AND at > $2"
+	err = s.db.QueryRow(ctx, sql, counter, after).Scan(&sum)
+	return sum, err
 }
