@@ -511,6 +511,38 @@ func TestARefusedChangeShowsARollBack(t *testing.T) {
 	}
 }
 
+// The leader finds out with its next heartbeat, also if no change is refused: the older copy lacks its last heartbeat, or
+// gives the next one a sequence that was a change's.
+func TestAHeartbeatShowsARollBack(t *testing.T) {
+	t.Parallel()
+	for lost, sequences := range map[string]struct{ seat, change uint64 }{"a heartbeat and a change": {5, 6}, "only a change": {1, 2}, "all heartbeats": {5, 0}} {
+		t.Run(lost, func(t *testing.T) {
+			t.Parallel()
+			js := stack.NATS(t).JetStream()
+			stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
+			require.NoError(t, err)
+			l, first := newLog(js, "tallyroll"), "seat"
+			if sequences.change == 0 {
+				first = "delivery.x"
+			}
+			_, err = js.Publish(t.Context(), subjectFor("tallyroll", first), []byte("{}"))
+			require.NoError(t, err)
+			l.take(subjectFor("tallyroll", "seat"), []byte("{}"), sequences.seat, time.Now())
+			if sequences.change > 0 {
+				l.take(subjectOf("tallyroll", "r", "k"), []byte(`{"rule":"r","key":"k","state":"firing"}`), sequences.change, time.Now())
+			}
+			_ = l.replace(t.Context(), "seat", beat{}, sequences.seat)
+			for range 6 { // the copy has as many messages as the stream had
+				_, err = js.Publish(t.Context(), subjectFor("tallyroll", "delivery.y"), []byte("{}"))
+				require.NoError(t, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
+			defer cancel()
+			require.ErrorIs(t, l.guard(ctx, stream.Created), errRolledBack)
+		})
+	}
+}
+
 // NATS comes back with an older copy of itself. A target that was told of a change which the copy does not have is told
 // again, with another id; one that was not is told, too; and both are told how it ends.
 func TestNATSIsRolledBack(t *testing.T) {

@@ -209,7 +209,14 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	case errors.Is(err, errBook):
 		return nil
 	case errors.Is(err, errRolledBack):
-		s.recalled = slices.Collect(maps.Values(l.snapshot()))
+		known := l.snapshot()
+		for _, lost := range e.recalled { // it was rolled back before, too
+			subject := subjectOf(namespace, lost.Rule, lost.Key)
+			if now := known[subject]; now == nil || now.At.Before(lost.At) {
+				known[subject] = lost
+			}
+		}
+		s.recalled = slices.Collect(maps.Values(known))
 	}
 	return err
 }

@@ -288,12 +288,41 @@ func (l *log) targets() []string {
 	return slices.Sorted(maps.Keys(l.leases))
 }
 
+// takenOf returns the sequence of the last message of a subject that was taken; 0 if none was. It needs mu.
+func (l *log) takenOf(subject string) uint64 {
+	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	switch held := l.leases[about]; {
+	case kind == "seat":
+		return l.last
+	case kind == "delivery" && held != nil:
+		return held.seq
+	case l.states[subject] != nil:
+		return l.states[subject].seq
+	}
+	return 0
+}
+
+func (l *log) newestTaken() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest
+}
+
+// published takes a message of this process. If the stream gave it a sequence that another message had before it was
+// sent, the stream is an older copy.
+func (l *log) published(subject string, data []byte, seq, before uint64) {
+	l.take(subject, data, seq, time.Time{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgot = l.forgot || seq <= before
+}
+
 // forget drops a subject that the stream, which begins at first, lacks. A target's progress is kept. If neither age nor
-// the stream's limits can have removed the state, the stream is an older copy.
+// the stream's limits can have removed the message, the stream is an older copy.
 func (l *log) forget(subject string, first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.states[subject]; known != nil && known.seq >= first {
+	if known := l.takenOf(subject); known > 0 && known >= first {
 		l.forgot = true
 		return
 	}
@@ -409,9 +438,7 @@ func (l *log) lookAgain(ctx context.Context, subject string) error {
 	l.take(subject, m.Data, m.Sequence, m.Time)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.states[subject]; e != nil && e.seq > m.Sequence {
-		l.forgot = true
-	}
+	l.forgot = l.forgot || l.takenOf(subject) > m.Sequence
 	return nil
 }
 
@@ -442,6 +469,7 @@ func (l *log) replace(ctx context.Context, kind string, content any, follows uin
 	}
 	m := l.message(subjectFor(l.namespace, kind), follows, data)
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	before := l.newestTaken()
 	ack, err := l.js.PublishMsg(ctx, m)
 	if err = overtaken(err); err != nil {
 		if errors.Is(err, errOvertaken) {
@@ -449,7 +477,7 @@ func (l *log) replace(ctx context.Context, kind string, content any, follows uin
 		}
 		return err
 	}
-	l.take(m.Subject, data, ack.Sequence, time.Time{})
+	l.published(m.Subject, data, ack.Sequence, before)
 	return nil
 }
 
@@ -462,7 +490,7 @@ type draft struct {
 // publish publishes records, each if none has followed its predecessor, and returns how many were stored. It
 // reads overtaken ones again. An error is about the rest: stored or not, which the next evaluation finds out.
 func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, err error) {
-	futures, sent := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts))
+	futures, sent, before := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts)), l.newestTaken()
 	for i, d := range drafts {
 		if sent[i], err = json.Marshal(d.Record); err != nil {
 			return stored, lost, err
@@ -476,7 +504,7 @@ func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, er
 		select {
 		case ack := <-f.Ok():
 			stored++
-			l.take(drafts[i].subject, sent[i], ack.Sequence, time.Time{})
+			l.published(drafts[i].subject, sent[i], ack.Sequence, before)
 		case failed := <-f.Err():
 			if failed = overtaken(failed); !errors.Is(failed, errOvertaken) {
 				err = errors.Join(err, failed)
