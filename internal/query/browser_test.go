@@ -1,6 +1,7 @@
 package query
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -29,38 +30,57 @@ var (
 	curlForm  = []string{"User-Agent", "curl/8.14.1", "Content-Type", "application/x-www-form-urlencoded"}
 )
 
-// A page of another origin takes nothing and resets nothing, whatever kind of request it makes its visitor's browser
-// send. Whoever is no such page does as before.
+var browsers = map[string][]string{
+	"": nil, "curlForm": curlForm, "ownPage": ownPage, "form": form, "sandbox": sandbox, "sameSite": sameSite, "oldForm": oldForm,
+	"mozilla": mozilla, "namedPage": namedPage, "image": image,
+}
+
+// pretend adds the fields that a kind of browser sends, but for those that the request has.
+func pretend(t *testing.T, c asking.Request) {
+	t.Helper()
+	headers, known := browsers[c.Options["like"]]
+	require.True(t, known, c.String())
+	for i := 0; i < len(headers); i += 2 {
+		if c.Header.Get(headers[i]) == "" {
+			c.Header.Set(headers[i], headers[i+1])
+		}
+	}
+}
+
+// unreadableBody is that of a proxy's client, which is not for the service.
+type unreadableBody struct{ t *testing.T }
+
+func (u unreadableBody) Read([]byte) (int, error) {
+	u.t.Error("the body is read")
+	return 0, io.EOF
+}
+
+// A page of another origin takes, resets and erases nothing, whatever kind of request it makes its visitor's browser send.
+// Whoever is no such page does as before.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	t.Parallel()
-	like := map[string][]string{
-		"": nil, "curlForm": curlForm, "ownPage": ownPage, "form": form, "sandbox": sandbox, "sameSite": sameSite, "oldForm": oldForm, "mozilla": mozilla,
-		"namedPage": namedPage, "image": image,
-	}
-	s, limiter := onProxy(t, gate.TakeNamed)
+	s := serveFake(t, countNamed)
+	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
 	h := s.handler()
 	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
 		s.origins = web.Origins{}
 		if origins := c.Options["origins"]; origins != "" {
 			require.NoError(t, s.origins.UnmarshalText([]byte(origins)))
 		}
-		useTokens(t, s, c.Options["token"])
-		limiter.asked, limiter.reset = nil, nil
-		headers, known := like[c.Options["like"]]
-		require.True(t, known, c.String())
+		setTokens(t, s.service, c.Options["token"])
+		s.limiter.asked = nil
+		pretend(t, c)
 		r := c.HTTP()
 		r.Host, r.RemoteAddr = "query.test", "192.0.2.9:999" // no trusted proxy's
-		for i := 0; i < len(headers); i += 2 {
-			if r.Header.Get(headers[i]) == "" {
-				r.Header.Set(headers[i], headers[i+1])
-			}
+		if gate.IsAuthz(r.URL.Path) {
+			r.Body, r.ContentLength = io.NopCloser(unreadableBody{t}), 7
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		resp := w.Result()
-		changed := limiter.asked != nil || limiter.reset != nil
+		changed := s.limiter.asked != nil || c.Target == "/v1/counters?key=a" && resp.StatusCode < 300
 		if resp.StatusCode != c.Status || changed != (c.Status < 300) {
-			t.Errorf("%s: status %d, want %d; asked %v, reset %v", c, resp.StatusCode, c.Status, limiter.asked, limiter.reset)
+			t.Errorf("%s: status %d, want %d; asked %v", c, resp.StatusCode, c.Status, s.limiter.asked)
 		}
 		if c.Status == http.StatusForbidden && c.Method != http.MethodHead {
 			p := asking.Refused(t, resp, c.Status)
@@ -70,123 +90,62 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	}
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
 	s.origins = web.Origins{}
-	useTokens(t, s, "")
+	setTokens(t, s.service, "")
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
-		answered(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
+		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
 		for _, path := range []string{totalPath, uniquesPath} {
-			answered(t, asking.Ask(h, http.MethodPost, path, `{"keys":["a"],"windows":["1h"]}`, headers...))
+			requireTotals(t, asking.Ask(h, http.MethodPost, path, `{"keys":["a"],"windows":["1h"]}`, headers...))
 		}
 	}
-}
-
-// hosted is a service on a real connection, which is asked under any name.
-type hosted struct {
-	t      *testing.T
-	server *httptest.Server
-	port   string
-}
-
-func onPort(t *testing.T, s *service) *hosted {
-	t.Helper()
-	server := httptest.NewServer(s.handler())
-	t.Cleanup(server.Close)
-	u, err := url.Parse(server.URL)
-	require.NoError(t, err)
-	return &hosted{t, server, u.Port()}
-}
-
-// ask asks with the Host of a page that a browser has loaded from this port, or with another one if host names a port.
-func (h *hosted) ask(method, host, target, body string, headers ...string) *http.Response {
-	h.t.Helper()
-	r, err := http.NewRequest(method, h.server.URL+target, strings.NewReader(body))
-	require.NoError(h.t, err)
-	r.Host = host
-	if !strings.Contains(host, ":") {
-		r.Host = net.JoinHostPort(host, h.port)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
-	require.NoError(h.t, err)
-	h.t.Cleanup(func() { resp.Body.Close() })
-	return resp
 }
 
 // A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may send any header
-// and reads every answer. It gets none.
+// and reads every answer. It gets none. testdata/hosts.txt has what it asks, and what others may.
 func TestReboundPagesGetNothing(t *testing.T) {
 	t.Parallel()
-	all := [][]string{
-		{"GET", goodTarget, ""}, {"POST", totalPath, `{"keys":["a"],"windows":["1h"]}`}, {"GET", "/v1/live?key=a&window=1m", ""}, {"GET", "/v1/counters", ""}, {"GET", "/v1/limit?limit=login&key=a", ""},
-		{"POST", "/v1/take", `{"limit":"login","key":"alice"}`}, {"DELETE", "/v1/limit?limit=login&key=alice", ""}, {"GET", "/v1/authz?limit=login&key_header=X-Forwarded-For", ""},
-		{"GET", "/v1/authz/per-agent/x", ""}, {"OPTIONS", "/v1/authz/per-agent/x", ""}, {"GET", "/probe?key=a&window=1h", ""}, {"GET", "/", ""}, {"GET", "/page/x/main.js", ""}, {"GET", "/v1/nothing", ""},
+	// A rebound page has no certificate of its name, and no token. A browser can run on the proxy's machine.
+	services, servers := map[string]fakeService{}, map[string]*httptest.Server{}
+	for name, change := range map[string]func(*Settings){
+		"": func(s *Settings) { _ = s.TrustedProxies.UnmarshalText([]byte("127.0.0.1/32")) }, "no proxies": func(*Settings) {},
+		"https": func(*Settings) {}, "tokens": func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) },
+		"named": func(s *Settings) { _ = s.Hosts.UnmarshalText([]byte("stats.example.com")) },
+	} {
+		services[name] = serveFake(t, countNamed, change)
+		runHealth(t, services[name].service)
+		servers[name] = startServer(t, services[name].handler())
 	}
-	pretends := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
-	s, f := onProxy(t, gate.TakeNamed)
-	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("127.0.0.1/32"))) // a browser runs beside the proxy
-	watched(t, s)
-	h := onPort(t, s)
-	for _, request := range all {
-		for _, headers := range [][]string{nil, pretends, append([]string{"Origin", "http://evil.example:" + h.port, "Sec-Fetch-Site", "same-origin"}, pretends...)} {
-			p := asking.Refused(t, h.ask(request[0], "evil.example", request[1], request[2], headers...), http.StatusForbidden)
-			require.Equal(t, web.UnknownHost.Type(), p.Type, request)
-			require.Contains(t, p.Detail, "QUERY_HOSTS", request)
-			require.Contains(t, p.Detail, `"evil.example:`, request)
+	awaitReady(t, services[""].handler(), http.StatusOK)
+	servers["https"].Close()
+	servers["https"] = httptest.NewTLSServer(services["https"].handler())
+	t.Cleanup(servers["https"].Close)
+	for _, c := range asking.ReadRequests(t, "testdata/hosts.txt") {
+		pretend(t, c)
+		s, server := services[c.Options["service"]], servers[c.Options["service"]]
+		u, err := url.Parse(server.URL)
+		require.NoError(t, err)
+		host := c.Options["host"]
+		ways := [][]string{nil}
+		if host == "evil.example" {
+			fields := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
+			ways = [][]string{nil, fields, append([]string{"Origin", "http://evil.example:" + u.Port(), "Sec-Fetch-Site", "same-origin"}, fields...)}
+		}
+		if !strings.Contains(host, ":") { // as a browser that has loaded a page from this port
+			host = net.JoinHostPort(host, u.Port())
+		}
+		for _, headers := range ways {
+			s.limiter.asked = nil
+			headers = append([]string{"Host", host}, headers...)
+			for name, values := range c.Header {
+				headers = append(headers, name, values[0])
+			}
+			resp := send(t, server, c.Method, c.Target, c.Body, headers...)
+			if c.Status == http.StatusOK {
+				require.Equal(t, c.Status, resp.StatusCode, "%s of %s", c, host)
+				continue
+			}
+			p := asking.Refused(t, resp, c.Status)
+			require.Contains(t, p.Type+" "+p.Detail, c.Want, c.String())
+			require.Nil(t, s.limiter.asked, c.String())
 		}
 	}
-	require.Nil(t, f.asked)
-	require.Nil(t, f.reset)
-	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"} {
-		require.NotEqual(t, http.StatusForbidden, h.ask("GET", "evil.example", target, "").StatusCode, target)
-	}
-	fine := func(what string, resp *http.Response) {
-		t.Helper()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: status %d: %s", what, resp.StatusCode, asking.ReadAll(t, resp))
-		}
-	}
-	for _, host := range []string{"localhost", "127.0.0.1", "query", "query.shop.svc.cluster.local", "query:80", "[::1]:1"} {
-		fine(host, h.ask("GET", host, goodTarget, ""))
-		fine(host, h.ask("POST", host, "/v1/take", `{"limit":"login","key":"alice"}`))
-	}
-	// A proxy asks with the Host that its client has sent, which has the proxy's port.
-	const authz = "/v1/authz?limit=login&key_header=X-Api-Key"
-	for _, host := range []string{"shop.example:443", "shop.example:80", "shop.example:10080"} {
-		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k"))
-		fine("a trusted proxy of "+host, h.ask("GET", host, authz, "", "X-Api-Key", "k", "Origin", "https://a.example", "Sec-Fetch-Site", "cross-site"))
-	}
-	// A browser on the proxy's machine is in a trusted network, and asks for itself.
-	f.asked = nil
-	for _, headers := range [][]string{image, mozilla} {
-		asking.Refused(t, h.ask("GET", "localhost", "/v1/authz?limit=login&key_ip=1", "", headers...), http.StatusForbidden)
-	}
-	require.Nil(t, f.asked)
-	s.gate.Proxies = web.Networks{}
-	fine("a proxy", h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k", "X-Forwarded-For", "192.0.2.1"))
-	asking.Refused(t, h.ask("GET", "shop.example:443", authz, "", "X-Api-Key", "k"), http.StatusForbidden)
-
-	named, _ := onFake(t)
-	require.NoError(t, named.hosts.UnmarshalText([]byte("stats.example.com")))
-	h = onPort(t, named)
-	fine("a named host", h.ask("GET", "Stats.example.com", goodTarget, ""))
-	fine("the page of a named host", h.ask("GET", "stats.example.com:443", "/", ""))
-	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusForbidden)
-
-	// A rebound page has no token, and no certificate of its name.
-	tokens, _ := onFake(t)
-	useTokens(t, tokens, "secret")
-	h = onPort(t, tokens)
-	fine("a token", h.ask("GET", "stats.example.com", goodTarget, "", "Authorization", "Bearer secret"))
-	asking.Refused(t, h.ask("GET", "evil.example", goodTarget, ""), http.StatusUnauthorized)
-	open, _ := onFake(t)
-	server := httptest.NewTLSServer(open.handler())
-	defer server.Close()
-	r, err := http.NewRequest(http.MethodGet, server.URL+goodTarget, nil)
-	require.NoError(t, err)
-	r.Host = "stats.example.com"
-	resp, err := server.Client().Do(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	fine("HTTPS", resp)
 }

@@ -19,8 +19,8 @@ import (
 func TestDocumentDescribesEverything(t *testing.T) {
 	t.Parallel()
 	for _, tokens := range []string{"", "secret"} {
-		s, _ := onFake(t)
-		useTokens(t, s, tokens)
+		s := serveFake(t)
+		setTokens(t, s.service, tokens)
 		data := asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", ""))
 		doc, err := openapi3.NewLoader().LoadFromData(data)
 		require.NoError(t, err)
@@ -102,8 +102,7 @@ func checkDescribed(t *testing.T, method, path string, op *openapi3.Operation, t
 // The page leads to nothing that is elsewhere, and each of its files is there.
 func TestPageOfTheDocumentHasItsFiles(t *testing.T) {
 	t.Parallel()
-	s, _ := onFake(t)
-	h := s.handler()
+	h := serveFake(t).handler()
 	resp := asking.Ask(h, http.MethodGet, "/docs", "")
 	page := string(asking.ReadAll(t, resp))
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -15,8 +15,7 @@ import (
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
 func TestPageIsServedWithItsFiles(t *testing.T) {
 	t.Parallel()
-	s, _ := onFake(t)
-	h := s.handler()
+	h := serveFake(t).handler()
 	resp := asking.Ask(h, http.MethodGet, "/", "")
 	index := string(asking.ReadAll(t, resp))
 	require.Equal(t, []string{"200 OK", "text/html; charset=utf-8", "no-cache"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control")})
