@@ -59,7 +59,6 @@ func TestBehaviour(t *testing.T) {
 			}
 			for _, policy := range b.policies {
 				t.Run(string(policy), func(t *testing.T) {
-					t.Run("cases", func(t *testing.T) { testCases(t, policy, fresh) })
 					t.Run("edges", func(t *testing.T) { testEdges(t, policy, fresh) })
 					t.Run("together", func(t *testing.T) { testTogether(t, policy, fresh) })
 					t.Run("together of many", func(t *testing.T) { testTogetherOfMany(t, policy, fresh) })
@@ -71,6 +70,7 @@ func TestBehaviour(t *testing.T) {
 				})
 			}
 			if client != nil {
+				t.Run("cases", func(t *testing.T) { testCases(t, fresh) })
 				t.Run("places", func(t *testing.T) { testPlaces(t, fresh) })
 				t.Run("places beside hits", func(t *testing.T) { testPlacesTogether(t, fresh) })
 				t.Run("shadow", func(t *testing.T) { testShadowRefusesNothing(t, fresh) })
