@@ -112,55 +112,30 @@ func testPlacesTogether(t *testing.T, fresh func(*testing.T) *world) {
 	}
 }
 
-func TestBadPlaces(t *testing.T) {
+func TestBadPlacesAreRefused(t *testing.T) {
 	t.Parallel()
-	w, l := newWorld(t, backends[2].start(t), "bad"), concurrentLimit(2, FailLocal)
-	for name, take := range map[string]Take{
-		"lease": {Limit: l, Key: "a", Under: "a", N: 1}, "lease ": {Limit: l, Key: "a", Under: "a", N: 1, Lease: "a b"},
-		"lease  ": {Limit: l, Key: "a", Under: "a", N: 1, Lease: strings.Repeat("a", 65)},
-		"n":       {Limit: l, Key: "a", Under: "a", N: 2, Lease: "a"}, "n ": {Limit: l, Key: "a", Under: "a", N: -1, Lease: "a"},
-		"lease   ": {Limit: adhoc(t, time.Minute, 5, Log), Key: "a", Under: "a", N: 1, Lease: "a"},
-	} {
+	w, l, hits := newWorld(t, backends[2].start(t), "bad"), concurrentLimit(2, FailLocal), adhoc(t, time.Minute, 5, Log)
+	requireField := func(field string, err error) {
+		t.Helper()
 		var bad *LeaseError
-		if _, err := w.limiter.Take(t.Context(), []Take{take}); !errors.As(err, &bad) || bad.Field != strings.TrimSpace(name) {
-			t.Errorf("%s: %v", name, err)
-		}
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, field, bad.Field)
 	}
-	var bad *LeaseError
-	if _, err := w.limiter.Renew(t.Context(), takeOf(adhoc(t, time.Minute, 5, Log), "a", 1)); !errors.As(err, &bad) || bad.Field != "limit" {
-		t.Error(err)
+	for _, c := range []struct {
+		limit *Limit
+		n     int64
+		lease string
+		field string
+	}{
+		{l, 1, "", "lease"}, {l, 1, "a b", "lease"}, {l, 1, strings.Repeat("a", 65), "lease"}, {hits, 1, "a", "lease"}, {l, 2, "a", "n"}, {l, -1, "a", "n"},
+	} {
+		take := placeOf(c.limit, "a", c.lease)
+		take.N = c.n
+		requireField(c.field, errOf(w.limiter.Take(t.Context(), []Take{take})))
 	}
-	if _, err := w.limiter.Release(t.Context(), takeOf(l, "a", 1)); !errors.As(err, &bad) || bad.Field != "lease" {
-		t.Error(err)
-	}
-	if _, err := Adhoc(time.Minute, 5, Concurrent); err == nil {
-		t.Error("a limit without a name has places")
-	}
-}
-
-// However many holders die, a key has at most max members, and goes when the last lease has ended.
-func TestPlacesAreBounded(t *testing.T) {
-	t.Parallel()
-	client := backends[0].start(t)
-	w, l := newWorld(t, client, "bounded"), concurrentLimit(20, FailClosed)
-	take := placeOf(l, "alice", "")
-	now := int64(0)
-	for i := range 1000 {
-		now += 2500 + int64(i%7)*300
-		w.at(now)
-		take.Lease = fmt.Sprint("lease-", i)
-		w.take(take)
-		if n := client.ZCard(t.Context(), w.limiter.store.key(&take)).Val(); n > l.Max {
-			t.Fatalf("%d members", n)
-		}
-	}
-	limiter, server := realServer(t)
-	l.Window = time.Second
-	mustTake(t, limiter, take)
-	stack.Eventually(t, "the key to go", func() (bool, string) {
-		keys := stack.Scan(t, server.Client(), "*")
-		return len(keys) == 0, fmt.Sprint(keys)
-	})
+	requireField("limit", errOf(w.limiter.Renew(t.Context(), takeOf(hits, "a", 1))))
+	requireField("lease", errOf(w.limiter.Release(t.Context(), takeOf(l, "a", 1))))
+	require.Error(t, errOf(Adhoc(time.Minute, 5, Concurrent)), "a limit without a name has places")
 }
 
 // Without Redis, a process goes by the places that it has given out itself, and Redis learns of those it has not heard of.
@@ -168,7 +143,7 @@ func TestPlacesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	var broken cut
-	client.AddHook(&broken)
+	client.AddHook(hook(broken.process))
 	w, l := newWorld(t, client, "away"), concurrentLimit(3, FailLocal)
 	a, b, c, d := placeOf(l, "alice", "a"), placeOf(l, "alice", "b"), placeOf(l, "alice", "c"), placeOf(l, "alice", "d")
 	take := func(take Take) (bool, Source) {

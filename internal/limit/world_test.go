@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -138,7 +139,7 @@ func (w *world) answer(a Answer, err error) Answer {
 }
 
 // adhoc is a limit by numbers.
-func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit {
+func adhoc(t testing.TB, length time.Duration, most int64, policy Policy) *Limit {
 	t.Helper()
 	l, err := Adhoc(length, most, policy)
 	require.NoError(t, err)
@@ -146,3 +147,14 @@ func adhoc(t *testing.T, length time.Duration, most int64, policy Policy) *Limit
 }
 
 func takeOf(l *Limit, key string, n int64) Take { return Take{Limit: l, Key: key, Under: key, N: n} }
+
+// hook is called in place of each command, and may call next.
+type hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
