@@ -95,7 +95,7 @@ func TestRefusedAddsNothing(t *testing.T) {
 }
 
 // A decision is one command, also of several limits with all policies.
-func TestOneCommandPerDecision(t *testing.T) {
+func TestDecisionIsOneCommand(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	sent := watchCommands(limiter.store.client)
@@ -159,7 +159,7 @@ func (c *commands) scripts() []string {
 
 // Users without the rights are told apart from a Redis that is away: nothing gets better by waiting, and no fail mode
 // decides, however often they ask.
-func TestNoRight(t *testing.T) {
+func TestUsersWithoutRightsAreForbidden(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	forbidden := func(what string, err error) {
@@ -201,7 +201,7 @@ func TestNoRight(t *testing.T) {
 }
 
 // Redis says it in other words from 7.2 on; the tests' is 7.0.
-func TestRefusedInScript(t *testing.T) {
+func TestRefusalInAScriptIsKnownByItsWords(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]bool{
 		"ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.":        true,

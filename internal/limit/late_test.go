@@ -61,7 +61,7 @@ func TestLateTakesAreCounted(t *testing.T) {
 }
 
 // A take that has waited for a connection until it was too late is never sent.
-func TestNotSentWhenLate(t *testing.T) {
+func TestTakeThatIsTooLateIsNotSent(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	options, err := redis.ParseURL(server.URL())
@@ -90,7 +90,7 @@ func TestNotSentWhenLate(t *testing.T) {
 }
 
 // A limit whose Redis is slow does not put others into their fail mode.
-func TestASlowKey(t *testing.T) {
+func TestSlowKeyLeavesOthersToRedis(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	ended := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 
 // Redis is killed, or stands still. Each fail mode does what it says meanwhile, and Redis decides again by
 // itself when it is back. How long a decision took is printed; -v shows it.
-func TestRedisIsAway(t *testing.T) {
+func TestFailModesDecideWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]struct{ leave, back func(*stack.RedisServer) }{
 		"killed": {func(s *stack.RedisServer) { s.Kill() }, func(s *stack.RedisServer) { s.Start() }},
@@ -77,7 +77,7 @@ func redisDecides(t *testing.T, limiter *Limiter, l *Limit) {
 }
 
 // A closed limit among others refuses all, and an open one does not loosen a local one.
-func TestFailModesTogether(t *testing.T) {
+func TestClosedLimitAmongOthersRefusesAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, "modes")
 	limits := map[Fail]*Limit{}
@@ -116,7 +116,7 @@ func (c *cut) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHo
 }
 
 // Redis is left alone after three failures, and then one take in 250 ms tries it.
-func TestRedisIsLeftAlone(t *testing.T) {
+func TestRedisIsLeftAloneAfterThreeFailures(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	var broken cut
@@ -143,7 +143,7 @@ func TestRedisIsLeftAlone(t *testing.T) {
 
 // Callers that are gone, or wait for a shorter time than Redis takes, say nothing about Redis: neither do they get a decision
 // of the fail mode, nor is Redis left alone because of them.
-func TestCallersThatDoNotWait(t *testing.T) {
+func TestCallersThatDoNotWaitChangeNothing(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	limiter := New(stack.ProgramClient(t, server.URL()), "gone", time.Minute)

@@ -139,7 +139,7 @@ func TestBadPlacesAreRefused(t *testing.T) {
 }
 
 // Without Redis, a process goes by the places that it has given out itself, and Redis learns of those it has not heard of.
-func TestPlacesWithoutRedis(t *testing.T) {
+func TestPlacesAreGivenOutWithoutRedis(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	var broken cut

@@ -121,7 +121,7 @@ func testEdges(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 }
 
 // Cells say when they do not know: the hits of the oldest cell decide, and some of them may have left.
-func TestCellsSayWhenTheyDoNotKnow(t *testing.T) {
+func TestCellsAreUncertainWhileTheirOldestDecides(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, backends[2].start(t), "certain")
 	l := adhoc(t, time.Minute, 5, Cells)
@@ -151,7 +151,7 @@ func TestCellsSayWhenTheyDoNotKnow(t *testing.T) {
 }
 
 // A reload can make max smaller than what was allowed before.
-func TestMaxBecomesSmaller(t *testing.T) {
+func TestSmallerMaxHoldsAtOnce(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	for _, policy := range Policies {

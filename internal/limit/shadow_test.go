@@ -174,7 +174,7 @@ func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 }
 
 // A share saves round trips, gives back what it has not spent, and ends with a reload, a reset and the process.
-func TestShares(t *testing.T) {
+func TestSharesSaveRoundTrips(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	l := &Limit{Name: "shared", Window: time.Hour, Max: 10_000, Policy: Cells, Fail: FailLocal, Mode: Enforce, Share: Share{Hits: 100, For: time.Minute}}
@@ -231,7 +231,7 @@ func TestShares(t *testing.T) {
 }
 
 // Near max there are no shares: Redis decides about each take, so nothing is refused while there is room.
-func TestSharesNearMax(t *testing.T) {
+func TestSharesEndNearMax(t *testing.T) {
 	t.Parallel()
 	limiter, _ := realServer(t)
 	for _, policy := range Policies {

@@ -12,7 +12,7 @@ import (
 
 // A script does little, however much there is to do: what has left the window is removed bit by bit, and
 // much is given back by many scripts. Each counts right meanwhile.
-func TestAScriptDoesLittle(t *testing.T) {
+func TestScriptsGiveBackAndRemoveInSteps(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	limiter.timeout = after(time.Minute) // many scripts belong to one decision
@@ -67,7 +67,7 @@ func fillAt(t *testing.T, client redis.UniversalClient, policy Policy, key strin
 }
 
 // A request cannot ask for more hits than a script may count.
-func TestTooManyForLog(t *testing.T) {
+func TestTakeOfMoreThanLogTakesIsRefused(t *testing.T) {
 	t.Parallel()
 	limiter, _ := realServer(t)
 	minute, hour := adhoc(t, time.Minute, MaxExactHits, Log), adhoc(t, time.Hour, MaxExactHits, Log)
@@ -124,7 +124,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 }
 
 // Hits that were given back, although nobody was told, count again.
-func TestCountAgain(t *testing.T) {
+func TestHitsGivenBackInVainCountAgain(t *testing.T) {
 	t.Parallel()
 	client := backends[0].start(t)
 	for _, policy := range Policies {

@@ -146,7 +146,7 @@ func testBadTakes(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 }
 
 // Callers with the same tag would show nothing on the cluster.
-func TestPeopleHaveDifferentTags(t *testing.T) {
+func TestCallersOfTestsHaveDifferentTags(t *testing.T) {
 	t.Parallel()
 	tags := map[uint64]bool{}
 	for _, key := range people {

@@ -22,15 +22,6 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// strangeTexts are values that no parameter takes, and of which an answer must not repeat much.
-func strangeTexts(n int) []string {
-	out := []string{"1h" + strings.Repeat(" ", n), strings.Repeat("é", 15) + "h", ""}
-	for _, part := range []string{"a", "9", "-", "\u202e", "\x00", "\xff", "\"\\", "<b>", "a/", "%", ",", "{", "👩"} {
-		out = append(out, strings.Repeat(part, n/len(part)))
-	}
-	return out
-}
-
 // checkShort checks that an answer is short if it tells what is wrong, and a problem.
 func checkShort(t *testing.T, what string, resp *http.Response) {
 	t.Helper()
@@ -54,26 +45,29 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t)
 	runHealth(t, s.service)
+	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8"))) // where none of these requests comes from
 	s.limiter.err = &limit.TwiceError{}
 	h := s.handler()
-	ask := func(method, path, query, body string, header http.Header, change ...func(*http.Request)) {
-		t.Helper()
-		r := httptest.NewRequest(method, "http://query.test/", strings.NewReader(body))
-		r.URL.Path, r.URL.RawQuery, r.RequestURI = path, query, path
-		r.RemoteAddr = "192.0.2.1:1"
-		maps.Copy(r.Header, header)
-		for _, c := range change {
-			c(r)
-		}
+	send := func(r *http.Request, body string) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		checkShort(t, fmt.Sprintf("%s %s?%s %s %v", method, path, query, body, header), w.Result())
+		checkShort(t, fmt.Sprintf("%s %s of %s %s %v", r.Method, r.URL, r.Host, body, r.Header), w.Result())
 	}
-	texts, turn := strangeTexts(5_000), 0
-	each := func(send func(text string)) { // of make test, one place in four has each text
+	ask := func(method, path, query, body string, header http.Header) {
+		r := httptest.NewRequest(method, "http://query.test/", strings.NewReader(body))
+		r.URL.Path, r.URL.RawQuery, r.RequestURI = path, query, path
+		maps.Copy(r.Header, header)
+		send(r, body)
+	}
+	// Values that no parameter takes, and of which an answer must not repeat much.
+	texts, turn := []string{"1h" + strings.Repeat(" ", 5_000), strings.Repeat("é", 15) + "h", ""}, 0
+	for _, part := range []string{"a", "9", "-", "\u202e", "\x00", "\xff", "\"\\", "<b>", "a/", "%", ",", "{", "👩"} {
+		texts = append(texts, strings.Repeat(part, 5_000/len(part)))
+	}
+	each := func(ask func(text string)) { // of make test, one place in four has each text
 		for i, text := range texts {
 			if stack.All() || i%4 == turn%4 {
-				send(text)
+				ask(text)
 			}
 		}
 		turn++
@@ -151,7 +145,10 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 		each(func(text string) { ask(http.MethodGet, path+text, "", "", nil) })
 	}
 	for _, text := range texts {
-		ask(http.MethodGet, totalPath, "", "", nil, func(r *http.Request) { r.Method = "M" + text })
-		ask(http.MethodGet, totalPath, "", "", nil, func(r *http.Request) { r.Host = "a." + text })
+		for _, change := range []func(*http.Request){func(r *http.Request) { r.Method = "M" + text }, func(r *http.Request) { r.Host = "a." + text }} {
+			r := httptest.NewRequest(http.MethodGet, "http://query.test"+totalPath, nil)
+			change(r)
+			send(r, "")
+		}
 	}
 }
