@@ -72,7 +72,7 @@ func TestBehaviour(t *testing.T) {
 			}
 			if client != nil {
 				t.Run("cases", func(t *testing.T) { testCases(t, fresh) })
-				t.Run("places", func(t *testing.T) { testPlaces(t, fresh) })
+				t.Run("places", func(t *testing.T) { checkPlaces(t, "places", nil, fresh) })
 				t.Run("places beside hits", func(t *testing.T) { testPlacesTogether(t, fresh) })
 				t.Run("shadow", func(t *testing.T) { testShadowRefusesNothing(t, fresh) })
 			}

@@ -220,21 +220,6 @@ func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	}
 }
 
-// The clock of this machine is four minutes behind: answers are right, and a metric has by how much.
-func TestAnswersGoByTheClockOfRedis(t *testing.T) {
-	t.Parallel()
-	server, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
-	s := serveRedis(t, server.URL(), now)
-	local := now.Add(-4 * time.Minute)
-	s.answers.Reader.(access.Reader).Namespace.(*window.Reader).Local = func() time.Time { return local }
-	s.status.Now = func() time.Time { return local }
-	h := s.handler()
-	total := requireTotals(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", ""))[0]
-	require.Equal(t, []int64{3, 3, now.UnixMilli()}, []int64{int64(total.Total), int64(total.Lower), total.To.UnixMilli()})
-	require.Contains(t, get(t, h, "/metrics"), "\ntallyroll_query_clock_difference_seconds{clock=\"redis\"} 240\n")
-}
-
 // A Redis user who may only read is told what it lacks. The rights of query-erase are enough.
 func TestErasingNeedsTheRightsOfQueryErase(t *testing.T) {
 	t.Parallel()
