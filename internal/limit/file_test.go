@@ -36,7 +36,8 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(set)) {
 			l := set[name]
 			require.Equal(t, name, l.Name)
-			lines = append(lines, fmt.Sprintf("%s: %d in %s, %s, %s, %s, key %q, share %v, envoy %v", name, l.Max, l.Window, l.Policy, l.Fail, l.Mode, l.Key.String(), l.Share, l.Envoy))
+			lines = append(lines, fmt.Sprintf("%s: %d in %s, %s, %s, %s, key %q, share %v, envoy %v", name, l.Max,
+				l.Window, l.Policy, l.Fail, l.Mode, l.Key.String(), l.Share, l.Envoy))
 		}
 		return strings.Join(lines, "\n")
 	})

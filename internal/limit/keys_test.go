@@ -58,7 +58,8 @@ func TestKeysExpire(t *testing.T) {
 	place.Limit.Window = time.Second
 	mustTake(t, limiter, place)
 	stack.Eventually(t, "the keys of a second to go", func() (bool, string) {
-		keys := append(stack.Scan(t, server.Client(), "*:1000:*"), stack.Scan(t, server.Client(), limiter.store.key(&place))...)
+		keys := append(stack.Scan(t, server.Client(), "*:1000:*"),
+			stack.Scan(t, server.Client(), limiter.store.key(&place))...)
 		return len(keys) == 0, fmt.Sprint(keys)
 	})
 }

@@ -59,7 +59,9 @@ func (r benchRun) references(b *testing.B) {
 	measure := func(name, command string, do func(i int64) error) {
 		b.Run(name, func(b *testing.B) { r.loop(b, command, do) })
 	}
-	measure("INCR/new", "incr", func(i int64) error { return r.client.Incr(ctx, "bench:"+strconv.FormatInt(i, 10)).Err() })
+	measure("INCR/new", "incr", func(i int64) error {
+		return r.client.Incr(ctx, "bench:"+strconv.FormatInt(i, 10)).Err()
+	})
 	rate := redis_rate.NewLimiter(r.client)
 	allow := func(key string, limit redis_rate.Limit, want int) error {
 		result, err := rate.Allow(ctx, key, limit)
@@ -71,7 +73,9 @@ func (r benchRun) references(b *testing.B) {
 	measure("redis_rate/new", "evalsha", func(i int64) error {
 		return allow(strconv.FormatInt(i, 10), redis_rate.PerMinute(100), 1)
 	})
-	measure("redis_rate/hot", "evalsha", func(int64) error { return allow("hot", redis_rate.PerSecond(MaxExactHits), 1) })
+	measure("redis_rate/hot", "evalsha", func(int64) error {
+		return allow("hot", redis_rate.PerSecond(MaxExactHits), 1)
+	})
 	b.Run("redis_rate/refused", func(b *testing.B) {
 		limit := redis_rate.PerHour(1)
 		_, err := rate.Allow(ctx, "refused", limit)

@@ -71,7 +71,8 @@ func (w *world) askPlace(verb string, take Take) string {
 	var err error
 	switch verb {
 	case "take", "look":
-		ask := map[string]func(context.Context, []Take) (Answer, error){"take": w.limiter.Take, "look": w.limiter.Look}[verb]
+		ask := map[string]func(context.Context, []Take) (Answer, error){"take": w.limiter.Take,
+			"look": w.limiter.Look}[verb]
 		w.limiter.denials.all = nil
 		var a Answer
 		if a, err = ask(ctx, []Take{take}); err == nil {
@@ -147,7 +148,8 @@ func TestBadPlacesAreRefused(t *testing.T) {
 		lease string
 		field string
 	}{
-		{l, 1, "", "lease"}, {l, 1, "a b", "lease"}, {l, 1, strings.Repeat("a", 65), "lease"}, {hits, 1, "a", "lease"}, {l, 2, "a", "n"}, {l, -1, "a", "n"},
+		{l, 1, "", "lease"}, {l, 1, "a b", "lease"}, {l, 1, strings.Repeat("a", 65), "lease"},
+		{hits, 1, "a", "lease"}, {l, 2, "a", "n"}, {l, -1, "a", "n"},
 	} {
 		take := placeOf(c.limit, "a", c.lease)
 		take.N = c.n

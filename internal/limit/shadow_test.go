@@ -32,15 +32,18 @@ func TestShadowAgrees(t *testing.T) {
 			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))
 			policy := rapid.SampledFrom(append(Policies, Concurrent)).Draw(rt, "policy")
 			most := rapid.OneOf(rapid.Int64Range(1, 6), rapid.Just(int64(60))).Draw(rt, "max")
-			enforcing, shadow, alone := shadowOf("enforcing", time.Minute, most, policy), shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
+			enforcing, shadow, alone := shadowOf("enforcing", time.Minute, most, policy),
+				shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
 			enforcing.Mode = Enforce
 			m, ms := newModel(enforcing, false), int64(0)
 			for i := range rapid.IntRange(1, 40).Draw(rt, "calls") {
-				ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, 7000, 30_000, 59_999, 60_000, 61_000, -2000}).Draw(rt, "ms")
+				ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, 7000, 30_000, 59_999, 60_000, 61_000,
+					-2000}).Draw(rt, "ms")
 				w.at(ms)
 				n, lease := int64(1), fmt.Sprint("lease-", i)
 				if policy != Concurrent {
-					n, lease = rapid.OneOf(rapid.Int64Range(0, max(1, most/5)), rapid.Int64Range(-most, most)).Draw(rt, "n"), ""
+					n, lease = rapid.OneOf(rapid.Int64Range(0, max(1, most/5)),
+						rapid.Int64Range(-most, most)).Draw(rt, "n"), ""
 				}
 				take := func(l *Limit) Take { return Take{Limit: l, Key: "alice", Under: "alice", N: n, Lease: lease} }
 				together := w.take(take(enforcing), take(shadow))
@@ -58,7 +61,8 @@ func TestShadowAgrees(t *testing.T) {
 					want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
 					given -= min(0, want.counted)
 					want.shift(max(0, want.counted))
-					if one.Allowed != want.fits || one.RetryAfter != want.wait || one.Lower != want.lower || one.Upper != want.upper {
+					if one.Allowed != want.fits || one.RetryAfter != want.wait || one.Lower != want.lower ||
+						one.Upper != want.upper {
 						rt.Fatalf("call %d, n %d, %s: %+v, and the model says %+v", i, n, policy, one, want)
 					}
 				}

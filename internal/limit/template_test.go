@@ -22,7 +22,8 @@ func TestTemplatesAreFilledOrRefused(t *testing.T) {
 		}
 		require.Equal(t, text, template.String())
 		for variable := range values {
-			require.Equal(t, strings.Contains(text, "{"+variable+"}"), template.Uses(variable), "%s uses %s", text, variable)
+			require.Equal(t, strings.Contains(text, "{"+variable+"}"), template.Uses(variable), "%s uses %s", text,
+				variable)
 		}
 		got, err := template.Fill(func(variable string) (string, error) { return values[variable], nil })
 		require.NoError(t, err)

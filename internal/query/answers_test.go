@@ -116,7 +116,8 @@ func (r *recordedReader) Answer(ctx context.Context, questions []window.Question
 }
 
 // Fall finds what Answer does, and that hits which are too many will have left in a minute.
-func (r *recordedReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+func (r *recordedReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
+	time.Duration, error) {
 	out, err := r.Answer(ctx, []window.Question{{Counter: counter, Span: window.Last(length)}})
 	if err != nil || out.Answers[0].Total <= most {
 		return out, 0, err

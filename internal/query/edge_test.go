@@ -40,8 +40,9 @@ func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 		preflight := asking.Ask(h, http.MethodOptions, goodTarget, "", "Origin", origin, "Access-Control-Request-Method", "POST")
 		require.Equal(t, allowed != "", preflight.StatusCode == http.StatusNoContent, origin)
 		for name, want := range map[string]string{
-			"Expose-Headers": "ETag, RateLimit, RateLimit-Policy, Retry-After", "Allow-Methods": "GET, HEAD, POST, DELETE",
-			"Allow-Headers": "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+			"Expose-Headers": "ETag, RateLimit, RateLimit-Policy, Retry-After",
+			"Allow-Methods":  "GET, HEAD, POST, DELETE",
+			"Allow-Headers":  "Authorization, Content-Type, If-None-Match, Last-Event-ID",
 		} {
 			require.Equal(t, allowed != "", preflight.Header.Get("Access-Control-"+name) == want, name)
 		}
@@ -81,7 +82,8 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	require.Empty(t, resp.Header.Get("Content-Encoding"))
 	require.Empty(t, asking.ReadAll(t, resp))
 	// HEAD says what GET would, without a body.
-	for _, target := range []string{past, goodTarget, "/v1/live?key=a&window=10m", "/healthz", "/docs", "/openapi.json", "/metrics"} {
+	for _, target := range []string{past, goodTarget, "/v1/live?key=a&window=10m", "/healthz", "/docs",
+		"/openapi.json", "/metrics"} {
 		resp := send(t, server, http.MethodHead, target, "")
 		require.Equal(t, http.StatusOK, resp.StatusCode, target)
 		require.Empty(t, asking.ReadAll(t, resp), target)
@@ -129,7 +131,8 @@ var (
 )
 
 var browsers = map[string][]string{
-	"": nil, "curlForm": curlForm, "ownPage": ownPage, "form": form, "sandbox": sandbox, "sameSite": sameSite, "oldForm": oldForm,
+	"": nil, "curlForm": curlForm, "ownPage": ownPage, "form": form, "sandbox": sandbox, "sameSite": sameSite,
+	"oldForm": oldForm,
 	"mozilla": mozilla, "namedPage": namedPage, "image": image,
 }
 
@@ -204,8 +207,9 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	// A rebound page has no certificate of its name, and no token. A browser can run on the proxy's machine.
 	services, servers := map[string]fakeService{}, map[string]*httptest.Server{}
 	for name, change := range map[string]func(*Settings){
-		"": func(s *Settings) { _ = s.TrustedProxies.UnmarshalText([]byte("127.0.0.1/32")) }, "no proxies": func(*Settings) {},
-		"https": func(*Settings) {}, "tokens": func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) },
+		"":           func(s *Settings) { _ = s.TrustedProxies.UnmarshalText([]byte("127.0.0.1/32")) },
+		"no proxies": func(*Settings) {},
+		"https":      func(*Settings) {}, "tokens": func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) },
 		"named": func(s *Settings) { _ = s.Hosts.UnmarshalText([]byte("stats.example.com")) },
 	} {
 		services[name] = serveFake(t, countNamed, change)
@@ -224,8 +228,10 @@ func TestReboundPagesGetNothing(t *testing.T) {
 		host := c.Options["host"]
 		ways := [][]string{nil}
 		if host == "evil.example" {
-			fields := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri", "/", "User-Agent", "Mozilla/5.0"}
-			ways = [][]string{nil, fields, append([]string{"Origin", "http://evil.example:" + u.Port(), "Sec-Fetch-Site", "same-origin"}, fields...)}
+			fields := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri",
+				"/", "User-Agent", "Mozilla/5.0"}
+			ways = [][]string{nil, fields, append([]string{"Origin", "http://evil.example:" + u.Port(),
+				"Sec-Fetch-Site", "same-origin"}, fields...)}
 		}
 		if !strings.Contains(host, ":") { // as a browser that has loaded a page from this port
 			host = net.JoinHostPort(host, u.Port())

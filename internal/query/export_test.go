@@ -107,7 +107,8 @@ func (s *service) countExports() int {
 // awaitExports waits until as many are under way.
 func (s *service) awaitExports(t *testing.T, want int) {
 	t.Helper()
-	stack.Eventually(t, fmt.Sprint(want, " exports"), func() (bool, string) { return s.countExports() == want, fmt.Sprint(s.countExports()) })
+	stack.Eventually(t, fmt.Sprint(want, " exports"),
+		func() (bool, string) { return s.countExports() == want, fmt.Sprint(s.countExports()) })
 }
 
 // If Redis fails on the way, the answer does not end as if it were whole.
@@ -127,7 +128,8 @@ func TestExportIsBrokenOffIfRedisFails(t *testing.T) {
 		text, err := io.ReadAll(resp.Body)
 		if err == nil || resp.ProtoMajor == 1 && !errors.Is(err, io.ErrUnexpectedEOF) || resp.ProtoMajor != 1+i/2 ||
 			resp.StatusCode != http.StatusOK || resp.Trailer.Get("Tallyroll-Complete") != "" {
-			t.Errorf("%q: status %d, %d bytes, %v, trailers %v", encoding, resp.StatusCode, len(text), err, resp.Trailer)
+			t.Errorf("%q: status %d, %d bytes, %v, trailers %v", encoding, resp.StatusCode, len(text), err,
+				resp.Trailer)
 		}
 		resp.Body.Close()
 		server.Close() // waits for the handlers

@@ -105,7 +105,8 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 		require.NoErrorf(t, json.Unmarshal(msg.Data, &p), "%s: %s", c, msg.Data)
 		require.Equal(t, c.Status, p.Status, c.String())
 		require.Contains(t, p.Detail, c.Want, c.String())
-		require.Equal(t, []string{fmt.Sprint(c.Status), p.Detail}, []string{msg.Header.Get(micro.ErrorCodeHeader), msg.Header.Get(micro.ErrorHeader)})
+		require.Equal(t, []string{fmt.Sprint(c.Status), p.Detail},
+			[]string{msg.Header.Get(micro.ErrorCodeHeader), msg.Header.Get(micro.ErrorHeader)})
 	}
 	for i := range 6 { // the last is refused, which is an answer and no error
 		msg := request(t, conn, "take", `{"limit":"login","key":"b"}`)
@@ -139,7 +140,8 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	ask("$SRV.PING", &ping)
 	var info micro.Info
 	ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-	require.Equal(t, []string{micro.PingResponseType, serviceName, asking.Namespace}, []string{ping.Type, ping.Name, ping.Metadata["namespace"]})
+	require.Equal(t, []string{micro.PingResponseType, serviceName, asking.Namespace},
+		[]string{ping.Type, ping.Name, ping.Metadata["namespace"]})
 	require.Equal(t, []string{micro.InfoResponseType, ping.ID}, []string{info.Type, info.ID})
 	require.Len(t, info.Endpoints, 10)
 }

@@ -121,10 +121,13 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	server, broker := stack.Redis(t), stack.NATS(t)
 	server.Stop()
 	limits := filepath.Join(t.TempDir(), "limits.yml")
-	require.NoError(t, os.WriteFile(limits, []byte("limits: [{name: closed, window: 1h, max: 2, fail: closed}]"), 0o600))
+	require.NoError(t, os.WriteFile(limits, []byte("limits: [{name: closed, window: 1h, max: 2, fail: closed}]"),
+		0o600))
 	var settings Settings
-	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+server.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace, "QUERY_LIMITS_FILE="+limits,
-		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)), fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))
+	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+server.URL(), "NATS_URL="+broker.URL(),
+		"TALLYROLL_NAMESPACE="+asking.Namespace, "QUERY_LIMITS_FILE="+limits,
+		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)),
+		fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))
 	var log asking.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

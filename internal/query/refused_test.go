@@ -36,7 +36,8 @@ func TestRequestsAreRefused(t *testing.T) {
 		require.Contains(t, p.Detail, c.Want, c.String())
 		require.LessOrEqual(t, len(p.Detail), 500, c.String())
 		asked := s.reader.Questions() != nil && c.Options["reader"] == ""
-		require.False(t, asked || s.limiter.asked != nil, "%s: it asked %v and %v", c, s.reader.Questions(), s.limiter.asked)
+		require.False(t, asked || s.limiter.asked != nil, "%s: it asked %v and %v", c, s.reader.Questions(),
+			s.limiter.asked)
 	}
 }
 
@@ -45,10 +46,14 @@ func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{
 		"", "key=a&window=1h", "key=a,b&key=%E2%98%83&window=1m&window=1d", "key=a&window=1h&at=2026-11-21T10:00:00Z",
 		"key=a&from=1795250000000&to=1795255200000", "key=%zz&window=1h", "key=a;window=1h", "key&window", "key=&key=a&window=&window=1h",
-		"key=a&window=1h&at=-9223372036854775808", "key=a&window=99999999999999999999w", "a&key=1", "=&&=", "key=a&window=1h&windwo=2h",
-		"key=a", "key=a&key=b&step=5m", "key=a&format=csv", "key=a&format=xml", "key=a&from=1795250000000&to=1795255200000&step=1h",
-		"key=%00", "key=a&step=99999999999999999999w", "key=a&step=-1m", "key=a&from=&to=", "window=1h&limit=5&at=2026-11-21T10:00:00Z",
-		"window=9w", "limit=0", "limit=+1", "prefix=a&after=%ff", "after=&prefix=", "prefix=%00", "limit=99999999999999999999&window=1m",
+		"key=a&window=1h&at=-9223372036854775808", "key=a&window=99999999999999999999w", "a&key=1", "=&&=",
+		"key=a&window=1h&windwo=2h",
+		"key=a", "key=a&key=b&step=5m", "key=a&format=csv", "key=a&format=xml",
+		"key=a&from=1795250000000&to=1795255200000&step=1h",
+		"key=%00", "key=a&step=99999999999999999999w", "key=a&step=-1m", "key=a&from=&to=",
+		"window=1h&limit=5&at=2026-11-21T10:00:00Z",
+		"window=9w", "limit=0", "limit=+1", "prefix=a&after=%ff", "after=&prefix=", "prefix=%00",
+		"limit=99999999999999999999&window=1m",
 	} {
 		f.Add(seed)
 	}
@@ -116,7 +121,8 @@ func checkShort(t *testing.T, what string, resp *http.Response) {
 		return
 	}
 	var p web.Problem
-	if len(text) > 4<<10 || !utf8.Valid(text) || json.Unmarshal(text, &p) != nil || p.Detail == "" || p.Status != resp.StatusCode {
+	if len(text) > 4<<10 || !utf8.Valid(text) || json.Unmarshal(text, &p) != nil || p.Detail == "" ||
+		p.Status != resp.StatusCode {
 		t.Errorf("%.200q: status %d, %d bytes: %.300q", what, resp.StatusCode, len(text), text)
 	}
 	for name, values := range resp.Header {
@@ -231,7 +237,8 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 		each(func(text string) { ask(http.MethodGet, path+text, "", "", nil) })
 	}
 	for _, text := range texts {
-		for _, change := range []func(*http.Request){func(r *http.Request) { r.Method = "M" + text }, func(r *http.Request) { r.Host = "a." + text }} {
+		for _, change := range []func(*http.Request){func(r *http.Request) { r.Method = "M" + text },
+			func(r *http.Request) { r.Host = "a." + text }} {
 			r := httptest.NewRequest(http.MethodGet, "http://query.test"+totalPath, nil)
 			change(r)
 			send(r, "")

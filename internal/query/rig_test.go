@@ -38,7 +38,8 @@ const testLimits = `limits:
 func serve(t testing.TB, r access.Counters, l gate.Limiter, change ...func(*Settings)) *service {
 	t.Helper()
 	settings := Settings{
-		MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2, Take: gate.TakeAny, Erase: true,
+		MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2,
+		Take: gate.TakeAny, Erase: true,
 		Timeout: stack.Hung, LimitsFile: filepath.Join(t.TempDir(), "limits.yml"),
 	}
 	require.NoError(t, os.WriteFile(settings.LimitsFile, []byte(testLimits), 0o600))
@@ -69,7 +70,8 @@ type fakeService struct {
 
 func serveFake(t testing.TB, change ...func(*Settings)) fakeService {
 	t.Helper()
-	f := fakeService{reader: &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}, limiter: new(fakeLimiter)}
+	f := fakeService{reader: &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow},
+		limiter: new(fakeLimiter)}
 	f.service = serve(t, f.reader, f.limiter, change...)
 	f.status.Now = func() time.Time { return asking.FakeNow }
 	shortenTimeouts(f.service) // nothing can hang
@@ -181,7 +183,9 @@ func (f *fakeLimiter) Take(_ context.Context, takes []limit.Take) (limit.Answer,
 	f.asked = takes
 	out := limit.Answer{Allowed: true}
 	for _, take := range takes {
-		out.Decisions = append(out.Decisions, limit.Decision{Take: take, Allowed: true, WouldAllow: true, Certain: true, Remaining: take.Limit.Max - take.N, Source: limit.FromRedis})
+		out.Decisions = append(out.Decisions,
+			limit.Decision{Take: take, Allowed: true, WouldAllow: true, Certain: true,
+				Remaining: take.Limit.Max - take.N, Source: limit.FromRedis})
 	}
 	return out, f.err
 }

@@ -203,7 +203,8 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yml")
 	writeTokens(t, file, "shop may: [read]", "gone may: [read]")
-	s := serveFake(t, func(s *Settings) { s.TokensFile = file }, func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("first, second")) })
+	s := serveFake(t, func(s *Settings) { s.TokensFile = file },
+		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("first, second")) })
 	runHealth(t, s.service)
 	h := s.handler()
 	server := startServer(t, h)
@@ -217,7 +218,8 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 		require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, target, "").StatusCode, target)
 	}
 	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {
-		require.NotEqual(t, http.StatusOK, send(t, server, http.MethodGet, path+"?key=a&window=1h", "").StatusCode, path)
+		require.NotEqual(t, http.StatusOK, send(t, server, http.MethodGet, path+"?key=a&window=1h", "").StatusCode,
+			path)
 	}
 	ended := make(map[string]chan struct{})
 	for _, name := range []string{"shop", "gone"} {
@@ -241,7 +243,8 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 // The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its SHA-256.
 func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	t.Parallel()
-	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"), func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
+	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),
+		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
 	log := new(asking.Log)
 	s.log = zerolog.New(log)
 	h := s.handler()
@@ -249,7 +252,8 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 		{"shop", "/v1/limit?limit=login&key=alice", `"token":"shop","limit":"login","key":"alice","message":"limit reset"`},
 		{"secret", "/v1/limit?limit=login&key=bob", `"token":"2bb80d53","limit":"login","key":"bob","message":"limit reset"`},
 		{"shop", "/v1/counters?key=a.x", `"token":"shop","key":"a.x","erased":1,"message":"counters erased"`},
-		{"shop", "/v1/counters?prefix=a.&confirm=0", `"token":"shop","prefix":"a.","erased":0,"message":"counters erased"`},
+		{"shop", "/v1/counters?prefix=a.&confirm=0",
+			`"token":"shop","prefix":"a.","erased":0,"message":"counters erased"`},
 	} {
 		asking.Refused(t, asking.Ask(h, http.MethodDelete, c.target, ""), http.StatusUnauthorized)
 		resp := asking.Ask(h, http.MethodDelete, c.target, "", "Authorization", "Bearer "+c.token)
@@ -259,7 +263,8 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	require.Equal(t, 4, strings.Count(log.String(), "audit"))
 	require.NotContains(t, log.String(), "secret")
 	s.erases = false
-	p := asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization", "Bearer shop"), http.StatusForbidden)
+	p := asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization",
+		"Bearer shop"), http.StatusForbidden)
 	require.Equal(t, web.EraseOff.Type(), p.Type)
 	require.Contains(t, p.Detail, "QUERY_ERASE")
 }
@@ -272,7 +277,8 @@ func TestAboutNamesFeaturesAndWhatTheTokenMay(t *testing.T) {
 		limitsFile   bool
 		nats, limits bool
 	}{
-		{gate.TakeNamed, false, false, false}, {gate.TakeNamed, true, true, true}, {gate.TakeAny, false, false, true}, {gate.TakeOff, true, false, false},
+		{gate.TakeNamed, false, false, false}, {gate.TakeNamed, true, true, true}, {gate.TakeAny, false, false, true},
+		{gate.TakeOff, true, false, false},
 	} {
 		s := serveFake(t, func(s *Settings) {
 			if s.Take = c.mode; !c.limitsFile {
@@ -281,7 +287,8 @@ func TestAboutNamesFeaturesAndWhatTheTokenMay(t *testing.T) {
 		})
 		s.status.AsksNATS = c.nats
 		text := get(t, s.handler(), "/v1/about")
-		require.Contains(t, text, fmt.Sprintf(`"features":{"nats":%t,"limits":%t,"uniques":true,"watch":%t}`, c.nats, c.limits, c.nats))
+		require.Contains(t, text, fmt.Sprintf(`"features":{"nats":%t,"limits":%t,"uniques":true,"watch":%t}`, c.nats,
+			c.limits, c.nats))
 		require.NotContains(t, text, "token")
 	}
 	s := serveFake(t, useFile(t, "shop may: [read, take], prefixes: [shop.], until: 2999-01-01"))

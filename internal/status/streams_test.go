@@ -64,9 +64,11 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	}, get[StreamsAnswer](t, h, "/v1/streams"))
 	// A stream that nobody has counted holds all back, from when it was made.
 	awaitGauges(t, registry, map[string]float64{
-		"stream_owned HITS": 1, "stream_lag_messages HITS": 2, "stream_lag_seconds HITS": 2, "stream_rejected_messages HITS": 2, "stream_owned HITS_NEW": 0,
-		"stream_counted HITS": 1, "stream_as_of_age_seconds HITS": 2, "stream_counted HITS_NEW": 0, "stream_as_of_age_seconds HITS_NEW": 62,
-		"as_of_age_seconds": 62, "workers": 1, "query_redis_up": 1,
+		"stream_owned HITS": 1, "stream_lag_messages HITS": 2, "stream_lag_seconds HITS": 2,
+		"stream_rejected_messages HITS": 2, "stream_owned HITS_NEW": 0,
+		"stream_counted HITS": 1, "stream_as_of_age_seconds HITS": 2, "stream_counted HITS_NEW": 0,
+		"stream_as_of_age_seconds HITS_NEW": 62,
+		"as_of_age_seconds":                 62, "workers": 1, "query_redis_up": 1,
 	})
 
 	// Of a stream that has ended and is gone, nothing is left to tell.
@@ -74,7 +76,8 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	require.NoError(t, err)
 	awaitAnswer(t, h, "/v1/streams", func(a StreamsAnswer) bool { return len(a.Streams) == 1 })
 	require.NoError(t, kv.Delete(t.Context(), id+".worker.T1"))
-	awaitGauges(t, registry, map[string]float64{"as_of_age_seconds": 2, "stream_as_of_age_seconds HITS_NEW": absent, "stream_owned HITS": 0, "workers": 0})
+	awaitGauges(t, registry, map[string]float64{"as_of_age_seconds": 2, "stream_as_of_age_seconds HITS_NEW": absent,
+		"stream_owned HITS": 0, "workers": 0})
 	checkRefusals(t, h, map[string]string{"/v1/streams?key=a": "unknown parameter"})
 	require.NoError(t, redis.Client().FlushAll(t.Context()).Err())
 	awaitGauges(t, registry, map[string]float64{"query_redis_up": 1, "as_of_age_seconds": absent})
@@ -140,7 +143,8 @@ func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
 	s, h, registry := newStatus(t, reader, 500*time.Millisecond, js)
 	var age atomic.Int64 // of the only stream, in seconds: it goes on while the servers are away
 	s.Now = func() time.Time { return now.Add(time.Duration(age.Load()) * time.Second) }
-	awaitGauges(t, registry, map[string]float64{"query_redis_up": 1, "as_of_age_seconds": 0, "query_redis_seconds": 0}) // a scrape is no answer
+	awaitGauges(t, registry, map[string]float64{"query_redis_up": 1, "as_of_age_seconds": 0,
+		"query_redis_seconds": 0}) // a scrape is no answer
 	withoutNATS := map[string]float64{"stream_owned HITS": absent, "workers": absent}
 	withoutRedis := map[string]float64{"query_redis_up": 0}
 	for _, c := range []struct {
