@@ -23,7 +23,7 @@ import (
 // The files in testdata have requests, and below each what comes of it: what the limiter is asked, the status, the fields
 // about limits, and the answer or the detail of the problem. UPDATE_ANSWERS=1 writes what comes. Lines of a file are
 //
-//	== named, without Redis       a new gate, with this QUERY_TAKE
+//	== named, without Redis       a new gate, with this QUERY_TAKE; or without proxies, of which none is trusted then
 //	# text                        a comment
 //	POST /v1/take {"limit":…}     a request: method, target and body
 //	  X-Api-Key: k                a header of the request
@@ -66,9 +66,12 @@ func answerAll(t *testing.T, file string) string {
 		switch {
 		case begins:
 			mode, away := strings.CutSuffix(setting, ", without Redis")
+			mode, unproxied := strings.CutSuffix(mode, ", without proxies")
 			var take TakeMode
 			require.NoError(t, take.UnmarshalText([]byte(mode)))
-			s = newSite(t, take, !away)
+			if s = newSite(t, take, !away); unproxied {
+				s.gate.Proxies = web.Networks{}
+			}
 		case line == "METRICS":
 			line += "\n" + strings.Join(s.decisions(), "\n")
 		case request != nil:

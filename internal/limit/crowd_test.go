@@ -13,7 +13,7 @@ import (
 
 // Fifty clients of five processes at once take from one key: exactly max are allowed. No hit leaves the window
 // while they do, so that is so for cells, too.
-func TestFiftyClientsAtOnce(t *testing.T) {
+func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 	t.Parallel()
 	const most, clients, processes = 1000, 50, 5
 	for name, start := range map[string]func(*testing.T) stack.Endpoint{

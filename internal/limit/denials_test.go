@@ -54,7 +54,7 @@ func testDeniedFromMemory(t *testing.T, policy Policy, fresh func(*testing.T) *w
 	}
 }
 
-func TestDenialsEnd(t *testing.T) {
+func TestDenialsEndWhenTheyMayNotHold(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestAccountsAreBounded(t *testing.T) {
 }
 
 // Accounts that owe outlive those that do not, and those that are used outlive those that are not.
-func TestAccountsThatStay(t *testing.T) {
+func TestAccountsThatOweOutliveOthers(t *testing.T) {
 	t.Parallel()
 	var l local
 	now := time.UnixMilli(worldStart)

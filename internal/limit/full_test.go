@@ -15,7 +15,7 @@ import (
 
 // Redis has little memory and may evict nothing. However many keys there are, it is not used for more than that, and
 // looks, refusals and give-backs go on.
-func TestRedisIsFull(t *testing.T) {
+func TestFullRedisIsNotUsedForMore(t *testing.T) {
 	t.Parallel()
 	const megabytes, slack, keys = 4, 4, 24_000 // slack is for buffers of clients
 	for _, policy := range Policies {
@@ -112,7 +112,7 @@ func TestRedisIsFull(t *testing.T) {
 }
 
 // A clock that went back by more than a window makes a key begin anew, also with memory to spare only for that.
-func TestRedisIsFullAndItsClockWentBack(t *testing.T) {
+func TestFullRedisWhoseClockWentBackBeginsAgain(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	client := stack.ProgramClient(t, server.URL())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -55,41 +54,14 @@ func TestKeysExpire(t *testing.T) {
 			}
 		}
 	}
+	place := placeOf(concurrentLimit(2, FailClosed), "alice", "a")
+	place.Limit.Window = time.Second
+	mustTake(t, limiter, place)
 	stack.Eventually(t, "the keys of a second to go", func() (bool, string) {
-		keys := stack.Scan(t, server.Client(), "*:1000:*")
+		keys := append(stack.Scan(t, server.Client(), "*:1000:*"),
+			stack.Scan(t, server.Client(), limiter.store.key(&place))...)
 		return len(keys) == 0, fmt.Sprint(keys)
 	})
-}
-
-// A key is bounded: 64 cells and three fields, or max hits, whatever comes.
-func TestKeysAreBounded(t *testing.T) {
-	t.Parallel()
-	client := stack.ProgramClient(t, stack.Redis(t).URL())
-	for _, policy := range Policies {
-		w, l := newWorld(t, client, "bounded"), adhoc(t, time.Minute, 50, policy)
-		most, now := l.Max, int64(0)
-		if policy == Cells {
-			l.Max, most = 5000, maxFields // so many that every cell has some
-		}
-		random := rand.New(rand.NewPCG(1, 2))
-		take := takeOf(l, "alice", 1)
-		largest := int64(0)
-		for range 1000 {
-			now += random.Int64N(700)
-			w.at(now)
-			take.N = 1 + random.Int64N(2)
-			w.take(take)
-			size := sizeOf(t.Context(), client, policy, w.limiter.store.key(&take)).Val()
-			largest = max(largest, size)
-			if size > most {
-				t.Fatalf("%s: %d are kept, want up to %d", policy, size, most)
-			}
-		}
-		t.Logf("%s: at most %d were kept", policy, largest)
-		if largest < most/2 {
-			t.Errorf("%s: only %d were kept: the test shows nothing", policy, largest)
-		}
-	}
 }
 
 // What is refused, and what only looks, leaves Redis as it is.
@@ -124,7 +96,7 @@ func TestRefusedAddsNothing(t *testing.T) {
 }
 
 // A decision is one command, also of several limits with all policies.
-func TestOneCommandPerDecision(t *testing.T) {
+func TestDecisionIsOneCommand(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	sent := watchCommands(limiter.store.client)
@@ -151,7 +123,7 @@ func TestOneCommandPerDecision(t *testing.T) {
 	}
 }
 
-// commands is a hook that notes what is sent.
+// commands are those that were sent.
 type commands struct {
 	mu    sync.Mutex
 	names []string
@@ -160,11 +132,17 @@ type commands struct {
 // watchCommands notes what a client sends, on a cluster to any node.
 func watchCommands(client redis.UniversalClient) *commands {
 	c := new(commands)
-	client.AddHook(c)
+	note := hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		c.mu.Lock()
+		c.names = append(c.names, cmd.Name())
+		c.mu.Unlock()
+		return next(ctx, cmd)
+	})
+	client.AddHook(note)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(c) })
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(note) })
 		_ = cluster.ForEachMaster(context.Background(), func(_ context.Context, node *redis.Client) error {
-			node.AddHook(c)
+			node.AddHook(note)
 			return nil
 		})
 	}
@@ -180,22 +158,9 @@ func (c *commands) scripts() []string {
 	return out
 }
 
-func (*commands) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c *commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.mu.Lock()
-		c.names = append(c.names, cmd.Name())
-		c.mu.Unlock()
-		return next(ctx, cmd)
-	}
-}
-func (*commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // Users without the rights are told apart from a Redis that is away: nothing gets better by waiting, and no fail mode
 // decides, however often they ask.
-func TestNoRight(t *testing.T) {
+func TestUsersWithoutRightsAreForbidden(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	forbidden := func(what string, err error) {
@@ -237,7 +202,7 @@ func TestNoRight(t *testing.T) {
 }
 
 // Redis says it in other words from 7.2 on; the tests' is 7.0.
-func TestRefusedInScript(t *testing.T) {
+func TestRefusalInAScriptIsKnownByItsWords(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]bool{
 		"ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.":        true,

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/tests/stack"
 )
 
@@ -34,7 +34,7 @@ import (
 //	memory   the same, and memory refuses
 //	local    Redis is away, and the ring in this process decides
 func BenchmarkDecision(b *testing.B) {
-	client := benchClient(b, stack.Redis(b))
+	client := stack.ProgramClient(b, stack.Redis(b).URL())
 	for _, clients := range []int{1, 50} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			r := benchRun{client: client, clients: clients}
@@ -56,7 +56,12 @@ type benchRun struct {
 // references are what a decision is compared with.
 func (r benchRun) references(b *testing.B) {
 	ctx := context.Background()
-	r.measure(b, "INCR/new", "incr", func(i int64) error { return r.client.Incr(ctx, "bench:"+strconv.FormatInt(i, 10)).Err() })
+	measure := func(name, command string, do func(i int64) error) {
+		b.Run(name, func(b *testing.B) { r.loop(b, command, do) })
+	}
+	measure("INCR/new", "incr", func(i int64) error {
+		return r.client.Incr(ctx, "bench:"+strconv.FormatInt(i, 10)).Err()
+	})
 	rate := redis_rate.NewLimiter(r.client)
 	allow := func(key string, limit redis_rate.Limit, want int) error {
 		result, err := rate.Allow(ctx, key, limit)
@@ -65,10 +70,12 @@ func (r benchRun) references(b *testing.B) {
 		}
 		return err
 	}
-	r.measure(b, "redis_rate/new", "evalsha", func(i int64) error {
+	measure("redis_rate/new", "evalsha", func(i int64) error {
 		return allow(strconv.FormatInt(i, 10), redis_rate.PerMinute(100), 1)
 	})
-	r.measure(b, "redis_rate/hot", "evalsha", func(int64) error { return allow("hot", redis_rate.PerSecond(MaxExactHits), 1) })
+	measure("redis_rate/hot", "evalsha", func(int64) error {
+		return allow("hot", redis_rate.PerSecond(MaxExactHits), 1)
+	})
 	b.Run("redis_rate/refused", func(b *testing.B) {
 		limit := redis_rate.PerHour(1)
 		_, err := rate.Allow(ctx, "refused", limit)
@@ -82,22 +89,22 @@ func (r benchRun) policy(b *testing.B, policy Policy) {
 	l := New(r.client, "bench", time.Minute)
 	name := string(policy)
 	b.Run(name+"/new", func(b *testing.B) {
-		limit := benchLimit(b, time.Minute, 100, policy)
+		limit := adhoc(b, time.Minute, 100, policy)
 		r.loop(b, "evalsha", func(i int64) error { return l.benchTake(limit, strconv.FormatInt(i, 10), true) })
 	})
 	b.Run(name+"/hot", func(b *testing.B) {
-		limit := benchLimit(b, time.Second, MaxExactHits, policy)
+		limit := adhoc(b, time.Second, MaxExactHits, policy)
 		r.loop(b, "evalsha", func(int64) error { return l.benchTake(limit, "hot", true) })
 	})
 	for _, hits := range []int64{100, 10_000} {
 		// The hits of the benchmark itself are spread over many keys, so that a window still holds about as many.
 		keys := max(16, 100_000/hits)
 		b.Run(fmt.Sprintf("%s/holds=%d", name, hits), func(b *testing.B) {
-			limit := benchLimit(b, time.Minute, MaxExactHits, policy)
+			limit := adhoc(b, time.Minute, MaxExactHits, policy)
 			r.fill(b, l, limit, keys, hits)
 			r.loop(b, "evalsha", func(i int64) error { return l.benchTake(limit, strconv.FormatInt(i%keys, 10), true) })
 		})
-		full := benchLimit(b, time.Minute, hits/2, policy)
+		full := adhoc(b, time.Minute, hits/2, policy)
 		b.Run(fmt.Sprintf("%s/refused=%d", name, hits), func(b *testing.B) {
 			r.fill(b, l, full, 1, hits)
 			key := l.store.key(&Take{Limit: full, Key: "0", Under: "0", N: 1})
@@ -108,7 +115,7 @@ func (r benchRun) policy(b *testing.B, policy Policy) {
 		})
 	}
 	b.Run(name+"/memory", func(b *testing.B) {
-		full := benchLimit(b, time.Minute, 50, policy)
+		full := adhoc(b, time.Minute, 50, policy)
 		r.fill(b, l, full, 1, 100)
 		r.loop(b, "evalsha", func(int64) error { return l.benchTake(full, "0", false) })
 	})
@@ -121,13 +128,9 @@ func (r benchRun) withoutServer(b *testing.B) {
 	defer away.Close()
 	l := New(away, "bench", time.Minute)
 	b.Run("local/hot", func(b *testing.B) {
-		limit := benchLimit(b, time.Second, MaxHits, Cells)
+		limit := adhoc(b, time.Second, MaxHits, Cells)
 		r.loop(b, "", func(int64) error { return l.benchTake(limit, "hot", true) })
 	})
-}
-
-func (r benchRun) measure(b *testing.B, name, command string, do func(i int64) error) {
-	b.Run(name, func(b *testing.B) { r.loop(b, command, do) })
 }
 
 // loop calls do from all clients and reports what they waited, and what the command took inside Redis.
@@ -142,12 +145,7 @@ func (r benchRun) loop(b *testing.B, command string, do func(i int64) error) {
 			began := time.Now()
 			err := do(benchCount.Add(1))
 			decided := time.Now()
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			err = r.client.Incr(ctx, "bench:beside").Err()
-			if err != nil {
+			if err := errors.Join(err, r.client.Incr(ctx, "bench:beside").Err()); err != nil {
 				b.Error(err)
 				return
 			}
@@ -205,21 +203,6 @@ func benchUsec(b *testing.B, client redis.UniversalClient, command string) float
 	micros, err := strconv.ParseFloat(text, 64)
 	require.NoError(b, err)
 	return micros
-}
-
-// benchClient is a client as the programs make it, of a server that starts empty.
-func benchClient(b *testing.B, server *stack.RedisServer) redis.UniversalClient {
-	var settings boot.Redis
-	require.NoError(b, settings.URL.UnmarshalText([]byte(server.URL())))
-	client := settings.Client()
-	b.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-func benchLimit(b *testing.B, window time.Duration, most int64, policy Policy) *Limit {
-	l, err := Adhoc(window, most, policy)
-	require.NoError(b, err)
-	return l
 }
 
 func (l *Limiter) benchTake(limit *Limit, key string, want bool) error {

@@ -10,7 +10,7 @@ import (
 
 // A question tells Redis a part of what the process has allowed without it. The rest, and another caller's hits that may
 // reach Redis later and not know of the rest, count beside what Redis knows.
-func TestWhatIsNotToldCountsBeside(t *testing.T) {
+func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 	t.Parallel()
 	const owed, others, own, told = 5, 3, 1, 2
 	var l local
@@ -42,7 +42,7 @@ func TestWhatIsNotToldCountsBeside(t *testing.T) {
 
 // What a process cannot remember, it does not give out: neither a place for which there is no room, nor one that may be held
 // by somebody whom Redis has let in and for whom there was no room.
-func TestNoPlaceWithoutRoom(t *testing.T) {
+func TestNoPlaceIsGivenOutThatCannotBeRemembered(t *testing.T) {
 	t.Parallel()
 	var l local
 	now := time.Now()

@@ -1,9 +1,19 @@
 package limit
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sort"
+	"strings"
+	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"tallyroll/tests/stack"
 )
 
 // model is a key as doc.go describes it, by brute force: a slice of hits, which every question walks
@@ -162,4 +172,311 @@ func decideByModels(models []*model, clock int64, ns []int64, count bool) []stat
 		}
 	}
 	return out
+}
+
+// TestPoliciesAgainstModels runs every policy and the local ring through drawn schedules: bursts, edges of
+// windows and cells, weights, give-backs, looks, clocks that step forward and back. Each must say what its
+// model says, and log and stream have the same model. For cells, the truth must lie between the bounds.
+// `make simulate-limits N=100000` runs more schedules.
+func TestPoliciesAgainstModels(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
+	client := server.Client()
+	for _, script := range heldWhole.decide {
+		require.NoError(t, script.Load(t.Context(), client).Err())
+	}
+	var seen tally
+	began := time.Now()
+	rapid.Check(t, func(rt *rapid.T) {
+		if enough(seen.Schedules+1, 50) {
+			return
+		}
+		s := drawSchedule(rt)
+		problem := s.play(&seen)
+		if problem == "" {
+			problem = s.compare(t, client)
+		}
+		if problem != "" {
+			rt.Fatal(problem)
+		}
+	})
+	took := time.Since(began)
+	t.Logf("%d schedules in %s (%.0f a second), no difference: %+v", seen.Schedules, took.Round(time.Millisecond), float64(seen.Schedules)/took.Seconds(), seen)
+	if seen.Refused == 0 || seen.GivenBack == 0 || seen.Anew == 0 || seen.Straddled == 0 {
+		t.Errorf("the schedules miss what they are for: %+v", seen)
+	}
+}
+
+// tally is what schedules had in them.
+type tally struct{ Schedules, Calls, Refused, GivenBack, Anew, Straddled int }
+
+// schedule is calls about the same one or two limits, which every policy decides about.
+type schedule struct {
+	limits []simLimit
+	calls  []simCall
+	parts  []*simPart
+
+	givesBack bool // any of the calls does
+}
+
+// simLimit is a limit's numbers. Cells and the ring count scale hits where the exact policies count one.
+type simLimit struct{ window, max, scale int64 }
+
+type simCall struct {
+	step  string // how the clock moves before; see clockAt
+	by    int64
+	ns    []int64 // for each limit
+	count bool
+	clock int64 // that comes of it
+}
+
+// simPart is a policy in a schedule.
+type simPart struct {
+	name   string
+	policy Policy
+	local  *local // nil if Redis keeps the hits
+	limits []*Limit
+	models []*model
+	want   [][]state // for each call
+}
+
+var (
+	simWindows = rapid.SampledFrom([]int64{1000, 1001, 2000, 10_000, 60_000, 61_000, 3_600_000, 366 * 24 * 3_600_000})
+	simMax     = rapid.SampledFrom([]int64{1, 2, 3, 5, 10, 30, 1200})
+	simScales  = rapid.SampledFrom([]int64{1, 1, 7, 100_003})
+	simSteps   = rapid.SampledFrom([]string{"none", "none", "ms", "cells", "window", "edge", "edge", "wait", "wait", "back", "back far"})
+)
+
+func drawSchedule(t *rapid.T) *schedule {
+	s := new(schedule)
+	for range rapid.IntRange(1, 2).Draw(t, "limits") {
+		l := simLimit{simWindows.Draw(t, "window"), simMax.Draw(t, "max"), simScales.Draw(t, "scale")}
+		if len(s.limits) == 1 && l.window == s.limits[0].window {
+			l.window += 1000 // two limits of one window would be the same key
+		}
+		s.limits = append(s.limits, l)
+	}
+	call := rapid.Custom(func(t *rapid.T) simCall {
+		c := simCall{step: simSteps.Draw(t, "step"), by: rapid.Int64Range(-2, 62).Draw(t, "by"), count: rapid.IntRange(0, 5).Draw(t, "look") < 5}
+		for _, l := range s.limits {
+			c.ns = append(c.ns, rapid.OneOf(rapid.Int64Range(1, min(3, l.max)), rapid.Int64Range(1, l.max), rapid.Int64Range(-l.max-1, 0)).Draw(t, "n"))
+		}
+		return c
+	})
+	s.calls = rapid.OneOf(rapid.SliceOfN(call, 1, 10), rapid.SliceOfN(call, 20, 60)).Draw(t, "calls")
+	return s
+}
+
+// maxFields is the most that a key of the policy Cells has: 64 cells and t, e and s.
+const maxFields = 67
+
+const simStart = 1_763_788_800_123
+
+// clockAt is the time of call i. now is that of the call before, and waits are the waits that it was told.
+func (s *schedule) clockAt(i int, now int64, waits []int64) int64 {
+	c, l := &s.calls[i], s.limits[i%len(s.limits)]
+	size := (l.window + 59) / 60
+	earlier := simStart
+	if i > 0 {
+		earlier = int(s.calls[int(c.by+2)%i].clock)
+	}
+	switch c.step {
+	case "ms":
+		return now + c.by + 2
+	case "cells": // to the beginning of a later cell, or around it
+		return (now/size+c.by+2)*size + c.by%3
+	case "window":
+		return now + l.window + c.by
+	case "edge": // an earlier hit leaves now, has just left, or is about to
+		return max(now, int64(earlier)+l.window+c.by%3-1)
+	case "wait": // it is allowed now, or a millisecond later
+		return now + waits[int(c.by+2)%len(waits)] - (c.by+2)%2
+	case "back":
+		return now - (c.by+2)*size/2
+	case "back far": // around a window
+		return now - l.window*(1+(c.by+2)%2) + c.by%3
+	}
+	return now
+}
+
+// play runs a schedule through models, and notes what they say. It returns a problem if cells have promised
+// too much, or nothing.
+func (s *schedule) play(seen *tally) string {
+	seen.Schedules++
+	s.parts, s.givesBack = nil, false
+	for _, policy := range append(Policies, "ring") {
+		p := &simPart{name: string(policy), policy: policy}
+		if policy == "ring" {
+			p.policy, p.local = Cells, new(local)
+		}
+		for _, l := range s.limits {
+			if p.policy == Cells {
+				l.max *= l.scale
+			}
+			limit := &Limit{Window: time.Duration(l.window) * time.Millisecond, Max: l.max, Policy: p.policy, Fail: FailLocal}
+			p.limits, p.models = append(p.limits, limit), append(p.models, newModel(limit, p.local != nil))
+		}
+		s.parts = append(s.parts, p)
+	}
+	clock, waits := int64(simStart), []int64{0}
+	for i := range s.calls {
+		c := &s.calls[i]
+		seen.Calls++
+		clock = s.clockAt(i, clock, waits)
+		c.clock, waits = clock, waits[:0]
+		for _, p := range s.parts {
+			for _, m := range p.models {
+				if m.at(clock).anew {
+					seen.Anew++
+				}
+			}
+			want := decideByModels(p.models, clock, s.ns(p, c), c.count)
+			p.want = append(p.want, want)
+			for j, m := range p.models {
+				at := m.at(clock)
+				allowed := fitsAll(want) && c.count && c.ns[j] > 0
+				if at.truth < at.lower || at.truth > at.upper || allowed && at.truth > m.max+want[j].upper-want[j].estimate {
+					return fmt.Sprintf("%s, call %d, limit %d: %d hits are in the window, and %+v was said\n%s", p.name, i, j, at.truth, want[j], s.story(p, i))
+				}
+			}
+			for j, w := range want {
+				waits = append(waits, w.wait.Milliseconds())
+				if !w.fits {
+					seen.Refused++
+				}
+				if c.ns[j] < 0 && c.count {
+					seen.GivenBack++
+					s.givesBack = true
+				}
+				if w.lower < w.upper {
+					seen.Straddled++
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func fitsAll(states []state) bool {
+	return !slices.ContainsFunc(states, func(s state) bool { return !s.fits })
+}
+
+func (s *schedule) ns(p *simPart, c *simCall) []int64 {
+	out := make([]int64, len(c.ns))
+	for i, n := range c.ns {
+		out[i] = n
+		if p.policy == Cells {
+			out[i] *= s.limits[i].scale
+		}
+	}
+	return out
+}
+
+// compare plays the schedule in Redis and in rings, and says the first difference or nothing.
+func (s *schedule) compare(t *testing.T, client *redis.Client) string {
+	ctx := t.Context()
+	pipe := client.Pipeline()
+	pipe.FlushDB(ctx)
+	replies, sizes := make([][]*redis.Cmd, len(s.parts)), make([][]*redis.IntCmd, len(s.parts))
+	st := store{namespace: "sim", scripts: heldWhole}
+	for i := range s.calls {
+		c := &s.calls[i]
+		setClock(ctx, pipe, tagOf("k"), c.clock)
+		for j, p := range s.parts {
+			if p.local != nil {
+				continue
+			}
+			takes, keys := s.takes(&st, p, c)
+			script, args := st.call(takes, nil, modeOf(c.count), 0)
+			replies[j] = append(replies[j], pipe.EvalSha(ctx, script.Hash(), keys, args...))
+			for _, key := range keys {
+				sizes[j] = append(sizes[j], sizeOf(ctx, pipe, p.policy, key))
+			}
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	for j, p := range s.parts {
+		for k, size := range sizes[j] {
+			call, most := k/len(p.limits), p.limits[k%len(p.limits)].Max
+			switch p.policy {
+			case Cells:
+				most = maxFields
+			case Stream:
+				if s.givesBack {
+					most *= 2 // an entry can be followed by one with how much of it remains
+				}
+			}
+			if size.Val() > most {
+				return fmt.Sprintf("%s, call %d: %d are kept\n%s", p.name, call, size.Val(), s.story(p, call))
+			}
+		}
+		for i := range s.calls {
+			c := &s.calls[i]
+			takes, keys := s.takes(&st, p, c)
+			var got []state
+			if p.local != nil {
+				got = p.local.decide(takes, keys, nil, time.UnixMilli(c.clock), c.count)
+			} else {
+				reply, err := replies[j][i].Slice()
+				if err == nil {
+					got, _, err = parseStates(reply, takes)
+				}
+				if err != nil {
+					return err.Error()
+				}
+			}
+			for k := range got {
+				if p.local != nil { // which says no more than what it decides
+					got[k].counted, got[k].at = p.want[i][k].counted, p.want[i][k].at
+				}
+				if got[k] != p.want[i][k] {
+					return fmt.Sprintf("%s, call %d, limit %d: %+v, and the model says %+v\n%s", p.name, i, k, got[k], p.want[i][k], s.story(p, i))
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func modeOf(counts bool) mode {
+	if counts {
+		return count
+	}
+	return look
+}
+
+// sizeOf asks how many hits or cells a key has.
+func sizeOf(ctx context.Context, pipe redis.Cmdable, policy Policy, key string) *redis.IntCmd {
+	switch policy {
+	case Log:
+		return pipe.ZCard(ctx, key)
+	case Stream:
+		return pipe.XLen(ctx, key)
+	}
+	return pipe.HLen(ctx, key)
+}
+
+func (s *schedule) takes(st *store, p *simPart, c *simCall) ([]Take, []string) {
+	takes, keys := make([]Take, len(c.ns)), make([]string, len(c.ns))
+	for i, n := range s.ns(p, c) {
+		takes[i] = Take{Limit: p.limits[i], Key: "k", Under: "k", N: n}
+		keys[i] = st.key(&takes[i])
+	}
+	return takes, keys
+}
+
+// story is what a policy's model says about a schedule up to a call.
+func (s *schedule) story(p *simPart, last int) string {
+	var out strings.Builder
+	for _, l := range p.limits {
+		fmt.Fprintf(&out, "window %s (a cell %d ms), max %d\n", l.Window, (l.Window.Milliseconds()+59)/60, l.Max)
+	}
+	for i := range s.calls[:last+1] {
+		c := &s.calls[i]
+		fmt.Fprintf(&out, "call %d at %+d ms: take %v, count it %v; %s: %+v\n", i, c.clock-simStart, s.ns(p, c), c.count, p.name, p.want[i])
+	}
+	return out.String()
 }

@@ -4,19 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/tests/cases"
 	"tallyroll/tests/stack"
 )
 
 // Redis is killed, or stands still. Each fail mode does what it says meanwhile, and Redis decides again by
 // itself when it is back. How long a decision took is printed; -v shows it.
-func TestRedisIsAway(t *testing.T) {
+func TestFailModesDecideWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]struct{ leave, back func(*stack.RedisServer) }{
 		"killed": {func(s *stack.RedisServer) { s.Kill() }, func(s *stack.RedisServer) { s.Start() }},
@@ -77,7 +81,7 @@ func redisDecides(t *testing.T, limiter *Limiter, l *Limit) {
 }
 
 // A closed limit among others refuses all, and an open one does not loosen a local one.
-func TestFailModesTogether(t *testing.T) {
+func TestClosedLimitAmongOthersRefusesAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, "modes")
 	limits := map[Fail]*Limit{}
@@ -99,34 +103,28 @@ func TestFailModesTogether(t *testing.T) {
 	}
 }
 
-// cut is a hook that keeps commands from Redis while it is on.
+// cut keeps commands from Redis while it is on.
 type cut struct {
 	on    bool
 	asked int // commands that came
 }
 
-func (*cut) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (b *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !b.on {
-			return next(ctx, cmd)
-		}
-		b.asked++
-		err := errors.New("the connection broke")
-		cmd.SetErr(err)
-		return err
+func (c *cut) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if !c.on {
+		return next(ctx, cmd)
 	}
-}
-func (*cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	c.asked++
+	err := errors.New("the connection broke")
+	cmd.SetErr(err)
+	return err
 }
 
 // Redis is left alone after three failures, and then one take in 250 ms tries it.
-func TestRedisIsLeftAlone(t *testing.T) {
+func TestRedisIsLeftAloneAfterThreeFailures(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	var broken cut
-	client.AddHook(&broken)
+	client.AddHook(hook(broken.process))
 	w, l := newWorld(t, client, "alone"), adhoc(t, time.Hour, 1000, Cells)
 	broken.on = true
 	begin := w.clock
@@ -147,22 +145,9 @@ func TestRedisIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A caller who is gone says nothing about Redis.
-func TestCallerIsGone(t *testing.T) {
-	t.Parallel()
-	w, l := newWorld(t, backends[2].start(t), "gone"), adhoc(t, time.Hour, 5, Log)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range failuresInARow + 1 {
-		_, err := w.limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
-		require.ErrorIs(t, err, context.Canceled)
-	}
-	require.EqualValues(t, FromRedis, w.take(takeOf(l, "alice", 1)).Decisions[0].Source)
-}
-
-// Callers that wait for a shorter time than Redis takes are gone, which says nothing about Redis: neither do they get a
-// decision of the fail mode, nor is Redis left alone because of them.
-func TestCallersThatDoNotWait(t *testing.T) {
+// Callers that are gone, or wait for a shorter time than Redis takes, say nothing about Redis: neither do they get a decision
+// of the fail mode, nor is Redis left alone because of them.
+func TestCallersThatDoNotWaitChangeNothing(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	limiter := New(stack.ProgramClient(t, server.URL()), "gone", time.Minute)
@@ -170,13 +155,151 @@ func TestCallersThatDoNotWait(t *testing.T) {
 	redisDecides(t, limiter, l)
 	server.Pause()
 	for i := range 20 {
+		want := map[bool]error{true: context.Canceled, false: context.DeadlineExceeded}[i < failuresInARow+1]
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if want == context.Canceled {
+			cancel()
+		}
 		_, err := limiter.Take(ctx, []Take{takeOf(l, "alice", 1)})
 		cancel()
-		require.Equal(t, context.DeadlineExceeded, err, "take %d", i)
+		require.ErrorIs(t, err, want, "take %d", i)
 	}
 	server.Resume()
-	if a, err := limiter.Take(t.Context(), []Take{takeOf(l, "bob", 1)}); err != nil || a.Decisions[0].Source != FromRedis {
-		t.Errorf("then: %+v, %v", a, err)
+	a, err := limiter.Take(t.Context(), []Take{takeOf(l, "bob", 1)})
+	require.NoError(t, err)
+	require.Equal(t, FromRedis, a.Decisions[0].Source)
+}
+
+// Redis is left alone if it fails. A key that alone is slow says nothing about the others.
+func TestBreakerLeavesRedisAloneIfItFails(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(worldStart)
+	cases.Check(t, "breaker", func(t *testing.T, _, given string) string {
+		var b breaker
+		for event := range strings.SplitSeq(given, ", ") {
+			key, what, _ := strings.Cut(event, " ")
+			switch what {
+			case "is slow", "fails":
+				b.failed(key, what == "is slow", now)
+			case "answers":
+				b.answered()
+			}
+		}
+		b2, a := b.mayAsk("b", now), b.mayAsk("a", now)
+		later := now.Add(downFor)
+		require.True(t, b.mayAsk("a", later), "after a while, one may ask")
+		require.Equal(t, a, b.mayAsk("a", later), "just one")
+		return fmt.Sprintf("may ask about a: %t, about b: %t", a, b2)
+	})
+}
+
+// Redis stands still for longer than takes wait, and then does what they asked for. Their hits are counted, though the caller
+// was refused, and once more if this process has allowed them: the limit refuses too much, never too little, and for a window.
+// A give-back that was late is made, too: who gives back again gives back twice.
+func TestLateTakesAreCounted(t *testing.T) {
+	t.Parallel()
+	const most, late = 100, 7
+	server := stack.Redis(t)
+	limiter := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
+	other := New(stack.ProgramClient(t, server.URL()), "late", time.Minute)
+	// send takes n hits while Redis stands still, and waits until as many are left as come of it.
+	send := func(l *Limit, n, left int64) (Answer, error) {
+		server.Pause()
+		limiter.timeout = after(50 * time.Millisecond)
+		a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", n)})
+		limiter.timeout = after(time.Minute)
+		server.Resume()
+		stack.Eventually(t, "the late take to be counted", func() (bool, string) {
+			d := mustTake(t, other, takeOf(l, "alice", 0)).Decisions[0]
+			return d.Remaining == left, fmt.Sprintf("%s, %s: %+v", l.Policy, l.Fail, d)
+		})
+		return a, err
+	}
+	var unavailable *UnavailableError
+	for _, policy := range Policies {
+		for fail, knows := range map[Fail]int64{FailClosed: 0, FailLocal: late, FailOpen: 0} {
+			l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
+			mustTake(t, limiter, takeOf(l, "alice", 1))
+			a, err := send(l, late, most-1-late)
+			if fail == FailClosed {
+				require.ErrorAs(t, err, &unavailable)
+			} else if err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal {
+				t.Errorf("%s: %+v, %v", fail, a, err)
+			}
+			if a := mustTake(t, limiter, takeOf(l, "alice", 1)); !a.Allowed || a.Decisions[0].Remaining != most-2-late-knows {
+				t.Errorf("%s: afterwards %+v, want %d left", fail, a, most-2-late-knows)
+			}
+		}
+		l := &Limit{Window: time.Hour, Max: 10, Policy: policy, Fail: FailClosed}
+		mustTake(t, limiter, takeOf(l, "alice", 5))
+		require.ErrorAs(t, errOf(send(l, -2, 7)), &unavailable)
+		require.EqualValues(t, 9, mustTake(t, limiter, takeOf(l, "alice", -2)).Decisions[0].Remaining)
 	}
 }
+
+// A take that has waited for a connection until it was too late is never sent.
+func TestTakeThatIsTooLateIsNotSent(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	options, err := redis.ParseURL(server.URL())
+	require.NoError(t, err)
+	var dials sync.Mutex // held: nobody gets a connection
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Lock()
+		defer dials.Unlock()
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	limiter := New(client, "unsent", 20*time.Millisecond)
+	l := &Limit{Window: time.Hour, Max: 5, Policy: Log, Fail: FailClosed}
+	sent := watchCommands(client)
+	dials.Lock()
+	_, err = limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
+	var unavailable *UnavailableError
+	require.ErrorAs(t, err, &unavailable)
+	limiter.Wait() // though nothing has answered
+	dials.Unlock()
+	if n := stack.Scan(t, server.Client(), "*"); len(n) > 0 || len(sent.scripts()) != 1 {
+		t.Errorf("Redis has %v", n)
+	}
+}
+
+// A limit whose Redis is slow does not put others into their fail mode.
+func TestSlowKeyLeavesOthersToRedis(t *testing.T) {
+	t.Parallel()
+	client := backends[2].start(t)
+	ended := make(chan struct{})
+	client.AddHook(hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if !slices.ContainsFunc(cmd.Args(), func(arg any) bool { return strings.HasSuffix(fmt.Sprint(arg), ":slow") }) {
+			return next(ctx, cmd)
+		}
+		select {
+		case <-ended:
+			return next(ctx, cmd)
+		case <-ctx.Done():
+			cmd.SetErr(ctx.Err())
+			return ctx.Err()
+		}
+	}))
+	limiter := New(client, "slow", 30*time.Second)
+	l := adhoc(t, time.Hour, 1000, Cells)
+	take := func(key string) Source {
+		t.Helper()
+		a, err := limiter.Take(t.Context(), []Take{takeOf(l, key, 1)})
+		require.NoError(t, err)
+		return a.Decisions[0].Source
+	}
+	take("well")
+	limiter.timeout = after(time.Millisecond)
+	for range 2 * failuresInARow {
+		require.EqualValues(t, FromLocal, take("slow"), "the slow key was decided by")
+	}
+	limiter.timeout = after(30 * time.Second)
+	require.EqualValues(t, FromRedis, take("well"), "another key was decided by")
+	close(ended)
+	limiter.Wait()
+}
+
+func after(d time.Duration) func() time.Duration { return func() time.Duration { return d } }

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/tests/cases"
 	"tallyroll/tests/stack"
 )
 
@@ -23,67 +25,86 @@ func concurrentLimit(most int64, fail Fail) *Limit {
 	return &Limit{Name: "exports", Window: time.Minute, Max: most, Policy: Concurrent, Fail: fail, Mode: Enforce}
 }
 
-func (w *world) renew(take Take) Lease {
-	w.t.Helper()
-	lease, err := w.limiter.Renew(w.t.Context(), take)
-	require.NoError(w.t, err)
-	return lease
+// checkPlaces plays a file about the places of alice. The section has max and the fail mode, and broken keeps commands from
+// Redis while it is away.
+func checkPlaces(t *testing.T, file string, broken *cut, fresh func(*testing.T) *world) {
+	cases.Check(t, file, func(t *testing.T, section, given string) string {
+		var most int64
+		var fail Fail
+		require.NoError(t, errOf(fmt.Sscanf(section, "max %d, %s", &most, &fail)))
+		w, l := fresh(t), concurrentLimit(most, fail)
+		other := newWorld(t, w.client, w.limiter.store.namespace)
+		lines := strings.Split(given, "\n")
+		for i, line := range lines {
+			words := strings.Fields(line)
+			if words[0] == "at" {
+				w.at(mustInt(t, words[1]))
+				words = words[2:]
+			}
+			switch words[0] {
+			case "Redis":
+				broken.on = words[2] == "away"
+			case "elsewhere":
+				lines[i] += ": " + other.askPlace(words[1], placeOf(l, "alice", words[2]))
+			default:
+				lines[i] += ": " + w.askPlace(words[0], placeOf(l, "alice", words[1]))
+			}
+		}
+		return strings.Join(lines, "\n")
+	})
 }
 
-func (w *world) release(take Take) bool {
+// askPlace is what comes of a question, in words. Moments are milliseconds from the beginning.
+func (w *world) askPlace(verb string, take Take) string {
 	w.t.Helper()
-	held, err := w.limiter.Release(w.t.Context(), take)
-	require.NoError(w.t, err)
-	return held
-}
-
-// Places are acquired, kept, renewed and freed.
-func testPlaces(t *testing.T, fresh func(*testing.T) *world) {
-	w, l := fresh(t), concurrentLimit(2, FailClosed)
-	a, b, c := placeOf(l, "alice", "a"), placeOf(l, "alice", "b"), placeOf(l, "alice", "c")
-	want := func(d Decision, allowed bool, remaining, retry, ends int64) {
-		t.Helper()
-		at, in := int64(0), int64(0)
-		if !d.Ends.IsZero() {
-			at, in = d.Ends.UnixMilli()-worldStart, ends-(w.clock-worldStart)
+	ctx, words := w.t.Context(), []string{}
+	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	lasts := func(ends time.Time, in time.Duration, source Source) {
+		if !ends.IsZero() {
+			say("until %d", ends.UnixMilli()-worldStart)
+			require.Equal(w.t, ends.UnixMilli()-w.clock, in.Milliseconds())
 		}
-		if d.Allowed != allowed || !d.Certain || d.Remaining != remaining || d.RetryAfter.Milliseconds() != retry || at != ends || d.EndsIn.Milliseconds() != in {
-			t.Errorf("%+v; want allowed %v, remaining %d, retry %d, ends %d", d, allowed, remaining, retry, ends)
+		if source != FromRedis {
+			say("by %s", source)
 		}
 	}
-	want(w.take(a).Decisions[0], true, 1, 0, 60_000)
-	w.at(10_000)
-	want(w.take(b).Decisions[0], true, 0, 0, 70_000)
-	want(w.take(c).Decisions[0], false, 0, 50_000, 0)
-	want(w.look(c).Decisions[0], false, 0, 50_000, 0)
-	want(w.look(b).Decisions[0], true, 0, 0, 0) // it is held
-	w.at(20_000)
-	want(w.take(a).Decisions[0], true, 0, 0, 80_000) // again: it is not two, and lasts on
-	if lease := w.renew(b); !lease.Held || lease.Ends.UnixMilli() != worldStart+80_000 || lease.EndsIn != time.Minute {
-		t.Errorf("%+v", lease)
+	var err error
+	switch verb {
+	case "take", "look":
+		ask := map[string]func(context.Context, []Take) (Answer, error){"take": w.limiter.Take,
+			"look": w.limiter.Look}[verb]
+		w.limiter.denials.all = nil
+		var a Answer
+		if a, err = ask(ctx, []Take{take}); err == nil {
+			d := a.Decisions[0]
+			say("%s, %d left", map[bool]string{true: "allowed", false: "refused"}[a.Allowed], d.Remaining)
+			require.Equal(w.t, d.Source == FromRedis, d.Certain)
+			require.Equal(w.t, a.Allowed, d.RetryAfter == 0)
+			if !a.Allowed {
+				say("free after %d ms", d.RetryAfter.Milliseconds())
+			}
+			lasts(d.Ends, d.EndsIn, d.Source)
+		}
+	case "renew":
+		var lease Lease
+		if lease, err = w.limiter.Renew(ctx, take); err == nil {
+			say("%s", map[bool]string{true: "held", false: "not held"}[lease.Held])
+			lasts(lease.Ends, lease.EndsIn, lease.Source)
+		}
+	case "release":
+		var held bool
+		if held, err = w.limiter.Release(ctx, take); err == nil {
+			say("%s", map[bool]string{true: "released", false: "not held"}[held])
+		}
+	default:
+		w.t.Fatalf("there is no question %s", verb)
 	}
-	if w.renew(c).Held || w.release(c) {
-		t.Error("a place is held that was never given out")
+	if err != nil {
+		var unavailable *UnavailableError
+		require.ErrorAs(w.t, err, &unavailable)
+		return "unavailable"
 	}
-	if !w.release(b) || w.release(b) || w.renew(b).Held {
-		t.Error("a place is not released once")
-	}
-	want(w.take(c).Decisions[0], true, 0, 0, 80_000)
-	w.at(79_999)
-	want(w.take(b).Decisions[0], false, 0, 1, 0)
-	w.at(80_000) // both end
-	require.False(t, w.renew(a).Held, "a lease is renewed that has ended")
-	want(w.take(b).Decisions[0], true, 1, 0, 140_000)
-	w.at(60_000) // the clock goes back: nothing ends early
-	want(w.take(c).Decisions[0], true, 0, 0, 120_000)
-	want(w.take(a).Decisions[0], false, 0, 60_000, 0)
-	w.at(-3_600_000) // by far
-	want(w.take(a).Decisions[0], false, 0, 60_000, 0)
-	if lease := w.renew(c); !lease.Held || lease.EndsIn.Milliseconds() > 60_001 {
-		t.Errorf("%+v", lease)
-	}
-	w.at(-3_600_000 + 60_001)
-	want(w.take(a).Decisions[0], true, 1, 0, -3_600_000+120_001)
+	return strings.Join(words, ", ")
 }
 
 // A place and hits of other limits are taken together or not at all.
@@ -99,131 +120,55 @@ func testPlacesTogether(t *testing.T, fresh func(*testing.T) *world) {
 				t.Fatalf("%+v", a)
 			}
 			w.wantRemaining(hits, other, 1)
-			w.release(first)
+			require.Equal(t, "released", w.askPlace("release", first))
 			if a := w.take(second, takeOf(hits, other, 2)); a.Allowed || !a.Decisions[0].Ends.IsZero() {
 				t.Fatalf("%+v", a)
 			}
-			require.False(t, w.renew(second).Held, "a place is held though the take beside was refused")
+			require.Equal(t, "not held", w.askPlace("renew", second), "though the take beside was refused")
 			require.True(t, w.take(second, takeOf(hits, other, 1)).Allowed)
 			// What was held before stays held, whatever becomes of the others.
 			require.False(t, w.take(second, takeOf(hits, other, 1)).Allowed)
-			require.True(t, w.renew(second).Held, "a place is lost that was asked for again")
+			require.Contains(t, w.askPlace("renew", second), "held, until", "a place is lost that was asked for again")
 		})
 	}
 }
 
-func TestBadPlaces(t *testing.T) {
+func TestBadPlacesAreRefused(t *testing.T) {
 	t.Parallel()
-	w, l := newWorld(t, backends[2].start(t), "bad"), concurrentLimit(2, FailLocal)
-	for name, take := range map[string]Take{
-		"lease": {Limit: l, Key: "a", Under: "a", N: 1}, "lease ": {Limit: l, Key: "a", Under: "a", N: 1, Lease: "a b"},
-		"lease  ": {Limit: l, Key: "a", Under: "a", N: 1, Lease: strings.Repeat("a", 65)},
-		"n":       {Limit: l, Key: "a", Under: "a", N: 2, Lease: "a"}, "n ": {Limit: l, Key: "a", Under: "a", N: -1, Lease: "a"},
-		"lease   ": {Limit: adhoc(t, time.Minute, 5, Log), Key: "a", Under: "a", N: 1, Lease: "a"},
-	} {
-		var bad *LeaseError
-		if _, err := w.limiter.Take(t.Context(), []Take{take}); !errors.As(err, &bad) || bad.Field != strings.TrimSpace(name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	var bad *LeaseError
-	if _, err := w.limiter.Renew(t.Context(), takeOf(adhoc(t, time.Minute, 5, Log), "a", 1)); !errors.As(err, &bad) || bad.Field != "limit" {
-		t.Error(err)
-	}
-	if _, err := w.limiter.Release(t.Context(), takeOf(l, "a", 1)); !errors.As(err, &bad) || bad.Field != "lease" {
-		t.Error(err)
-	}
-	if _, err := Adhoc(time.Minute, 5, Concurrent); err == nil {
-		t.Error("a limit without a name has places")
-	}
-}
-
-// However many holders die, a key has at most max members, and goes when the last lease has ended.
-func TestPlacesAreBounded(t *testing.T) {
-	t.Parallel()
-	client := backends[0].start(t)
-	w, l := newWorld(t, client, "bounded"), concurrentLimit(20, FailClosed)
-	take := placeOf(l, "alice", "")
-	now := int64(0)
-	for i := range 1000 {
-		now += 2500 + int64(i%7)*300
-		w.at(now)
-		take.Lease = fmt.Sprint("lease-", i)
-		w.take(take)
-		if n := client.ZCard(t.Context(), w.limiter.store.key(&take)).Val(); n > l.Max {
-			t.Fatalf("%d members", n)
-		}
-	}
-	limiter, server := realServer(t)
-	l.Window = time.Second
-	mustTake(t, limiter, take)
-	stack.Eventually(t, "the key to go", func() (bool, string) {
-		keys := stack.Scan(t, server.Client(), "*")
-		return len(keys) == 0, fmt.Sprint(keys)
-	})
-}
-
-// Without Redis, a process goes by the places that it has given out itself, and Redis learns of those it has not heard of.
-func TestPlacesWithoutRedis(t *testing.T) {
-	t.Parallel()
-	client := backends[2].start(t)
-	var broken cut
-	client.AddHook(&broken)
-	w, l := newWorld(t, client, "away"), concurrentLimit(3, FailLocal)
-	a, b, c, d := placeOf(l, "alice", "a"), placeOf(l, "alice", "b"), placeOf(l, "alice", "c"), placeOf(l, "alice", "d")
-	take := func(take Take) (bool, Source) {
+	w, l, hits := newWorld(t, backends[2].start(t), "bad"), concurrentLimit(2, FailLocal), adhoc(t, time.Minute, 5, Log)
+	requireField := func(field string, err error) {
 		t.Helper()
-		answer, err := w.limiter.Take(t.Context(), []Take{take})
-		require.NoError(t, err)
-		w.clock += 1000
-		return answer.Allowed, answer.Decisions[0].Source
+		var bad *LeaseError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, field, bad.Field)
 	}
-	take(a)
-	broken.on = true
-	for i, c := range []struct {
-		take    Take
-		allowed bool
-	}{{b, true}, {a, true}, {c, true}, {d, false}} {
-		if allowed, from := take(c.take); allowed != c.allowed || from != FromLocal {
-			t.Errorf("%d: %v from %s", i, allowed, from)
-		}
+	for _, c := range []struct {
+		limit *Limit
+		n     int64
+		lease string
+		field string
+	}{
+		{l, 1, "", "lease"}, {l, 1, "a b", "lease"}, {l, 1, strings.Repeat("a", 65), "lease"},
+		{hits, 1, "a", "lease"}, {l, 2, "a", "n"}, {l, -1, "a", "n"},
+	} {
+		take := placeOf(c.limit, "a", c.lease)
+		take.N = c.n
+		requireField(c.field, errOf(w.limiter.Take(t.Context(), []Take{take})))
 	}
-	if lease, err := w.limiter.Renew(t.Context(), a); err != nil || !lease.Held || lease.Source != FromLocal {
-		t.Errorf("%+v %v", lease, err)
-	}
-	var unavailable *UnavailableError
-	if held, err := w.limiter.Release(t.Context(), a); held || !errors.As(err, &unavailable) { // Redis has it
-		t.Error(held, err)
-	}
-	if held, err := w.limiter.Release(t.Context(), c); !held || err != nil { // Redis has never heard of it
-		t.Error(held, err)
-	}
-	broken.on = false
-	w.at(w.clock + 1000 - worldStart) // then it is tried again
-	if allowed, from := take(c); !allowed || from != FromRedis {
-		t.Errorf("%v from %s", allowed, from)
-	}
-	if allowed, _ := take(d); allowed {
-		t.Error("b is held, though Redis does not know it")
-	}
-	if !w.renew(b).Held { // now it does
-		t.Error("a lease is lost that was given out without Redis")
-	}
-	other := newWorld(t, client, "away")
-	other.at(w.clock - worldStart)
-	require.EqualValues(t, 0, other.remaining(l, "alice"))
-	for _, fail := range []Fail{FailOpen, FailClosed} {
-		broken.on = true
-		w.limiter.breaker = breaker{}
-		l := concurrentLimit(1, fail)
-		for range 2 {
-			answer, err := w.limiter.Take(t.Context(), []Take{placeOf(l, "bob", NewLease())})
-			lease, renewed := w.limiter.Renew(t.Context(), placeOf(l, "bob", "x"))
-			if fail == FailOpen && (err != nil || !answer.Allowed || renewed != nil || !lease.Held) || fail == FailClosed && (!errors.As(err, &unavailable) || !errors.As(renewed, &unavailable)) {
-				t.Errorf("%s: %+v %v, %+v %v", fail, answer, err, lease, renewed)
-			}
-		}
-	}
+	requireField("limit", errOf(w.limiter.Renew(t.Context(), takeOf(hits, "a", 1))))
+	requireField("lease", errOf(w.limiter.Release(t.Context(), takeOf(l, "a", 1))))
+	require.Error(t, errOf(Adhoc(time.Minute, 5, Concurrent)), "a limit without a name has places")
+}
+
+func TestPlacesAreGivenOutWithoutRedis(t *testing.T) {
+	t.Parallel()
+	client, broken, worlds := backends[2].start(t), new(cut), 0
+	client.AddHook(hook(broken.process))
+	checkPlaces(t, "places-away", broken, func(t *testing.T) *world {
+		broken.on = false
+		worlds++
+		return newWorld(t, client, fmt.Sprint("away-", worlds))
+	})
 }
 
 // TestPlacesBound draws holders that work, die, ask again and give back, at processes that share a Redis whose clock goes

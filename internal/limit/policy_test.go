@@ -1,125 +1,86 @@
 package limit
 
 import (
-	"math"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tallyroll/tests/cases"
 )
 
-// step is one call in a case: by default a take.
-type step struct {
-	at    int64 // ms from the beginning
-	n     int64
-	look  bool
-	reset bool
-
-	refused   bool
-	remaining int64
-	retry     int64 // ms, of log and stream
-	cells     int64 // ms, of cells and the ring: the oldest cell leaves evenly, over 1 s
-}
-
-// The limit of these cases is 5 in a minute. Every wait that is told is tried: the take fits when it is
-// over, and not a millisecond before.
-var policyCases = []struct {
-	name  string
-	steps []step
-}{
-	{"up to max and not beyond", []step{
-		{n: 1, remaining: 4}, {n: 1, remaining: 3}, {n: 1, remaining: 2}, {n: 1, remaining: 1}, {n: 1, remaining: 0},
-		{n: 1, refused: true, retry: 60_000, cells: 60_200},
-		{at: 59_999, n: 1, refused: true, retry: 1, cells: 201},
-		{at: 61_000, n: 5, remaining: 0},
-	}},
-	{"weights", []step{
-		{n: 3, remaining: 2}, {n: 3, refused: true, remaining: 2, retry: 60_000, cells: 60_334}, {n: 2, remaining: 0},
-	}},
-	{"the oldest leave first", []step{
-		{n: 2, remaining: 3}, {at: 10_000, n: 3, remaining: 0},
-		{at: 10_000, n: 1, refused: true, retry: 50_000, cells: 50_500},
-		{at: 10_000, n: 2, refused: true, retry: 50_000, cells: 51_000},
-		{at: 10_000, n: 3, refused: true, retry: 60_000, cells: 60_334},
-		{at: 10_000, n: 5, refused: true, retry: 60_000, cells: 61_000},
-	}},
-	{"none asked for", []step{
-		{n: 0, remaining: 5}, {n: 5, remaining: 0}, {n: 0, remaining: 0}, {n: 1, refused: true, retry: 60_000, cells: 60_200},
-	}},
-	{"given back", []step{
-		{n: 5, remaining: 0}, {at: 1000, n: -2, remaining: 2}, {at: 1000, n: 3, refused: true, remaining: 2, retry: 59_000, cells: 59_334},
-		{at: 1000, n: 2, remaining: 0},
-	}},
-	{"more given back than there is", []step{
-		{n: 3, remaining: 2}, {n: -100, remaining: 5}, {n: -1, remaining: 5}, {n: math.MinInt64, remaining: 5}, {n: 5, remaining: 0},
-		{n: 1, refused: true, retry: 60_000, cells: 60_200}, {n: math.MinInt64, remaining: 5},
-	}},
-	{"given back from nothing", []step{{n: -1, remaining: 5}, {n: 5, remaining: 0}, {n: 1, refused: true, retry: 60_000, cells: 60_200}}},
-	{"the newest are given back", []step{
-		{n: 2, remaining: 3}, {at: 10_000, n: 3, remaining: 0}, {at: 20_000, n: -3, remaining: 3}, {at: 20_000, n: 3, remaining: 0},
-		{at: 20_000, n: 2, refused: true, retry: 40_000, cells: 41_000},
-	}},
-	{"a part of a take is given back", []step{
-		{n: 1, remaining: 4}, {at: 10_000, n: 4, remaining: 0}, {at: 20_000, n: -2, remaining: 2}, {at: 30_000, n: 2, remaining: 0},
-		{at: 30_000, n: 4, refused: true, retry: 60_000, cells: 60_500},
-	}},
-	{"reset", []step{{n: 5, remaining: 0}, {reset: true}, {n: 5, remaining: 0}, {reset: true}, {reset: true}, {n: 1, remaining: 4}}},
-	{"a look counts nothing", []step{
-		{n: 3, look: true, remaining: 5}, {n: 5, look: true, remaining: 5}, {n: 5, remaining: 0},
-		{n: 1, look: true, refused: true, retry: 60_000, cells: 60_200}, {n: -3, look: true, remaining: 0}, {n: 0, look: true, remaining: 0},
-	}},
-	{"the clock goes back", []step{
-		{at: 30_000, n: 5, remaining: 0}, {at: 10_000, n: 1, refused: true, retry: 80_000, cells: 80_200},
-	}},
-	{"the clock goes back by more than a window", []step{
-		{at: 100_000, n: 5, remaining: 0}, {at: 40_000, n: 1, refused: true, retry: 120_000, cells: 120_200},
-		{at: 39_999, n: 4, remaining: 1},
-	}},
-	{"after a long time", []step{{n: 5, remaining: 0}, {at: 366 * 24 * 3_600_000, n: 5, remaining: 0}}},
-}
-
-func testCases(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
-	for _, c := range policyCases {
-		t.Run(c.name, func(t *testing.T) {
-			w, l := fresh(t), adhoc(t, time.Minute, 5, policy)
-			for i, s := range c.steps {
-				w.at(s.at)
-				w.step(i, s, l)
+// testCases plays testdata/policies.txt with every policy, and with the ring.
+func testCases(t *testing.T, fresh func(*testing.T) *world) {
+	cases.Check(t, "policies", func(t *testing.T, _, given string) string {
+		steps := strings.Split(given, "\n")
+		play := func(w *world, policy Policy) (out []outcome) {
+			l := adhoc(t, time.Minute, 5, policy)
+			for _, step := range steps {
+				out = append(out, w.step(step, l))
 			}
-		})
-	}
+			return out
+		}
+		exact, cells := play(fresh(t), Log), play(fresh(t), Cells)
+		require.Equal(t, exact, play(fresh(t), Stream), "log and stream")
+		require.Equal(t, cells, play(newWorld(t, nil, "ring"), Cells), "cells and the ring")
+		for i, e := range exact {
+			require.Equal(t, e.text, cells[i].text, "log and cells: %s", steps[i])
+			if steps[i] += ": " + e.text; e.wait > 0 {
+				steps[i] += fmt.Sprintf(", fits after %d ms, with cells after %d ms", e.wait, cells[i].wait)
+			}
+		}
+		return strings.Join(steps, "\n")
+	})
 }
 
-// step takes a step of a case and compares.
-func (w *world) step(i int, s step, l *Limit) {
+// outcome is what comes of a step. wait is that of a refusal, in milliseconds.
+type outcome struct {
+	text string
+	wait int64
+}
+
+// step does what a line says, such as "at 1000 take 1".
+func (w *world) step(line string, l *Limit) outcome {
 	w.t.Helper()
-	take := takeOf(l, "alice", s.n)
-	if s.reset {
-		err := w.limiter.Reset(w.t.Context(), take)
-		if err != nil && w.client != nil {
-			w.t.Fatal(err)
-		}
-		return
+	words := strings.Fields(line)
+	if words[0] == "at" {
+		w.at(mustInt(w.t, words[1]))
+		words = words[2:]
 	}
-	ask := w.take
-	if s.look {
+	if words[0] == "reset" {
+		err := w.limiter.Reset(w.t.Context(), takeOf(l, "alice", 0))
+		if w.client != nil { // a ring forgets, and tells that Redis does not
+			require.NoError(w.t, err)
+		}
+		return outcome{"done", 0}
+	}
+	take, ask := takeOf(l, "alice", mustInt(w.t, words[1])), w.take
+	if words[0] == "look" {
 		ask = w.look
 	}
 	a := ask(take)
 	d := a.Decisions[0]
-	retry := s.retry
-	if l.Policy == Cells {
-		retry = s.cells
+	require.Equal(w.t, a.Allowed, d.Allowed, line)
+	if exact := d.Certain && d.Lower == d.Upper && d.Lower == l.Max-d.Remaining; l.Policy != Cells && !exact {
+		w.t.Errorf("%s: %+v: the policy is exact", line, d)
 	}
-	if a.Allowed == s.refused || d.Allowed != a.Allowed || d.Remaining != s.remaining || d.RetryAfter.Milliseconds() != retry {
-		w.t.Fatalf("step %d (n %d): %+v, want allowed %v, remaining %d, retry after %d ms", i, s.n, d, !s.refused, s.remaining, retry)
+	if a.Allowed {
+		require.Zero(w.t, d.RetryAfter, line)
+		return outcome{fmt.Sprint("allowed, ", d.Remaining, " left"), 0}
 	}
-	if l.Policy != Cells && (!d.Certain || d.Lower != d.Upper || d.Lower != l.Max-s.remaining) {
-		w.t.Errorf("step %d: %+v: the policy is exact", i, d)
-	}
-	if s.refused {
-		w.retry(take, s.at, retry)
-	}
+	wait := d.RetryAfter.Milliseconds()
+	w.retry(take, w.clock-worldStart, wait)
+	return outcome{fmt.Sprint("refused, ", d.Remaining, " left"), wait}
+}
+
+func mustInt(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return n
 }
 
 // retry looks a millisecond before a take is to fit, and when it is.
@@ -160,7 +121,7 @@ func testEdges(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 }
 
 // Cells say when they do not know: the hits of the oldest cell decide, and some of them may have left.
-func TestCellsSayWhenTheyDoNotKnow(t *testing.T) {
+func TestCellsAreUncertainWhileTheirOldestDecides(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, backends[2].start(t), "certain")
 	l := adhoc(t, time.Minute, 5, Cells)
@@ -190,7 +151,7 @@ func TestCellsSayWhenTheyDoNotKnow(t *testing.T) {
 }
 
 // A reload can make max smaller than what was allowed before.
-func TestMaxBecomesSmaller(t *testing.T) {
+func TestSmallerMaxHoldsAtOnce(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
 	for _, policy := range Policies {

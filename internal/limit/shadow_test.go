@@ -17,30 +17,33 @@ func shadowOf(name string, length time.Duration, most int64, policy Policy) *Lim
 	return &Limit{Name: name, Window: length, Max: most, Policy: policy, Fail: FailLocal, Mode: Shadow}
 }
 
-// A shadow and an enforcing limit of the same numbers agree about every take of the same traffic: in one request, and in
-// two. What is drawn is as in TestPoliciesAgainstModels: bursts, edges, weights, and clocks that step back.
+// A limiter decides as the model of the limit does, also if hits are given back in several scripts, and a shadow and an
+// enforcing limit of the same numbers agree about every take: in one request, and in two. What is drawn is as in
+// TestPoliciesAgainstModels: bursts, edges, weights, and clocks that step back.
 func TestShadowAgrees(t *testing.T) {
 	t.Parallel()
 	for _, b := range []backend{backends[0], backends[2]} {
 		client := b.start(t)
-		worlds, refused, allowed := 0, 0, 0
+		worlds, refused, allowed, given := 0, 0, 0, int64(0)
 		rapid.Check(t, func(rt *rapid.T) {
-			if worlds++; enough(worlds, 25) {
+			if worlds++; enough(worlds, 60) {
 				return
 			}
 			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))
 			policy := rapid.SampledFrom(append(Policies, Concurrent)).Draw(rt, "policy")
-			most := rapid.Int64Range(1, 6).Draw(rt, "max")
-			enforcing := shadowOf("enforcing", time.Minute, most, policy)
+			most := rapid.OneOf(rapid.Int64Range(1, 6), rapid.Just(int64(60))).Draw(rt, "max")
+			enforcing, shadow, alone := shadowOf("enforcing", time.Minute, most, policy),
+				shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
 			enforcing.Mode = Enforce
-			shadow, alone := shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
-			ms := int64(0)
-			for i := range rapid.IntRange(1, 30).Draw(rt, "calls") {
-				ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, 7000, 59_999, 60_000, 61_000, -2000}).Draw(rt, "ms")
+			m, ms := newModel(enforcing, false), int64(0)
+			for i := range rapid.IntRange(1, 40).Draw(rt, "calls") {
+				ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, 7000, 30_000, 59_999, 60_000, 61_000,
+					-2000}).Draw(rt, "ms")
 				w.at(ms)
 				n, lease := int64(1), fmt.Sprint("lease-", i)
 				if policy != Concurrent {
-					n, lease = rapid.Int64Range(-1, most).Draw(rt, "n"), ""
+					n, lease = rapid.OneOf(rapid.Int64Range(0, max(1, most/5)),
+						rapid.Int64Range(-most, most)).Draw(rt, "n"), ""
 				}
 				take := func(l *Limit) Take { return Take{Limit: l, Key: "alice", Under: "alice", N: n, Lease: lease} }
 				together := w.take(take(enforcing), take(shadow))
@@ -54,6 +57,15 @@ func TestShadowAgrees(t *testing.T) {
 						rt.Fatalf("call %d, n %d, %s: they differ:\n%+v\n%+v", i, n, policy, one, d)
 					}
 				}
+				if policy != Concurrent {
+					want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
+					given -= min(0, want.counted)
+					want.shift(max(0, want.counted))
+					if one.Allowed != want.fits || one.RetryAfter != want.wait || one.Lower != want.lower ||
+						one.Upper != want.upper {
+						rt.Fatalf("call %d, n %d, %s: %+v, and the model says %+v", i, n, policy, one, want)
+					}
+				}
 				if one.Allowed {
 					allowed++
 				} else {
@@ -61,8 +73,8 @@ func TestShadowAgrees(t *testing.T) {
 				}
 			}
 		})
-		t.Logf("%s: %d allowed, %d refused", b.name, allowed, refused)
-		if allowed == 0 || refused == 0 {
+		t.Logf("%s: %d allowed, %d refused, %d hits given back", b.name, allowed, refused, given)
+		if allowed == 0 || refused == 0 || given == 0 {
 			t.Error("the schedules miss what they are for")
 		}
 	}
@@ -166,7 +178,7 @@ func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 }
 
 // A share saves round trips, gives back what it has not spent, and ends with a reload, a reset and the process.
-func TestShares(t *testing.T) {
+func TestSharesSaveRoundTrips(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	l := &Limit{Name: "shared", Window: time.Hour, Max: 10_000, Policy: Cells, Fail: FailLocal, Mode: Enforce, Share: Share{Hits: 100, For: time.Minute}}
@@ -223,7 +235,7 @@ func TestShares(t *testing.T) {
 }
 
 // Near max there are no shares: Redis decides about each take, so nothing is refused while there is room.
-func TestSharesNearMax(t *testing.T) {
+func TestSharesEndNearMax(t *testing.T) {
 	t.Parallel()
 	limiter, _ := realServer(t)
 	for _, policy := range Policies {

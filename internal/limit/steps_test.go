@@ -3,7 +3,6 @@ package limit
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 
 // A script does little, however much there is to do: what has left the window is removed bit by bit, and
 // much is given back by many scripts. Each counts right meanwhile.
-func TestAScriptDoesLittle(t *testing.T) {
+func TestScriptsGiveBackAndRemoveInSteps(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	limiter.timeout = after(time.Minute) // many scripts belong to one decision
 	client := server.Client()
 	const hits = 20_000
 	for _, policy := range []Policy{Log, Stream} {
-		l := adhoc(t, time.Minute, hits, policy)
+		l := adhoc(t, time.Hour, hits, policy) // so that nothing leaves while a slow machine fills it
 		take := takeOf(l, "alice", 1)
 		key := limiter.store.key(&take)
 
@@ -67,40 +66,8 @@ func fillAt(t *testing.T, client redis.UniversalClient, policy Policy, key strin
 	require.NoError(t, errOf(pipe.Exec(t.Context())))
 }
 
-// Takes, give-backs in steps of 3 hits and looks come in any order, and the answers are the model's.
-func TestStepsAgainstModels(t *testing.T) {
-	t.Parallel()
-	client := backends[0].start(t)
-	for _, policy := range Policies {
-		random, given := rand.New(rand.NewPCG(5, 6)), int64(0)
-		for round := 0; round < 40 && !enough(round, 9); round++ {
-			w, l := newWorld(t, client, fmt.Sprint("steps-", policy, round)), adhoc(t, time.Minute, 60, policy)
-			l.Fail = FailClosed // an error of a script is to be seen
-			m, now := newModel(l, false), int64(0)
-			for range 40 {
-				now += []int64{0, 0, 1, 500, 7000, 30_000}[random.IntN(6)]
-				w.at(now)
-				n := 1 + random.Int64N(12)
-				if random.IntN(3) == 0 {
-					n = -random.Int64N(50)
-				}
-				want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
-				given -= min(0, want.counted)
-				d := w.take(takeOf(l, "alice", n)).Decisions[0]
-				lower, upper := want.lower+max(0, want.counted), want.upper+max(0, want.counted)
-				if d.Allowed != want.fits || d.RetryAfter != want.wait || d.Lower != lower || d.Upper != upper {
-					t.Fatalf("%s, n %d at %d: %+v, and the model says %+v", policy, n, now, d, want)
-				}
-			}
-		}
-		if given == 0 {
-			t.Errorf("%s: nothing was given back: the test shows nothing", policy)
-		}
-	}
-}
-
 // A request cannot ask for more hits than a script may count.
-func TestTooManyForLog(t *testing.T) {
+func TestTakeOfMoreThanLogTakesIsRefused(t *testing.T) {
 	t.Parallel()
 	limiter, _ := realServer(t)
 	minute, hour := adhoc(t, time.Minute, MaxExactHits, Log), adhoc(t, time.Hour, MaxExactHits, Log)
@@ -157,7 +124,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 }
 
 // Hits that were given back, although nobody was told, count again.
-func TestCountAgain(t *testing.T) {
+func TestHitsGivenBackInVainCountAgain(t *testing.T) {
 	t.Parallel()
 	client := backends[0].start(t)
 	for _, policy := range Policies {

@@ -8,69 +8,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tallyroll/tests/cases"
 )
 
-func TestTemplates(t *testing.T) {
+func TestTemplatesAreFilledOrRefused(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{"key": "alice", "ip": "192.0.2.1", "method": "GET", "host": "h", "path": "/a{key}", "header.X-Plan": "gold"}
-	for _, c := range []struct{ text, want string }{
-		{"{key}", "alice"},
-		{"user:{key}", "user:alice"},
-		{"{key}:", "alice:"},
-		{"{method} {host} {path}", "GET h /a{key}"}, // a value is not a template
-		{"{ip} {header.X-Plan}", "192.0.2.1 gold"},
-		{"{key}/{key}", "alice/alice"},
-		{"é {key} é", "é alice é"},
-		{"{path} {key}", "/a{key} alice"},
-		{"c{key} {key}", "calice alice"}, // only what is between the variables is encoded
-		{"{key}ice{key}", "al%69%63%65iceal%69%63%65"},
-	} {
-		template, err := ParseTemplate(c.text)
+	cases.Check(t, "templates", func(t *testing.T, _, text string) string {
+		template, err := ParseTemplate(text)
 		if err != nil {
-			t.Errorf("%q: %v", c.text, err)
-			continue
+			return "refused: " + err.Error()
+		}
+		require.Equal(t, text, template.String())
+		for variable := range values {
+			require.Equal(t, strings.Contains(text, "{"+variable+"}"), template.Uses(variable), "%s uses %s", text,
+				variable)
 		}
 		got, err := template.Fill(func(variable string) (string, error) { return values[variable], nil })
-		if err != nil || got != c.want {
-			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
-		}
-		require.EqualValues(t, c.text, template.String())
-		for variable := range values {
-			if uses := strings.Contains(c.text, "{"+variable+"}"); template.Uses(variable) != uses {
-				t.Errorf("%q uses %s: %v", c.text, variable, !uses)
-			}
-		}
-	}
-}
-
-func TestBadTemplates(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		"", "key", "{", "}", "{}", "{key", "key}", "{key}}", "{{key}}", "{key}{", "{Key}", "{ key }", "{key}{user}", "{header}", "{header.}", "user:{user}",
-	} {
-		template, err := ParseTemplate(text)
-		if err == nil {
-			t.Errorf("%q was taken for %q", text, template)
-			continue
-		}
-		for _, allowed := range []string{"{key}", "{ip}", "{method}", "{host}", "{path}", "{header.NAME}"} {
-			if !strings.Contains(err.Error(), allowed) {
-				t.Errorf("%q: the error does not say that %s is allowed: %v", text, allowed, err)
-			}
-		}
-	}
-}
-
-// Between two variables there is text by which their values can be told apart.
-func TestVariablesSideBySide(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"{key}{ip}", "{method} {host}{path}", "{key}{key}", "{key}{header.X-Plan} ", "{key}%{ip}", "{key}:%:{ip}", "a{ip}{key}b"} {
-		_, err := ParseTemplate(text)
-		require.ErrorIs(t, err, errBetween, text)
-	}
-	for _, text := range []string{"%{key}", "{key}%", "%{key} {ip}%"} {
-		require.NoError(t, errOf(ParseTemplate(text)), text)
-	}
+		require.NoError(t, err)
+		return got
+	})
 }
 
 // Different values never share a key, whatever the text between them is. Wherever a key could be cut into other

@@ -22,18 +22,20 @@ import (
 // Each request in testdata/answers.txt has the answer that follows it there, to the last byte: clients compare tags, keep
 // what they may, and parse what they get. A request has a method, a target, a body or -, and headers. Of the answer's
 // headers, Cache-Control and Vary are left out if they are the usual ones. UPDATE_ANSWERS=1 writes the answers again.
-// What is answered to questions about counters is tested in internal/answer.
+// A line that is no request has a late hit come. What is answered to questions about counters is tested in internal/answer.
 func TestEndpointsAnswerAsRecorded(t *testing.T) {
 	t.Parallel()
-	h := onRecorder(t).handler()
-	asking.Transcript(t, filepath.Join("testdata", "answers.txt"), func(request string) string { return recordedAnswer(t, h, request) }, nil)
+	s, r := serveRecorder(t)
+	h := s.handler()
+	ask := func(request string) string { return recordAnswer(t, h, request) }
+	asking.Transcript(t, filepath.Join("testdata", "answers.txt"), ask, func([]string) { r.late++ })
 }
 
 // usualHeaders are left out where answers have them.
 var usualHeaders = map[string]string{"Cache-Control": "no-store", "Vary": "Origin, Accept-Encoding"}
 
-// recordedAnswer sends a request, and returns status, type, headers and body of the answer.
-func recordedAnswer(t *testing.T, h http.Handler, request string) string {
+// recordAnswer sends a request, and returns status, type, headers and body of the answer.
+func recordAnswer(t *testing.T, h http.Handler, request string) string {
 	t.Helper()
 	if plain, err := strconv.Unquote(request); err == nil {
 		request = plain
@@ -70,21 +72,25 @@ func recordedAnswer(t *testing.T, h http.Handler, request string) string {
 	return out.String()
 }
 
-// onRecorder is a service with answers of all kinds, which are always the same.
-func onRecorder(t *testing.T) *service {
+// serveRecorder returns a service with answers of all kinds, which are always the same.
+func serveRecorder(t *testing.T, change ...func(*Settings)) (*service, *recordedReader) {
 	t.Helper()
-	s, f := onFake(t)
-	watched(t, s)
-	readFrom(s, recordedReader{f})
+	s := serveFake(t, change...)
+	r := &recordedReader{FakeReader: s.reader}
+	setReader(s.service, r)
+	runHealth(t, s.service)
 	s.answers.MaxKeys, s.live.MaxKeys = 3, 3
 	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
-	return s
+	return s.service, r
 }
 
 // recordedReader answers with numbers that differ.
-type recordedReader struct{ *asking.FakeReader }
+type recordedReader struct {
+	*asking.FakeReader
+	late int64 // hits that have come late
+}
 
-func (r recordedReader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+func (r *recordedReader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	out, err := r.FakeReader.Answer(ctx, questions)
 	if err != nil {
 		return out, err
@@ -92,12 +98,14 @@ func (r recordedReader) Answer(ctx context.Context, questions []window.Question)
 	out.AsOf -= 1500
 	for i, q := range questions {
 		a, n := &out.Answers[i], int64(len(q.Counter))
-		a.Estimate = window.Estimate{Total: 10*n + int64(i), Lower: 9*n + int64(i), Upper: 11*n + int64(i)}
+		a.Estimate = window.Estimate{Total: 10*n + int64(i) + r.late, Lower: 9*n + int64(i), Upper: 11*n + int64(i)}
 		switch q.Counter {
 		case "young":
 			a.CountingSince = 0
 		case "lost":
 			a.Complete, a.Estimate = false, window.Estimate{}
+		case "behind":
+			out.AsOf -= 3501
 		case "unavailable":
 			return out, context.DeadlineExceeded
 		case "foreign":
@@ -107,7 +115,29 @@ func (r recordedReader) Answer(ctx context.Context, questions []window.Question)
 	return out, nil
 }
 
-func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (window.Names, error) {
+// Fall finds what Answer does, and that hits which are too many will have left in a minute.
+func (r *recordedReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
+	time.Duration, error) {
+	out, err := r.Answer(ctx, []window.Question{{Counter: counter, Span: window.Last(length)}})
+	if err != nil || out.Answers[0].Total <= most {
+		return out, 0, err
+	}
+	return out, time.Minute, nil
+}
+
+func (r *recordedReader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	return r.Answer(ctx, questions)
+}
+
+func (r *recordedReader) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+	out, err := r.FakeReader.Series(ctx, questions)
+	for i := range out {
+		out[i].Counts[0] += r.late
+	}
+	return out, err
+}
+
+func (r *recordedReader) Names(ctx context.Context, q window.NamesQuestion) (window.Names, error) {
 	out, err := r.FakeReader.Names(ctx, q)
 	out.Now, out.Complete, out.CountingSince, out.CompleteSince = out.AsOf, true, answer.SinceExample.UnixMilli(), answer.SinceExample.UnixMilli()
 	if q.Prefix != "none." {
@@ -116,7 +146,7 @@ func (r recordedReader) Names(ctx context.Context, q window.NamesQuestion) (wind
 	return out, err
 }
 
-func (r recordedReader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
+func (r *recordedReader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
 	out, err := r.FakeReader.Top(ctx, asked, limit)
 	if err == nil {
 		out.CountingSince = answer.SinceExample.Add(time.Millisecond).UnixMilli()

@@ -3,8 +3,10 @@ package query
 import (
 	"compress/gzip"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/gate"
+	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -22,9 +26,9 @@ const goodTarget = "/v1/total?key=a&window=1h"
 // Pages of named origins may ask, and read what is answered: also that their token is wrong. internal/web has all cases.
 func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 	t.Parallel()
-	s, _ := onFake(t)
+	s := serveFake(t)
 	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
-	useTokens(t, s, "secret")
+	setTokens(t, s.service, "secret")
 	h := s.handler()
 	for origin, allowed := range map[string]string{"https://a.example": "https://a.example", "https://b.example": ""} {
 		for token, status := range map[string]int{"secret": http.StatusOK, "wrong": http.StatusUnauthorized} {
@@ -35,10 +39,12 @@ func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 		}
 		preflight := asking.Ask(h, http.MethodOptions, goodTarget, "", "Origin", origin, "Access-Control-Request-Method", "POST")
 		require.Equal(t, allowed != "", preflight.StatusCode == http.StatusNoContent, origin)
-		if allowed != "" {
-			require.Equal(t, "ETag, RateLimit, RateLimit-Policy, Retry-After", preflight.Header.Get("Access-Control-Expose-Headers"))
-			require.Equal(t, "GET, HEAD, POST, DELETE", preflight.Header.Get("Access-Control-Allow-Methods"))
-			require.Equal(t, "Authorization, Content-Type, If-None-Match, Last-Event-ID", preflight.Header.Get("Access-Control-Allow-Headers"))
+		for name, want := range map[string]string{
+			"Expose-Headers": "ETag, RateLimit, RateLimit-Policy, Retry-After",
+			"Allow-Methods":  "GET, HEAD, POST, DELETE",
+			"Allow-Headers":  "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+		} {
+			require.Equal(t, allowed != "", preflight.Header.Get("Access-Control-"+name) == want, name)
 		}
 	}
 }
@@ -49,26 +55,13 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
-	s := onRedis(t, redis.URL(), now)
-	watched(t, s)
-	server := httptest.NewServer(s.handler())
-	t.Cleanup(server.Close)
-	ask := func(method, target string, headers ...string) *http.Response {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+target, nil)
-		require.NoError(t, err)
-		for i := 0; i < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-		resp, err := (&http.Transport{DisableCompression: true}).RoundTrip(req)
-		require.NoError(t, err)
-		t.Cleanup(func() { resp.Body.Close() })
-		return resp
-	}
+	s := serveRedis(t, redis.URL(), now)
+	runHealth(t, s)
+	server := startServer(t, s.handler())
 	for target, want := range map[string]string{
 		"/v1/series?key=a": "gzip", "/openapi.json": "gzip", "/v1/total?key=a&window=10m": "", "/v1/live?key=a&window=10m": "",
 	} {
-		resp := ask(http.MethodGet, target, "Accept-Encoding", "gzip")
+		resp := send(t, server, http.MethodGet, target, "", "Accept-Encoding", "gzip")
 		require.Equal(t, http.StatusOK, resp.StatusCode, target)
 		require.Equal(t, want, resp.Header.Get("Content-Encoding"), target)
 		if want == "gzip" {
@@ -77,20 +70,21 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 			_, err = io.Copy(io.Discard, r)
 			require.NoError(t, err)
 		}
-		require.Empty(t, ask(http.MethodGet, target, "Accept-Encoding", "identity").Header.Get("Content-Encoding"), target)
+		plain := send(t, server, http.MethodGet, target, "", "Accept-Encoding", "identity")
+		require.Empty(t, plain.Header.Get("Content-Encoding"), target)
 	}
 	past := "/v1/series?key=a&to=" + strconv.FormatInt(now.Add(-time.Second).UnixMilli(), 10)
-	plain, packed := ask(http.MethodGet, past), ask(http.MethodGet, past, "Accept-Encoding", "gzip")
-	tag := plain.Header.Get("ETag")
+	tag := send(t, server, http.MethodGet, past, "").Header.Get("ETag")
 	require.NotEmpty(t, tag)
-	require.Equal(t, tag, packed.Header.Get("ETag"))
-	resp := ask(http.MethodGet, past, "Accept-Encoding", "gzip", "If-None-Match", tag)
+	require.Equal(t, tag, send(t, server, http.MethodGet, past, "", "Accept-Encoding", "gzip").Header.Get("ETag"))
+	resp := send(t, server, http.MethodGet, past, "", "Accept-Encoding", "gzip", "If-None-Match", tag)
 	require.Equal(t, http.StatusNotModified, resp.StatusCode)
 	require.Empty(t, resp.Header.Get("Content-Encoding"))
 	require.Empty(t, asking.ReadAll(t, resp))
 	// HEAD says what GET would, without a body.
-	for _, target := range []string{"/v1/series?key=a", past, "/v1/total?key=a&window=10m", "/v1/live?key=a&window=10m", "/healthz", "/docs", "/openapi.json", "/metrics"} {
-		resp := ask(http.MethodHead, target)
+	for _, target := range []string{past, goodTarget, "/v1/live?key=a&window=10m", "/healthz", "/docs",
+		"/openapi.json", "/metrics"} {
+		resp := send(t, server, http.MethodHead, target, "")
 		require.Equal(t, http.StatusOK, resp.StatusCode, target)
 		require.Empty(t, asking.ReadAll(t, resp), target)
 	}
@@ -99,8 +93,7 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 // Buffers serve one answer after another. Nothing of one request may reach another.
 func TestAnswersAtTheSameTimeAreTheirOwn(t *testing.T) {
 	t.Parallel()
-	s, _ := onFake(t)
-	h := s.handler()
+	h := serveFake(t).handler()
 	ask := func(key string) string {
 		data, err := io.ReadAll(asking.Ask(h, http.MethodGet, "/v1/total?window=1h&key="+key, "").Body)
 		if err != nil {
@@ -121,4 +114,142 @@ func TestAnswersAtTheSameTimeAreTheirOwn(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// What browsers send for an image, for a form and for fetch without asking, in 2026 and, the last one, before 2020. Images
+// and pages of services that are neither on this machine nor HTTPS tell nothing of where they are.
+var (
+	mozilla   = []string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
+	image     = append([]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, mozilla...)
+	form      = append([]string{"Origin", "https://evil.example", "Content-Type", "text/plain", "Sec-Fetch-Site", "cross-site"}, mozilla...)
+	sandbox   = append([]string{"Origin", "null", "Content-Type", "application/x-www-form-urlencoded"}, mozilla...)
+	sameSite  = append([]string{"Origin", "http://query.test:3000", "Sec-Fetch-Site", "same-site", "Content-Type", "text/plain"}, mozilla...)
+	oldForm   = append([]string{"Referer", "https://evil.example/", "Content-Type", "text/plain"}, mozilla...)
+	ownPage   = append([]string{"Origin", "http://query.test", "Sec-Fetch-Site", "same-origin", "Content-Type", "application/json"}, mozilla...)
+	namedPage = append([]string{"Origin", "https://shop.example.com", "Sec-Fetch-Site", "cross-site", "Content-Type", "application/vnd.take+json; charset=utf-8"}, mozilla...)
+	curlForm  = []string{"User-Agent", "curl/8.14.1", "Content-Type", "application/x-www-form-urlencoded"}
+)
+
+var browsers = map[string][]string{
+	"": nil, "curlForm": curlForm, "ownPage": ownPage, "form": form, "sandbox": sandbox, "sameSite": sameSite,
+	"oldForm": oldForm,
+	"mozilla": mozilla, "namedPage": namedPage, "image": image,
+}
+
+// pretend adds the fields that a kind of browser sends, but for those that the request has.
+func pretend(t *testing.T, c asking.Request) {
+	t.Helper()
+	headers, known := browsers[c.Options["like"]]
+	require.True(t, known, c.String())
+	for i := 0; i < len(headers); i += 2 {
+		if c.Header.Get(headers[i]) == "" {
+			c.Header.Set(headers[i], headers[i+1])
+		}
+	}
+}
+
+// unreadableBody is that of a proxy's client, which is not for the service.
+type unreadableBody struct{ t *testing.T }
+
+func (u unreadableBody) Read([]byte) (int, error) {
+	u.t.Error("the body is read")
+	return 0, io.EOF
+}
+
+// A page of another origin takes, resets and erases nothing, whatever kind of request it makes its visitor's browser send.
+// Whoever is no such page does as before.
+func TestForeignPagesChangeNothing(t *testing.T) {
+	t.Parallel()
+	s := serveFake(t, countNamed)
+	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
+	h := s.handler()
+	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
+		s.origins = web.Origins{}
+		if origins := c.Options["origins"]; origins != "" {
+			require.NoError(t, s.origins.UnmarshalText([]byte(origins)))
+		}
+		setTokens(t, s.service, c.Options["token"])
+		s.limiter.asked = nil
+		pretend(t, c)
+		r := c.HTTP()
+		r.Host, r.RemoteAddr = "query.test", "192.0.2.9:999" // no trusted proxy's
+		if gate.IsAuthz(r.URL.Path) {
+			r.Body, r.ContentLength = io.NopCloser(unreadableBody{t}), 7
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		resp := w.Result()
+		changed := s.limiter.asked != nil || c.Target == "/v1/counters?key=a" && resp.StatusCode < 300
+		if resp.StatusCode != c.Status || changed != (c.Status < 300) {
+			t.Errorf("%s: status %d, want %d; asked %v", c, resp.StatusCode, c.Status, s.limiter.asked)
+		}
+		if c.Status == http.StatusForbidden && c.Method != http.MethodHead {
+			p := asking.Refused(t, resp, c.Status)
+			require.Equal(t, web.ForeignOrigin.Type(), p.Type)
+			require.Contains(t, p.Detail, map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[gate.IsAuthz(r.URL.Path)])
+		}
+	}
+	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
+	s.origins = web.Origins{}
+	setTokens(t, s.service, "")
+	for _, headers := range [][]string{image, form, oldForm, mozilla} {
+		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
+		for _, path := range []string{totalPath, uniquesPath} {
+			requireTotals(t, asking.Ask(h, http.MethodPost, path, `{"keys":["a"],"windows":["1h"]}`, headers...))
+		}
+	}
+}
+
+// A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may send any header
+// and reads every answer. It gets none. testdata/hosts.txt has what it asks, and what others may.
+func TestReboundPagesGetNothing(t *testing.T) {
+	t.Parallel()
+	// A rebound page has no certificate of its name, and no token. A browser can run on the proxy's machine.
+	services, servers := map[string]fakeService{}, map[string]*httptest.Server{}
+	for name, change := range map[string]func(*Settings){
+		"":           func(s *Settings) { _ = s.TrustedProxies.UnmarshalText([]byte("127.0.0.1/32")) },
+		"no proxies": func(*Settings) {},
+		"https":      func(*Settings) {}, "tokens": func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) },
+		"named": func(s *Settings) { _ = s.Hosts.UnmarshalText([]byte("stats.example.com")) },
+	} {
+		services[name] = serveFake(t, countNamed, change)
+		runHealth(t, services[name].service)
+		servers[name] = startServer(t, services[name].handler())
+	}
+	awaitReady(t, services[""].handler(), http.StatusOK)
+	servers["https"].Close()
+	servers["https"] = httptest.NewTLSServer(services["https"].handler())
+	t.Cleanup(servers["https"].Close)
+	for _, c := range asking.ReadRequests(t, "testdata/hosts.txt") {
+		pretend(t, c)
+		s, server := services[c.Options["service"]], servers[c.Options["service"]]
+		u, err := url.Parse(server.URL)
+		require.NoError(t, err)
+		host := c.Options["host"]
+		ways := [][]string{nil}
+		if host == "evil.example" {
+			fields := []string{"Content-Type", "application/json", "X-Forwarded-For", "192.0.2.1", "X-Original-Uri",
+				"/", "User-Agent", "Mozilla/5.0"}
+			ways = [][]string{nil, fields, append([]string{"Origin", "http://evil.example:" + u.Port(),
+				"Sec-Fetch-Site", "same-origin"}, fields...)}
+		}
+		if !strings.Contains(host, ":") { // as a browser that has loaded a page from this port
+			host = net.JoinHostPort(host, u.Port())
+		}
+		for _, headers := range ways {
+			s.limiter.asked = nil
+			headers = append([]string{"Host", host}, headers...)
+			for name, values := range c.Header {
+				headers = append(headers, name, values[0])
+			}
+			resp := send(t, server, c.Method, c.Target, c.Body, headers...)
+			if c.Status == http.StatusOK {
+				require.Equal(t, c.Status, resp.StatusCode, "%s of %s", c, host)
+				continue
+			}
+			p := asking.Refused(t, resp, c.Status)
+			require.Contains(t, p.Type+" "+p.Detail, c.Want, c.String())
+			require.Nil(t, s.limiter.asked, c.String())
+		}
+	}
 }

@@ -2,8 +2,11 @@ package query
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,8 +18,7 @@ import (
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
 func TestPageIsServedWithItsFiles(t *testing.T) {
 	t.Parallel()
-	s, _ := onFake(t)
-	h := s.handler()
+	h := serveFake(t).handler()
 	resp := asking.Ask(h, http.MethodGet, "/", "")
 	index := string(asking.ReadAll(t, resp))
 	require.Equal(t, []string{"200 OK", "text/html; charset=utf-8", "no-cache"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control")})
@@ -52,4 +54,135 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 		asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotFound)
 	}
 	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodHead, "/", "").StatusCode)
+}
+
+// The page leads to nothing that is elsewhere, and each of its files is there.
+func TestPageOfTheDocumentHasItsFiles(t *testing.T) {
+	t.Parallel()
+	h := serveFake(t).handler()
+	resp := asking.Ask(h, http.MethodGet, "/docs", "")
+	page := string(asking.ReadAll(t, resp))
+	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
+	for _, want := range []string{`<a href="/">← Tallyroll</a>`, `href="/openapi.json"`, `<tr id="problem-not-found">`} {
+		require.Contains(t, page, want)
+	}
+	types := map[string]string{"/docs": "text/html; charset=utf-8"}
+	for _, m := range regexp.MustCompile(`(?:src|href)="([^"]+\.(js|css))"`).FindAllStringSubmatch(page, -1) {
+		types[m[1]] = map[string]string{"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}[m[2]]
+	}
+	for target, want := range types {
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		require.Equal(t, []string{"200 OK", want, "nosniff"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("X-Content-Type-Options")}, target)
+	}
+	require.Len(t, types, 5)
+}
+
+// rgb are linear parts from 0 to 1.
+type rgb [3]float64
+
+// colorOf is the value of a variable of the page.
+func colorOf(t *testing.T, css, name string) rgb {
+	t.Helper()
+	m := regexp.MustCompile(`--` + name + `: #([0-9a-f]{6})`).FindStringSubmatch(css)
+	require.NotNil(t, m, name)
+	n, err := strconv.ParseUint(m[1], 16, 32)
+	require.NoError(t, err)
+	var out rgb
+	for i := range out {
+		if c := float64(n>>(16-8*i)&0xff) / 255; c <= 0.04045 {
+			out[i] = c / 12.92
+		} else {
+			out[i] = math.Pow((c+0.055)/1.055, 2.4)
+		}
+	}
+	return out
+}
+
+func contrast(a, b rgb) float64 {
+	light := func(c rgb) float64 { return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2] + 0.05 }
+	return max(light(a), light(b)) / min(light(a), light(b))
+}
+
+type matrix [3]rgb
+
+func (m matrix) of(c rgb) (out rgb) {
+	for i, row := range m {
+		out[i] = row[0]*c[0] + row[1]*c[1] + row[2]*c[2]
+	}
+	return out
+}
+
+// seen is what somebody sees of a colour that a screen can show.
+func (m matrix) seen(c rgb) rgb {
+	out := m.of(c)
+	for i := range out {
+		out[i] = min(max(out[i], 0), 1)
+	}
+	return out
+}
+
+// Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color
+// Vision Deficiency" (2009), of the highest severity.
+var sights = map[string]matrix{
+	"most people": {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
+	"protanopes":  {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
+	"deuteranopes": {
+		{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881},
+	},
+}
+
+// difference is the distance in Oklab (B. Ottosson, 2020).
+func difference(a, b rgb) float64 {
+	cones := matrix{{0.4122214708, 0.5363325363, 0.0514459929}, {0.2119034982, 0.6806995451, 0.1073969566}, {0.0883024619, 0.2817188376, 0.6299787005}}
+	lab := matrix{{0.2104542553, 0.7936177850, -0.0040720468}, {1.9779984951, -2.4285922050, 0.4505937099}, {0.0259040371, 0.7827717662, -0.8086757660}}
+	place := func(c rgb) rgb {
+		c = cones.of(c)
+		return lab.of(rgb{math.Cbrt(c[0]), math.Cbrt(c[1]), math.Cbrt(c[2])})
+	}
+	p, q := place(a), place(b)
+	return math.Hypot(math.Hypot(p[0]-q[0], p[1]-q[1]), p[2]-q[2])
+}
+
+// Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
+// controls by 3 to 1 (1.4.11), in both modes. So do the lines of the chart, and in dark mode, where thin lines look dull,
+// by 4.5 to 1. Lines differ from each other for all who see two or three colours by more than Okabe and Ito's own do
+// (0.076).
+func TestColorsOfThePageStandOut(t *testing.T) {
+	t.Parallel()
+	light, dark, ok := strings.Cut(string(newPage().files["style.css"]), "@media (prefers-color-scheme: dark)")
+	require.True(t, ok, "style.css has no dark mode")
+	for mode, css := range map[string]string{"light": light, "dark": dark} {
+		checkContrast := func(least float64, ink string, backs ...string) {
+			for _, back := range backs {
+				if got := contrast(colorOf(t, css, ink), colorOf(t, css, back)); got < least {
+					t.Errorf("%s: %s on %s has a contrast of %.2f, at least %.1f is wanted", mode, ink, back, got, least)
+				}
+			}
+		}
+		checkContrast(4.5, "text", "back", "card", "raised", "wash", "checked")
+		checkContrast(4.5, "muted", "back", "card", "raised")
+		checkContrast(4.5, "accent", "back", "card")
+		checkContrast(4.5, "on-accent", "accent")
+		checkContrast(4.5, "green", "card")
+		checkContrast(4.5, "amber", "card", "amber-wash")
+		checkContrast(4.5, "red", "card", "red-wash")
+		checkContrast(3, "strong", "card", "back")
+		var lines [7]rgb // as many as view.js lets be drawn
+		for i := range lines {
+			name := fmt.Sprintf("line%d", i)
+			lines[i] = colorOf(t, css, name)
+			checkContrast(map[string]float64{"light": 3, "dark": 4.5}[mode], name, "card")
+		}
+		for sight, m := range sights {
+			for i := range lines {
+				for j := range i {
+					if d := difference(m.seen(lines[i]), m.seen(lines[j])); d < 0.08 {
+						t.Errorf("%s: lines %d and %d differ by %.3f for %s", mode, i, j, d, sight)
+					}
+				}
+			}
+		}
+	}
 }

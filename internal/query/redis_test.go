@@ -4,34 +4,32 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
 
-// impatient sets the default timeouts: the service then refuses questions while a server hangs.
-func impatient(s *service) *service {
-	s.answers.Redis.Timeout, s.health.Timeout = 2*time.Second, 2*time.Second
-	return s
-}
-
-// resources are questions of every kind.
-var resources = []string{"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters", "/probe?window=1h&key=a", "/probe?window=1h&top=3", "/probe?window=1h&prefix=a"}
-
-// refusedInTime asks for every resource while Redis cannot answer; each refusal
-// says why.
-func refusedInTime(t *testing.T, h http.Handler, why string) {
+// requireUnavailable asks questions of every kind while Redis cannot answer; each refusal has the reason.
+func requireUnavailable(t *testing.T, h http.Handler, why string) {
 	t.Helper()
-	for _, target := range resources {
+	for _, target := range []string{
+		"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters",
+		"/probe?window=1h&key=a", "/probe?window=1h&top=3", "/probe?window=1h&prefix=a",
+	} {
 		resp := asking.Ask(h, http.MethodGet, target, "")
 		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
 		require.Equal(t, "1", resp.Header.Get("Retry-After"), target)
@@ -40,10 +38,10 @@ func refusedInTime(t *testing.T, h http.Handler, why string) {
 	}
 }
 
-// eventuallyReady waits for a status of /readyz/answers.
-func eventuallyReady(t *testing.T, h http.Handler, status int) {
+// awaitReady waits for a status of /readyz/answers.
+func awaitReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
-	stack.Eventually(t, fmt.Sprintf("/readyz/answers to say %d", status), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("the status %d of /readyz/answers", status), func() (bool, string) {
 		resp := asking.Ask(h, http.MethodGet, "/readyz/answers", "")
 		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, asking.ReadAll(t, resp))
 	})
@@ -51,45 +49,36 @@ func eventuallyReady(t *testing.T, h http.Handler, status int) {
 
 func TestQuestionsAreRefusedWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
-	s := impatient(onRedis(t, redis.URL(), now))
-	watched(t, s)
+	server, now := stack.Redis(t), asking.Now()
+	s := serveRedis(t, server.URL(), now)
+	shortenTimeouts(s)
+	runHealth(t, s)
 	h := s.handler()
-
-	eventuallyReady(t, h, http.StatusServiceUnavailable)
-	refusedInTime(t, h, "start ingest")
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
-	eventuallyReady(t, h, http.StatusOK)
-	want := answered(t, asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")).Totals[0]
-	require.EqualValues(t, 3, want.Total)
-	back := func(t *testing.T) {
-		t.Helper()
-		eventuallyReady(t, h, http.StatusOK)
-		var resp *http.Response
+	awaitReady(t, h, http.StatusServiceUnavailable)
+	requireUnavailable(t, h, "start ingest")
+	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
+	for _, c := range []struct {
+		why         string
+		leave, back func()
+	}{
+		{"ask again in a second", func() { server.Stop() }, func() { server.Start() }},
+		{"did not answer within", server.Pause, server.Resume},
+	} {
+		awaitReady(t, h, http.StatusOK)
 		stack.Eventually(t, "an answer", func() (bool, string) {
-			resp = asking.Ask(h, http.MethodGet, "/v1/total?key=a&window=10m", "")
-			return resp.StatusCode == http.StatusOK, resp.Status
+			text := get(t, h, "/v1/total?key=a&window=10m")
+			return strings.Contains(text, `"total":3,`), text
 		})
-		require.Equal(t, want, answered(t, resp).Totals[0])
+		c.leave()
+		requireUnavailable(t, h, c.why)
+		awaitReady(t, h, http.StatusServiceUnavailable)
+		require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
+		c.back()
 	}
-	t.Run("stopped", func(t *testing.T) {
-		redis.Stop()
-		refusedInTime(t, h, "ask again in a second")
-		eventuallyReady(t, h, http.StatusServiceUnavailable)
-		redis.Start()
-		back(t)
-	})
-	t.Run("hanging", func(t *testing.T) {
-		redis.Pause()
-		refusedInTime(t, h, "did not answer within")
-		eventuallyReady(t, h, http.StatusServiceUnavailable)
-		redis.Resume()
-		back(t)
-	})
-	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
+	awaitReady(t, h, http.StatusOK)
 }
 
-// countingReader counts the questions that are asked at the moment.
+// countingReader counts the questions that are being asked.
 type countingReader struct {
 	access.Counters
 	asked atomic.Int32
@@ -105,13 +94,13 @@ func (r *countingReader) Answer(ctx context.Context, questions []window.Question
 func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 	t.Parallel()
 	const askers = 60
-	redis := stack.Redis(t)
-	s := onRedis(t, redis.URL(), asking.Now())
-	asking.Seed(t, redis.Client(), asking.Now())
+	server := stack.Redis(t)
+	s := serveRedis(t, server.URL(), asking.Now())
+	asking.Seed(t, server.Client(), asking.Now())
 	reader := &countingReader{Counters: s.answers.Reader}
-	readFrom(s, reader)
+	setReader(s, reader)
 	h := s.handler()
-	redis.Pause()
+	server.Pause()
 	codes := make(chan int, askers)
 	for range askers {
 		go func() { codes <- asking.Ask(h, http.MethodGet, goodTarget, "").StatusCode }()
@@ -120,7 +109,7 @@ func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 		n := reader.asked.Load()
 		return n == askers, fmt.Sprint(n)
 	})
-	redis.Resume()
+	server.Resume()
 	for range askers {
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, <-codes)
 	}
@@ -129,17 +118,21 @@ func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 // Run starts without Redis, logs each of its losses once, and serves the metrics at their own address alone.
 func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	t.Parallel()
-	redis, broker := stack.Redis(t), stack.NATS(t)
-	redis.Stop()
-	port := stack.FreePort(t)
+	server, broker := stack.Redis(t), stack.NATS(t)
+	server.Stop()
+	limits := filepath.Join(t.TempDir(), "limits.yml")
+	require.NoError(t, os.WriteFile(limits, []byte("limits: [{name: closed, window: 1h, max: 2, fail: closed}]"),
+		0o600))
 	var settings Settings
-	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+redis.URL(), "NATS_URL="+broker.URL(), "TALLYROLL_NAMESPACE="+asking.Namespace,
-		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", port), fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))
+	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+server.URL(), "NATS_URL="+broker.URL(),
+		"TALLYROLL_NAMESPACE="+asking.Namespace, "QUERY_LIMITS_FILE="+limits,
+		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)),
+		fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))
 	var log asking.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, zerolog.New(&log), nil) }()
-	get := func(address string) (int, string) {
+	ask := func(address string) (int, string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, nil)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer secret")
@@ -150,48 +143,104 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode, string(asking.ReadAll(t, resp))
 	}
-	wait := func(path string, want int) {
+	await := func(path string, want int, text string) {
 		t.Helper()
 		stack.Eventually(t, fmt.Sprintf("%s to answer %d", path, want), func() (bool, string) {
-			status, body := get(settings.Addr + path)
-			return status == want, body
+			status, body := ask(settings.Addr + path)
+			return status == want && strings.Contains(body, text), body
 		})
 	}
 	// Redis may come back only when its loss has been seen, or there is none to log.
-	logged := func(message string, n int) {
+	awaitLog := func(message string, n int) {
 		t.Helper()
 		stack.Eventually(t, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
-			got := log.Count(message)
-			return got == n, fmt.Sprint(got)
+			return log.Count(message) == n, log.String()
 		})
 	}
-	wait("/healthz", 200)
+	const total, limit = "/v1/total?key=a&window=1m", "/v1/limit?limit=closed&key=a"
+	await("/healthz", 200, "")
 	for address, want := range map[string]int{
 		settings.MetricsAddr + "/metrics": 200, settings.Addr + "/metrics": 404, settings.MetricsAddr + "/readyz": 503, settings.MetricsAddr + "/v1/counters": 404,
 	} {
-		status, body := get(address)
+		status, body := ask(address)
 		require.Equal(t, want, status, "%s: %s", address, body)
 	}
-	_, document := get(settings.Addr + "/openapi.json")
+	_, document := ask(settings.Addr + "/openapi.json")
 	require.NotContains(t, document, `"/metrics"`)
-	wait("/v1/total?key=a&window=1m", 503)
-	logged("Redis lost", 1)
-	redis.Start()
-	asking.Seed(t, redis.Client(), time.Now(), asking.Hits("a", time.Now(), 1))
-	wait("/readyz/answers", 200)
-	wait("/v1/total?key=a&window=1m", 200)
-	conn := broker.Conn()
-	services(t, conn, 1)
-	require.Empty(t, request(t, conn, "total", `{"keys":["a"],"windows":["1m"]}`).Header)
-	redis.Stop()
-	wait("/readyz/answers", 503)
-	logged("Redis lost", 2)
-	redis.Start()
-	wait("/readyz/answers", 200)
-	logged("Redis back", 2)
+	await(total, 503, "")
+	await(limit, 503, "Redis cannot decide now")
+	awaitLog("Redis lost", 1)
+	server.Start()
+	asking.Seed(t, server.Client(), time.Now(), asking.Hits("a", time.Now(), 1))
+	await("/readyz/answers", 200, "")
+	await(total, 200, `"total":`)
+	await(limit, 200, `"source":"redis"`)
+	awaitServices(t, broker.Conn(), 1)
+	require.Empty(t, request(t, broker.Conn(), "total", `{"keys":["a"],"windows":["1m"]}`).Header)
+	server.Stop()
+	await("/readyz/answers", 503, "")
+	awaitLog("Redis lost", 2)
+	server.Start()
+	await("/readyz/answers", 200, "")
+	awaitLog("Redis back", 2)
 	stop()
 	require.NoError(t, <-ended)
 	for message, want := range map[string]int{"started": 1, "Redis lost": 2, "Redis back": 2, "stopped": 1} {
 		require.Equal(t, want, log.Count(message), "%q in the log:\n%s", message, log.String())
 	}
+}
+
+// A key that something else has written fails the requests that need it, and no others. Listeners at /v1/live receive that, or
+// go on. If it is one that every answer needs, the service is not ready, and names it. internal/answer has all such keys.
+func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
+	t.Parallel()
+	server, now := stack.Redis(t), asking.Now()
+	client, asOf := server.Client(), now.Add(-5001*time.Millisecond)
+	asking.Seed(t, client, asOf, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
+	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
+		require.NoError(t, client.Set(t.Context(), key, "mine", redis.KeepTTL).Err())
+	}
+	s := serveRedis(t, server.URL(), now)
+	runHealth(t, s)
+	h := s.handler()
+	other := make(chan *http.Response, 1)
+	go func() { other <- asking.Ask(h, http.MethodGet, "/v1/live?key=a&window=10m", "") }()
+	event := firstEvent(t, h, "key=b&window=10m")
+	require.Contains(t, event, `"total":4`)
+	require.Contains(t, event, `"upper":null`) // nobody has counted lately
+	p := asking.Refused(t, <-other, http.StatusInternalServerError)
+	require.Regexp(t, `:h:1m:\d+:a is not Tallyroll's`, p.Detail)
+	awaitReady(t, h, http.StatusOK)
+	layout := client.Get(t.Context(), "test:layout").Val()
+	for _, key := range []string{"test:layout", "test:streams"} {
+		require.NoError(t, client.Set(t.Context(), key, "mine", 0).Err())
+		asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/total?key=b&window=10m", ""), http.StatusInternalServerError)
+		stack.Eventually(t, "/readyz/answers to name "+key, func() (bool, string) {
+			text := get(t, h, "/readyz/answers")
+			return strings.Contains(text, key), text
+		})
+		require.NoError(t, client.Set(t.Context(), "test:layout", layout, 0).Err())
+	}
+}
+
+// A Redis user who may only read is told what it lacks. The rights of query-erase are enough.
+func TestErasingNeedsTheRightsOfQueryErase(t *testing.T) {
+	t.Parallel()
+	server, now := stack.Redis(t), asking.Now()
+	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
+	erase := func(user string) *http.Response {
+		rights := stack.RightsOf(t, user)
+		for i, word := range rights {
+			rights[i] = strings.Replace(word, "~tallyroll:", "~"+asking.Namespace+":", 1)
+		}
+		stack.NewUser(t, server, user, "s3cret", rights...)
+		s := serveRedis(t, strings.Replace(server.URL(), "redis://", "redis://"+user+":s3cret@", 1), now)
+		return asking.Ask(s.handler(), http.MethodDelete, "/v1/counters?key=a", "")
+	}
+	p := asking.Refused(t, erase("query"), http.StatusServiceUnavailable)
+	require.Equal(t, web.RightsMissing.Type(), p.Type)
+	require.Contains(t, p.Detail, "rights of query-erase")
+	require.NotEmpty(t, stack.Scan(t, server.Client(), asking.Namespace+":*:h:*:a"))
+	require.Equal(t, `{"erased":1}`, strings.TrimSpace(string(asking.ReadAll(t, erase("query-erase")))))
+	require.Empty(t, stack.Scan(t, server.Client(), asking.Namespace+":*:h:*:a"))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
@@ -40,13 +41,12 @@ func writeTokens(t testing.TB, path string, entries ...string) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// tokensSettings has a file of tokens.
-func tokensSettings(t testing.TB, entries ...string) Settings {
+// useFile has the service read tokens from a file with these entries.
+func useFile(t testing.TB, entries ...string) func(*Settings) {
 	t.Helper()
-	settings := testSettings
-	settings.TokensFile = filepath.Join(t.TempDir(), "tokens.yml")
-	writeTokens(t, settings.TokensFile, entries...)
-	return settings
+	file := filepath.Join(t.TempDir(), "tokens.yml")
+	writeTokens(t, file, entries...)
+	return func(s *Settings) { s.TokensFile = file }
 }
 
 // alterResume changes what a token of an export says, as whoever has one can.
@@ -68,14 +68,11 @@ func alterResume(t *testing.T, token string, change func(map[string]any)) string
 // sendAs sends a request with a token, and returns what came: of a stream, the beginning.
 func sendAs(t *testing.T, server *httptest.Server, token string, r asking.Request) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), r.Method, server.URL+r.Target, strings.NewReader(r.Body))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
+	headers := []string{"Authorization", "Bearer " + token}
 	for name, values := range r.Header {
-		req.Header[name] = append(req.Header[name], values...)
+		headers = append(headers, name, values[0])
 	}
-	resp, err := server.Client().Do(req)
-	require.NoError(t, err)
+	resp := send(t, server, r.Method, r.Target, r.Body, headers...)
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") != "text/event-stream" {
 		return resp.StatusCode, string(asking.ReadAll(t, resp))
@@ -99,14 +96,13 @@ func TestTokenKeepsToItsOwn(t *testing.T) {
 	}
 	asking.Seed(t, redis.Client(), now, samples...)
 	asking.Came(t, redis.Client(), "b.OTHER", now.Add(-10*time.Minute), strings.Split("abcdefg", "")...)
-	s := onRedisWith(t, redis.URL(), now, tokensSettings(t,
+	s := serveRedis(t, redis.URL(), now, useFile(t,
 		"narrow may: [read, take, erase], prefixes: [a.]", "reader may: [read], prefixes: [a.]", "taker may: [take], prefixes: [a.]",
 		"operator may: [admin]", "full may: [read, take, erase, admin]"))
-	watched(t, s)
+	runHealth(t, s)
 	h := s.handler()
-	eventuallyReady(t, h, http.StatusOK)
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
+	awaitReady(t, h, http.StatusOK)
+	server := startServer(t, h)
 
 	export := "/v1/export?from=" + fmt.Sprint(now.Add(-50*time.Minute).UnixMilli())
 	resumeOf := func(query string) string {
@@ -198,54 +194,42 @@ func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
 		require.True(t, documented[route], "%s has a right and is not documented", route)
 	}
 	// A route that has been given no right is closed to every token.
-	r := httptest.NewRequest(http.MethodGet, "/v1/new", nil)
-	r.Header.Set("Authorization", "Bearer secret")
-	token, p := tokensOf(t, "secret").Find(r)
-	require.Nil(t, p)
-	require.Equal(t, web.TokenLacksRight.Type(), refuseRight(token, "GET /v1/new").Type)
+	require.Equal(t, web.TokenLacksRight.Type(), refuseRight(new(access.Token), "GET /v1/new").Type)
 }
 
 // Pages about the process and the page itself need no token, or no probe could ask and nobody could enter one. All else
 // does, however its path is written. What is listened to ends with its token.
 func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	t.Parallel()
-	settings := tokensSettings(t, "shop may: [read]", "gone may: [read]")
-	require.NoError(t, settings.Tokens.UnmarshalText([]byte("first, second")))
-	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
-	watched(t, s)
+	file := filepath.Join(t.TempDir(), "tokens.yml")
+	writeTokens(t, file, "shop may: [read]", "gone may: [read]")
+	s := serveFake(t, func(s *Settings) { s.TokensFile = file },
+		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("first, second")) })
+	runHealth(t, s.service)
 	h := s.handler()
-	answered(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer second"))
+	server := startServer(t, h)
+	for _, name := range []string{"second", "shop"} {
+		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer "+name))
+	}
 	for _, target := range []string{goodTarget, "/v1/total", "/v1/nothing", "/v1/", "/v1", "/probe?key=a&window=1h"} {
 		asking.Refused(t, asking.Ask(h, http.MethodGet, target, "", "Authorization", "Bearer third"), http.StatusUnauthorized)
 	}
 	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs", "/", "/page/" + newPage().version + "/main.js"} {
 		require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, target, "").StatusCode, target)
 	}
-	probe := asking.Ask(h, http.MethodGet, "/probe?key=a&window=1h", "", "Authorization", "Bearer shop")
-	require.Equal(t, []string{"200 OK", "no-store"}, []string{probe.Status, probe.Header.Get("Cache-Control")})
-
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
 	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {
-		resp, err := server.Client().Get(server.URL + path + "?key=a&window=1h")
-		require.NoError(t, err)
-		resp.Body.Close()
-		require.NotEqual(t, http.StatusOK, resp.StatusCode, path)
+		require.NotEqual(t, http.StatusOK, send(t, server, http.MethodGet, path+"?key=a&window=1h", "").StatusCode,
+			path)
 	}
 	ended := make(map[string]chan struct{})
 	for _, name := range []string{"shop", "gone"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/v1/live?key=a&window=1h", nil)
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "Bearer "+name)
-		resp, err := server.Client().Do(req)
-		require.NoError(t, err)
+		resp := send(t, server, http.MethodGet, "/v1/live?key=a&window=1h", "", "Authorization", "Bearer "+name)
 		require.Equal(t, http.StatusOK, resp.StatusCode)
-		t.Cleanup(func() { resp.Body.Close() })
 		over := make(chan struct{})
 		ended[name] = over
 		go func() { _, _ = io.Copy(io.Discard, resp.Body); close(over) }()
 	}
-	writeTokens(t, settings.TokensFile, "shop may: [read]")
+	writeTokens(t, file, "shop may: [read]")
 	s.server.Files.Reload()
 	<-ended["gone"]
 	select {
@@ -256,12 +240,11 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	asking.Refused(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer gone"), http.StatusUnauthorized)
 }
 
-// The log says which token has reset a limit or erased a counter: that of a setting by the beginning of its SHA-256.
+// The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its SHA-256.
 func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	t.Parallel()
-	settings := tokensSettings(t, "shop may: [erase, admin], prefixes: [a.]")
-	require.NoError(t, settings.Tokens.UnmarshalText([]byte("secret")))
-	s, _ := onFakeWith(t, &fakeLimiter{}, settings)
+	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),
+		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
 	log := new(asking.Log)
 	s.log = zerolog.New(log)
 	h := s.handler()
@@ -269,23 +252,47 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 		{"shop", "/v1/limit?limit=login&key=alice", `"token":"shop","limit":"login","key":"alice","message":"limit reset"`},
 		{"secret", "/v1/limit?limit=login&key=bob", `"token":"2bb80d53","limit":"login","key":"bob","message":"limit reset"`},
 		{"shop", "/v1/counters?key=a.x", `"token":"shop","key":"a.x","erased":1,"message":"counters erased"`},
+		{"shop", "/v1/counters?prefix=a.&confirm=0",
+			`"token":"shop","prefix":"a.","erased":0,"message":"counters erased"`},
 	} {
 		asking.Refused(t, asking.Ask(h, http.MethodDelete, c.target, ""), http.StatusUnauthorized)
 		resp := asking.Ask(h, http.MethodDelete, c.target, "", "Authorization", "Bearer "+c.token)
 		require.Less(t, resp.StatusCode, 300, c.target)
 		require.Contains(t, log.String(), `"audit":true,"from":"192.0.2.1",`+c.line)
 	}
-	require.Equal(t, 3, strings.Count(log.String(), "audit"))
+	require.Equal(t, 4, strings.Count(log.String(), "audit"))
 	require.NotContains(t, log.String(), "secret")
+	s.erases = false
+	p := asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization",
+		"Bearer shop"), http.StatusForbidden)
+	require.Equal(t, web.EraseOff.Type(), p.Type)
+	require.Contains(t, p.Detail, "QUERY_ERASE")
 }
 
-// The page and programs learn what a token may.
-func TestAboutTellsWhatTheTokenMay(t *testing.T) {
+// The page and programs learn what can be used, and what a token may.
+func TestAboutNamesFeaturesAndWhatTheTokenMay(t *testing.T) {
 	t.Parallel()
-	s, _ := onFakeWith(t, &fakeLimiter{}, tokensSettings(t, "shop may: [read, take], prefixes: [shop.], until: 2999-01-01"))
+	for _, c := range []struct {
+		mode         gate.TakeMode
+		limitsFile   bool
+		nats, limits bool
+	}{
+		{gate.TakeNamed, false, false, false}, {gate.TakeNamed, true, true, true}, {gate.TakeAny, false, false, true},
+		{gate.TakeOff, true, false, false},
+	} {
+		s := serveFake(t, func(s *Settings) {
+			if s.Take = c.mode; !c.limitsFile {
+				s.LimitsFile = ""
+			}
+		})
+		s.status.AsksNATS = c.nats
+		text := get(t, s.handler(), "/v1/about")
+		require.Contains(t, text, fmt.Sprintf(`"features":{"nats":%t,"limits":%t,"uniques":true,"watch":%t}`, c.nats,
+			c.limits, c.nats))
+		require.NotContains(t, text, "token")
+	}
+	s := serveFake(t, useFile(t, "shop may: [read, take], prefixes: [shop.], until: 2999-01-01"))
 	resp := asking.Ask(s.handler(), http.MethodGet, "/v1/about", "", "Authorization", "Bearer shop")
 	require.Contains(t, string(asking.ReadAll(t, resp)), `"token":{"name":"shop","may":["read","take"],"prefixes":["shop."],"until":"2999-01-01T00:00:00Z"}`)
 	require.Contains(t, resp.Header.Values("Vary"), "Authorization")
-	s, _ = onFake(t)
-	require.NotContains(t, string(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/v1/about", ""))), "token")
 }

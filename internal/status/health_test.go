@@ -30,7 +30,8 @@ func TestHealthLogsEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	f := new(fakeRedis)
-	h := NewHealth(f, time.Second, zerolog.New(&log), prometheus.NewRegistry())
+	registry := prometheus.NewRegistry()
+	h := NewHealth(f, time.Second, zerolog.New(&log), registry)
 	require.Equal(t, redisUnknown, h.Why())
 	lost := errors.New("dial tcp: refused")
 	for _, c := range []struct {
@@ -63,6 +64,7 @@ func TestHealthLogsEachChangeOnce(t *testing.T) {
 		if why := h.Why(); (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%v: %q, want %q", c.err, why, c.why)
 		}
+		awaitGauges(t, registry, map[string]float64{"query_clock_difference_seconds redis": c.ahead.Seconds()})
 		_, isLost := h.Look()
 		require.Equal(t, c.why == redisLost, isLost)
 	}

@@ -1,11 +1,15 @@
 package status
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
@@ -20,7 +24,9 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	js, redis, now := stack.NATS(t).JetStream(), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
 	store := window.NewStore(redis.Client(), asking.Namespace)
+	stack.WatchClock(redis.Client()).Hold(&now)
 	reader := window.NewReader(store)
+	reader.Local = func() time.Time { return now }
 	id, _, err := reader.Progress(t.Context())
 	require.NoError(t, err)
 	created := now.Add(-time.Minute).UnixMilli()
@@ -56,32 +62,54 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 		},
 		Workers: []workerState{{Worker: "pod-0", Started: started, Status: "10.0.0.7:9090", Streams: []string{"HITS"}}},
 	}, get[StreamsAnswer](t, h, "/v1/streams"))
-	gauges := make(map[string]float64) // by name and stream
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	for _, family := range families {
-		for _, m := range family.Metric {
-			name := family.GetName()
-			for _, label := range m.Label {
-				name += " " + label.GetValue()
-			}
-			gauges[name] = m.GetGauge().GetValue()
-		}
-	}
-	for name, want := range map[string]float64{
-		"tallyroll_stream_owned HITS": 1, "tallyroll_stream_lag_messages HITS": 2, "tallyroll_stream_lag_seconds HITS": 2, "tallyroll_stream_rejected_messages HITS": 2,
-		"tallyroll_stream_owned HITS_NEW": 0, "tallyroll_stream_counted HITS": 1, "tallyroll_stream_counted HITS_NEW": 0, "tallyroll_workers": 1, "tallyroll_query_redis_up": 1,
-	} {
-		if got, ok := gauges[name]; !ok || got != want {
-			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
-		}
-	}
+	// A stream that nobody has counted holds all back, from when it was made.
+	awaitGauges(t, registry, map[string]float64{
+		"stream_owned HITS": 1, "stream_lag_messages HITS": 2, "stream_lag_seconds HITS": 2,
+		"stream_rejected_messages HITS": 2, "stream_owned HITS_NEW": 0,
+		"stream_counted HITS": 1, "stream_as_of_age_seconds HITS": 2, "stream_counted HITS_NEW": 0,
+		"stream_as_of_age_seconds HITS_NEW": 62,
+		"as_of_age_seconds":                 62, "workers": 1, "query_redis_up": 1,
+	})
 
 	// Of a stream that has ended and is gone, nothing is left to tell.
 	_, err = store.EndStream(t.Context(), "HITS_NEW", now.UnixMilli(), created, func() (bool, error) { return true, nil })
 	require.NoError(t, err)
 	awaitAnswer(t, h, "/v1/streams", func(a StreamsAnswer) bool { return len(a.Streams) == 1 })
+	require.NoError(t, kv.Delete(t.Context(), id+".worker.T1"))
+	awaitGauges(t, registry, map[string]float64{"as_of_age_seconds": 2, "stream_as_of_age_seconds HITS_NEW": absent,
+		"stream_owned HITS": 0, "workers": 0})
 	checkRefusals(t, h, map[string]string{"/v1/streams?key=a": "unknown parameter"})
+	require.NoError(t, redis.Client().FlushAll(t.Context()).Err())
+	awaitGauges(t, registry, map[string]float64{"query_redis_up": 1, "as_of_age_seconds": absent})
+}
+
+// absent is a value that no gauge has: a clock can be a second behind.
+const absent = -1e9
+
+// awaitGauges waits until gauges have these values, by their names without tallyroll_ and their labels. They can be a second
+// old.
+func awaitGauges(t *testing.T, registry *prometheus.Registry, want map[string]float64) {
+	t.Helper()
+	stack.Eventually(t, "the gauges", func() (bool, string) {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		got := make(map[string]float64)
+		for _, family := range families {
+			for _, m := range family.Metric {
+				name := strings.TrimPrefix(family.GetName(), "tallyroll_")
+				for _, label := range m.Label {
+					name += " " + label.GetValue()
+				}
+				got[name] = m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		for name, value := range want {
+			if found, ok := got[name]; ok != (value != absent) || ok && found != value {
+				return false, fmt.Sprintf("%s is %v (%v), want %v", name, found, ok, value)
+			}
+		}
+		return true, ""
+	})
 }
 
 var needNATS = []string{"/v1/streams", "/v1/rejects", "/v1/watch"}
@@ -110,19 +138,31 @@ func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
 	createStream(t, js, rejects.Stream, rejects.Subjects)
 	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x", nil)
 	client := stack.ProgramClient(t, redis.URL())
-	_, h, _ := newStatus(t, window.NewReader(window.NewStore(client, asking.Namespace)), 500*time.Millisecond, js)
+	stack.WatchClock(client).Hold(&now)
+	reader := window.NewReader(window.NewStore(client, asking.Namespace))
+	reader.Local = func() time.Time { return now }
+	s, h, registry := newStatus(t, reader, 500*time.Millisecond, js)
+	var age atomic.Int64 // of the only stream, in seconds: it goes on while the servers are away
+	s.Now = func() time.Time { return now.Add(time.Duration(age.Load()) * time.Second) }
+	awaitGauges(t, registry, map[string]float64{"query_redis_up": 1, "as_of_age_seconds": 0,
+		"query_redis_seconds": 0}) // a scrape is no answer
+	withoutNATS := map[string]float64{"stream_owned HITS": absent, "workers": absent}
+	withoutRedis := map[string]float64{"query_redis_up": 0}
 	for _, c := range []struct {
 		name, why  string
 		targets    []string
 		away, back func()
+		gauges     map[string]float64
 	}{
-		{"NATS stopped", "NATS cannot answer", needNATS[:2], func() { broker.Stop() }, broker.Start},
-		{"NATS hanging", "NATS cannot answer", needNATS[:2], broker.Pause, broker.Resume},
-		{"Redis stopped", "Redis", needNATS[:1], func() { redis.Stop() }, redis.Start},
-		{"Redis hanging", "Redis", needNATS[:1], redis.Pause, redis.Resume},
+		{"NATS stopped", "NATS cannot answer", needNATS[:2], func() { broker.Stop() }, broker.Start, withoutNATS},
+		{"NATS hanging", "NATS cannot answer", needNATS[:2], broker.Pause, broker.Resume, withoutNATS},
+		{"Redis stopped", "Redis", needNATS[:1], func() { redis.Stop() }, redis.Start, withoutRedis},
+		{"Redis hanging", "Redis", needNATS[:1], redis.Pause, redis.Resume, withoutRedis},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.away()
+			c.gauges["as_of_age_seconds"] = float64(age.Add(100))
+			awaitGauges(t, registry, c.gauges)
 			for _, target := range c.targets {
 				stack.Eventually(t, target+" to be refused", func() (bool, string) {
 					resp := asking.Ask(h, http.MethodGet, target, "")
