@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rereading is two files that belong together, and how often they were read again.
-type rereading struct {
+// filePair is two files that belong together, and how often they were read again.
+type filePair struct {
 	t          *testing.T
 	one, two   string
 	files      *Files
@@ -27,9 +27,9 @@ type rereading struct {
 	ok, failed atomic.Int32
 }
 
-func newRereading(t *testing.T) *rereading {
+func newFilePair(t *testing.T) *filePair {
 	directory := t.TempDir()
-	r := &rereading{t: t, one: filepath.Join(directory, "one"), two: filepath.Join(directory, "two")}
+	r := &filePair{t: t, one: filepath.Join(directory, "one"), two: filepath.Join(directory, "two")}
 	r.files = NewFiles(zerolog.New(&r.log), func(what string) func(error) {
 		require.Equal(t, "pair", what)
 		return func(err error) {
@@ -43,13 +43,13 @@ func newRereading(t *testing.T) *rereading {
 	return r
 }
 
-func (r *rereading) write(path, text string) {
+func (r *filePair) write(path, text string) {
 	r.t.Helper()
 	require.NoError(r.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // open takes a pair of which neither is "bad".
-func (r *rereading) open() (err error) {
+func (r *filePair) open() (err error) {
 	r.file, err = openAll(r.files, "pair", []SettingFile{{"ONE", r.one}, {"TWO", r.two}}, func(texts [][]byte) (string, error) {
 		text := fmt.Sprintf("%s+%s", texts[0], texts[1])
 		if strings.Contains(text, "bad") {
@@ -68,10 +68,10 @@ func (r *rereading) open() (err error) {
 
 // Files are read again once they have changed and are the same at two checks, and at each signal. What cannot be used
 // changes nothing. Each time has a line in the log, and is counted.
-func TestFilesAreReadAgain(t *testing.T) {
+func TestChangedFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRereading(t)
+		r := newFilePair(t)
 		r.write(r.one, "a")
 		r.write(r.two, "x")
 		require.NoError(t, r.open())
@@ -128,9 +128,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 
 // A setting that names no file has no value, and nothing to read again. A file that cannot be used ends the start, with the
 // setting and the file, unless its content stands in place of its name.
-func TestOpen(t *testing.T) {
+func TestFileThatCannotBeUsedEndsTheStart(t *testing.T) {
 	t.Parallel()
-	r := newRereading(t)
+	r := newFilePair(t)
 	text := func(text []byte) (string, error) {
 		if string(text) == "bad" {
 			return "", errors.New("line 1: it is bad")

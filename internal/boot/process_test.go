@@ -2,10 +2,14 @@ package boot
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestSignalsWithinASecondAreOne(t *testing.T) {
@@ -30,14 +34,27 @@ func TestSignalsWithinASecondAreOne(t *testing.T) {
 	})
 }
 
-func TestRevisionOf(t *testing.T) {
+func TestRevisionNamesCommitAndDirt(t *testing.T) {
 	for want, settings := range map[string][]debug.BuildSetting{
 		"":             {{Key: "GOOS", Value: "linux"}, {Key: "vcs.modified", Value: "true"}},
 		"0012ab":       {{Key: "vcs.revision", Value: "0012ab"}, {Key: "vcs.modified", Value: "false"}},
 		"0012ab+dirty": {{Key: "vcs.revision", Value: "0012ab"}, {Key: "vcs.modified", Value: "true"}},
 	} {
-		if got := revisionOf(&debug.BuildInfo{Settings: settings}); got != want {
-			t.Errorf("%v: %q, want %q", settings, got, want)
-		}
+		require.Equal(t, want, revisionOf(&debug.BuildInfo{Settings: settings}))
+	}
+}
+
+func TestBallastLetsGarbageWait(t *testing.T) {
+	goal := func() uint64 {
+		runtime.GC()
+		sample := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := goal()
+	TakeBallast()
+	t.Cleanup(func() { ballast = nil })
+	if after := goal(); after < before+ballastBytes {
+		t.Errorf("the heap is collected at %d bytes, and was at %d", after, before)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"tallyroll/tests/cases"
 )
 
-func TestRedisURL(t *testing.T) {
+func TestRedisURLSaysKindAddressAndLogin(t *testing.T) {
 	cases.Check(t, "redisurl", func(t *testing.T, section, given string) string {
 		var u RedisURL
 		if err := u.UnmarshalText([]byte(given)); err != nil {
@@ -26,14 +26,21 @@ func TestRedisURL(t *testing.T) {
 		client := Redis{URL: u}.Client()
 		defer client.Close()
 		kind := "single"
+		retries := 0 // what counts twice when it is repeated is never repeated by a client (redis_test.go)
 		switch c := client.(type) {
 		case *redis.ClusterClient:
 			kind = "cluster"
+			node := redis.NewClient(&redis.Options{MaxRetries: c.Options().MaxRetries})
+			defer node.Close()
+			retries = node.Options().MaxRetries
+			require.False(t, c.Options().ReadOnly, "it reads from replicas")
 		case *redis.Client:
 			if c.Options().Addr == "FailoverClient" {
 				kind = "sentinel"
 			}
+			retries = c.Options().MaxRetries
 		}
+		require.Zero(t, retries, given)
 		o := *u.options
 		out := fmt.Sprintf("%s at %s, database %d", kind, strings.Join(o.Addrs, " "), o.DB)
 		for name, value := range map[string]string{
@@ -53,24 +60,4 @@ func TestRedisURL(t *testing.T) {
 		require.Zero(t, o, "an option that is not shown")
 		return strings.Join(lines, "\n")
 	})
-}
-
-// What counts twice when it is repeated is never repeated by a client.
-func TestNoClientRepeatsCounting(t *testing.T) {
-	for _, url := range []string{"redis://h", "redis+cluster://h", "redis+sentinel://h?master_name=m"} {
-		var u RedisURL
-		require.NoError(t, u.UnmarshalText([]byte(url)))
-		client := Redis{URL: u}.Client()
-		defer client.Close()
-		switch c := client.(type) {
-		case *redis.Client:
-			require.Zero(t, c.Options().MaxRetries, url)
-		case *redis.ClusterClient: // of its nodes
-			node := redis.NewClient(&redis.Options{MaxRetries: c.Options().MaxRetries})
-			defer node.Close()
-			if n := node.Options().MaxRetries; n != 0 || c.Options().ReadOnly {
-				t.Errorf("%s: a node has %d retries, reads from replicas: %v", url, n, c.Options().ReadOnly)
-			}
-		}
-	}
 }

@@ -2,15 +2,113 @@ package boot
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
+
+func TestDurationsHaveDaysAndWeeks(t *testing.T) {
+	for text, inGo := range map[string]string{
+		"250ms": "250ms", "48h": "48h", "1h30m": "90m", "0": "0", "-1s": "-1s", "+5s": "5s", "2d": "48h", "1w": "168h",
+		"1w2d3h4ms": "219h4ms", "1.5d": "36h", "-1d1s": "-24h1s",
+	} {
+		want, err := time.ParseDuration(inGo)
+		require.NoError(t, err)
+		got, err := ParseDuration(text)
+		require.NoError(t, err)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{
+		"", "-", "2", "d", "2days", "2d3", "1d2w", "--1d", "1d-1s", "1e3d", "0x1d", "NaNd", "Infd", "1000000000d", "100000w", "2 d",
+	} {
+		_, err := ParseDuration(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestDurationThatGoWritesIsReadAsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(-1<<61, 1<<61).Draw(t, "duration"))
+		if got, err := ParseDuration(d.String()); err != nil || got != d {
+			t.Fatalf("%v is read as %v, %v", d, got, err)
+		}
+	})
+}
+
+type testSettings struct {
+	For   time.Duration `env:"TEST_FOR" envDefault:"2d"`
+	Addr  string        `env:"TEST_ADDR" envDefault:"here"`
+	Given bool          `given:"TEST_ADDR"`
+	Inner innerSettings
+}
+
+type innerSettings struct {
+	Name string `env:"TEST_NAME"`
+}
+
+func (i *innerSettings) Validate() error {
+	if i.Name == "bad" {
+		return &SettingError{Key: "TEST_NAME"}
+	}
+	return nil
+}
+
+func TestSettingsAreParsedWithDefaultsAndValidated(t *testing.T) {
+	var s testSettings
+	if err := Parse(&s); err != nil || s.For != 48*time.Hour || s.Given {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := Parse(&s, "TEST_ADDR=here", "TEST_FOR=1w"); err != nil || s.For != 168*time.Hour || !s.Given {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := Parse(&s, "TEST_ADDR="); err != nil || s.Given || s.Addr != "here" {
+		t.Errorf("an empty variable: %+v, %v", s, err)
+	}
+	var setting *SettingError
+	if err := Parse(&s, "TEST_NAME=bad"); !errors.As(err, &setting) || setting.Key != "TEST_NAME" {
+		t.Errorf("a struct within the settings is not validated: %v", err)
+	}
+	if err := Parse(&s, "TEST_FOR=2days"); !errors.As(err, &setting) || setting.Key != "TEST_FOR" || setting.Allowed != durationForms {
+		t.Errorf("%v", err)
+	}
+}
+
+// A variable with the program's own prefix that is no setting is named, with the setting that it may have been meant for.
+// Those of others are not.
+func TestUnknownVariableOfTheProgramIsLoggedWithTheNearestSetting(t *testing.T) {
+	type programSettings struct {
+		Log    Log
+		Redis  Redis
+		Addr   string `env:"BOOTED_ADDR"`
+		Limits string `env:"BOOTED_LIMITS_FILE"`
+		Token  string `env:"BOOTED_TOKEN" secret:"true"`
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("secret"), 0o600))
+	for key, value := range map[string]string{
+		"BOOTED_LIMIT_FILE": "limits.yml", "BOOTED_LIMITS_FILE": "", "BOOTED_TOKEN_FILE": file, "BOOTED_EMPTY": "", "BOOTEDS_OTHER": "x", "REDIS_HOST": "x", "NATS_URL": "nats://x", "OTHER_BOOTED_ADDR": "x",
+		"BOOTED_SERVICE_HOST": "10.0.0.1", "BOOTED_SERVICE_PORT_HTTP": "80", "BOOTED_PORT": "tcp://10.0.0.1:80", "BOOTED_PORT_80_TCP_ADDR": "10.0.0.1",
+	} {
+		t.Setenv(key, value)
+	}
+	var s programSettings
+	require.NoError(t, Parse(&s))
+	require.Equal(t, []UnknownSetting{{"BOOTED_LIMIT_FILE", "BOOTED_LIMITS_FILE"}}, s.Log.Unknown)
+	var text bytes.Buffer
+	s.Log.New(&text)
+	if got := text.String(); !strings.Contains(got, `"level":"warn","variable":"BOOTED_LIMIT_FILE","nearest":"BOOTED_LIMITS_FILE"`) || strings.Count(got, "\n") != 1 {
+		t.Errorf("logged: %s", got)
+	}
+}
 
 type secretSettings struct {
 	Word     string     `env:"TEST_WORD" secret:"true"`
@@ -28,7 +126,7 @@ func writeSecret(t *testing.T, path, text string) string {
 	return path
 }
 
-func TestSecretFromFile(t *testing.T) {
+func TestSecretIsReadFromItsFile(t *testing.T) {
 	dir := t.TempDir()
 	file := writeSecret(t, filepath.Join(dir, "word"), "hun ter2\r\n")
 	t.Setenv("TEST_WORD_FILE", file)
@@ -55,7 +153,7 @@ func TestSecretFromFile(t *testing.T) {
 }
 
 // Each mistake is an error about the setting that names the file, and never about what is in it.
-func TestBadSecretFile(t *testing.T) {
+func TestUnusableSecretFileIsAnErrorThatKeepsTheSecret(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	good := writeSecret(t, path("good"), "hunter2")
@@ -92,8 +190,7 @@ func TestBadSecretFile(t *testing.T) {
 	}
 }
 
-// What can no longer be read stays as it was, and is logged once per state.
-func TestSecretsAreReadAgain(t *testing.T) {
+func TestSecretThatCanNoLongerBeReadStaysAndIsLoggedOnce(t *testing.T) {
 	path := writeSecret(t, filepath.Join(t.TempDir(), "tokens"), "one,two")
 	file := SecretFile{"TEST_TOKENS_FILE", path}
 	var log bytes.Buffer
@@ -128,7 +225,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 }
 
 // A file of NATS_URL can change who connects, as long as that is the same for all servers.
-func TestNATSLoginFromFiles(t *testing.T) {
+func TestNATSLoginIsReadFromTheFileOfTheURL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "url")
 	n := NATS{URLFile: SecretFile{"NATS_URL_FILE", path}, NATSAccess: NATSAccess{User: "other", Password: "own"}}
 	for text, want := range map[string]natsLogin{
@@ -143,6 +240,30 @@ func TestNATSLoginFromFiles(t *testing.T) {
 		writeSecret(t, path, text)
 		if _, err := n.readLogin(); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// The content of a secret file, where its name should be, is not repeated by the error.
+func TestSecretInPlaceOfItsFileIsConcealed(t *testing.T) {
+	for _, content := range []string{
+		"SUAMHUNTER2ABCDEFGHIJKLMNOPQRSTUVWXYZ234567ABCDEFGHIJKLMNO", "eyJhunter2", "-----BEGIN NATS USER JWT-----\nhunter2", "-----BEGIN PRIVATE KEY----- hunter2", "hunter2\nx",
+		"tokens: [{name: a, token: hunter2}]", "{name: a, token: hunter2}", "name: a, sha256: hunter2",
+	} {
+		for _, err := range []error{
+			&SettingError{Key: "NATS_NKEY", Value: content, Allowed: fmt.Sprintf("a file that can be read (open %s: no such file)", content)},
+			fmt.Errorf("COLLECT_TOKENS_FILE: %s", Conceal(content, "open "+content+": no such file")),
+		} {
+			text := err.Error()
+			if strings.Contains(strings.ToLower(text), "hunter2") || !strings.Contains(text, "no such file") || !strings.Contains(text, "the content of such a file") {
+				t.Errorf("%q: %s", content, text)
+			}
+		}
+	}
+	for _, path := range []string{"/etc/tokens.yml", "tokens.yaml", `C:\tokens`, "user.creds", "SHORT", "./a b/c", "key.pem"} {
+		text := (&SettingError{Key: "NATS_NKEY", Value: path, Allowed: "a file that can be read (open " + path + ": no such file)"}).Error()
+		if !strings.Contains(text, fmt.Sprintf("NATS_NKEY=%q", path)) || !strings.Contains(text, "open "+path+": ") {
+			t.Errorf("%s: %s", path, text)
 		}
 	}
 }
