@@ -24,7 +24,7 @@ import (
 
 // A change that a target refuses holds up only later ones of its own rule and key, whatever the answer is. One that is
 // refused itself is given up after minutes; the log, a metric and the history say so, and the next ones of its key come.
-func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
+func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 	t.Parallel()
 	const bad = "shop.<script>"
 	for code, gives := range map[int]bool{http.StatusForbidden: true, http.StatusInternalServerError: false} {
@@ -32,12 +32,9 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			var heard []string
-			seen, refused := make(map[string]bool), 0
+			refused := 0
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var n struct {
-					ID string `json:"id"`
-					Said
-				}
+				var n Said
 				_ = json.NewDecoder(r.Body).Decode(&n)
 				mu.Lock()
 				defer mu.Unlock()
@@ -46,18 +43,19 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 					w.WriteHeader(code)
 					return
 				}
-				if !seen[n.ID] { // a busy machine may let an answer come too late
-					seen[n.ID] = true
-					heard = append(heard, n.Key+" "+string(n.State))
+				// A busy machine may let an answer come too late, and then it comes again.
+				if text := n.Key + " " + string(n.State); !slices.Contains(heard, text) {
+					heard = append(heard, text)
 				}
 			}))
 			t.Cleanup(server.Close)
-			w := &world{totals: map[string]int64{bad + ".a": 10}, fresh: true}
-			broker := stack.NATS(t)
-			book := parse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
+			c := newCounters(map[string]int64{bad + ".a": 10})
+			broker := stack.SharedNATS(t)
+			book := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
 			var out asking.Log
-			m := startMember(t, broker.URL(), w, book, "m", func(s *service) { s.log, s.patience.refused = zerolog.New(&out), 500*time.Millisecond })
-			t.Cleanup(m.kill)
+			m := startMember(t, broker.URL(), c, book, "m", func(s *service) {
+				s.log, s.patience.refused = zerolog.New(&out), 500*time.Millisecond
+			})
 			hears := func(want ...string) {
 				t.Helper()
 				stack.Eventually(t, fmt.Sprint("what is heard: ", want), func() (bool, string) {
@@ -70,7 +68,7 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 			var want []string
 			for i := range 12 { // with 8 lanes, one of these would wait behind it
 				key := fmt.Sprintf("shop.%d", i)
-				w.set(func() { w.totals[key+".a"] = 10 })
+				c.set(key+".a", 10)
 				want = append(want, key+" firing")
 				hears(want...)
 			}
@@ -81,7 +79,9 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 				return
 			}
 			stack.Eventually(t, "the change to be given up", func() (bool, string) {
-				return m.deliveries("a", "given_up") == 1 && strings.Contains(out.String(), `"error":"403 Forbidden","target":"a"`) && strings.Contains(out.String(), "given up"), out.String()
+				text := out.String()
+				return m.deliveries("a", "given_up") == 1 && strings.Contains(text, `"error":"403 Forbidden","target":"a"`) &&
+					strings.Contains(text, "given up"), text
 			})
 			var history History
 			ctx, cancel := context.WithCancel(t.Context())
@@ -103,60 +103,49 @@ func TestARefusedChangeHoldsUpNoOther(t *testing.T) {
 }
 
 // An operator who deletes every consumer of the stream takes nothing from a target that is away.
-func TestTheConsumersAreDeleted(t *testing.T) {
+func TestDeletedConsumersTakeNothingFromATargetThatIsAway(t *testing.T) {
 	t.Parallel()
-	broker := stack.NATS(t)
-	ears := map[string]*ear{"a": {seen: make(map[string]bool), ill: "refuse"}}
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	m := startMember(t, broker.URL(), w, bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"), "m")
-	t.Cleanup(m.kill)
-	stack.Eventually(t, "the target to refuse a change", func() (bool, string) { return m.deliveries("a", "failed") > 1, "" })
+	broker := stack.SharedNATS(t)
+	a := &receiver{failure: "refuse"}
+	c := newCounters(map[string]int64{"k": 10})
+	book := parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
+	m := startMember(t, broker.URL(), c, book, "m")
+	m.awaitDeliveries(t, "a", "failed", 2)
 	stream, err := broker.JetStream().Stream(t.Context(), StreamName("tallyroll"))
 	require.NoError(t, err)
-	names := stream.ConsumerNames(t.Context())
-	for name := range names.Name() {
+	for name := range stream.ConsumerNames(t.Context()).Name() {
 		if err := stream.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			t.Fatal(err)
 		}
 	}
 	m.kill()
-	next := startMember(t, broker.URL(), w, bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"), "next")
-	t.Cleanup(next.kill)
-	stack.Eventually(t, "the target to refuse it again", func() (bool, string) { return next.deliveries("a", "failed") > 1, "" })
-	ears["a"].be("")
-	w.set(func() { w.totals["k"] = 0 })
-	stack.Eventually(t, "the target to hear of both", func() (bool, string) {
-		got := ears["a"].of("r")
-		return len(got) == 2 && strings.HasPrefix(got[0], "r firing ") && strings.HasPrefix(got[1], "r resolved "), fmt.Sprint(got)
-	})
+	startMember(t, broker.URL(), c, book, "next").awaitDeliveries(t, "a", "failed", 2)
+	a.fail("")
+	c.set("k", 0)
+	a.await(t, "r", "firing resolved")
 }
 
-// A process that a target does not answer leaves the target to another one.
-func TestAProcessIsCutOffFromATarget(t *testing.T) {
+func TestProcessThatIsCutOffFromATargetLeavesItToAnother(t *testing.T) {
 	t.Parallel()
-	broker := stack.NATS(t)
+	broker := stack.SharedNATS(t)
 	closed := httptest.NewServer(nil)
 	closed.Close()
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}}
+	a := &receiver{}
 	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	m := startMember(t, broker.URL(), w, parse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules:\n%s", closed.URL, rules)), "cut off")
-	t.Cleanup(m.kill)
-	stack.Eventually(t, "an attempt to fail", func() (bool, string) { return m.deliveries("a", "failed") > 0, "" })
-	t.Cleanup(startMember(t, broker.URL(), w, bookFor(t, ears, rules), "other").kill)
-	stack.Eventually(t, "the target to hear of it", func() (bool, string) {
-		got := ears["a"].of("r")
-		return len(got) == 1, fmt.Sprint(got)
-	})
+	c := newCounters(map[string]int64{"k": 10})
+	book := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules:\n%s", closed.URL, rules))
+	startMember(t, broker.URL(), c, book, "cut off").awaitDeliveries(t, "a", "failed", 1)
+	startMember(t, broker.URL(), c, parseFor(t, map[string]*receiver{"a": a}, rules), "other")
+	a.await(t, "r", "firing")
 }
 
-// scripted is a target that answers attempts in turn, and then takes everything.
-type scripted struct {
+// scriptedTarget answers attempts in turn, and then takes everything.
+type scriptedTarget struct {
 	answers []error
 	at      []time.Time // of the attempts
 }
 
-func (s *scripted) tell(context.Context, notice) error {
+func (s *scriptedTarget) tell(context.Context, notice) error {
 	s.at = append(s.at, time.Now())
 	if n := len(s.at); n <= len(s.answers) {
 		return s.answers[n-1]
@@ -166,13 +155,13 @@ func (s *scripted) tell(context.Context, notice) error {
 
 // A target that fails is tried again after a pause, and one that says when, not before. A machine whose clock is a day
 // ahead of that of NATS gives nothing up: how old a change is, NATS says.
-func TestAFailedChangeIsTriedAgainInTime(t *testing.T) {
+func TestFailedChangeIsTriedAgainAfterAPauseOrWhenTheTargetSays(t *testing.T) {
 	t.Parallel()
-	js := stack.NATS(t).JetStream() // for the state of its connection alone
+	js := stack.SharedNATS(t).JetStream() // for the state of its connection alone
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog(js, "tallyroll")
 		l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
-		s := &scripted{answers: []error{errAway, &statusError{code: http.StatusServiceUnavailable, after: 2 * time.Minute}}}
+		s := &scriptedTarget{answers: []error{errAway, &statusError{code: http.StatusServiceUnavailable, after: 2 * time.Minute}}}
 		d := &delivery{
 			log: l, target: &Target{Name: "a"}, teller: s, timeout: time.Second, giveUp: time.Hour, metrics: newMetrics(), out: zerolog.Nop(),
 			patience: patience{seat: time.Hour, retryFirst: time.Second, retryMost: time.Second},
@@ -189,7 +178,7 @@ func TestAFailedChangeIsTriedAgainInTime(t *testing.T) {
 }
 
 // Keys that have come and gone are forgotten an hour later by whoever follows the stream, and no others.
-func TestIdleKeysAreForgotten(t *testing.T) {
+func TestIdleKeysAreForgottenAfterAnHour(t *testing.T) {
 	t.Parallel()
 	l := newLog(nil, "tallyroll")
 	at := time.Now().Add(-24 * time.Hour)
@@ -223,7 +212,7 @@ type alertmanager struct {
 	ends map[string]time.Time // by rule
 }
 
-func alerting(t *testing.T, refuse func([]alert) bool) *alertmanager {
+func newAlertmanager(t *testing.T, refuse func([]alert) bool) *alertmanager {
 	t.Helper()
 	a := &alertmanager{ends: make(map[string]time.Time)}
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -244,7 +233,7 @@ func alerting(t *testing.T, refuse func([]alert) bool) *alertmanager {
 	return a
 }
 
-func (a *alertmanager) fires(t *testing.T, rule string, want bool) {
+func (a *alertmanager) awaitFiring(t *testing.T, rule string, want bool) {
 	t.Helper()
 	stack.Eventually(t, fmt.Sprint(rule, " to fire: ", want), func() (bool, string) {
 		a.mu.Lock()
@@ -254,36 +243,35 @@ func (a *alertmanager) fires(t *testing.T, rule string, want bool) {
 	})
 }
 
-func none([]alert) bool { return false }
-
 // Alertmanager hears of what fires while the process that evaluates does not reach it, and while NATS is away.
-func TestEveryProcessPostsAlerts(t *testing.T) {
+func TestAlertmanagerHearsOfAlertsFromEveryProcess(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)
-	am := alerting(t, none)
+	am := newAlertmanager(t, func([]alert) bool { return false })
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	book := func(url string) *Book {
-		return parse(t, fmt.Sprintf("targets: {am: {alertmanager: '%s'}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, window: 1m, above: 9, to: [am]}]\n", url))
+		return mustParse(t, fmt.Sprintf(`
+targets: {am: {alertmanager: '%s'}}
+rules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, window: 1m, above: 9, to: [am]}]
+`, url))
 	}
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	m := startMember(t, broker.URL(), w, book(closed.URL), "cut off")
-	t.Cleanup(m.kill)
-	stack.Eventually(t, "a post to fail", func() (bool, string) { return m.deliveries("am", "failed") > 0, "" })
-	t.Cleanup(startMember(t, broker.URL(), w, book(am.URL), "other").kill)
-	am.fires(t, "r", true)
+	c := newCounters(map[string]int64{"k": 10})
+	startMember(t, broker.URL(), c, book(closed.URL), "cut off").awaitDeliveries(t, "am", "failed", 1)
+	startMember(t, broker.URL(), c, book(am.URL), "other")
+	am.awaitFiring(t, "r", true)
 	broker.Stop()
-	w.set(func() { w.totals["k"], w.totals["l"] = 0, 10 })
-	am.fires(t, "s", true)
-	am.fires(t, "r", false)
+	c.change(func() { c.totals["k"], c.totals["l"] = 0, 10 })
+	am.awaitFiring(t, "s", true)
+	am.awaitFiring(t, "r", false)
 	broker.Start()
-	am.fires(t, "s", true)
+	am.awaitFiring(t, "s", true)
 }
 
 // A request with alerts that Alertmanager refuses stops no other.
-func TestAlertsThatAreRefusedStopNoOthers(t *testing.T) {
+func TestRefusedAlertsStopNoOthers(t *testing.T) {
 	t.Parallel()
-	am := alerting(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
+	am := newAlertmanager(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
 	a := &alertSync{target: &Target{Name: "am", Alertmanager: am.URL}, client: newClient(), timeout: time.Minute}
 	var alerts []alert
 	for i := range 2*postMost + 1 {
@@ -298,7 +286,7 @@ func TestAlertsThatAreRefusedStopNoOthers(t *testing.T) {
 }
 
 // What could not be read is null for those who are told, and for query.
-func TestNumbersThatCouldNotBeRead(t *testing.T) {
+func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}
 	r, _ := Record{}.next(allUnknown([]*Rule{rule}, nil, 1_700_000_000_000, reasonBlind)[0])

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,57 +20,11 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// answers is a receiver that answers by its path, and keeps what came.
-type answers struct {
-	*httptest.Server
-	mu   sync.Mutex
-	came []string // path and state
-}
-
-func answering(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, attempt int)) *answers {
-	t.Helper()
-	a := &answers{}
-	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var n Said
-		_ = json.NewDecoder(r.Body).Decode(&n)
-		a.mu.Lock()
-		a.came = append(a.came, r.URL.Path+" "+string(n.State))
-		attempt := len(a.came)
-		a.mu.Unlock()
-		answer(w, r, attempt)
-	}))
-	t.Cleanup(a.Close)
-	return a
-}
-
-// eventually waits until this has come.
-func (a *answers) eventually(t *testing.T, want ...string) {
-	t.Helper()
-	stack.Eventually(t, fmt.Sprint("what comes: ", want), func() (bool, string) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return slices.Equal(a.came, want), fmt.Sprint(a.came)
-	})
-}
-
-// deliveries is the metric of that name.
-func (m *member) deliveries(target, result string) float64 {
-	families, _ := m.metrics.Registry.Gather()
-	for _, f := range families {
-		for _, one := range f.GetMetric() {
-			if labels := one.GetLabel(); f.GetName() == "tallyroll_watch_deliveries_total" && labels[1].GetValue() == target && labels[0].GetValue() == result {
-				return one.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
-}
-
-// What a webhook answers decides what becomes of a change, and no error quotes the URL.
-func TestAnswersOfWebhooks(t *testing.T) {
+// No error quotes the URL.
+func TestAnswerOfAWebhookDecidesWhatBecomesOfAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
-	elsewhere := answering(t, func(w http.ResponseWriter, _ *http.Request, _ int) {})
+	elsewhere := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, _ int) {})
 	for _, c := range []struct {
 		name  string
 		code  int
@@ -95,7 +47,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 		{"the path in the answer, cut", 404, nil, strings.Repeat("x", 190) + "/T0/hunter2", "404 Not Found", 0},
 		{"the query in the answer, in HTML", 404, nil, "no token=hunter3&amp;b=1", "404 Not Found", 0},
 	} {
-		a := answering(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+		a := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
 			for key, value := range c.set {
 				w.Header().Set(key, value)
 			}
@@ -114,7 +66,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 			t.Errorf("%s: %q, %+v; want %q, %v", c.name, got, status, c.want, c.after)
 		}
 	}
-	elsewhere.eventually(t)
+	elsewhere.await(t)
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	babbler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -134,36 +86,33 @@ func TestAnswersOfWebhooks(t *testing.T) {
 	}
 }
 
-// A target that says 410 is not tried again with this change, but with the next.
-func TestATargetThatIsGoneHearsOfTheNextChange(t *testing.T) {
+func TestTargetThatAnswers410ReceivesOnlyTheNextChange(t *testing.T) {
 	t.Parallel()
-	gone := answering(t, func(w http.ResponseWriter, _ *http.Request, attempt int) {
+	gone := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, attempt int) {
 		if attempt == 1 {
 			w.WriteHeader(http.StatusGone)
 		}
 	})
-	book := parse(t, fmt.Sprintf("targets: {gone: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [gone]}]\n", gone.URL))
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	m := startMember(t, stack.NATS(t).URL(), w, book, "m")
-	t.Cleanup(m.kill)
-	gone.eventually(t, "/ firing")
-	w.set(func() { w.totals["k"] = 0 })
-	gone.eventually(t, "/ firing", "/ resolved")
-	stack.Eventually(t, "what is counted", func() (bool, string) {
-		got := fmt.Sprint(m.deliveries("gone", "given_up"), m.deliveries("gone", "failed"), m.deliveries("gone", "delivered"))
-		return got == "1 0 1", got
-	})
+	book := mustParse(t, fmt.Sprintf("targets: {gone: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [gone]}]\n", gone.URL))
+	c := newCounters(map[string]int64{"k": 10})
+	m := startMember(t, stack.SharedNATS(t).URL(), c, book, "m")
+	gone.await(t, "/ firing")
+	c.set("k", 0)
+	gone.await(t, "/ firing", "/ resolved")
+	m.awaitDeliveries(t, "gone", "delivered", 1)
+	require.EqualValues(t, 1, m.deliveries("gone", "given_up"))
+	require.Zero(t, m.deliveries("gone", "failed"))
 }
 
-// The URL of a webhook is read from its file for each attempt, and no log has it.
-func TestTheFileOfAWebhook(t *testing.T) {
+// No log has the URL.
+func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "url")
 	write := func(text string) {
 		t.Helper()
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	a := answering(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+	a := newWebhooks(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 		if r.URL.Path == "/hunter2" {
 			http.Error(w, "moved from "+r.URL.Path, http.StatusNotFound)
 		}
@@ -178,123 +127,90 @@ func TestTheFileOfAWebhook(t *testing.T) {
 		write(c.text)
 		require.Equal(t, c.want, fmt.Sprint(w.tell(t.Context(), notice{Said: Said{State: Firing}})), c.text)
 	}
-	a.eventually(t, "/hunter2 firing", "/b firing")
+	a.await(t, "/hunter2 firing", "/b firing")
 	require.NoError(t, os.Remove(file))
-	if err := w.tell(t.Context(), notice{}); err == nil || !strings.Contains(err.Error(), "webhook_file cannot be read") {
-		t.Error(err)
-	}
+	require.ErrorContains(t, w.tell(t.Context(), notice{}), "webhook_file cannot be read")
 
 	var out asking.Log
 	write(a.URL + "/hunter2")
-	book := parse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
-	m := startMember(t, stack.NATS(t).URL(), &world{totals: map[string]int64{"k": 10}, fresh: true}, book, "m", func(s *service) { s.log = zerolog.New(&out) })
-	t.Cleanup(m.kill)
+	book := mustParse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
+	c := newCounters(map[string]int64{"k": 10})
+	m := startMember(t, stack.SharedNATS(t).URL(), c, book, "m", func(s *service) { s.log = zerolog.New(&out) })
 	stack.Eventually(t, "a line about the failed attempt", func() (bool, string) {
 		text := out.String()
 		return strings.Contains(text, "404 Not Found"), text
 	})
 	write(a.URL + "/b")
-	stack.Eventually(t, "the change", func() (bool, string) {
-		return m.deliveries("a", "delivered") == 1, out.String()
-	})
-	if text := out.String(); strings.Contains(text, "hunter2") {
-		t.Errorf("the log has the URL: %s", text)
-	}
-}
-
-func parse(t *testing.T, text string) *Book {
-	t.Helper()
-	book, err := Parse([]byte(text))
-	require.NoError(t, err)
-	return book
-}
-
-// read gives the process another book.
-func (m *member) read(book *Book) {
-	m.book.Store(book)
-	m.changed <- struct{}{}
+	m.awaitDeliveries(t, "a", "delivered", 1)
+	require.NotContains(t, out.String(), "hunter2")
 }
 
 // A rule that is taken out while it fires ends, and whoever was told is told so. A target that is taken out while it is down
 // is forgotten, with what waited for it, and stops no other.
-func TestRulesAndTargetsAreTakenOut(t *testing.T) {
+func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
 	t.Parallel()
-	broker := stack.NATS(t)
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}, "down": {seen: make(map[string]bool), ill: "refuse"}}
-	w := &world{totals: map[string]int64{"k": 10, "l": 10}, fresh: true}
-	book := bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a, down]}\n- {name: old, key: l, window: 1m, above: 9, to: [a, down]}\n")
-	m := startMember(t, broker.URL(), w, book, "m")
-	t.Cleanup(m.kill)
-	stack.Eventually(t, "both rules to fire, and one target to refuse that", func() (bool, string) {
-		return len(ears["a"].of("r")) == 1 && len(ears["a"].of("old")) == 1 && m.deliveries("down", "failed") > 1, fmt.Sprint(ears["a"].of("r"), ears["a"].of("old"))
-	})
-	m.read(bookFor(t, map[string]*ear{"a": ears["a"]}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
-	stack.Eventually(t, "the rule that is gone to end", func() (bool, string) {
-		got := ears["a"].of("old")
-		return len(got) == 2 && strings.HasPrefix(got[1], "old resolved "), fmt.Sprint(got)
-	})
+	broker := stack.SharedNATS(t)
+	a, down := &receiver{}, &receiver{failure: "refuse"}
+	c := newCounters(map[string]int64{"k": 10, "l": 10})
+	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a, down]}\n- {name: old, key: l, window: 1m, above: 9, to: [a, down]}\n"
+	m := startMember(t, broker.URL(), c, parseFor(t, map[string]*receiver{"a": a, "down": down}, rules), "m")
+	a.await(t, "r", "firing")
+	a.await(t, "old", "firing")
+	m.awaitDeliveries(t, "down", "failed", 2)
+	m.read(parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
+	a.await(t, "old", "firing resolved")
 	js := broker.JetStream()
 	stack.Eventually(t, "the progress of the target that is gone to end", func() (bool, string) {
 		l := newLog(js, "tallyroll")
 		err := l.lookAgain(t.Context(), subjectFor("tallyroll", "delivery.down"))
 		return err == nil && l.lease("down").Gone, fmt.Sprint(l.lease("down"), err)
 	})
-	w.set(func() { w.totals["k"] = 0 })
-	stack.Eventually(t, "the other rule to go on", func() (bool, string) {
-		got := ears["a"].of("r")
-		return len(got) == 2 && strings.HasPrefix(got[1], "r resolved "), fmt.Sprint(got)
-	})
-	for _, e := range records(t, js) {
+	c.set("k", 0)
+	a.await(t, "r", "firing resolved")
+	for _, e := range readRecords(t, js) {
 		if e.Rule == "old" && e.State == Resolved && (!e.Gone || e.Reason == "") {
 			t.Errorf("%+v", e.Record)
 		}
 	}
 }
 
-// If somebody deletes the stream, it is made again: what fires is told again, with another id, and what ends is told.
-func TestTheStreamIsDeleted(t *testing.T) {
+// If somebody deletes the stream, it is created again: what fires is told again, with another id, and what ends is told.
+func TestDeletedStreamIsCreatedAgainAndWhatFiresToldAgain(t *testing.T) {
 	t.Parallel()
-	broker := stack.NATS(t)
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}}
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	book := bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
+	broker := stack.SharedNATS(t)
+	a := &receiver{}
+	c := newCounters(map[string]int64{"k": 10})
+	book := parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
 	for _, name := range []string{"m1", "m2"} {
-		m := startMember(t, broker.URL(), w, book, name)
-		t.Cleanup(m.kill)
+		startMember(t, broker.URL(), c, book, name)
 	}
-	hears := func(want int, state string) {
-		t.Helper()
-		stack.Eventually(t, fmt.Sprint("change ", want, ", ", state), func() (bool, string) {
-			got := ears["a"].of("r")
-			return len(got) == want && strings.HasPrefix(got[want-1], "r "+state), fmt.Sprint(got)
-		})
-	}
-	hears(1, "firing")
+	a.await(t, "r", "firing")
 	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), StreamName("tallyroll")))
-	hears(2, "firing")
-	w.set(func() { w.totals["k"] = 0 })
-	hears(3, "resolved")
+	a.await(t, "r", "firing firing")
+	c.set("k", 0)
+	a.await(t, "r", "firing firing resolved")
 }
 
 // If more keys of a rule are not calm than its share allows, those with most hits have a state, and the rule is unknown until
 // there is room. Other rules have their own shares.
-func TestTooManyStates(t *testing.T) {
+func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 	t.Parallel()
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}}
-	w := &world{totals: map[string]int64{"mine.a": 10}, fresh: true}
+	c := newCounters(map[string]int64{"mine.a": 10})
 	for i := range 9 {
-		w.totals[fmt.Sprintf("shop.%d.cart", i)] = int64(10 + i)
+		c.totals[fmt.Sprintf("shop.%d.cart", i)] = int64(10 + i)
 	}
-	book := bookFor(t, ears, "- {name: shops, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}\n- {name: mine, prefix: mine., group: 2, window: 1m, above: 9, to: [a]}\n")
-	broker := stack.NATS(t)
-	m := startMember(t, broker.URL(), w, book, "m", func(s *service) { s.settings.MaxStates = 10 })
-	t.Cleanup(m.kill)
+	book := parseFor(t, map[string]*receiver{"a": {}}, `
+- {name: shops, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}
+- {name: mine, prefix: mine., group: 2, window: 1m, above: 9, to: [a]}
+`)
+	broker := stack.SharedNATS(t)
+	startMember(t, broker.URL(), c, book, "m", func(s *service) { s.settings.MaxStates = 10 })
 	js := broker.JetStream()
 	states := func(want string) {
 		t.Helper()
 		stack.Eventually(t, want, func() (bool, string) {
 			last := make(map[string]string)
-			for _, e := range records(t, js) {
+			for _, e := range readRecords(t, js) {
 				last[e.Rule+e.Key] = strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.State, e.Reason))
 			}
 			got := strings.Join(slices.Sorted(maps.Values(last)), ", ")
@@ -302,12 +218,12 @@ func TestTooManyStates(t *testing.T) {
 		})
 	}
 	states("mine.a firing, ok, shop.4 firing, shop.5 firing, shop.6 firing, shop.7 firing, shop.8 firing, unknown " + reasonStates)
-	w.set(func() {
+	c.change(func() {
 		for i := 4; i < 9; i++ {
-			w.totals[fmt.Sprintf("shop.%d.cart", i)] = 0
+			c.totals[fmt.Sprintf("shop.%d.cart", i)] = 0
 		}
 		for i := range 9 {
-			w.totals[fmt.Sprintf("mine.%d", i)] = 10
+			c.totals[fmt.Sprintf("mine.%d", i)] = 10
 		}
 	})
 	states("mine.0 firing, mine.1 firing, mine.2 firing, mine.3 firing, mine.a firing, ok, shop.0 firing, shop.1 firing, shop.2 firing, shop.3 firing, " +
