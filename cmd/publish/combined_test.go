@@ -14,7 +14,7 @@ import (
 
 const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /images/a.png?x=1&y=2 HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)"`
 
-func TestCombinedParser(t *testing.T) {
+func TestLinesOfAccessLogsAreReadOrSkipped(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "combined", func(t *testing.T, section, line string) string {
 		key, unique, _ := strings.Cut(section, ", unique: ")
@@ -32,7 +32,7 @@ func TestCombinedParser(t *testing.T) {
 	})
 }
 
-func TestCombinedLongPath(t *testing.T) {
+func TestLongPathsAreShortenedAndStayApart(t *testing.T) {
 	t.Parallel()
 	parse := combinedParser("path", "")
 	seen := map[string]bool{}

@@ -1,11 +1,14 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
+	"tallyroll/internal/hit"
 	"tallyroll/tests/cases"
 )
 
@@ -14,14 +17,14 @@ func TestEventsAreCountedAsTheRuleSays(t *testing.T) {
 	cases.Check(t, "decode", func(t *testing.T, rule, body string) string {
 		d := NewDecoder(mustParse(t, ruleText(rule)).For("ORDERS"), testLimits(10))
 		m := Message{Subject: "orders.eu.created", Counter: "plain", Stored: now, Body: []byte(body)}
-		first := explained(t, d, m)
-		require.Equal(t, first, explained(t, d, m), "what the first has left does not change the second: %s", body)
+		first := explain(t, d, m)
+		require.Equal(t, first, explain(t, d, m), "what the first has left does not change the second: %s", body)
 		return first
 	})
 }
 
-// explained is what a message became, and why what was rejected was. No reason quotes a secret.
-func explained(t *testing.T, d *Decoder, m Message) string {
+// explain says what a message became, and why what was rejected was. No reason quotes a secret.
+func explain(t *testing.T, d *Decoder, m Message) string {
 	t.Helper()
 	hits, rejects, unmet := d.Decode(m)
 	out := outcome(hits, rejects, unmet)
@@ -51,4 +54,122 @@ func TestUniqueMakesAnotherVersion(t *testing.T) {
 		}
 		versions[fingerprint] = fields
 	}
+}
+
+const severalRules = `- stream: ORDERS*
+  subject: orders.>
+  count: [{key: "all.{subject.1}"}]
+- stream: ORDERS
+  subject: orders.*.created
+  when: {status: paid}
+  count: [{key: "paid.{subject.1}.{country}"}]
+- stream: ORDERS
+  subject: orders.eu.*
+  when: {status: open}
+  count: [{key: "eu.{subject.1}"}]
+- stream: OTHER
+  subject: orders.>
+  count: [{key: other}]
+`
+
+func TestAllRulesThatMatchAreApplied(t *testing.T) {
+	t.Parallel()
+	decoders := map[string]*Decoder{} // what a decoder knows of other subjects changes nothing
+	for _, test := range []struct{ stream, subject, body, want string }{
+		{"ORDERS", "orders.eu.created", `{"status":"paid","country":"de"}`, "all.eu.created=1 paid.eu.de=1"},
+		{"ORDERS", "orders.eu.created", `{"status":"open"}`, "all.eu.created=1 eu.created=1"},
+		{"ORDERS", "orders.eu.created", `[{"status":"paid"},{"status":"open"}]`, `all.eu.created=1 eu.created=1 bad_key/0:{"status":"paid"}`},
+		{"ORDERS", "orders.us.paid", `{}`, "all.us.paid=1"},
+		{"ORDERS", "orders.eu", `{}`, "all.eu=1"},
+		{"ORDERS", "orders", `{}`, "plain=1"},
+		{"ORDERS", "order.eu.created", `{}`, "plain=1"},
+		{"ORDERS_2", "orders.eu.created", `{}`, "all.eu.created=1"},
+		{"OTHER", "orders.eu.created", `{}`, "other=1"},
+		{"NONE", "orders.eu.created", `{}`, "plain=1"},
+	} {
+		d := decoders[test.stream]
+		if d == nil {
+			d = NewDecoder(mustParse(t, severalRules).For(test.stream), testLimits(10))
+			decoders[test.stream] = d
+		}
+		for range 2 {
+			got := outcome(d.Decode(Message{Subject: test.subject, Counter: "plain", Stored: now, Body: []byte(test.body)}))
+			require.Equal(t, test.want, got, "%v %v %v", test.stream, test.subject, test.body)
+		}
+	}
+}
+
+// The names differ only far behind.
+func TestLongNamesStayApart(t *testing.T) {
+	t.Parallel()
+	d := NewDecoder(mustParse(t, oneRule(`count: [{key: "page.{path}"}]`)).For("ORDERS"), testLimits(10))
+	long := strings.Repeat("ä", 400)
+	hits, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(`[{"path":"` + long + `1"},{"path":"` + long + `2"}]`)})
+	if len(hits) != 2 || len(rejects) != 0 || string(hits[0].Counter) == string(hits[1].Counter) {
+		t.Fatalf("hits %+v, rejects %+v", hits, rejects)
+	}
+	for i, h := range hits {
+		want := hit.Shorten(fmt.Appendf(nil, "page.%s%d", long, i+1))
+		if string(h.Counter) != string(want) || hit.CheckName(h.Counter) != nil {
+			t.Errorf("got %q, want %q", h.Counter, want)
+		}
+	}
+}
+
+// More subjects are decoded than are remembered. The first come back in between, and others are remembered in the end.
+func TestMemoryOfSubjectsIsBounded(t *testing.T) {
+	t.Parallel()
+	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").For("ORDERS"), testLimits(10))
+	const most = 64
+	d.matcher.most = most
+	for i := range most + most*forgetAfter + 10 {
+		for _, n := range []int{i, i % 3} {
+			subject := fmt.Sprintf("orders.%d.created.x.y", n)
+			want := fmt.Sprintf("a.%d.x.y.%s=1", n, subject)
+			got := outcome(d.Decode(Message{Subject: subject, Stored: now, Body: []byte("{}")}))
+			require.Equal(t, want, got)
+		}
+		if len(d.matcher.subjects) > most {
+			t.Fatalf("%d subjects are remembered", len(d.matcher.subjects))
+		}
+	}
+	if last := fmt.Sprintf("orders.%d.created.x.y", most+most*forgetAfter+5); d.matcher.subjects[last] == nil {
+		t.Errorf("%s is not remembered", last)
+	}
+}
+
+func TestFiltersOverlapInWhatBothMatch(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		filters := make([]filter, 2)
+		for i := range filters {
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*"}), 1, 3).Draw(t, "tokens"), ".")
+			if rapid.Bool().Draw(t, "rest") {
+				text += ".>"
+			}
+			var err error
+			filters[i], err = parseFilter(text)
+			require.NoError(t, err)
+		}
+		subjects := false
+		forEach("ab", ".", 5, func(s string) {
+			subjects = subjects || filters[0].matches(tokens(nil, s)) && filters[1].matches(tokens(nil, s))
+		})
+		require.Equal(t, subjects, filters[0].overlaps(filters[1]), "%v %v", filters[0].text, filters[1].text)
+	})
+}
+
+// forEach calls f with all texts of 1 to most letters with something between them.
+func forEach(letters, between string, most int, f func(string)) {
+	var grow func(text string, n int)
+	grow = func(text string, n int) {
+		for _, letter := range letters {
+			next := text + string(letter)
+			f(next)
+			if n > 1 {
+				grow(next+between, n-1)
+			}
+		}
+	}
+	grow("", most)
 }

@@ -2,9 +2,12 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
 )
@@ -31,9 +34,7 @@ func testLimits(maxHits int) hit.Limits {
 func mustParse(t testing.TB, text string) *Set {
 	t.Helper()
 	set, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	require.NoError(t, err, text)
 	return set
 }
 
@@ -71,13 +72,6 @@ func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 	for _, r := range rejects {
 		out = append(out, fmt.Sprintf("%s/%d:%s", r.Reason, r.Item, r.Body))
 	}
-	out = append(out, slicesOf("~", unmet)...)
+	out = append(out, slices.Repeat([]string{"~"}, unmet)...)
 	return strings.Join(out, " ")
-}
-
-func slicesOf(s string, n int) (out []string) {
-	for range n {
-		out = append(out, s)
-	}
-	return out
 }
