@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -210,17 +213,11 @@ func TestTraceParentIsTakenIfValid(t *testing.T) {
 		{"empty", "", ""},
 	} {
 		for _, name := range []string{"Traceparent", "traceparent"} {
-			if got := TraceParent(map[string][]string{name: {c.value}}); got != c.want {
-				t.Errorf("%s: %s: %q, want %q", c.what, name, got, c.want)
-			}
+			require.Equal(t, c.want, TraceParent(map[string][]string{name: {c.value}}), c.what)
 		}
 	}
-	if got := TraceParent(map[string][]string{"Traceparent": {traceParent, traceParent}}); got != "" {
-		t.Errorf("two: %q", got)
-	}
-	if got := TraceParent(nil); got != "" {
-		t.Errorf("none: %q", got)
-	}
+	require.Empty(t, TraceParent(map[string][]string{"Traceparent": {traceParent, traceParent}}))
+	require.Empty(t, TraceParent(nil))
 }
 
 // A line has the trace of the request whose context it has, and of no other.
@@ -233,5 +230,52 @@ func TestLogNamesTheTrace(t *testing.T) {
 	log.Warn().Msg("alone")
 	if got := out.String(); strings.Count(got, "trace_id") != 1 || !strings.Contains(got, `"message":"with"}`) || !strings.Contains(got, `"trace_id":"`+traceID+`","message":"with"`) {
 		t.Errorf("%s", got)
+	}
+}
+
+func TestSignalsWithinASecondAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal, 1)
+		stopped, gaveUp := false, false
+		go func() {
+			obey(signals, func() { stopped = true })
+			gaveUp = true
+		}()
+		for _, step := range []struct {
+			after           time.Duration
+			stopped, gaveUp bool
+		}{{0, true, false}, {0, true, false}, {time.Millisecond, true, false}, {900 * time.Millisecond, true, false}, {200 * time.Millisecond, true, true}} {
+			time.Sleep(step.after)
+			signals <- os.Interrupt
+			synctest.Wait()
+			if stopped != step.stopped || gaveUp != step.gaveUp {
+				t.Fatalf("%v later: stopped %v, gave up %v; want %+v", step.after, stopped, gaveUp, step)
+			}
+		}
+	})
+}
+
+func TestRevisionNamesCommitAndDirt(t *testing.T) {
+	for want, settings := range map[string][]debug.BuildSetting{
+		"":             {{Key: "GOOS", Value: "linux"}, {Key: "vcs.modified", Value: "true"}},
+		"0012ab":       {{Key: "vcs.revision", Value: "0012ab"}, {Key: "vcs.modified", Value: "false"}},
+		"0012ab+dirty": {{Key: "vcs.revision", Value: "0012ab"}, {Key: "vcs.modified", Value: "true"}},
+	} {
+		require.Equal(t, want, revisionOf(&debug.BuildInfo{Settings: settings}))
+	}
+}
+
+func TestBallastLetsGarbageWait(t *testing.T) {
+	goal := func() uint64 {
+		runtime.GC()
+		sample := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := goal()
+	TakeBallast()
+	t.Cleanup(func() { ballast = nil })
+	if after := goal(); after < before+ballastBytes {
+		t.Errorf("the heap is collected at %d bytes, and was at %d", after, before)
 	}
 }

@@ -66,12 +66,8 @@ func TestNamespaceKeepsTheTiersOfFormerDefaults(t *testing.T) {
 	if all := (window.Estimate{Total: 34, Lower: 34, Upper: 34}); err != nil || got.Answers[0].Estimate != all {
 		t.Errorf("the last 30 days: %+v %v; want %+v", got, err, all)
 	}
-	if now := stack.Scan(t, r.redis.Client(), "test:*:h:6h:*"); len(now) != len(keys) {
-		t.Errorf("hashes %q, and before %q", now, keys)
-	}
-	if record := r.redis.Client().Get(t.Context(), "test:layout").Val(); record != recordOf(formerTiers, 8) {
-		t.Errorf("the record is now %s", record)
-	}
+	require.Len(t, stack.Scan(t, r.redis.Client(), "test:*:h:6h:*"), len(keys))
+	require.Equal(t, recordOf(formerTiers, 8), r.redis.Client().Get(t.Context(), "test:layout").Val())
 }
 
 // What is set must be the namespace's. What is not set is taken from it.
@@ -130,9 +126,7 @@ func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 		visits++
 		r.awaitTotal(int64(visits))
 		w.stop()
-		if cells := stack.Scan(t, client, "test:{*}:u:1d:*"); len(cells) > 0 != want {
-			t.Errorf("unique cells of a day are %q, want any: %v", cells, want)
-		}
+		require.Equal(t, want, len(stack.Scan(t, client, "test:{*}:u:1d:*")) > 0, "unique cells of a day")
 	}
 	for _, c := range []struct {
 		record         string
@@ -154,9 +148,7 @@ func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 			}
 			count(c.cells, env) // what was refused has changed nothing
 		}
-		if record := client.Get(t.Context(), "test:layout").Val(); record != c.record {
-			t.Errorf("the record is now %s, and was %s", record, c.record)
-		}
+		require.Equal(t, c.record, client.Get(t.Context(), "test:layout").Val())
 	}
 }
 
@@ -203,9 +195,7 @@ func TestRunningWorkerNeverTakesOtherTiers(t *testing.T) {
 	})))
 	r.publish(10)
 	r.logs.await(t, "taking the stream again", "was made with TIERS="+formerTiers, "start the worker again")
-	if keys := stack.Scan(t, client, "test:*:h:*"); len(keys) > 0 {
-		t.Errorf("it has written %q", keys)
-	}
+	require.Empty(t, stack.Scan(t, client, "test:*:h:*"))
 	w.stop()
 	r.start(unset...)
 	r.awaitTotal(20)
@@ -266,9 +256,7 @@ func TestStartingWorkerWaitsForRedis(t *testing.T) {
 	layout, err := w.open(t.Context())
 	require.NoError(t, err)
 	for command, left := range faults {
-		if len(left) > 0 {
-			t.Errorf("%s was not asked again: %v are left", command, left)
-		}
+		require.Empty(t, left, "%s was not asked again", command)
 	}
 	if have, err := w.store.Layout(t.Context()); err != nil || have.Shards != layout.Shards || !slices.Equal(have.Tiers, layout.Tiers) {
 		t.Errorf("layout %+v, %v", have, err)
@@ -351,10 +339,7 @@ func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
 		return nil
 	})))
 	r.publish(50)
-	stack.Eventually(t, "all hits in new hashes", func() (bool, string) {
-		got, err := r.answer()
-		return err == nil && got.Answers[0].Total == 100, fmt.Sprintf("%+v %v", got, err)
-	})
+	r.awaitHits(100)
 	spans(7200)
 
 	// And the next worker takes the namespace as it is.
@@ -366,9 +351,6 @@ func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
 
 	// If Redis loses everything again, it makes the namespace what it was.
 	require.NoError(t, r.redis.Client().FlushDB(t.Context()).Err())
-	stack.Eventually(t, "all hits again", func() (bool, string) {
-		got, err := r.answer()
-		return err == nil && got.Answers[0].Total == 150, fmt.Sprintf("%+v %v", got, err)
-	})
+	r.awaitHits(150)
 	spans(7200)
 }

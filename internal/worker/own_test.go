@@ -71,9 +71,7 @@ func TestMissingStreamsAreCreatedAsSet(t *testing.T) {
 	}
 	t.Run("not matching", func(t *testing.T) {
 		w := &ownStreams{settings: parseSettings(t, "INGEST_STREAMS=CLICKS"), js: stack.SharedNATS(t).JetStream(), log: zerolog.Nop()}
-		if _, err := w.create(t.Context(), w.wanting(nil)); err == nil || !strings.Contains(err.Error(), "CLICKS") {
-			t.Errorf("error %v, want one that names INGEST_STREAMS", err)
-		}
+		require.ErrorContains(t, errOf(w.create(t.Context(), w.wanting(nil))), "CLICKS")
 	})
 }
 
@@ -95,9 +93,7 @@ func TestStreamsThatADeadWorkerLeftOutAreCreated(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := &ownStreams{settings: parseSettings(t, test.env...)}
-			if got := slices.Sorted(maps.Keys(w.wanting(strings.Fields(test.there)))); !slices.Equal(got, strings.Fields(test.want)) {
-				t.Errorf("%v are to be made, want %s", got, test.want)
-			}
+			require.ElementsMatch(t, strings.Fields(test.want), slices.Collect(maps.Keys(w.wanting(strings.Fields(test.there)))))
 		})
 	}
 
@@ -240,10 +236,7 @@ func TestWithoutTheRightToAdvisoriesNewStreamsAreListed(t *testing.T) {
 	r.awaitTotal(3)
 	require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_2", Subjects: []string{"more.>"}})))
 	require.NoError(t, errOf(r.js.Publish(t.Context(), "more.c", nil)))
-	stack.Eventually(t, "the hit of the new stream", func() (bool, string) {
-		got, err := r.answer()
-		return err == nil && got.Answers[0].Total == 4, fmt.Sprintf("%+v %v", got, err)
-	})
+	r.awaitHits(4)
 }
 
 func TestCensusIsUpToDateOnlyIfEveryStreamIsListed(t *testing.T) {
@@ -276,18 +269,12 @@ func TestCensusIsUpToDateOnlyIfEveryStreamIsListed(t *testing.T) {
 	}
 	redis.Stop()
 	create("HITS_LATE")
-	if w.upToDate(ctx) {
-		t.Error("up to date with a stream that could not be listed")
-	}
+	require.False(t, w.upToDate(ctx), "with a stream that could not be listed")
 	redis.Start()
 	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
-	if !listed("HITS_LATE") {
-		t.Error("up to date, and it is not listed")
-	}
+	require.True(t, listed("HITS_LATE"))
 	nats.Stop()
-	if w.upToDate(ctx) {
-		t.Error("up to date without NATS")
-	}
+	require.False(t, w.upToDate(ctx), "without NATS")
 	nats.Start()
 	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
 	w.running.Wait()

@@ -208,6 +208,15 @@ func (r *rig) answer() (window.Answers, error) {
 	return r.reader.Answer(r.t.Context(), []window.Question{{Counter: "c", Span: window.Last(20 * time.Hour)}})
 }
 
+// awaitHits waits until c has this total, whether answers are complete or not.
+func (r *rig) awaitHits(want int64) {
+	r.t.Helper()
+	stack.Eventually(r.t, fmt.Sprint(want, " hits"), func() (bool, string) {
+		got, err := r.answer()
+		return err == nil && got.Answers[0].Total == want, fmt.Sprintf("%+v %v", got, err)
+	})
+}
+
 // awaitTotal waits until everything stored up to this call has been applied, and
 // checks that the total is want then.
 func (r *rig) awaitTotal(want int64) window.Answer {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,7 +60,7 @@ func (r *rig) listRules() []string {
 	r.t.Helper()
 	kept, err := r.store.RulesKept(r.t.Context())
 	require.NoError(r.t, err)
-	return slices.Sorted(slices.Values(kept))
+	return kept
 }
 
 // loseShards lets half of the shards lose what they had, as by a fail-over of their node in a cluster.
@@ -87,19 +86,15 @@ func TestSignalReloadsRulesAndABadFileChangesNothing(t *testing.T) {
 	r.awaitApplied()
 	want := map[string]int64{"a.1": 1, "b.1": 0, "all": 1, "order.new": 0}
 	r.checkTotals(want)
-	if got := r.cursor(0).Naming; got != fmt.Sprintf(`[{"from":1,"subjects":["hits.>"],"rules":%q}]`, fingerprint(t, first)) {
-		t.Errorf("cursors name %s", got)
-	}
-	if text, found, err := r.store.RulesText(t.Context(), fingerprint(t, first)); err != nil || !found || string(text) != first {
-		t.Errorf("Redis has the text %q, %v, %v", text, found, err)
-	}
+	require.Equal(t, fmt.Sprintf(`[{"from":1,"subjects":["hits.>"],"rules":%q}]`, fingerprint(t, first)), r.cursor(0).Naming)
+	text, _, err := r.store.RulesText(t.Context(), fingerprint(t, first))
+	require.NoError(t, err)
+	require.Equal(t, first, string(text))
 
 	file.write("- stream: [\n")
 	w.reload <- syscall.SIGHUP
 	r.logs.await(t, "rules not reloaded")
-	if n := w.metric("last_reload_successful"); n != 0 {
-		t.Errorf("after a bad file, the reload is %v", n)
-	}
+	require.Zero(t, w.metric("last_reload_successful"))
 	r.order("2")
 	r.awaitApplied()
 	want["a.2"], want["all"] = 1, 2
@@ -108,16 +103,14 @@ func TestSignalReloadsRulesAndABadFileChangesNothing(t *testing.T) {
 	file.write(second)
 	w.reload <- syscall.SIGHUP
 	r.logs.await(t, "the rules were changed", `"before":"`+fingerprint(t, first), `"rules":"`+fingerprint(t, second))
-	if last, ok, failed := w.metric("last_reload_successful"), w.metric(`reloads_total{result="ok",what="rules"}`), w.metric(`reloads_total{result="failed",what="rules"}`); last != 1 || ok != 1 || failed != 1 {
-		t.Errorf("after a good file, the reload is %v; %v and %v failed", last, ok, failed)
+	for _, name := range []string{"last_reload_successful", `reloads_total{result="ok",what="rules"}`, `reloads_total{result="failed",what="rules"}`} {
+		require.EqualValues(t, 1, w.metric(name), name)
 	}
 	r.order("3")
 	r.awaitApplied()
 	want["a.3"], want["b.3"], want["all"] = 0, 1, 3
 	r.checkTotals(want)
-	if got, want := r.listRules(), slices.Sorted(slices.Values([]string{fingerprint(t, first), fingerprint(t, second)})); !slices.Equal(got, want) {
-		t.Errorf("Redis keeps the rules %v, want %v", got, want)
-	}
+	require.ElementsMatch(t, []string{fingerprint(t, first), fingerprint(t, second)}, r.listRules())
 
 	// Redis loses the texts, and the worker, which still has them in memory, writes them again.
 	require.NoError(t, r.store.DropRules(t.Context(), r.listRules()))
@@ -146,11 +139,11 @@ func TestMessagesAreReadAgainByTheRulesOfTheirVersion(t *testing.T) {
 			r.awaitApplied()
 			w.stop()
 			r.loseShards()
-			if then == nil {
-				r.start()
-			} else {
-				r.start("INGEST_RULES=" + newRulesFile(t, then...).path)
+			var env []string
+			if then != nil {
+				env = []string{"INGEST_RULES=" + newRulesFile(t, then...).path}
 			}
+			r.start(env...)
 			r.awaitApplied()
 			r.order("new")
 			r.awaitApplied()
@@ -239,9 +232,7 @@ func TestHeadersReachTheRules(t *testing.T) {
 	event("hits.other") // no rule says what it counts
 	r.awaitApplied()
 	r.checkTotals(map[string]int64{"made.7": 1, "other": 0, "order.new": 0})
-	if n := w.metric("rejects_total"); n != 1 {
-		t.Errorf("%v rejects, want 1", n)
-	}
+	require.EqualValues(t, 1, w.metric("rejects_total"))
 	r.logs.await(t, `"reason":"no_rule"`)
 }
 

@@ -46,9 +46,7 @@ func TestTwoWorkersOfOneStreamCountEachHitOnce(t *testing.T) {
 	for _, w := range workers {
 		counted += w.metric("hits_total")
 	}
-	if counted != float64(hits) {
-		t.Errorf("the workers say that they have counted %v", counted)
-	}
+	require.EqualValues(t, hits, counted)
 	for _, w := range workers {
 		w.stop()
 	}
@@ -66,9 +64,7 @@ func TestMessagesDeletedInTheMiddleMakeTheAnswerIncomplete(t *testing.T) {
 		require.NoError(t, handle.DeleteMsg(t.Context(), seq))
 	}
 	w := r.start()
-	if a := r.awaitTotal(27); a.Complete {
-		t.Error("the answer says that it is complete")
-	}
+	require.False(t, r.awaitTotal(27).Complete)
 	w.awaitMetric("discarded_messages_total", 3)
 }
 
@@ -102,9 +98,7 @@ func TestMessagesGoneAtTheEndHoldNothingUp(t *testing.T) {
 		}
 		awaitGone(t, handle, 8)
 		w := r.start()
-		if a := r.awaitTotal(8); a.Complete {
-			t.Error("the answer says that it is complete")
-		}
+		require.False(t, r.awaitTotal(8).Complete)
 		r.publish(3)
 		r.awaitTotal(11)
 		w.awaitMetric("discarded_messages_total", 2)
@@ -123,9 +117,7 @@ func TestMessagesGoneAtTheEndHoldNothingUp(t *testing.T) {
 		}
 		w = r.start()
 		r.awaitTotal(3)
-		if sessions := w.metric("sessions_total"); sessions != 1 {
-			t.Errorf("%v sessions, want 1", sessions)
-		}
+		require.EqualValues(t, 1, w.metric("sessions_total"))
 	})
 }
 
@@ -168,14 +160,10 @@ func TestMarkerOfAProducerCounts(t *testing.T) {
 		require.NoError(t, publish(headers, ""))
 	}
 	require.NoError(t, publish(map[string]string{"Nats-Marker-Reason": "MaxAge"}, `{"n":2}`))
-	if err := publish(exact, ""); err == nil {
-		t.Error("the server stores the form of its own notes in a stream without them")
-	}
+	require.Error(t, publish(exact, ""), "the server stores the form of its own notes in a stream without them")
 	w := r.start()
 	r.awaitTotal(5)
-	if skipped := w.metric("skipped_messages_total"); skipped != 0 {
-		t.Errorf("%v messages skipped", skipped)
-	}
+	require.Zero(t, w.metric("skipped_messages_total"))
 }
 
 // The server's own notes are skipped, and counted in the metric.
@@ -232,9 +220,7 @@ func TestAsOfOfAStreamAtRestMovesByClaims(t *testing.T) {
 	require.NoError(t, r.redis.Client().HSet(t.Context(), "test:idle", "HITS", claimed).Err())
 	r.awaitTotal(5)
 	r.awaitRest()
-	if n := r.logs.count("taking the stream again"); n != 1 {
-		t.Errorf("the stream was taken again %d times, want once", n)
-	}
+	require.Equal(t, 1, r.logs.count("taking the stream again"))
 }
 
 func TestCursorsMoveWhileClaimsCannotBeWritten(t *testing.T) {
@@ -256,17 +242,14 @@ func TestCursorsMoveWhileClaimsCannotBeWritten(t *testing.T) {
 	require.NoError(t, r.redis.Client().Del(t.Context(), "test:idle").Err())
 	r.awaitTotal(10)
 	r.awaitRest()
-	if n := w.metric("sessions_total"); n != 1 {
-		t.Errorf("%v sessions, want one", n)
-	}
+	require.EqualValues(t, 1, w.metric("sessions_total"))
 }
 
 func TestStepsOfAStopFitIntoItsTime(t *testing.T) {
 	t.Parallel()
 	const promised = 10 * time.Second
-	if sum := consume.LastCommitWithin + source.ReleaseWithin + leaveWithin; sum >= stopWithin || stopWithin >= promised {
-		t.Errorf("the steps take %s, all of it %s, and %s are promised", sum, stopWithin, promised)
-	}
+	require.Less(t, consume.LastCommitWithin+source.ReleaseWithin+leaveWithin, stopWithin)
+	require.Less(t, stopWithin, promised)
 }
 
 func TestWorkerThatHangsEndsWhenItsTimeToStopIsOver(t *testing.T) {
