@@ -3,22 +3,25 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/tests/cases"
 	"tallyroll/tests/stack"
 )
 
-// However the input is chunked, the lines are those that strings.Split gives.
-func TestLineCutterAnyChunks(t *testing.T) {
+func TestLinesAreThoseOfSplitInWhateverChunksTheyCome(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		lines := rapid.SliceOf(rapid.StringOf(rapid.RuneFrom([]rune("ab é")))).Draw(t, "lines")
@@ -59,7 +62,7 @@ func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) 
 	return keys, f.bad, err
 }
 
-func TestFeedLines(t *testing.T) {
+func TestBadLinesAreSkippedAndCounted(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*maxLine)
 	input := "a\r\n\n" + long + "\nb\n" + strings.Repeat("y", hit.MaxName+1) + "\n\x01\nlast"
@@ -81,7 +84,7 @@ func TestFeedLines(t *testing.T) {
 
 // A byte-order mark is no part of the first counter's name, in whatever pieces it
 // comes; anywhere else it is a character like any other.
-func TestFeedByteOrderMark(t *testing.T) {
+func TestByteOrderMarkBeforeTheFirstLineIsNoPartOfIt(t *testing.T) {
 	t.Parallel()
 	const mark = "\ufeff"
 	for name, c := range map[string]struct {
@@ -103,7 +106,7 @@ func TestFeedByteOrderMark(t *testing.T) {
 	}
 }
 
-func TestFeedLongestLine(t *testing.T) {
+func TestLongestLineIsRead(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"", "\n", "\r\n"} {
 		line := `{"key":"k","pad":"` + strings.Repeat("x", maxLine-20) + `"}`
@@ -115,7 +118,7 @@ func TestFeedLongestLine(t *testing.T) {
 	}
 }
 
-func TestFeedReadError(t *testing.T) {
+func TestReadErrorNamesTheLastLine(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk on fire")
 	keys, _, err := feedLines(t, io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), parseName)
@@ -124,7 +127,7 @@ func TestFeedReadError(t *testing.T) {
 	}
 }
 
-func TestFeedEndsWithItsContext(t *testing.T) {
+func TestReadingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
@@ -141,11 +144,10 @@ func TestFeedEndsWithItsContext(t *testing.T) {
 	require.EqualValues(t, 2, batch.hits)
 }
 
-// A log with more names than are allowed stops there.
-func TestTooManyNames(t *testing.T) {
+func TestLogWithTooManyNamesStopsThere(t *testing.T) {
 	t.Parallel()
-	b := stack.NATS(t)
-	stream := hitsOf(t, b)
+	b := stack.SharedNATS(t)
+	stream := createHits(t, b)
 	in := "a\nb\na\nb\nc\na\nd\ne\nf\n"
 	o := publishAll(t, b, io.Discard, in, "--format", "lines", "--max-names", "2")
 	if want := `stopped before line 5: "c" would be distinct name 3, and each is a counter in Redis: ` +
@@ -155,7 +157,7 @@ func TestTooManyNames(t *testing.T) {
 	if o.report.tally.hits != 4 || o.report.names != 2 || !strings.Contains(o.report.String(), "; 2 distinct names; skipped 0 bad lines") {
 		t.Errorf("%s", o.report)
 	}
-	if _, hits, byKey := counts(t, stream); hits != 4 || byKey["a"] != 2 || byKey["b"] != 2 {
+	if _, hits, byKey := countStored(t, stream); hits != 4 || byKey["a"] != 2 || byKey["b"] != 2 {
 		t.Errorf("%d hits are stored: %v", hits, byKey)
 	}
 
@@ -171,4 +173,250 @@ func TestTooManyNames(t *testing.T) {
 	if o = publishAll(t, b, io.Discard, in, "--format", "ndjson", "--max-names", "2"); o.err != nil || o.report.names != 2 {
 		t.Errorf("%v: %s", o.err, o.report)
 	}
+}
+
+// textOrNil is a unique value; nil for none.
+func textOrNil(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
+}
+
+func TestRebaseKeepsDifferences(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		type in struct {
+			name   string
+			n      int64
+			ts     int64
+			unique string // empty: none
+		}
+		hits := rapid.SliceOf(rapid.Custom(func(t *rapid.T) in {
+			return in{
+				name:   rapid.SampledFrom([]string{"a", "b", "c", "/d?e"}).Draw(t, "name"),
+				n:      rapid.Int64Range(1, hit.MaxN).Draw(t, "n"),
+				ts:     rapid.OneOf(rapid.Just(int64(hit.NoTime)), rapid.Int64Range(hit.MinTime, hit.MaxTime)).Draw(t, "ts"),
+				unique: rapid.SampledFrom([]string{"", "", "a", "u-1", "u-2"}).Draw(t, "unique"),
+			}
+		})).Draw(t, "hits")
+		moment := rapid.Int64Range(hit.MinTime, hit.MaxTime).Draw(t, "moment")
+		log := newHitLog()
+		latest := int64(hit.NoTime)
+		for _, h := range hits {
+			latest = max(latest, h.ts)
+			require.NoError(t, log.add(hit.Hit{Counter: []byte(h.name), N: h.n, At: h.ts, Unique: textOrNil(h.unique)}))
+		}
+		var want []in
+		for _, h := range hits {
+			if h.ts != hit.NoTime {
+				h.ts += moment - latest
+			}
+			if h.ts == hit.NoTime || h.ts >= hit.MinTime { // none is later than the moment
+				want = append(want, h)
+			}
+		}
+		dropped := log.rebase(moment)
+
+		var got []in
+		err := log.replay(func(h hit.Hit) error {
+			got = append(got, in{string(h.Counter), h.N, h.At, string(h.Unique)})
+			return nil
+		})
+		if err != nil || !slices.Equal(got, want) || dropped != len(hits)-len(want) {
+			t.Fatalf("%d dropped: %v, want %v: %v", dropped, got, want, err)
+		}
+	})
+}
+
+// A hit that would be shifted to before the year 1 is reported, not sent for workers to reject.
+func TestHitRebasedToBeforeTheYear1IsReported(t *testing.T) {
+	t.Parallel()
+	log := `{"key":"a","ts":"0001-01-01T00:00:00Z"}` + "\n" + `{"key":"b","ts":"2026-11-21T10:00:00Z"}` + "\n" + `{"key":"c"}`
+	var published []byte
+	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(m *outbox.Message) error { published = m.Body; return nil }}
+	feed := newFeeder(t.Context(), batch, 0)
+	held, err := feed.all(mustParse(t, "--format", "ndjson", "--rebase", "2026-11-21T09:59:59.5Z"), strings.NewReader(log), boot.NewBar(io.Discard, "hits"))
+	if err != nil || batch.flush() != nil {
+		t.Fatal(err)
+	}
+	if want := `{"key":"b","ts":1795255199500}` + "\n" + `{"key":"c"}`; held != 2 || string(published) != want {
+		t.Errorf("%d held, %s published; want %s", held, published, want)
+	}
+	require.Contains(t, (report{bad: feed.bad}).String(), "skipped 1 bad lines (first: shifted by --rebase: the time is outside the years 1 to 9999)")
+}
+
+// lines are objects that count, objects that do not, and what is no object. internal/hit has what each of them is.
+var lines = []string{
+	`{"key":"a"}`, ` {"key":"\ufffd","n":3,"ts":1763683200000,"unique":"u-17"} `, `{"\u006bey":"a","n":1099511627776,"ts":"2025-11-21T00:00:00Z"}`,
+	`{"key":"\ud83d\ude00","id":"7","other":[1,{"key":"no"}]}`, `{"key":"a","key":"b","n":2,"n":5}`, `{"key":"` + strings.Repeat("é", 256) + `"}`,
+	`{"key":""}`, `{"key":"a\u0085"}`, "{\"key\":\"\xff\"}", `{"key":"\ud83d"}`, `{"key":"a","n":0}`, `{"key":"a","n":1.0}`, `{"key":"a","n":"7"}`,
+	`{"key":"a","ts":253402300800000}`, `{"key":"a","ts":"2025-11-21"}`, `{"key":"a","unique":""}`, `{"key":"a","unique":"\ud83d"}`, `{"key":"a","unique":7}`,
+	`{"key":"a","count":7}`, `{"Key":"a"}`, `{"key":"a","uniques":1}`, `[{"key":"a"}]`, `{"key":"a"}{"key":"b"}`, `{"key":"a"`, `{"key":"a",}`, `{}`, `null`, `7`, "k", "\ufeff{}",
+}
+
+// mutate changes some bytes of a line.
+func mutate(t *rapid.T, line string) string {
+	b := []byte(line)
+	for range rapid.IntRange(1, 3).Draw(t, "mutations") {
+		i := rapid.IntRange(0, len(b)).Draw(t, "place")
+		j := min(len(b), i+rapid.IntRange(0, 3).Draw(t, "length"))
+		with := rapid.OneOf(
+			rapid.SampledFrom([]string{"", `"`, `\`, `\u`, `\ud83d`, "{", "}", "[", "]", ":", ",", "0", "-", ".", "e", " ", "\x00", "\x7f", "\xff", "\ufffd", "\u0085", `"key":`, `"n":`, `"ts":`, `"unique":`, "null"}),
+			rapid.Just(line[min(i, len(line)):min(j, len(line))]),
+		).Draw(t, "with")
+		b = slices.Replace(b, i, j, []byte(with)...)
+	}
+	return string(b)
+}
+
+// lastStored is after all times that a hit can have, so that each hit has its own.
+const lastStored = hit.MaxTime
+
+// format writes a hit as it is to be counted, in a form that can be compared.
+func format(h hit.Hit) string {
+	if h.At == hit.NoTime {
+		h.At = lastStored
+	}
+	if h.Unique != nil {
+		return fmt.Sprintf("%q n %d at %d of %q", h.Counter, h.N, h.At, h.Unique)
+	}
+	return fmt.Sprintf("%q n %d at %d", h.Counter, h.N, h.At)
+}
+
+// ingest decodes a body as a worker does whose tiers hold everything.
+func ingest(body []byte) (hits []string, rejects []hit.Reject) {
+	decoder := hit.NewDecoder(hit.Limits{MaxHits: 1000, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
+	found, rejects := decoder.Decode("", lastStored, body) // no subject: a hit without a key has no counter, as in publish
+	for _, h := range found {
+		hits = append(hits, format(h))
+	}
+	return hits, rejects
+}
+
+// publishLines feeds lines through the program up to the messages' bodies, and returns
+// what ingest counts of these.
+func publishLines(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...string) (hits []string, bad badLines) {
+	batch := &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(m *outbox.Message) error {
+		counts, rejects := ingest(m.Body)
+		require.Empty(t, rejects, "%v %v", lines, m.Body)
+		hits = append(hits, counts...)
+		return nil
+	}}
+	feed := newFeeder(context.Background(), batch, 0)
+	require.NoError(t, errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()))
+	return hits, feed.bad
+}
+
+// compareLine holds a line that publish reads against the same line among others as any producer sends it.
+func compareLine(t rapid.TB, text string) {
+	text = strings.ReplaceAll(text, "\n", "\f")                                  // so that it is one line
+	sent, bad := publishLines(t, hit.NewParser().Parse, `{"key":"first"}`, text) // a first line may have a byte-order mark
+	hits, rejects := ingest([]byte(`{"key":"first"}` + "\n" + text))
+	if !slices.Equal(sent, hits) || int(bad.count) != len(rejects) {
+		t.Fatalf("%q: by publish %v, and bad lines %+v; ingest counts %v and rejects %+v", text, sent, bad, hits, rejects)
+	}
+}
+
+// What publish takes and sends, ingest counts as the same; what ingest would refuse, publish refuses.
+func TestPublishTakesWhatIngestCounts(t *testing.T) {
+	t.Parallel()
+	for _, text := range lines {
+		compareLine(t, text)
+	}
+	rapid.Check(t, func(t *rapid.T) { compareLine(t, mutate(t, rapid.SampledFrom(lines).Draw(t, "line"))) })
+}
+
+func FuzzPublishTakesWhatIngestCounts(f *testing.F) {
+	for _, text := range lines {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) { compareLine(t, text) })
+}
+
+// Whatever stands in the lines of the other formats: what is sent counts.
+func TestPublishSendsOnlyWhatCounts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := mutate(t, rapid.OneOf(rapid.String(), rapid.Just(strings.Repeat("é", 256))).Draw(t, "name"))
+		name = strings.NewReplacer("\n", "", "\r", "").Replace(name)
+		if got, bad := publishLines(t, parseName, "first", name); len(got)+int(bad.count) != 2 && !hit.Blank([]byte(name)) ||
+			len(got) == 2 && got[1] != format(hit.Hit{Counter: []byte(name), N: 1, At: hit.NoTime}) {
+			t.Fatalf("%q: %v, bad %+v", name, got, bad)
+		}
+		year := rapid.SampledFrom([]string{"0000", "0001", "2015", "9999"}).Draw(t, "year")
+		day := rapid.SampledFrom([]string{"01/Jan", "31/Dec"}).Draw(t, "day")
+		clock := rapid.SampledFrom([]string{"00:00:00 +0000", "00:00:00 +0001", "23:59:59 +0000", "23:59:60 +0000", "23:59:59 -0001"}).Draw(t, "clock")
+		access := fmt.Sprintf(`h - - [%s/%s:%s] "GET /%s HTTP/1.1" 200 1`, day, year, clock, name)
+		if got, bad := publishLines(t, combinedParser("path", ""), access); len(got)+int(bad.count) != 1 {
+			t.Fatalf("%q: %v, bad %+v", access, got, bad)
+		}
+	})
+}
+
+const goodLine = `83.149.9.216 - - [17/May/2015:10:05:03 +0000] "GET /images/a.png?x=1&y=2 HTTP/1.1" 200 203023 "http://example.com/" "Mozilla/5.0 (X11)"`
+
+func TestLinesOfAccessLogsAreReadOrSkipped(t *testing.T) {
+	t.Parallel()
+	cases.Check(t, "combined", func(t *testing.T, section, line string) string {
+		key, unique, _ := strings.Cut(section, ", unique: ")
+		line = strings.NewReplacer("GOOD", goodLine, "HEAD", "h - - [17/May/2015:10:05:03 +0000]").Replace(line)
+		h, err := combinedParser(field(key), field(unique))([]byte(line))
+		if err != nil {
+			return "skipped: " + err.Error()
+		}
+		require.Equal(t, int64(1), h.N)
+		out := fmt.Sprintf("%s at %s", h.Counter, time.UnixMilli(h.At).UTC().Format(time.RFC3339))
+		if h.Unique != nil {
+			out += fmt.Sprintf(" of %s", h.Unique)
+		}
+		return out
+	})
+}
+
+func TestLongPathsAreShortenedAndStayApart(t *testing.T) {
+	t.Parallel()
+	parse := combinedParser("path", "")
+	seen := map[string]bool{}
+	for _, path := range []string{
+		"/" + strings.Repeat("a", hit.MaxName-1), "/" + strings.Repeat("a", hit.MaxName), "/" + strings.Repeat("a", hit.MaxName+1),
+		"/" + strings.Repeat("ä", hit.MaxName), "/x" + strings.Repeat("ä", hit.MaxName),
+	} {
+		h, err := parse([]byte(`h - - [17/May/2015:10:05:03 +0000] "GET ` + path + ` HTTP/1.1" 200 1`))
+		if err != nil {
+			t.Errorf("path of %d bytes: %v", len(path), err)
+		}
+		if whole := string(h.Counter) == path; whole != (len(path) <= hit.MaxName) {
+			t.Errorf("path of %d bytes is counted as %q", len(path), h.Counter)
+		}
+		if !strings.HasPrefix(string(h.Counter), path[:hit.MaxName-32]) {
+			t.Errorf("path of %d bytes is counted as %q, which does not begin like it", len(path), h.Counter)
+		}
+		seen[string(h.Counter)] = true
+	}
+	require.Len(t, seen, 5)
+}
+
+func FuzzCombinedParser(f *testing.F) {
+	f.Add(goodLine)
+	f.Add(`h - - [17/May/2015:10:05:03 +0000] "GET /a\"b HTTP/1.1" 200`)
+	f.Add(`h - - [[17/May/2015:10:05:03 +0000] "-" 408`)
+	f.Add(`h [`)
+	f.Fuzz(func(t *testing.T, line string) {
+		for _, key := range []field{"path", "host", "status", "method"} {
+			h, err := combinedParser(key, "")([]byte(line))
+			if err != nil {
+				continue
+			}
+			if err := hit.CheckName(h.Counter); err != nil {
+				t.Errorf("%s %q: %v", key, h.Counter, err)
+			}
+			if len(h.Counter) < hit.MaxName-32 && !strings.Contains(line, string(h.Counter)) {
+				t.Errorf("%s %q does not stand in the line", key, h.Counter)
+			}
+			if h.N != 1 || h.At == hit.NoTime {
+				t.Errorf("n %d, ts %d", h.N, h.At)
+			}
+		}
+	})
 }

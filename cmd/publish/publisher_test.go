@@ -23,16 +23,24 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// hitsOf makes the stream that workers make.
-func hitsOf(t *testing.T, server *stack.NATSEmbedded) jetstream.Stream {
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// broker is a NATS server, or an account of one.
+type broker interface {
+	JetStream() jetstream.JetStream
+	Conn(opts ...nats.Option) *nats.Conn
+}
+
+// createHits creates the stream that workers create.
+func createHits(t *testing.T, b broker) jetstream.Stream {
 	t.Helper()
-	s, err := server.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
+	s, err := b.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}})
 	require.NoError(t, err)
 	return s
 }
 
-// counts adds up what a stream holds.
-func counts(t *testing.T, s jetstream.Stream) (messages uint64, hits int64, byKey map[string]int64) {
+// countStored adds up what a stream holds.
+func countStored(t *testing.T, s jetstream.Stream) (messages uint64, hits int64, byKey map[string]int64) {
 	t.Helper()
 	info, err := s.Info(t.Context())
 	require.NoError(t, err)
@@ -96,7 +104,7 @@ func await(t *testing.T, done <-chan outcome) outcome {
 }
 
 // publishAll publishes what in has.
-func publishAll(t *testing.T, b *stack.NATSEmbedded, log io.Writer, in string, args ...string) outcome {
+func publishAll(t *testing.T, b broker, log io.Writer, in string, args ...string) outcome {
 	t.Helper()
 	return await(t, begin(t.Context(), b.Conn(outbox.ConnOptions()...), log, mustParse(t, args...), strings.NewReader(in)))
 }
@@ -109,8 +117,8 @@ func numbered(n int) string {
 	return b.String()
 }
 
-// wantEachOnce checks that each of c-0 … c-<n-1> is stored once.
-func wantEachOnce(t *testing.T, byKey map[string]int64, n int) {
+// checkEachOnce checks that each of c-0 … c-<n-1> is stored once.
+func checkEachOnce(t *testing.T, byKey map[string]int64, n int) {
 	t.Helper()
 	for i := range n {
 		require.EqualValues(t, 1, byKey[fmt.Sprintf("c-%d", i)])
@@ -120,15 +128,15 @@ func wantEachOnce(t *testing.T, byKey map[string]int64, n int) {
 
 func TestPublishStoresEachHit(t *testing.T) {
 	t.Parallel()
-	b := stack.NATS(t)
-	s := hitsOf(t, b)
+	b := stack.SharedNATS(t)
+	s := createHits(t, b)
 	o := publishAll(t, b, io.Discard, numbered(10_050), "--format", "lines")
 	require.NoError(t, o.err)
-	messages, hits, byKey := counts(t, s)
+	messages, hits, byKey := countStored(t, s)
 	if messages != 51 || hits != 10_050 || o.tally.messages != 51 || o.tally.hits != 10_050 || o.open != 0 {
 		t.Fatalf("stored %d messages with %d hits; report %v", messages, hits, o.report)
 	}
-	wantEachOnce(t, byKey, 10_050)
+	checkEachOnce(t, byKey, 10_050)
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("hits.publish.*"))
 	require.NoError(t, err)
 	require.Len(t, info.State.Subjects, 51)
@@ -136,7 +144,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 
 func TestPublishWaitsForTheStream(t *testing.T) {
 	t.Parallel()
-	b := stack.NATS(t)
+	b := stack.SharedNATS(t)
 	var log asking.Log
 	// More messages than the window, so that reading has to stop as well.
 	const hits = 2 * 256 * 10
@@ -144,35 +152,32 @@ func TestPublishWaitsForTheStream(t *testing.T) {
 	stack.Eventually(t, "a line about the stream that is missing", func() (bool, string) {
 		return strings.Contains(log.String(), "no stream takes hits.publish.*: is ingest running?"), log.String()
 	})
-	s := hitsOf(t, b)
+	s := createHits(t, b)
 	if o := await(t, done); o.err != nil || o.tally.hits != hits {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
-	_, _, byKey := counts(t, s)
-	wantEachOnce(t, byKey, hits)
+	_, _, byKey := countStored(t, s)
+	checkEachOnce(t, byKey, hits)
 }
 
 func TestInterruptKeepsWhatWasRead(t *testing.T) {
 	t.Parallel()
-	b := stack.NATS(t)
-	s := hitsOf(t, b)
+	b := stack.SharedNATS(t)
+	s := createHits(t, b)
 	ctx, interrupt := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	defer out.Close()
 	done := begin(ctx, b.Conn(outbox.ConnOptions()...), io.Discard, mustParse(t, "--format", "lines", "--batch", "10"), in)
-	if _, err := io.WriteString(out, numbered(25)); err != nil {
-		t.Fatal(err)
-	}
-	// The read of the next line begins when the ones before are taken.
-	if _, err := io.WriteString(out, "c-25\n"); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{numbered(25), "c-25\n"} { // the read of the next line begins when the ones before are taken
+		_, err := io.WriteString(out, text)
+		require.NoError(t, err)
 	}
 	interrupt()
 	o := await(t, done)
 	if o.err != nil || o.open != 0 {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
-	_, hits, _ := counts(t, s)
+	_, hits, _ := countStored(t, s)
 	if hits != o.tally.hits || hits > 26 {
 		t.Fatalf("%d hits are stored, %d reported", hits, o.tally.hits)
 	}
@@ -181,7 +186,7 @@ func TestInterruptKeepsWhatWasRead(t *testing.T) {
 func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	t.Parallel()
 	b := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 8 << 10 })
-	s := hitsOf(t, b)
+	s := createHits(t, b)
 	var in strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&in, "%03d%s\n", i, strings.Repeat(`"`, hit.MaxName-3)) // escaped, nearly twice as long
@@ -190,24 +195,23 @@ func TestPublishSplitsByTheServersLargestMessage(t *testing.T) {
 	if o.err != nil || o.tally.hits != 100 {
 		t.Fatalf("%v, %v", o.report, o.err)
 	}
-	if _, _, byKey := counts(t, s); len(byKey) != 100 {
-		t.Fatalf("%d counters are stored", len(byKey))
-	}
+	_, _, byKey := countStored(t, s)
+	require.Len(t, byKey, 100)
 }
 
 func TestPublishGivesUpOnAStreamOfSmallMessages(t *testing.T) {
 	t.Parallel()
-	b := stack.NATS(t)
-	if _, err := b.JetStream().CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxMsgSize: 500}); err != nil {
-		t.Fatal(err)
-	}
+	b := stack.SharedNATS(t)
+	config := jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxMsgSize: 500}
+	_, err := b.JetStream().CreateStream(t.Context(), config)
+	require.NoError(t, err)
 	require.ErrorContains(t, publishAll(t, b, io.Discard, numbered(1000), "--format", "lines").err, "lower --batch")
 }
 
-// The whole program on a log: settings from the environment, the last line.
-func TestRunPublishesALog(t *testing.T) {
-	b := stack.NATS(t)
-	s := hitsOf(t, b)
+// The whole program: settings from the environment, the last line.
+func TestProgramPublishesALog(t *testing.T) {
+	b := stack.SharedNATS(t)
+	s := createHits(t, b)
 	t.Setenv("NATS_URL", b.URL())
 	log := goodLine + "\n" + `h - - [17/May/2015:10:05:03 +0000] no request` + "\n" + goodLine + "\n"
 	var stdout bytes.Buffer
@@ -224,8 +228,8 @@ func TestRunPublishesALog(t *testing.T) {
 
 func TestPublishWarnsOfALogThatIsSurelyTooOld(t *testing.T) {
 	t.Parallel()
-	b := stack.NATS(t)
-	hitsOf(t, b)
+	b := stack.SharedNATS(t)
+	createHits(t, b)
 	for rebase, want := range map[string]int{"": 1, "--rebase now": 0} {
 		var log bytes.Buffer
 		require.NoError(t, publishAll(t, b, &log, goodLine+"\n"+goodLine, strings.Fields(rebase)...).err)

@@ -24,22 +24,22 @@ import (
 )
 
 // What workers have counted is what the streams hold, whatever the hits were, in one pass and in many.
-func TestNoDifference(t *testing.T) {
+func TestWhatWorkersCountedHasNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start("INGEST_MAX_COMMANDS=40") // commits in parts
 	for i := range 5 {
-		r.draw(uint64(i), "hits.c", 100, 200)
+		r.publishDrawn(uint64(i), "hits.c", 100, 200)
 	}
 	r.publish("hits.c", `{"key":"c1"}`, "Tallyroll-Namespace", "other") // which counts elsewhere
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	one := r.clean()
+	one := r.mustFindNothing()
 	if one.took != 1 || one.counters != 200 || one.hits == 0 || one.gone != 0 || one.admitted != 0 {
 		t.Errorf("%d passes, %s\n%s", one.took, one.String(), one.text)
 	}
-	many := r.clean(func(a *auditor) { a.memory = 40 << 10 })
+	many := r.mustFindNothing(func(a *auditor) { a.memory = 40 << 10 })
 	if many.took < 2 || many.hits != one.hits || many.counters != one.counters {
 		t.Errorf("%d passes, %s, want as in one: %s", many.took, many.String(), one.String())
 	}
@@ -49,13 +49,13 @@ func TestNoDifference(t *testing.T) {
 func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start()
-	r.draw(1, "hits.c", 2000, 600)
-	r.settled("HITS")
+	r.publishDrawn(1, "hits.c", 2000, 600)
+	r.awaitApplied("HITS")
 	stop()
-	whole := r.clean()
-	require.NoError(t, r.redis.Client().Del(t.Context(), r.keys("test:{*}:h:*")...).Err())
+	whole := r.mustFindNothing()
+	require.NoError(t, r.client.Del(t.Context(), r.keys("test:{*}:h:*")...).Err())
 	const memory = 60 << 10
 	most := 0
 	got := r.audit(func(a *auditor) { a.memory, a.filled = memory, func(bytes int) { most = max(most, bytes) } })
@@ -65,26 +65,26 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 }
 
 // Each thing that is changed by hand is found and named, and nothing else is.
-func TestChangesAreFound(t *testing.T) {
+func TestEachChangeByHandIsFoundAndNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start()
 	now := time.Now().UnixMilli() // of all: no cell ends in between
 	for i := range 200 {
 		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d","ts":%d,"unique":"u%d"}`, i%40, now, i))
 	}
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	r.clean()
-	ctx, client := t.Context(), r.redis.Client()
+	r.mustFindNothing()
+	ctx, client := t.Context(), r.client
 	layout, err := r.store.Layout(ctx)
 	require.NoError(t, err)
 	hash := func(cell string) string { return r.keys("test:{*}:h:" + cell + ":*:c7")[0] }
 	shard := layout.ShardOf(window.HashCounter([]byte("c7")))
 	field := func(key string) string { return client.HKeys(ctx, key).Val()[0] }
 	visitors := func(cell string) string { return r.keys("test:{*}:u:" + cell + ":*:c7")[0] }
-	back := r.undo()
+	restore := r.keep()
 	for _, c := range []struct {
 		name   string
 		change func()
@@ -113,7 +113,7 @@ func TestChangesAreFound(t *testing.T) {
 			for _, key := range r.keys("test:{*}:names:*") {
 				client.ZRem(ctx, key, "c7")
 			}
-		}, -1, []string{`counter "c7", unique tier 1h/1d`, `counter "c7", tier 1m/1h`, `counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 5"}},
+		}, some, []string{`counter "c7", unique tier 1h/1d`, `counter "c7", tier 1m/1h`, `counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 5"}},
 		{"a name", func() {
 			for _, key := range r.keys("test:{*}:names:*") {
 				client.ZRem(ctx, key, "c7")
@@ -129,7 +129,7 @@ func TestChangesAreFound(t *testing.T) {
 			`counter "c7", unique tier 5m/1h`, `counter "c7", unique tier 1h/1d`, `counter "c7", unique tier 1d/32d`, "Redis has 0 registers",
 		}},
 		{"a unique cell of another counter", func() {
-			client.Copy(ctx, r.keys("test:{*}:u:1d:*:c8")[0], visitors("1d"), 0, true)
+			client.Do(ctx, "copy", r.keys("test:{*}:u:1d:*:c8")[0], visitors("1d"), "replace")
 		}, 1, []string{`counter "c7", unique tier 1d/32d, cell 20`, "Redis has 5 registers, the streams 5: 5 are lower than in the streams or missing, 5 are higher"}},
 		{"a unique cell that nobody raises", func() {
 			key := strings.Replace(visitors("1h"), ":c7", ":c8", 1)
@@ -146,11 +146,11 @@ func TestChangesAreFound(t *testing.T) {
 		{"another type", func() { client.Set(ctx, hash("1h"), "x", time.Hour) }, 2, []string{":c7 is not Tallyroll's", "WRONGTYPE", "Redis has 0 hits, the streams 5"}},
 		{"a cursor that goes back", func() {
 			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", -1)
-		}, -1, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it names message 199 as stored at"}},
+		}, some, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it names message 199 as stored at"}},
 		{"a cursor that goes on", func() {
 			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", 5)
 		}, 1, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
-		{"a cursor that is lost", func() { client.Del(ctx, r.store.CursorKey(shard, "HITS")) }, -1, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
+		{"a cursor that is lost", func() { client.Del(ctx, r.store.CursorKey(shard, "HITS")) }, some, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
 		{"the list of streams", func() { client.Del(ctx, "test:streams") }, 1, []string{"stream HITS has cursors, and is not listed"}},
 		{"a hash of another shard", func() {
 			client.HSet(ctx, fmt.Sprintf("test:{%d}:h:1h:9:c7", (shard+1)%4), "0", 1)
@@ -158,59 +158,48 @@ func TestChangesAreFound(t *testing.T) {
 		{"a hash of no tier", func() { client.HSet(ctx, fmt.Sprintf("test:{%d}:h:3h:9:c7", shard), "0", 1) }, 1, []string{"no tier of the namespace has cells of 3h"}},
 	} {
 		c.change()
-		want := c.want
-		if want < 0 {
-			want = r.audit().differences
-			if want == 0 {
-				t.Errorf("%s: no difference", c.name)
-			}
-		}
-		r.finds(want, c.parts...)
+		r.mustFind(c.want, c.parts...)
 		if t.Failed() {
 			t.Fatalf("after %s", c.name)
 		}
-		back()
-		r.clean()
+		restore()
 	}
+	r.mustFindNothing()
 }
 
 // What a stream no longer holds is said, and not called a difference. What it still shows must be in Redis.
 func TestDiscardedMessagesAreUndecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := r.stream("HITS", "hits.>")
+	s := r.createStream("HITS", "hits.>")
 	stop, _ := r.start()
 	for range 30 {
 		r.publish("hits.a", "")
 	}
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSequence(21)))
-	got := r.clean()
+	got := r.mustFindNothing()
 	if got.gone == 0 || got.goneHits == 0 || got.hits != 10 || got.counters != 1 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
-	for _, part := range []string{"undecided: ", "stream HITS begins with message 21"} {
-		if !strings.Contains(got.text, part) {
-			t.Errorf("%q is not said:\n%s", part, got.text)
-		}
-	}
+	require.Contains(t, got.text, "undecided: ")
+	require.Contains(t, got.text, "stream HITS begins with message 21")
 
 	// A hit that the stream holds and Redis lacks.
-	back := r.undo()
+	restore := r.keep()
 	stop()
-	key := r.keys("test:{*}:h:1h:*:a")[0]
-	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], -21)
-	r.finds(1, `counter "a", tier 1h/32d`, "Redis has 9 hits, the streams 10")
-	back()
+	r.increment("test:{*}:h:1h:*:a", -21)
+	r.mustFind(1, `counter "a", tier 1h/32d`, "Redis has 9 hits, the streams 10")
+	restore()
 
 	// A message from the middle.
 	require.NoError(t, s.DeleteMsg(t.Context(), 25))
-	if got := r.clean(); got.hits != 9 {
+	if got := r.mustFindNothing(); got.hits != 9 {
 		t.Errorf("%d hits, want 9", got.hits)
 	}
 	// And all of them, but the last place.
 	require.NoError(t, s.Purge(t.Context()))
-	if got := r.clean(); got.hits != 0 || got.gone == 0 {
+	if got := r.mustFindNothing(); got.hits != 0 || got.gone == 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 }
@@ -219,20 +208,19 @@ func TestDiscardedMessagesAreUndecided(t *testing.T) {
 func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := r.stream("HITS", "hits.>")
+	s := r.createStream("HITS", "hits.>")
 	stop, _ := r.start("TIERS=1s/1h,1m/1d")
 	ack := r.publish("hits.a", "")
 	r.publish("hits.a", "")
 	second := time.Now().Unix()
 	stack.Eventually(t, "the next cell", func() (bool, string) { return time.Now().Unix() > second, "" })
 	r.publish("hits.b", "")
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
 	require.NoError(t, s.DeleteMsg(t.Context(), ack.Sequence))
-	r.clean()
-	key := r.keys("test:{*}:h:1s:*:b")[0]
-	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
-	r.finds(1, `counter "b", tier 1s/1h`, "Redis has 2 hits, the streams 1")
+	r.mustFindNothing()
+	r.increment("test:{*}:h:1s:*:b", 1)
+	r.mustFind(1, `counter "b", tier 1s/1h`, "Redis has 2 hits, the streams 1")
 }
 
 // A cell that a cursor admits to be incomplete is no difference, nor is one that a transaction explains of which Redis
@@ -240,28 +228,27 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start("TIERS=1m/1h,1h/1d")
 	r.publish("hits.a", "")
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	ctx, client := t.Context(), r.redis.Client()
-	key := r.keys("test:{*}:h:1h:*:a")[0]
-	client.HIncrBy(ctx, key, client.HKeys(ctx, key).Val()[0], 1)
-	r.finds(1)
+	ctx, client := t.Context(), r.client
+	r.increment("test:{*}:h:1h:*:a", 1)
+	r.mustFind(1)
 	layout, err := r.store.Layout(ctx)
 	require.NoError(t, err)
 	cursor := r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
-	back := r.undo()
+	restore := r.keep()
 	for name, admit := range map[string]func(){
 		"the cursor admits it": func() { client.HSet(ctx, cursor, "incomplete_before", time.Now().UnixMilli()) },
 		"a torn transaction":   func() { client.HIncrBy(ctx, cursor, "opened", 1) },
 	} {
 		admit()
-		if got := r.clean(); got.admitted != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
+		if got := r.mustFindNothing(); got.admitted != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
 			t.Errorf("%s: %d admitted\n%s", name, got.admitted, got.text)
 		}
-		back()
+		restore()
 	}
 }
 
@@ -269,16 +256,16 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 func TestErasedCountersAreUndecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start("TIERS=1m/1h,1h/1d")
-	r.draw(1, "hits.c", 50, 100)
+	r.publishDrawn(1, "hits.c", 50, 100)
 	r.publish("hits.a", "")
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
 	if erased, err := window.NewReader(r.store).Erase(t.Context(), []string{"a"}); err != nil || erased.Counters != 1 {
 		t.Fatalf("%+v, %v", erased, err)
 	}
-	if got := r.clean(); got.erased != 2 || !strings.Contains(got.text, "undecided: 2 cells have fewer hits") {
+	if got := r.mustFindNothing(); got.erased != 2 || !strings.Contains(got.text, "undecided: 2 cells have fewer hits") {
 		t.Errorf("%d cells are undecided\n%s", got.erased, got.text)
 	}
 	layout, err := r.store.Layout(t.Context())
@@ -290,21 +277,21 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 	}
 	stop, _ = r.start("TIERS=1m/1h,1h/1d")
 	r.publish("hits."+other, "")
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	r.redis.Client().Del(t.Context(), r.keys("test:{*}:h:1h:*:"+other)...)
-	r.finds(1, other)
+	r.client.Del(t.Context(), r.keys("test:{*}:h:1h:*:"+other)...)
+	r.mustFind(1, other)
 }
 
 // Cells that a change of tiers has built are what the streams hold, before it is confirmed and after. Those from before a
 // tier is complete are admitted.
-func TestChangedTiers(t *testing.T) {
+func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start("TIERS=1m/1h,1h/1d")
-	r.draw(1, "hits.c", 50, 100)
-	r.settled("HITS")
+	r.publishDrawn(1, "hits.c", 50, 100)
+	r.awaitApplied("HITS")
 	stop()
 	tiers, err := window.ParseTiers("2m/2h,1h/1d,1d/32d")
 	require.NoError(t, err)
@@ -312,28 +299,26 @@ func TestChangedTiers(t *testing.T) {
 	if _, changed, err := r.store.Retier(t.Context(), tiers, tell); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
-	before := r.clean()
+	before := r.mustFindNothing()
 	stop, _ = r.start("TIERS=2m/2h,1h/1d,1d/32d")
-	r.draw(2, "hits.c", 50, 100)
-	r.settled("HITS")
+	r.publishDrawn(2, "hits.c", 50, 100)
+	r.awaitApplied("HITS")
 	stop()
-	if after := r.clean(); before.counters == 0 || after.hits <= before.hits {
+	if after := r.mustFindNothing(); before.counters == 0 || after.hits <= before.hits {
 		t.Errorf("%s, and then %s", before.String(), after.String())
 	}
-	if _, err := r.store.RetierConfirm(t.Context(), tell); err != nil {
-		t.Fatal(err)
-	}
-	r.clean()
-	key := r.keys("test:{*}:g1:h:1h:*")[0]
-	r.redis.Client().HIncrBy(t.Context(), key, r.redis.Client().HKeys(t.Context(), key).Val()[0], 1)
-	r.finds(1, "tier 1h/1d")
+	_, err = r.store.RetierConfirm(t.Context(), tell)
+	require.NoError(t, err)
+	r.mustFindNothing()
+	r.increment("test:{*}:g1:h:1h:*", 1)
+	r.mustFind(1, "tier 1h/1d")
 }
 
 // A commit goes out in parts. If some of them are not applied yet, no counter differs.
-func TestCommitInParts(t *testing.T) {
+func TestCommitWithPartsToComeHasNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := r.stream("HITS", "hits.>")
+	s := r.createStream("HITS", "hits.>")
 	ctx := t.Context()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
@@ -354,30 +339,27 @@ func TestCommitInParts(t *testing.T) {
 	require.NoError(t, err)
 	applied := int64(0)
 	for part, cursor := range batch.Shard(0).Split(window.Cursor{Created: to.Created}, to, 100) {
-		if _, err := w.Commit(ctx, part, cursor); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Commit(ctx, part, cursor)
+		require.NoError(t, err)
 		applied += part.Hits()
-		if got := r.clean(); got.hits != applied || got.gone != 0 {
+		if got := r.mustFindNothing(); got.hits != applied || got.gone != 0 {
 			t.Errorf("%d hits, want %d\n%s", got.hits, applied, got.text)
 		}
 	}
-	if applied != 100 {
-		t.Errorf("%d hits were applied", applied)
-	}
+	require.EqualValues(t, 100, applied)
 }
 
 // A stream that was rolled back leaves what the worker admits, and no difference.
-func TestRolledBackStream(t *testing.T) {
+func TestRolledBackStreamHasNoDifferenceOnceAdmitted(t *testing.T) {
 	t.Parallel()
 	store, kept := t.TempDir(), t.TempDir()
-	r := &rig{t: t, redis: stack.Redis(t), nats: stack.NATS(t, func(o *server.Options) { o.StoreDir = store })}
-	r.js, r.store = r.nats.JetStream(), window.NewStore(r.redis.Client(), "test")
+	nats, database := stack.NATS(t, func(o *server.Options) { o.StoreDir = store }), stack.SharedRedis(t)
+	r := newRigOn(t, nats, nats.JetStream(), database, database.Client())
 	restart := func(change func() error) {
 		t.Helper()
-		r.nats.Stop()
+		nats.Stop()
 		require.NoError(t, change())
-		r.nats.Start()
+		nats.Start()
 		stack.Eventually(t, "the stream to be there again", func() (bool, string) {
 			_, err := r.js.Stream(t.Context(), "HITS")
 			return err == nil, fmt.Sprint(err)
@@ -388,57 +370,45 @@ func TestRolledBackStream(t *testing.T) {
 			r.publish("hits.a", "")
 		}
 	}
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	send(10)
 	restart(func() error { return os.CopyFS(kept, os.DirFS(store)) })
 	stop, _ := r.start()
 	send(10)
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
 	restart(func() error { return errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(kept))) })
-	r.finds(1, "it is at message 20, and the stream ends with 10")
+	r.mustFind(1, "it is at message 20, and the stream ends with 10")
 	r.start()
 	send(5)
-	r.settled("HITS")
-	if got := r.clean(); got.hits != 15 || got.admitted == 0 {
+	r.awaitApplied("HITS")
+	if got := r.mustFindNothing(); got.hits != 15 || got.admitted == 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 }
 
 // The shards of a cluster are on several servers.
-func TestRedisCluster(t *testing.T) {
+func TestClusterIsAuditedOnAllItsServers(t *testing.T) {
 	t.Parallel()
-	cluster := stack.Cluster(t, 0)
-	r := newRig(t)
-	r.store = window.NewStore(cluster.Client(), "test")
-	r.stream("HITS", "hits.>")
-	stop, _ := r.start("REDIS_URL=" + cluster.URL())
+	cluster, nats := stack.Cluster(t, 0), stack.SharedNATS(t)
+	r := newRigOn(t, nats, nats.JetStream(), cluster, cluster.Client())
+	r.createStream("HITS", "hits.>")
+	stop, _ := r.start()
 	for i := range 60 {
 		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d"}`, i%20))
 	}
-	stack.Eventually(t, "the cursors to reach the end", func() (bool, string) {
-		for shard := range 4 {
-			if at, _ := cluster.Client().HGet(t.Context(), r.store.CursorKey(shard, "HITS"), "seq").Uint64(); at != 60 {
-				return false, fmt.Sprintf("shard %d is at %d", shard, at)
-			}
-		}
-		return true, ""
-	})
+	r.awaitApplied("HITS")
 	stop()
-	there := func(a *auditor) { a.store = r.store }
-	if got := r.clean(there); got.hits != 60 || got.counters != 20 {
+	if got := r.mustFindNothing(); got.hits != 60 || got.counters != 20 {
 		t.Errorf("%s\n%s", got.String(), got.text)
 	}
-	key := stack.Scan(t, cluster.Client(), "test:{*}:h:1h:*:c3")[0]
-	cluster.Client().HIncrBy(t.Context(), key, cluster.Client().HKeys(t.Context(), key).Val()[0], 1)
-	if got := r.audit(there); got.differences != 1 || !strings.Contains(got.text, `counter "c3", tier 1h/32d`) {
-		t.Errorf("%v, %s\n%s", got.err, got.String(), got.text)
-	}
+	r.increment("test:{*}:h:1h:*:c3", 1)
+	r.mustFind(1, `counter "c3", tier 1h/32d`)
 }
 
 // It needs no more rights than to read, and says so if it lacks them.
-func TestLeastRights(t *testing.T) {
-	r := &rig{t: t, redis: stack.Redis(t), nats: stack.NATS(t, func(o *server.Options) {
+func TestAuditNeedsOnlyRightsToReadAndSaysIfItLacksThem(t *testing.T) {
+	redis, nats := stack.Redis(t), stack.NATS(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "all", Password: "all"},
 			{Username: "audit", Password: "audit", Permissions: &server.Permissions{
@@ -451,17 +421,15 @@ func TestLeastRights(t *testing.T) {
 			{Username: "none", Password: "none", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.>"}}}},
 		}
 		o.NoAuthUser = "all"
-	})}
-	r.js, r.store = r.nats.JetStream(), window.NewStore(r.redis.Client(), "test")
-	r.stream("HITS", "hits.>")
+	})
+	r := newRigOn(t, nats, nats.JetStream(), redis, redis.Client())
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start()
 	r.publish("hits.a", "")
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	if err := r.redis.Client().Do(t.Context(), "ACL", "SETUSER", "audit", "on", ">audit", "resetchannels", "~test:*",
-		"-@all", "+@read", "+@transaction", "+@connection", "-@dangerous", "+time").Err(); err != nil {
-		t.Fatal(err)
-	}
+	stack.NewUser(t, redis, "audit", "audit", "resetchannels", "~test:*",
+		"-@all", "+@read", "+@transaction", "+@connection", "-@dangerous", "+time")
 	run := func(natsUser, redisUser string) (string, error) {
 		t.Helper()
 		t.Setenv("NATS_URL", strings.Replace(r.nats.URL(), "://", "://"+natsUser+":"+natsUser+"@", 1))
@@ -478,38 +446,36 @@ func TestLeastRights(t *testing.T) {
 	if out, err := run("none", "audit:audit"); !errors.As(err, &usage) {
 		t.Errorf("without rights in NATS: %v, %q", err, out)
 	}
-	r.redis.Client().Do(t.Context(), "ACL", "SETUSER", "audit", "-hgetall")
+	r.client.Do(t.Context(), "ACL", "SETUSER", "audit", "-hgetall")
 	if out, err := run("audit", "audit:audit"); !errors.As(err, &usage) || !strings.Contains(err.Error(), "hgetall") {
 		t.Errorf("without rights in Redis: %v, %q", err, out)
 	}
 }
 
 // Streams share cells. One that was deleted leaves what is before its end undecided.
-func TestSeveralStreams(t *testing.T) {
+func TestStreamsShareCellsAndADeletedOneLeavesThemUndecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for i := range 3 {
-		r.stream(fmt.Sprintf("HITS_%d", i), fmt.Sprintf("hits.%d.>", i))
+		r.createStream(fmt.Sprintf("HITS_%d", i), fmt.Sprintf("hits.%d.>", i))
 	}
 	stop, _ := r.start()
 	for i := range 9 {
-		r.draw(uint64(i), fmt.Sprintf("hits.%d.c", i%3), 100, 50)
+		r.publishDrawn(uint64(i), fmt.Sprintf("hits.%d.c", i%3), 100, 50)
 	}
-	r.settled("HITS_0", "HITS_1", "HITS_2")
-	all := r.clean()
-	if all.gone != 0 {
-		t.Errorf("%d cells are undecided", all.gone)
-	}
+	r.awaitApplied("HITS_0", "HITS_1", "HITS_2")
+	all := r.mustFindNothing()
+	require.Zero(t, all.gone)
 	require.NoError(t, r.js.DeleteStream(t.Context(), "HITS_1"))
 	if got := r.audit(); !errors.Is(got.err, errUnjudged) && got.gone == 0 {
 		t.Errorf("a deleted stream that is listed as live: %v", got.err)
 	}
 	stack.Eventually(t, "the stream to be listed as ended", func() (bool, string) {
-		value := r.redis.Client().HGet(t.Context(), "test:streams", "HITS_1").Val()
+		value := r.client.HGet(t.Context(), "test:streams", "HITS_1").Val()
 		return value != "" && !strings.HasPrefix(value, "live"), value
 	})
 	stop()
-	got := r.clean()
+	got := r.mustFindNothing()
 	if got.gone == 0 || got.hits >= all.hits || !strings.Contains(got.text, "stream HITS_1 was deleted") {
 		t.Errorf("%+v, all had %d hits\n%s", got.report, all.hits, got.text)
 	}
@@ -526,10 +492,10 @@ const firstRules = `
 `
 
 // Messages are read by the rules and subjects by which the workers read them.
-func TestRulesAndSubjects(t *testing.T) {
+func TestMessagesAreReadByTheRulesAndSubjectsOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := r.stream("HITS", "hits.>")
+	s := r.createStream("HITS", "hits.>")
 	file := filepath.Join(t.TempDir(), "rules.yml")
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -543,35 +509,34 @@ func TestRulesAndSubjects(t *testing.T) {
 		}
 	}
 	order(20) // a quarter has no items, and is refused
-	r.settled("HITS")
-	r.clean()
+	r.awaitApplied("HITS")
+	r.mustFindNothing()
 	write(strings.ReplaceAll(firstRules, "items.{shop}", "lines.{shop}"))
 	reload <- syscall.SIGHUP
 	order(20)
 	config := s.CachedInfo().Config
 	config.Subjects = []string{"hits.plain", "hits.orders.*"}
-	if _, err := r.js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.js.UpdateStream(t.Context(), config)
+	require.NoError(t, err)
 	order(20)
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	if got := r.clean(); got.gone != 0 || got.admitted != 0 {
+	if got := r.mustFindNothing(); got.gone != 0 || got.admitted != 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 	// Without the rules nobody can read the messages again.
-	r.redis.Client().Del(t.Context(), "test:rules")
-	if got := r.clean(); got.gone == 0 || !strings.Contains(got.text, "cannot be read again: the rules") {
+	r.client.Del(t.Context(), "test:rules")
+	if got := r.mustFindNothing(); got.gone == 0 || !strings.Contains(got.text, "cannot be read again: the rules") {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 }
 
 // Beside workers that count, that come and go, and that split their commits, there is no difference.
-func TestBesideLiveWorkers(t *testing.T) {
+func TestAuditBesideLiveWorkersFindsNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.stream("HITS_0", "hits.0.>")
-	r.stream("HITS_1", "hits.1.>")
+	r.createStream("HITS_0", "hits.0.>")
+	r.createStream("HITS_1", "hits.1.>")
 	r.start("INGEST_MAX_COMMANDS=60", "INGEST_FLUSH_INTERVAL=5ms")
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -581,9 +546,9 @@ func TestBesideLiveWorkers(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(2 * time.Millisecond): // an audit reads all that there is: without a pause, ever more
 			}
-			if _, err := r.js.Publish(t.Context(), fmt.Sprintf("hits.%d.x", i%2), []byte(drawn(rng, 300))); err != nil {
+			if _, err := r.js.Publish(t.Context(), fmt.Sprintf("hits.%d.x", i%2), []byte(drawMessage(rng, 300))); err != nil {
 				t.Error(err)
 				return
 			}
@@ -597,7 +562,7 @@ func TestBesideLiveWorkers(t *testing.T) {
 		return len(r.keys("test:{*}:h:*")) > 500, ""
 	})
 	for i := range 5 {
-		got := r.clean(func(a *auditor) {
+		got := r.mustFindNothing(func(a *auditor) {
 			if i%2 == 1 {
 				a.memory = 100 << 10
 			}
@@ -609,33 +574,31 @@ func TestBesideLiveWorkers(t *testing.T) {
 }
 
 // What cannot be judged is said to be so.
-func TestUnjudged(t *testing.T) {
+func TestWhatCannotBeJudgedIsSaid(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	says := func(part string) {
 		t.Helper()
-		if got := r.audit(); got.err == nil || !strings.Contains(got.err.Error(), part) {
-			t.Errorf("%v, want %q\n%s", got.err, part, got.text)
-		}
+		require.ErrorContains(t, r.audit().err, part)
 	}
 	says("no worker has counted in the namespace test yet")
 	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4}
 	require.NoError(t, r.store.EnsureLayout(t.Context(), layout))
 	says("no stream has a cursor")
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	stop, _ := r.start()
 	r.publish("hits.a", "")
-	r.settled("HITS")
+	r.awaitApplied("HITS")
 	stop()
-	r.clean()
+	r.mustFindNothing()
 	require.NoError(t, r.js.DeleteStream(t.Context(), "HITS"))
 	says("this NATS does not have it")
-	r.stream("HITS", "hits.>")
+	r.createStream("HITS", "hits.>")
 	says("its cursors are about one created at")
-	back := r.undo()
-	r.redis.Client().Set(t.Context(), "test:layout", `{"version":3}`, 0)
+	restore := r.keep()
+	r.client.Set(t.Context(), "test:layout", `{"version":3}`, 0)
 	says("this program reads versions 1 and 2")
-	back()
-	r.redis.Client().HSet(t.Context(), "test:streams", "HITS", time.Now().UnixMilli())
+	restore()
+	r.client.HSet(t.Context(), "test:streams", "HITS", time.Now().UnixMilli())
 	says("all streams of the namespace test have ended")
 }

@@ -1,42 +1,31 @@
 package collect
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"image"
 	"image/gif"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/tests/asking"
 	"tallyroll/tests/cases"
 )
 
-var pageVariables = []string{"COLLECT_ORIGINS=https://shop.example.com,http://localhost:3000", "COLLECT_BEACON_PREFIX=web.", "COLLECT_BEACON_MAX_HITS=3", "COLLECT_BEACON_MAX_N=5"}
+const (
+	pageOrigins  = "COLLECT_ORIGINS=https://shop.example.com,http://localhost:3000"
+	beaconPrefix = "COLLECT_BEACON_PREFIX=web."
+)
 
-// offline is a service that has no connection to NATS yet.
-func offline(t *testing.T, variables ...string) *service {
-	t.Helper()
-	var settings Settings
-	require.NoError(t, boot.Parse(&settings, variables...))
-	s, err := newService(settings, zerolog.Nop())
-	require.NoError(t, err)
-	return s
-}
-
-func pageSettings(t *testing.T) PageSettings {
-	t.Helper()
-	var s struct{ Pages PageSettings }
-	err := boot.Parse(&s, pageVariables...)
-	require.NoError(t, err)
-	return s.Pages
-}
+var pageVariables = []string{pageOrigins, beaconPrefix, "COLLECT_BEACON_MAX_HITS=3", "COLLECT_BEACON_MAX_N=5"}
 
 func TestPixelIsOneTransparentDot(t *testing.T) {
 	t.Parallel()
@@ -48,24 +37,24 @@ func TestPixelIsOneTransparentDot(t *testing.T) {
 	require.Zero(t, alpha)
 }
 
-func TestPageSettings(t *testing.T) {
+func TestPageSettingsAreRefusedByName(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ set, names string }{
-		{"COLLECT_ORIGINS=*", "each named"}, {"COLLECT_ORIGINS=https://a.example/path", "without a path"}, {"COLLECT_ORIGINS=null", "without a path"},
-		{"COLLECT_ORIGINS=https://*.example", "* within"}, {"COLLECT_BEACON_PREFIX=" + strings.Repeat("a", maxPrefix+1), "up to 128 bytes"},
-		{"COLLECT_BEACON_PREFIX=a\tb", "control"}, {"COLLECT_BEACON_MAX_N=0", "from 1 to"}, {"COLLECT_BEACON_MAX_HITS=0", "COLLECT_BEACON_MAX_HITS"},
+	for set, want := range map[string]string{
+		"COLLECT_ORIGINS=*": "each named", "COLLECT_ORIGINS=https://a.example/path": "without a path",
+		"COLLECT_ORIGINS=null": "without a path", "COLLECT_ORIGINS=https://*.example": "* within",
+		"COLLECT_BEACON_PREFIX=" + strings.Repeat("a", maxPrefix+1): "up to 128 bytes", "COLLECT_BEACON_PREFIX=a\tb": "control",
+		"COLLECT_BEACON_MAX_N=0": "from 1 to", "COLLECT_BEACON_MAX_HITS=0": "COLLECT_BEACON_MAX_HITS",
 	} {
-		key, _, _ := strings.Cut(c.set, "=")
-		var s struct{ Pages PageSettings }
-		err := boot.Parse(&s, c.set)
-		if err == nil || !strings.HasPrefix(err.Error(), key) || !strings.Contains(err.Error(), c.names) {
-			t.Errorf("%s: %v", c.set, err)
+		key, _, _ := strings.Cut(set, "=")
+		err := boot.Parse(new(Settings), set)
+		if err == nil || !strings.HasPrefix(err.Error(), key) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", set, err)
 		}
 	}
 }
 
-// text writes hits as a test compares them.
-func text(hits ...hit.Hit) string {
+// format writes hits as a test compares them.
+func format(hits ...hit.Hit) string {
 	var out []string
 	for _, h := range hits {
 		out = append(out, fmt.Sprintf("%s×%d", h.Counter, h.N))
@@ -79,127 +68,113 @@ func text(hits ...hit.Hit) string {
 	return strings.Join(out, " ")
 }
 
-func TestHitsOfPages(t *testing.T) {
+func TestPagesHitsAreReadOrRefused(t *testing.T) {
 	t.Parallel()
-	s := pageSettings(t)
+	s := parseSettings(t, pageVariables...).Pages
 	cases.Check(t, "pages", func(t *testing.T, section, given string) string {
 		if section != "beacon" {
 			h, param, err := gifHit(given)
 			if err != nil {
 				return fmt.Sprintf("%s refused: %v", param, err)
 			}
-			return text(h)
+			return format(h)
 		}
 		hits, p := s.beaconHits(hit.NewParser(), []byte(given))
 		if p != nil {
 			require.Empty(t, hits)
 			return fmt.Sprintf("%d %s", p.Status, p.Detail)
 		}
-		return text(hits...)
+		return format(hits...)
 	})
 }
 
-func TestCheckPage(t *testing.T) {
+// Nothing of what is refused is stored.
+func TestOnlyAllowedCallersAndPagesCount(t *testing.T) {
 	t.Parallel()
-	s := &service{settings: Settings{Pages: pageSettings(t)}}
+	r := newRigWithTokens(t, pageVariables...)
+	services := map[string]http.Handler{
+		"":        r.handler(),
+		"hosts":   newOfflineService(t, append(pageVariables, "COLLECT_HOSTS=collect.example.com")...).handler(),
+		"nothing": newOfflineService(t).handler(),
+		"origins": newOfflineService(t, pageOrigins).handler(),
+		"prefix":  newOfflineService(t, beaconPrefix).handler(),
+	}
+	for _, c := range asking.ReadRequests(t, "testdata/callers.txt") {
+		request, w := c.HTTP(), httptest.NewRecorder()
+		request.Host = cmp.Or(c.Options["host"], "collect.test")
+		services[c.Options["service"]].ServeHTTP(w, request)
+		answer := w.Body.String()
+		if w.Code >= 400 && c.Target != "/readyz" {
+			checkProblem(t, w.Result(), w.Body.Bytes(), c.Status)
+		}
+		var header strings.Builder
+		require.NoError(t, w.Header().Write(&header))
+		require.Equal(t, c.Status, w.Code, "%s: %s", c, answer)
+		for want := range strings.SplitSeq(c.Want, " & ") {
+			require.Contains(t, strings.ReplaceAll(header.String(), "\r", "")+answer, want, c)
+		}
+		if c.Status == 403 {
+			require.Empty(t, w.Header().Get(allowedOrigin), c)
+		}
+		if strings.HasPrefix(c.Target, hitsPath) || !strings.HasPrefix(c.Target, "/v1/") || c.Status == 404 {
+			continue
+		}
+		origin := c.Header.Get("Origin")
+		allowed := slices.Contains([]string{"https://shop.example.com", "http://localhost:3000"}, origin)
+		require.Equal(t, allowed, origin != "" && w.Header().Get("Access-Control-Allow-Origin") == origin, c)
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"), c)
+	}
+	require.Equal(t, map[string]int64{
+		"shop.a": 2, "blog": 1, "shop.shop": 1, "shop.all": 3, "web./cart": 7, "web.b": 3, "web.c": 3,
+	}, r.countHits())
+}
+
+// What says whom a hit is of is stored as it came: of a request, of a page, and in an event.
+func TestUniqueValuesAreStoredAsTheyCame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil, pageVariables...)
+	longest := strings.Repeat("é", hit.MaxUnique/2)
 	for _, c := range []struct {
-		method, origin, referer string
-		allowed                 bool
+		target, body string
+		status       int
 	}{
-		{"POST", "https://shop.example.com", "", true},
-		{"POST", "http://localhost:3000", "https://evil.example/", true},
-		{"POST", "https://evil.example", "https://shop.example.com/", false},
-		{"POST", "https://shop.example.com.evil.example", "", false},
-		{"POST", "http://shop.example.com", "", false},
-		{"POST", "null", "", false},
-		{"POST", "", "https://shop.example.com/", false},
-		{"POST", "", "", false},
-		{"GET", "https://shop.example.com", "", true},
-		{"GET", "", "https://shop.example.com/", true},
-		{"GET", "", "https://shop.example.com/a/b?c", true},
-		{"GET", "", "https://evil.example/?https://shop.example.com/", false},
-		{"GET", "", "https://shop.example.com@evil.example/", false},
-		{"GET", "null", "https://shop.example.com/", false},
-		{"GET", "", "", false},
-		{"GET", "", "shop.example.com", false},
+		{hitsPath, `{"unique":"v\u00311","key":"a","n":2}`, 202},
+		{hitsPath, `[{"key":"a","unique":"a \"quote\"\n"},{"key":"a"}]`, 202},
+		{hitsPath, "{\"key\":\"a\",\"unique\":\"" + longest + "\"}\n{\"key\":\"a\",\"unique\":\"😀\"}", 202},
+		{beaconPath, `{"key":"b","unique":"v2"}`, 204},
+		{hitsPath, `{"key":"a","unique":"` + longest + `x"}`, 400},
+		{hitsPath, `{"key":"a","unique":17}`, 400},
+		{beaconPath, `{"key":"b","unique":""}`, 400},
 	} {
-		r := httptest.NewRequest(c.method, gifPath, nil)
-		for name, value := range map[string]string{"Origin": c.origin, "Referer": c.referer} {
-			if value != "" {
-				r.Header.Set(name, value)
-			}
+		var headers []string
+		if c.target == beaconPath {
+			headers = []string{"Origin", "https://shop.example.com"}
 		}
-		p := s.checkPage(r)
-		if (p == nil) != c.allowed || p != nil && p.Status != http.StatusForbidden {
-			t.Errorf("%+v: %v", c, p)
-		}
+		require.Equal(t, c.status, asking.Ask(r.handler(), "POST", c.target, c.body, headers...).StatusCode, c.body)
 	}
+	want := []string{"a×2 of v11", "a×1 of a \"quote\"\n a×1", "a×1 of " + longest + " a×1 of 😀", "web.b×1 of v2"}
+	var got []string
+	d := newDecoder()
+	for _, m := range r.storedMessages() {
+		hits, _ := d.Decode("", m.Time.UnixMilli(), m.Data)
+		for i := range hits {
+			hits[i].At = hit.NoTime
+		}
+		got = append(got, format(hits...))
+	}
+	require.Equal(t, want, got)
 }
 
-// What is refused before JetStream is asked.
-func TestPageRequestsRefused(t *testing.T) {
+// The document is such that others can read it, and has what pages call.
+func TestOpenAPIDocumentIsValidAndHasWhatPagesCall(t *testing.T) {
 	t.Parallel()
-	s := offline(t, pageVariables...)
-	h := s.handler()
-	const good = "https://shop.example.com"
-	for _, c := range []struct {
-		name, method, target, body, kind, encoding string
-		status                                     int
-		says                                       string
-	}{
-		{"a form", "POST", beaconPath, "key=a", "application/x-www-form-urlencoded", "", 415, "allowed are text/plain, application/json and none"},
-		{"packed", "POST", beaconPath, "", "text/plain", "gzip", 415, "is not packed"},
-		{"large", "POST", beaconPath, strings.Repeat(" ", maxBeacon+1), "text/plain", "", 413, "65536 bytes"},
-		{"bad", "POST", beaconPath, "x", "text/plain;charset=UTF-8", "", 400, "a JSON array of objects"},
-		{"no key", "GET", gifPath, "", "", "", 400, "key"},
-		{"n", "GET", gifPath + "?key=a&n=6", "", "", "", 400, "from 1 to 5"},
-	} {
-		r := httptest.NewRequest(c.method, c.target, bytes.NewBufferString(c.body))
-		r.Header.Set("Origin", good)
-		for name, value := range map[string]string{"Content-Type": c.kind, "Content-Encoding": c.encoding} {
-			if value != "" {
-				r.Header.Set(name, value)
-			}
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) || w.Header().Get("Access-Control-Allow-Origin") != good || w.Header().Get("Cache-Control") != "no-store" {
-			t.Errorf("%s: %d %s %v", c.name, w.Code, w.Body, w.Header())
-		}
-	}
-}
-
-func TestPreflight(t *testing.T) {
-	t.Parallel()
-	handler := offline(t, pageVariables...).handler()
-	for origin, status := range map[string]int{"https://shop.example.com": 204, "https://evil.example": 403, "": 403} {
-		r := httptest.NewRequest(http.MethodOptions, beaconPath, nil)
-		r.Header.Set("Access-Control-Request-Method", "POST")
-		if origin != "" {
-			r.Header.Set("Origin", origin)
-		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		h := w.Header()
-		require.EqualValues(t, status, w.Code, "%v %v", origin, w.Body)
-		if allowed := status == 204; allowed != (h.Get("Access-Control-Allow-Origin") == origin && h.Get("Access-Control-Allow-Headers") == "Content-Type" && h.Get("Access-Control-Allow-Credentials") == "true") {
-			t.Errorf("%q: %v", origin, h)
-		}
-	}
-}
-
-func TestPagesAreOff(t *testing.T) {
-	t.Parallel()
-	for _, set := range [][]string{nil, {"COLLECT_ORIGINS=https://shop.example.com"}, {"COLLECT_BEACON_PREFIX=web."}} {
-		h := offline(t, set...).handler()
-		for method, path := range map[string]string{"POST": beaconPath, "GET": gifPath, "OPTIONS": beaconPath} {
-			r := httptest.NewRequest(method, path, nil)
-			r.Header.Set("Origin", "https://shop.example.com")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			if w.Code != 404 || !strings.Contains(w.Body.String(), "COLLECT_ORIGINS") || !strings.Contains(w.Body.String(), "COLLECT_BEACON_PREFIX") {
-				t.Errorf("%v: %s %s: %d %s", set, method, path, w.Code, w.Body)
-			}
-		}
+	h := newOfflineService(t, pageVariables...).handler()
+	text := asking.ReadAll(t, asking.Ask(h, "GET", "/openapi.json", ""))
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	require.NoError(t, err)
+	require.NoError(t, document.Validate(t.Context(), openapi3.EnableExamplesValidation()))
+	beacon, image := document.Paths.Find(beaconPath), document.Paths.Find(gifPath)
+	if beacon == nil || beacon.Post == nil || image == nil || image.Get == nil {
+		t.Error("it has not what pages call")
 	}
 }

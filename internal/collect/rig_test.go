@@ -1,13 +1,16 @@
 package collect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,30 +38,56 @@ type rig struct {
 	url    string
 }
 
-// broker is a NATS server.
+// broker is a NATS server, or an account of one.
 type broker interface {
 	URL() string
 	JetStream() jetstream.JetStream
 }
 
-// settingsOf are the defaults and some others, KEY=value.
-func settingsOf(t testing.TB, env ...string) Settings {
+// parseSettings reads the defaults and some others, KEY=value.
+func parseSettings(t testing.TB, env ...string) (s Settings) {
 	t.Helper()
-	var s Settings
 	require.NoError(t, boot.Parse(&s, env...))
+	return s
+}
+
+// newOfflineService is a service that has no connection to NATS.
+func newOfflineService(t *testing.T, env ...string) *service {
+	t.Helper()
+	s, err := newService(parseSettings(t, env...), zerolog.Nop())
+	require.NoError(t, err)
 	return s
 }
 
 // newRig starts the service. The stream HITS takes hits.> unless change makes it another.
 func newRig(t testing.TB, change func(*jetstream.StreamConfig), env ...string) *rig {
 	t.Helper()
-	return newRigOn(t, stack.NATS(t), change, env...)
+	return newRigOn(t, stack.SharedNATS(t), change, env...)
+}
+
+// newRigWithTokens is a rig whose callers need a token: shop has a prefix, all has none, and reader may not count.
+func newRigWithTokens(t *testing.T, env ...string) *rig {
+	t.Helper()
+	file := writeTokens(t, "shop may: [count], prefixes: [shop.]", "all may: [read, count]", "reader may: [read, take, erase, admin]")
+	return newRig(t, nil, append(env, "COLLECT_TOKENS_FILE="+file)...)
+}
+
+// writeTokens writes a file of tokens, whose secrets are their names.
+func writeTokens(t *testing.T, entries ...string) (path string) {
+	t.Helper()
+	text := "tokens:\n"
+	for _, entry := range entries {
+		name, fields, _ := strings.Cut(entry, " ")
+		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
+	}
+	path = filepath.Join(t.TempDir(), "tokens.yml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 func newRigOn(t testing.TB, server broker, change func(*jetstream.StreamConfig), env ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, nats: server}
-	r.js = r.nats.JetStream()
+	r := &rig{t: t, nats: server, js: server.JetStream()}
 	config := jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}}
 	if change != nil {
 		change(&config)
@@ -73,7 +102,8 @@ func newRigOn(t testing.TB, server broker, change func(*jetstream.StreamConfig),
 // serve starts the service and waits until it is ready.
 func (r *rig) serve(env ...string) {
 	r.t.Helper()
-	s, err := newService(settingsOf(r.t, append([]string{"NATS_URL=" + r.nats.URL()}, env...)...), zerolog.New(zerolog.NewTestWriter(r.t)).Level(zerolog.WarnLevel))
+	log := zerolog.New(zerolog.NewTestWriter(r.t)).Level(zerolog.WarnLevel)
+	s, err := newService(parseSettings(r.t, append([]string{"NATS_URL=" + r.nats.URL()}, env...)...), log)
 	require.NoError(r.t, err)
 	r.service = s
 	server := httptest.NewServer(s.handler())
@@ -102,12 +132,7 @@ func (r *rig) serve(env ...string) {
 // post sends a body with headers, name and value in turn.
 func (r *rig) post(body string, headers ...string) (*http.Response, []byte) {
 	r.t.Helper()
-	return r.send(bytes.NewReader([]byte(body)), headers...)
-}
-
-func (r *rig) send(body io.Reader, headers ...string) (*http.Response, []byte) {
-	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+hitsPath, body)
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+hitsPath, strings.NewReader(body))
 	require.NoError(r.t, err)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
@@ -120,19 +145,19 @@ func (r *rig) send(body io.Reader, headers ...string) (*http.Response, []byte) {
 	return resp, answer
 }
 
-// stored posts a body that must be stored.
-func (r *rig) stored(body string, headers ...string) receipt {
+// mustStore posts a body that must be stored.
+func (r *rig) mustStore(body string, headers ...string) receipt {
 	r.t.Helper()
 	resp, answer := r.post(body, headers...)
 	var got receipt
 	if err := json.Unmarshal(answer, &got); resp.StatusCode != http.StatusAccepted || err != nil {
-		r.t.Fatalf("%s %v: status %d, %s (%v)", excerptOf(body), headers, resp.StatusCode, answer, err)
+		r.t.Fatalf("%s %v: status %d, %s (%v)", web.Excerpt(body), headers, resp.StatusCode, answer, err)
 	}
 	return got
 }
 
-// refused checks that an answer is a problem with this status.
-func refused(t testing.TB, resp *http.Response, answer []byte, status int) web.Problem {
+// checkProblem checks that an answer is a problem with this status.
+func checkProblem(t testing.TB, resp *http.Response, answer []byte, status int) web.Problem {
 	t.Helper()
 	var p web.Problem
 	err := json.Unmarshal(answer, &p)
@@ -153,35 +178,34 @@ func refused(t testing.TB, resp *http.Response, answer []byte, status int) web.P
 	return p
 }
 
-// refuses posts a body that must be refused with a status.
-func (r *rig) refuses(status int, body string, headers ...string) web.Problem {
+// mustRefuse posts a body that must be refused with a status.
+func (r *rig) mustRefuse(status int, body string, headers ...string) web.Problem {
 	r.t.Helper()
 	resp, answer := r.post(body, headers...)
-	return refused(r.t, resp, answer, status)
+	return checkProblem(r.t, resp, answer, status)
 }
 
-// messages is how many messages the stream has.
-func (r *rig) messages() uint64 {
+// storedMessages are all that the stream has.
+func (r *rig) storedMessages() (all []*jetstream.RawStreamMsg) {
 	r.t.Helper()
 	info, err := r.stream.Info(r.t.Context())
 	require.NoError(r.t, err)
-	return info.State.Msgs
-}
-
-// counts is what a worker makes of everything in the stream.
-func (r *rig) counts() map[string]int64 {
-	r.t.Helper()
-	info, err := r.stream.Info(r.t.Context())
-	require.NoError(r.t, err)
-	out := make(map[string]int64)
-	d := decoder()
 	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
 		m, err := r.stream.GetMsg(r.t.Context(), seq)
 		require.NoError(r.t, err)
+		all = append(all, m)
+	}
+	return all
+}
+
+// countHits is what a worker makes of everything in the stream.
+func (r *rig) countHits() map[string]int64 {
+	r.t.Helper()
+	out := make(map[string]int64)
+	d := newDecoder()
+	for _, m := range r.storedMessages() {
 		hits, rejects := d.Decode("collect", m.Time.UnixMilli(), m.Data)
-		if len(rejects) > 0 {
-			r.t.Fatalf("a worker refuses %s: %+v", m.Data, rejects)
-		}
+		require.Empty(r.t, rejects, "a worker refuses %s", m.Data)
 		for _, h := range hits {
 			out[string(h.Counter)] += h.N
 		}
@@ -189,9 +213,9 @@ func (r *rig) counts() map[string]int64 {
 	return out
 }
 
-// decoder is a worker's, with tiers that hold every time.
-func decoder() *hit.Decoder {
-	return hit.NewDecoder(hit.Limits{MaxAhead: 10 * time.Second, MaxHits: 10_000, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
-}
+// newDecoder is a worker's, with tiers that hold every time.
+func newDecoder() *hit.Decoder { return hit.NewDecoder(decoderLimits) }
 
-func excerptOf(s string) string { return web.Excerpt(s) }
+var decoderLimits = hit.Limits{
+	MaxAhead: 10 * time.Second, MaxHits: 10_000, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" },
+}

@@ -25,7 +25,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	})
 }
 
-func TestAFileIsBounded(t *testing.T) {
+func TestFileBeyondABoundIsRefused(t *testing.T) {
 	t.Parallel()
 	var counters strings.Builder
 	for i := range MaxCounters {
@@ -48,8 +48,8 @@ func TestAFileIsBounded(t *testing.T) {
 	}
 }
 
-// TestBombsEndQuickly reads files that make a careless reader slow or large. The test's own deadline bounds it.
-func TestBombsEndQuickly(t *testing.T) {
+// The test's own deadline bounds it.
+func TestFilesThatMakeACarelessReaderSlowEndQuickly(t *testing.T) {
 	t.Parallel()
 	var aliases strings.Builder
 	aliases.WriteString("- &a0 [x,x,x,x,x,x,x,x,x,x]\n")
@@ -74,7 +74,7 @@ func TestBombsEndQuickly(t *testing.T) {
 	}
 }
 
-func TestASetIsWhatWasGiven(t *testing.T) {
+func TestSetKeepsItsTextAndFingerprint(t *testing.T) {
 	t.Parallel()
 	set := mustParse(t, good)
 	// printf -- … | sha256sum

@@ -3,12 +3,14 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -267,7 +269,6 @@ func drawRule(t *rapid.T, i int) modelRule {
 	return m
 }
 
-// TestRulesCountWhatAModelCounts draws rules and events, and compares what becomes of each event.
 func TestRulesCountWhatAModelCounts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -334,4 +335,187 @@ func modelEvent(rules []modelRule, event any) (counted []string, left bool, reas
 		counted, left = append(counted, more...), left || leaves
 	}
 	return counted, left, ""
+}
+
+// drawObject draws what a caller sends: a hit as collect writes it, with a hostile name or not, or an event, or what is
+// neither.
+func drawObject(t *rapid.T) string {
+	switch rapid.IntRange(0, 5).Draw(t, "object") {
+	case 0, 1, 2:
+		name := rapid.SampledFrom([]string{"a", "specversion", `{"specversion":"1.0"}`, `","specversion":"1.0`, "],[", "é\\"}).Draw(t, "name")
+		h := hit.Hit{Counter: []byte(name), N: rapid.Int64Range(1, 3).Draw(t, "n"), At: hit.NoTime}
+		return string(h.AppendJSON(nil))
+	case 3:
+		return `{"specversion":"1.0","type":"t","source":"s","id":"1","data":{"x":"y"}}`
+	case 4:
+		return `{"specversion":"1.0","type":"t","data":{"x":[1,2,3,4,5,6,7,8,9,10,11,12]}}`
+	}
+	return rapid.SampledFrom([]string{`{"spec\u0076ersion":"1.0","key":"b"}`, `{"specversion":`, "{}", "7", `{"key":"a","specversion":null}`, `{"key":"\ud800"}`}).Draw(t, "other")
+}
+
+// What one caller sends decides nothing about what another one sends, though both are in one message.
+func TestCallersSideBySide(t *testing.T) {
+	t.Parallel()
+	const most = 10
+	rapid.Check(t, func(t *rapid.T) {
+		rule := rapid.SampledFrom([]string{
+			"format: cloudevents\ncount: [{key: \"{type}\"}, {key: all}]",
+			"format: cloudevents\ncount: [{key: \"{data.x}\"}, {key: \"{id}\"}, {key: all}]",
+			"count: [{key: \"{key}\"}, {key: all, n: n, optional: true}]",
+		}).Draw(t, "rule")
+		set, err := Parse([]byte(oneRule(rule)))
+		require.NoError(t, err)
+		decoder := NewDecoder(set.For("ORDERS"), testLimits(most))
+		decode := func(objects []string) (out []string, unmet int) {
+			body := []byte(strings.Join(objects, "\n"))
+			hits, rejects, unmet := decoder.Decode(Message{Subject: "orders.eu.created", Counter: "plain", Stored: now, Body: body})
+			for _, h := range hits {
+				out = append(out, fmt.Sprintf("%s=%d@%d", h.Counter, h.N, h.At))
+			}
+			for _, r := range rejects {
+				out = append(out, fmt.Sprintf("%s of %s: %s", r.Reason, bytes.TrimSpace(r.Body), r.Kind))
+			}
+			return out, unmet
+		}
+		var together, want []string
+		wantUnmet := 0
+		for len(together) < most {
+			objects := rapid.SliceOfN(rapid.Custom(drawObject), 1, 3).Draw(t, "caller")
+			if strings.HasPrefix(objects[0], "7") || len(together)+len(objects) > most {
+				break // a body that begins with it is no list of objects
+			}
+			alone, unmet := decode(objects)
+			together, want, wantUnmet = append(together, objects...), append(want, alone...), wantUnmet+unmet
+		}
+		if len(together) == 0 {
+			return
+		}
+		got, unmet := decode(together)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) || unmet != wantUnmet {
+			t.Fatalf("%s\n%s\ntogether %q, %d unmet\napart    %q, %d unmet", rule, strings.Join(together, "\n"), got, unmet, want, wantUnmet)
+		}
+	})
+}
+
+// An event whose arrays do not fit is rejected alone.
+func TestAnEventTooManyIsRejectedAlone(t *testing.T) {
+	t.Parallel()
+	set := mustParse(t, oneRule("each: x\ncount: [{key: a}]"))
+	many := `{"x":[1,2,3,4,5,6,7,8,9,10,11]}`
+	body := strings.Join([]string{`{"x":[1,2,3]}`, many, `{"x":[1,2,3,4]}`}, "\n")
+	got := outcome(NewDecoder(set.For("ORDERS"), testLimits(10)).Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(body)}))
+	require.Equal(t, got, "a=1 a=1 a=1 a=1 a=1 a=1 a=1 too_large/1:"+many)
+}
+
+// FuzzParse reads any file. What is accepted must decode; what is refused must be one line.
+func FuzzParse(f *testing.F) {
+	f.Add(good)
+	f.Add(shopRule)
+	f.Add(severalRules)
+	f.Add(oneRule("each: items\ntime: ^.at\nwhen: {a: 1, subject.1: x}\ncount: [{key: \"{{{@this}}}\", n: q, unique: \"{^.a}\", optional: true}]"))
+	f.Add("- &a [*a]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		set, err := Parse([]byte(text))
+		if err != nil {
+			var bad *FileError
+			if !errors.As(err, &bad) || strings.Contains(err.Error(), "\n") || !utf8.ValidString(err.Error()) {
+				t.Fatalf("%q", err)
+			}
+			return
+		}
+		for _, r := range set.rules {
+			d := NewDecoder(set.For(strings.NewReplacer("*", "A", "?", "A").Replace(r.stream)), testLimits(100))
+			subject := strings.NewReplacer("*", "x", ">", "y.z").Replace(r.filter.text)
+			d.Decode(Message{Subject: subject, Stored: now, Body: []byte(order)})
+		}
+	})
+}
+
+// FuzzDecode reads any body by rules that look at many places. It compares with encoding/json what a name is made of.
+func FuzzDecode(f *testing.F) {
+	for _, body := range []string{order, `{"a":"x","b":{"c":1},"items":[{"a":true}]}`, "{}\n{}", "[{},{}]", `{"a":"\ud83d\ude00"}`, `{` + eventHead + `,"data":{"a":1}}`, `{` + eventHead + `,"data_base64":"eyJhIjoxfQ=="}`, ""} {
+		f.Add(body)
+	}
+	const fields = "count: [{key: \"a.{a}\", optional: true}, {key: \"c.{b.c}\", n: b.n, optional: true}, {key: \"b.{b.0.a}\", optional: true}, {key: u, unique: \"{a}-{b.c}\", optional: true}]\n"
+	texts := map[string]string{
+		"json":   "- stream: S\n  subject: '>'\n" + indent(fields) + "- stream: S\n  subject: '>'\n  each: items\n  time: ^.t\n" + indent(fields),
+		"single": "- stream: S\n  subject: '>'\n" + indent("count: [{key: \"{a}\"}]"),
+		"cloud":  "- stream: S\n  subject: '>'\n  format: cloudevents\n" + indent(strings.NewReplacer("{b", "{data.b", "{a", "{data.a").Replace(fields)),
+		"none":   "- stream: OTHER\n  subject: '>'\n" + indent(fields),
+	}
+	sets := map[string]*Set{}
+	for name, text := range texts {
+		sets[name] = mustParse(f, text)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		for name, set := range sets {
+			for _, h := range []headers{nil, {"ce-specversion": "1.0", "ce-type": "t", "ce-source": "s", "ce-id": body}} {
+				d := NewDecoder(set.For("S"), testLimits(50))
+				m := Message{Subject: "s", Counter: "plain", Stored: now, Body: []byte(body)}
+				if h != nil {
+					m.Header = h.get
+				}
+				hits, rejects, _ := d.Decode(m)
+				for _, one := range hits {
+					if hit.CheckName(one.Counter) != nil || one.N < 1 || one.N > hit.MaxN || one.At > now || one.Hash != 7 || one.Unique != nil && hit.CheckUnique(one.Unique) != nil {
+						t.Fatalf("%s: %+v", name, one)
+					}
+				}
+				for _, r := range rejects {
+					if !strings.Contains(body, string(r.Body)) || r.Detail == "" {
+						t.Fatalf("%s: %+v is no part of %q", name, r, body)
+					}
+				}
+				if name == "single" && len(hits) == 1 && len(rejects) == 0 {
+					sameName(t, body, hits[0].Counter)
+				}
+				first := outcome(hits, rejects, 0)
+				hits, rejects, _ = d.Decode(m)
+				if again := outcome(hits, rejects, 0); first != again {
+					t.Fatalf("%s: first %s, then %s", name, first, again)
+				}
+			}
+		}
+	})
+}
+
+// sameName compares a counter that was made of the field a with what encoding/json finds there.
+func sameName(t *testing.T, body string, got []byte) {
+	t.Helper()
+	var event map[string]any
+	decoder := json.NewDecoder(strings.NewReader(body))
+	decoder.UseNumber()
+	err := decoder.Decode(&event)
+	if err != nil { // an array of one
+		var events []map[string]any
+		decoder = json.NewDecoder(strings.NewReader(body))
+		decoder.UseNumber()
+		err = decoder.Decode(&events)
+		if err == nil && len(events) == 1 {
+			event = events[0]
+		}
+	}
+	if err != nil {
+		if utf8.ValidString(body) {
+			t.Fatalf("%q is no JSON, but it counted %s: %v", body, got, err)
+		}
+		return
+	}
+	want := ""
+	switch v := event["a"].(type) {
+	case string:
+		want = v
+	case json.Number:
+		want = v.String()
+		if want == "-0" {
+			want = "0"
+		}
+	case bool:
+		want = map[bool]string{true: "true", false: "false"}[v]
+	}
+	if !bytes.Equal(got, hit.Shorten([]byte(want))) {
+		t.Fatalf("%q counted %q, want %q", body, got, want)
+	}
 }

@@ -1,68 +1,60 @@
 package watch
 
 import (
+	"cmp"
+	"fmt"
 	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/cases"
+	"tallyroll/tests/stack"
 )
 
-func known(total, lower, upper int64) Figures {
-	return Figures{Total: total, Lower: lower, Upper: upper, Fresh: true, Complete: true}
+var figuresLine = regexp.MustCompile(`^(\d+)(?: \((\d+) to (\d+)\))?((?: stale| lost| young)*)$`)
+
+func parseFigures(t *testing.T, text string) (f Figures) {
+	t.Helper()
+	m := figuresLine.FindStringSubmatch(text)
+	require.NotNil(t, m, text)
+	numbers := []string{m[1], cmp.Or(m[2], m[1]), cmp.Or(m[3], m[1])}
+	for i, n := range []*int64{&f.Total, &f.Lower, &f.Upper} {
+		var err error
+		*n, err = strconv.ParseInt(numbers[i], 10, 64)
+		require.NoError(t, err)
+	}
+	f.Fresh, f.Young = !strings.Contains(m[4], "stale"), strings.Contains(m[4], "young")
+	f.Complete = !f.Young && !strings.Contains(m[4], "lost")
+	return f
 }
 
-func TestJudge(t *testing.T) {
+func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 	t.Parallel()
-	stale, lost, young := known(5, 5, 5), known(5, 5, 5), known(5, 5, 5)
-	stale.Fresh, lost.Complete, young.Complete, young.Young = false, false, false, true
-	none := Figures{}
-	for _, c := range []struct {
-		name    string
-		c       Condition
-		now     Figures
-		before  Figures
-		want    Verdict
-		because string
-	}{
-		{"above", Condition{Kind: Above, Threshold: 4}, known(5, 3, 6), none, Holds, ""},
-		{"not above", Condition{Kind: Above, Threshold: 5}, known(5, 3, 6), none, HoldsNot, ""},
-		{"above, but not surely", Condition{Kind: Above, Threshold: 4, Surely: true}, known(5, 4, 6), none, HoldsNot, ""},
-		{"surely above", Condition{Kind: Above, Threshold: 4, Surely: true}, known(5, 5, 6), none, Holds, ""},
-		{"above although nobody counts", Condition{Kind: Above, Threshold: 4}, stale, none, Holds, ""},
-		{"above although hits are missing", Condition{Kind: Above, Threshold: 4}, lost, none, Holds, ""},
-		{"perhaps above, nobody counts", Condition{Kind: Above, Threshold: 5}, stale, none, NobodyKnows, reasonStale},
-		{"perhaps above, hits are missing", Condition{Kind: Above, Threshold: 5}, lost, none, NobodyKnows, reasonLost},
-		{"perhaps above, young", Condition{Kind: Above, Threshold: 5}, young, none, NobodyKnows, reasonYoung},
-		{"below", Condition{Kind: Below, Threshold: 6}, known(5, 3, 9), none, Holds, ""},
-		{"not below", Condition{Kind: Below, Threshold: 5}, known(5, 3, 9), none, HoldsNot, ""},
-		{"below, but not surely", Condition{Kind: Below, Threshold: 6, Surely: true}, known(5, 3, 6), none, HoldsNot, ""},
-		{"surely below", Condition{Kind: Below, Threshold: 6, Surely: true}, known(5, 3, 5), none, Holds, ""},
-		{"0 is not below 10 if nobody counts", Condition{Kind: Below, Threshold: 10}, Figures{Complete: true}, none, NobodyKnows, reasonStale},
-		{"0 is not below 10 if hits are missing", Condition{Kind: Below, Threshold: 10}, Figures{Fresh: true}, none, NobodyKnows, reasonLost},
-		{"not below for sure although nobody counts", Condition{Kind: Below, Threshold: 5}, stale, none, HoldsNot, ""},
-		{"+50%", Condition{Kind: ByPercent, Threshold: 5000}, known(15, 15, 15), known(10, 10, 10), Holds, ""},
-		{"less than +50%", Condition{Kind: ByPercent, Threshold: 5000}, known(14, 14, 14), known(10, 10, 10), HoldsNot, ""},
-		{"+50%, but not surely", Condition{Kind: ByPercent, Threshold: 5000, Surely: true}, known(15, 15, 15), known(10, 9, 11), HoldsNot, ""},
-		{"from nothing to something", Condition{Kind: ByPercent, Threshold: 5000}, known(1, 1, 1), known(0, 0, 0), Holds, ""},
-		{"from nothing to nothing", Condition{Kind: ByPercent, Threshold: 5000}, known(0, 0, 0), known(0, 0, 0), HoldsNot, ""},
-		{"-20%", Condition{Kind: ByPercent, Threshold: -2000}, known(8, 8, 8), known(10, 10, 10), Holds, ""},
-		{"less than -20%", Condition{Kind: ByPercent, Threshold: -2000}, known(9, 9, 9), known(10, 10, 10), HoldsNot, ""},
-		{"-20% if nobody counts", Condition{Kind: ByPercent, Threshold: -2000}, Figures{Complete: true}, known(10, 10, 10), NobodyKnows, reasonStale},
-		{"not -20% for sure although nobody counts", Condition{Kind: ByPercent, Threshold: -2000}, Figures{Total: 9, Lower: 9, Complete: true}, known(10, 10, 10), HoldsNot, ""},
-		{"+50% for sure although nobody counts", Condition{Kind: ByPercent, Threshold: 5000}, Figures{Total: 15, Lower: 15, Complete: true}, known(10, 10, 10), Holds, ""},
-		{"the window before is missing", Condition{Kind: ByPercent, Threshold: 5000}, known(15, 15, 15), Figures{Fresh: true, Total: 10, Lower: 10, Upper: 10}, NobodyKnows, reasonLost},
-		{"-100%", Condition{Kind: ByPercent, Threshold: -10000}, known(0, 0, 0), known(10, 10, 10), Holds, ""},
-		{"+50%, and too few hits", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, known(9, 9, 9), known(0, 0, 0), HoldsNot, ""},
-		{"+50%, and enough hits now", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, known(10, 10, 10), known(0, 0, 0), Holds, ""},
-		{"-100%, and enough hits before", Condition{Kind: ByPercent, Threshold: -10000, Least: 10}, known(0, 0, 0), known(10, 10, 10), Holds, ""},
-		{"+50%, and perhaps too few hits", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, known(10, 9, 10), known(0, 0, 0), HoldsNot, ""},
-		{"+50% for sure although nobody counts, of how many hits is not", Condition{Kind: ByPercent, Threshold: 5000, Least: 10}, Figures{Total: 9, Lower: 9, Complete: true}, known(1, 1, 1), NobodyKnows, reasonStale},
-		{"large numbers", Condition{Kind: ByPercent, Threshold: 5000}, known(1<<62, 1<<62, 1<<62), known(1<<61, 1<<61, 1<<61), Holds, ""},
-	} {
-		if got, why := c.c.judge(c.now, c.before); got != c.want || why != c.because {
-			t.Errorf("%s: %v %q, want %v %q", c.name, got, why, c.want, c.because)
+	cases.Check(t, "verdicts", func(t *testing.T, section, given string) string {
+		rule := mustParse(t, "targets: {a: {nats: alerts}}\nrules:\n- {name: r, key: k, window: 1m, "+section+", to: [a]}\n").Rules[0]
+		if !strings.Contains(section, "least") {
+			rule.Condition.Least = 0
 		}
-	}
+		text, earlier, change := strings.Cut(given, "; before: ")
+		now, before := parseFigures(t, text), Figures{}
+		if change {
+			before = parseFigures(t, earlier)
+		}
+		verdict, why := rule.Condition.judge(now, before)
+		out := map[Verdict]string{Holds: "holds", HoldsNot: "does not hold", NobodyKnows: "unknown"}[verdict]
+		if why != "" {
+			out += ": " + why
+		}
+		return out
+	})
 }
 
 // holds is whether a condition holds for the truth, in arithmetic without bounds.
@@ -83,7 +75,7 @@ func (c Condition) holds(now, before int64) bool {
 
 // Whatever the truth within the bounds: what surely holds does, and without surely, totals decide, beside a lower bound that
 // reaches least. Of hits that nobody has counted, only a lower bound is known: then a verdict holds for any number of more.
-func TestVerdictsAreTrue(t *testing.T) {
+func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.SampledFrom([]int64{3, 30, 1 << 40, 1 << 60}).Draw(t, "scale")
@@ -122,4 +114,217 @@ func TestVerdictsAreTrue(t *testing.T) {
 			t.Errorf("it holds not, but for %d and %d it does", nowTruth, beforeTruth)
 		}
 	})
+}
+
+// Any run of verdicts obeys the rules that docs/watch.md gives for states.
+func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a"}, For: time.Duration(rapid.SampledFrom([]int{0, 0, 1000, 5000}).Draw(t, "for")) * time.Millisecond}
+		many := rapid.Bool().Draw(t, "many")
+		if many {
+			rule.Top = 1
+		}
+		at := int64(1_700_000_000_000)
+		var now Record
+		heldSince, told := int64(-1), State("") // by a model: since when it holds without a break, and what the target was told last
+		open := false
+		for range rapid.IntRange(1, 60).Draw(t, "sightings") {
+			at += rapid.Int64Range(1, 3000).Draw(t, "pause")
+			s := Sighting{Rule: rule, Key: "k", At: at, AsOf: at, Verdict: rapid.SampledFrom([]Verdict{NobodyKnows, Holds, Holds, HoldsNot}).Draw(t, "verdict")}
+			if s.Verdict == NobodyKnows {
+				s.Reason = rapid.SampledFrom([]string{reasonStale, reasonYoung}).Draw(t, "reason")
+			}
+			before := now
+			after, changed := now.next(s)
+			if changed != (after.State != before.State) {
+				t.Fatalf("%s to %s, changed %v", before.State, after.State, changed)
+			}
+			now = after
+			if s.Verdict != Holds {
+				heldSince = -1
+			} else if heldSince < 0 {
+				heldSince = at
+			}
+			if now.State == "" {
+				if !many || s.Verdict == Holds {
+					t.Fatal("no state")
+				}
+				continue
+			}
+			switch s.Verdict {
+			case NobodyKnows:
+				if now.State != Unknown && !(many && before.State == "") {
+					t.Fatalf("nobody knows, and it is %s", now.State)
+				}
+			case HoldsNot:
+				if now.State != OK && now.State != Resolved {
+					t.Fatalf("it does not hold, and it is %s", now.State)
+				}
+			case Holds:
+				over := at-heldSince >= rule.For.Milliseconds()
+				if want := map[bool]State{true: Firing, false: Pending}[over || open]; now.State != want {
+					t.Fatalf("it holds for %d of %v, and it is %s", at-heldSince, rule.For, now.State)
+				}
+			}
+			// It is resolved if it had fired, and only then.
+			if changed && now.State == Resolved != open && (now.State == Resolved || now.State == OK) {
+				t.Fatalf("%s after it fired: %v", now.State, open)
+			}
+			open = now.State == Firing || open && now.State == Unknown
+			if now.Open != open {
+				t.Fatalf("open %v, want %v", now.Open, open)
+			}
+			if !changed {
+				continue
+			}
+			if now.Previous != before.State || !now.Since.Equal(moment(at)) {
+				t.Fatalf("%+v", now)
+			}
+			// Nobody is told the same twice, nor that all is well without having been told otherwise.
+			if !now.Quiet {
+				if told == now.State || told.calm() && now.State.calm() {
+					t.Fatalf("told %s after %s", now.State, told)
+				}
+				told = now.State
+			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !told.calm() {
+				t.Fatalf("nobody is told of %s after %s", now.State, told)
+			}
+			if notified := len(now.Notified) > 0; notified == told.calm() {
+				t.Fatalf("told %s, and notified %v", told, now.Notified)
+			}
+		}
+	})
+}
+
+// Who was told that a rule fires is told how that ends, whatever the file says then.
+func TestEndIsToldToWhoeverWasToldTheBeginning(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a", "b"}}
+	firing, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
+	edited := &Rule{Name: "r", Window: time.Minute, To: []string{"b", "c"}}
+	resolved, changed := firing.next(Sighting{Rule: edited, Key: "k", At: 2000, Verdict: HoldsNot})
+	if !changed || resolved.State != Resolved || resolved.Quiet || !slices.Equal(resolved.To, []string{"a", "b"}) {
+		t.Errorf("%+v", resolved)
+	}
+	patient := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
+	pending, _ := Record{}.next(Sighting{Rule: patient, Key: "k", At: 1000, Verdict: Holds})
+	ok, changed := pending.next(Sighting{Rule: edited, Key: "k", At: 2000, Verdict: HoldsNot})
+	if !changed || ok.State != OK || ok.Quiet || !slices.Equal(ok.To, []string{"a"}) {
+		t.Errorf("ok after pending: %+v", ok)
+	}
+	removed := firing.end(3000, "gone")
+	if removed.State != Resolved || removed.Quiet || !removed.Gone || removed.live() || removed.Open || removed.Reason != "gone" {
+		t.Errorf("%+v", removed)
+	}
+	again, changed := removed.next(Sighting{Rule: rule, Key: "k", At: 4000, Verdict: Holds})
+	if !changed || again.State != Firing || again.Quiet || again.Gone || !again.Open {
+		t.Errorf("%+v", again)
+	}
+}
+
+func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Name: "r", Window: time.Minute, For: 10 * time.Second}
+	hour := time.Hour.Milliseconds()
+	now, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
+	now, changed := now.next(Sighting{Rule: rule, Key: "k", At: hour, Verdict: Holds})
+	if !changed || now.State != Pending || !now.Quiet || !now.Began.Equal(moment(hour)) {
+		t.Fatalf("%+v", now)
+	}
+	now, changed = now.next(Sighting{Rule: rule, Key: "k", At: hour + 10_000, Verdict: Holds})
+	if !changed || now.State != Firing || now.Quiet {
+		t.Errorf("%+v", now)
+	}
+}
+
+func TestFileIsReadIntoRulesAndTargets(t *testing.T) {
+	t.Parallel()
+	book, err := Parse([]byte(`
+targets:
+  ops: {webhook: "https://example.org/hook", secret_file: /run/secrets/hook}
+  chat: {webhook_file: /run/secrets/url}
+  am: {alertmanager: "http://127.0.0.1:9093"}
+  bus: {nats: tallyroll.alert, states: [firing, resolved]}
+rules:
+  - {name: errors, key: http.5xx, window: 5m, above: 100, for: 1m, surely: true, to: [ops, bus]}
+  - {name: shops, prefix: shop., group: 2, window: 1h, below: 1, to: [chat]}
+  - {name: busiest, top: 20, window: 1d, change: "-12.5%", least: 3, to: [am]}
+  - {name: rise, key: a, window: 1m, change: +50%, to: [am]}
+`))
+	require.NoError(t, err)
+	prefix := "shop."
+	for i, want := range []Rule{
+		{Name: "errors", Key: "http.5xx", Window: 5 * time.Minute, Condition: Condition{Kind: Above, Threshold: 100, Surely: true}, For: time.Minute, To: []string{"ops", "bus"}},
+		{Name: "shops", Prefix: &prefix, Group: 2, Window: time.Hour, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"chat"}},
+		{Name: "busiest", Top: 20, Window: 24 * time.Hour, Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
+		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: usualLeast}, To: []string{"am"}},
+	} {
+		want.line = 8 + i
+		require.Equal(t, want, *book.Rules[i])
+	}
+	for i, want := range []Target{
+		{Name: "ops", Webhook: "https://example.org/hook", SecretFile: "/run/secrets/hook"},
+		{Name: "chat", WebhookFile: "/run/secrets/url"},
+		{Name: "am", Alertmanager: "http://127.0.0.1:9093"},
+		{Name: "bus", NATS: "tallyroll.alert", States: []State{Firing, Resolved}},
+	} {
+		require.Equal(t, want, *book.Targets[i])
+	}
+}
+
+// Each mistake is told with its line and what is allowed, and no secret is quoted.
+func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
+	t.Parallel()
+	cases.Check(t, "mistakes", func(t *testing.T, section, given string) string {
+		switch section {
+		case "target a":
+			given = "targets:\n  a: {" + given + "}\nrules:\n- {name: r, key: k, window: 1m, above: 1, to: [a]}"
+		case "a rule of a file whose only target is a":
+			given = "targets:\n  a: {nats: alerts}\nrules:\n- {" + given + "}"
+		}
+		_, err := Parse([]byte(strings.TrimPrefix(given+"\n", "\n")))
+		require.Error(t, err, given)
+		require.NotContains(t, err.Error(), "hunter2")
+		return err.Error()
+	})
+	targets, rules := "targets:\n", "targets: {a: {nats: alerts}}\nrules:\n"
+	for i := range 33 {
+		targets += fmt.Sprintf("  a%d: {nats: alerts}\n", i)
+	}
+	_, err := Parse([]byte(targets))
+	require.EqualError(t, err, "line 34: a32: it is one target too many: allowed are 32")
+	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)))
+	require.EqualError(t, err, "line 10003: the file has 10001 rules: allowed are 10000")
+}
+
+// newStore is a namespace in Redis that a worker has made with the default tiers.
+func newStore(t *testing.T) *window.Store {
+	t.Helper()
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	require.NoError(t, err)
+	store := window.NewStore(stack.ProgramClient(t, stack.SharedRedis(t).URL()), "tallyroll")
+	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1}))
+	return store
+}
+
+// However many they are; and the reason names the tiers.
+func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("targets: {a: {nats: alerts}}\nrules:\n- {name: good, key: k, window: 1m, above: 1, to: [a]}\n")
+	for i := range 100 {
+		fmt.Fprintf(&text, "- {name: bad%d, %s, window: %dd, above: 1, to: [a]}\n", i, []string{"key: k", "prefix: k", "prefix: k, group: 1", "top: 3"}[i%4], 100+i)
+	}
+	text.WriteString("- {name: before, key: k, window: 20d, change: +50%, to: [a]}\n")
+	book := mustParse(t, text.String())
+	e := eye{window.NewReader(newStore(t)), 10}
+	seen, err := e.look(t.Context(), book.Rules, func(*Rule) []string { return nil })
+	require.NoError(t, err)
+	for _, s := range seen.seen {
+		bad := s.Rule.Name != "good"
+		if refused := strings.HasPrefix(s.Reason, "it cannot be asked: ") && strings.Contains(s.Reason, "1h cells reach back 32d"); refused != bad {
+			t.Errorf("%s: %q", s.Rule.Name, s.Reason)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -22,57 +25,11 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// answers is a receiver that answers by its path, and keeps what came.
-type answers struct {
-	*httptest.Server
-	mu   sync.Mutex
-	came []string // path and state
-}
-
-func answering(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, attempt int)) *answers {
-	t.Helper()
-	a := &answers{}
-	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var n Said
-		_ = json.NewDecoder(r.Body).Decode(&n)
-		a.mu.Lock()
-		a.came = append(a.came, r.URL.Path+" "+string(n.State))
-		attempt := len(a.came)
-		a.mu.Unlock()
-		answer(w, r, attempt)
-	}))
-	t.Cleanup(a.Close)
-	return a
-}
-
-// eventually waits until this has come.
-func (a *answers) eventually(t *testing.T, want ...string) {
-	t.Helper()
-	stack.Eventually(t, fmt.Sprint("what comes: ", want), func() (bool, string) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return slices.Equal(a.came, want), fmt.Sprint(a.came)
-	})
-}
-
-// deliveries is the metric of that name.
-func (m *member) deliveries(target, result string) float64 {
-	families, _ := m.metrics.Registry.Gather()
-	for _, f := range families {
-		for _, one := range f.GetMetric() {
-			if labels := one.GetLabel(); f.GetName() == "tallyroll_watch_deliveries_total" && labels[1].GetValue() == target && labels[0].GetValue() == result {
-				return one.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
-}
-
-// What a webhook answers decides what becomes of a change, and no error quotes the URL.
-func TestAnswersOfWebhooks(t *testing.T) {
+// No error quotes the URL.
+func TestAnswerOfAWebhookDecidesWhatBecomesOfAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
-	elsewhere := answering(t, func(w http.ResponseWriter, _ *http.Request, _ int) {})
+	elsewhere := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, _ int) {})
 	for _, c := range []struct {
 		name  string
 		code  int
@@ -95,7 +52,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 		{"the path in the answer, cut", 404, nil, strings.Repeat("x", 190) + "/T0/hunter2", "404 Not Found", 0},
 		{"the query in the answer, in HTML", 404, nil, "no token=hunter3&amp;b=1", "404 Not Found", 0},
 	} {
-		a := answering(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+		a := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
 			for key, value := range c.set {
 				w.Header().Set(key, value)
 			}
@@ -114,7 +71,7 @@ func TestAnswersOfWebhooks(t *testing.T) {
 			t.Errorf("%s: %q, %+v; want %q, %v", c.name, got, status, c.want, c.after)
 		}
 	}
-	elsewhere.eventually(t)
+	elsewhere.await(t)
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	babbler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -134,36 +91,33 @@ func TestAnswersOfWebhooks(t *testing.T) {
 	}
 }
 
-// A target that says 410 is not tried again with this change, but with the next.
-func TestATargetThatIsGoneHearsOfTheNextChange(t *testing.T) {
+func TestTargetThatAnswers410ReceivesOnlyTheNextChange(t *testing.T) {
 	t.Parallel()
-	gone := answering(t, func(w http.ResponseWriter, _ *http.Request, attempt int) {
+	gone := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, attempt int) {
 		if attempt == 1 {
 			w.WriteHeader(http.StatusGone)
 		}
 	})
-	book := parse(t, fmt.Sprintf("targets: {gone: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [gone]}]\n", gone.URL))
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	m := startMember(t, stack.NATS(t).URL(), w, book, "m")
-	t.Cleanup(m.kill)
-	gone.eventually(t, "/ firing")
-	w.set(func() { w.totals["k"] = 0 })
-	gone.eventually(t, "/ firing", "/ resolved")
-	stack.Eventually(t, "what is counted", func() (bool, string) {
-		got := fmt.Sprint(m.deliveries("gone", "given_up"), m.deliveries("gone", "failed"), m.deliveries("gone", "delivered"))
-		return got == "1 0 1", got
-	})
+	book := mustParse(t, fmt.Sprintf("targets: {gone: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [gone]}]\n", gone.URL))
+	c := newCounters(map[string]int64{"k": 10})
+	m := startMember(t, stack.SharedNATS(t).URL(), c, book, "m")
+	gone.await(t, "/ firing")
+	c.set("k", 0)
+	gone.await(t, "/ firing", "/ resolved")
+	m.awaitDeliveries(t, "gone", "delivered", 1)
+	require.EqualValues(t, 1, m.deliveries("gone", "given_up"))
+	require.Zero(t, m.deliveries("gone", "failed"))
 }
 
-// The URL of a webhook is read from its file for each attempt, and no log has it.
-func TestTheFileOfAWebhook(t *testing.T) {
+// No log has the URL.
+func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "url")
 	write := func(text string) {
 		t.Helper()
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	a := answering(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+	a := newWebhooks(t, func(w http.ResponseWriter, r *http.Request, _ int) {
 		if r.URL.Path == "/hunter2" {
 			http.Error(w, "moved from "+r.URL.Path, http.StatusNotFound)
 		}
@@ -178,123 +132,90 @@ func TestTheFileOfAWebhook(t *testing.T) {
 		write(c.text)
 		require.Equal(t, c.want, fmt.Sprint(w.tell(t.Context(), notice{Said: Said{State: Firing}})), c.text)
 	}
-	a.eventually(t, "/hunter2 firing", "/b firing")
+	a.await(t, "/hunter2 firing", "/b firing")
 	require.NoError(t, os.Remove(file))
-	if err := w.tell(t.Context(), notice{}); err == nil || !strings.Contains(err.Error(), "webhook_file cannot be read") {
-		t.Error(err)
-	}
+	require.ErrorContains(t, w.tell(t.Context(), notice{}), "webhook_file cannot be read")
 
 	var out asking.Log
 	write(a.URL + "/hunter2")
-	book := parse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
-	m := startMember(t, stack.NATS(t).URL(), &world{totals: map[string]int64{"k": 10}, fresh: true}, book, "m", func(s *service) { s.log = zerolog.New(&out) })
-	t.Cleanup(m.kill)
+	book := mustParse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
+	c := newCounters(map[string]int64{"k": 10})
+	m := startMember(t, stack.SharedNATS(t).URL(), c, book, "m", func(s *service) { s.log = zerolog.New(&out) })
 	stack.Eventually(t, "a line about the failed attempt", func() (bool, string) {
 		text := out.String()
 		return strings.Contains(text, "404 Not Found"), text
 	})
 	write(a.URL + "/b")
-	stack.Eventually(t, "the change", func() (bool, string) {
-		return m.deliveries("a", "delivered") == 1, out.String()
-	})
-	if text := out.String(); strings.Contains(text, "hunter2") {
-		t.Errorf("the log has the URL: %s", text)
-	}
-}
-
-func parse(t *testing.T, text string) *Book {
-	t.Helper()
-	book, err := Parse([]byte(text))
-	require.NoError(t, err)
-	return book
-}
-
-// read gives the process another book.
-func (m *member) read(book *Book) {
-	m.book.Store(book)
-	m.changed <- struct{}{}
+	m.awaitDeliveries(t, "a", "delivered", 1)
+	require.NotContains(t, out.String(), "hunter2")
 }
 
 // A rule that is taken out while it fires ends, and whoever was told is told so. A target that is taken out while it is down
 // is forgotten, with what waited for it, and stops no other.
-func TestRulesAndTargetsAreTakenOut(t *testing.T) {
+func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
 	t.Parallel()
-	broker := stack.NATS(t)
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}, "down": {seen: make(map[string]bool), ill: "refuse"}}
-	w := &world{totals: map[string]int64{"k": 10, "l": 10}, fresh: true}
-	book := bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a, down]}\n- {name: old, key: l, window: 1m, above: 9, to: [a, down]}\n")
-	m := startMember(t, broker.URL(), w, book, "m")
-	t.Cleanup(m.kill)
-	stack.Eventually(t, "both rules to fire, and one target to refuse that", func() (bool, string) {
-		return len(ears["a"].of("r")) == 1 && len(ears["a"].of("old")) == 1 && m.deliveries("down", "failed") > 1, fmt.Sprint(ears["a"].of("r"), ears["a"].of("old"))
-	})
-	m.read(bookFor(t, map[string]*ear{"a": ears["a"]}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
-	stack.Eventually(t, "the rule that is gone to end", func() (bool, string) {
-		got := ears["a"].of("old")
-		return len(got) == 2 && strings.HasPrefix(got[1], "old resolved "), fmt.Sprint(got)
-	})
+	broker := stack.SharedNATS(t)
+	a, down := &receiver{}, &receiver{failure: "refuse"}
+	c := newCounters(map[string]int64{"k": 10, "l": 10})
+	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a, down]}\n- {name: old, key: l, window: 1m, above: 9, to: [a, down]}\n"
+	m := startMember(t, broker.URL(), c, parseFor(t, map[string]*receiver{"a": a, "down": down}, rules), "m")
+	a.await(t, "r", "firing")
+	a.await(t, "old", "firing")
+	m.awaitDeliveries(t, "down", "failed", 2)
+	m.read(parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
+	a.await(t, "old", "firing resolved")
 	js := broker.JetStream()
 	stack.Eventually(t, "the progress of the target that is gone to end", func() (bool, string) {
 		l := newLog(js, "tallyroll")
 		err := l.lookAgain(t.Context(), subjectFor("tallyroll", "delivery.down"))
 		return err == nil && l.lease("down").Gone, fmt.Sprint(l.lease("down"), err)
 	})
-	w.set(func() { w.totals["k"] = 0 })
-	stack.Eventually(t, "the other rule to go on", func() (bool, string) {
-		got := ears["a"].of("r")
-		return len(got) == 2 && strings.HasPrefix(got[1], "r resolved "), fmt.Sprint(got)
-	})
-	for _, e := range records(t, js) {
+	c.set("k", 0)
+	a.await(t, "r", "firing resolved")
+	for _, e := range readRecords(t, js) {
 		if e.Rule == "old" && e.State == Resolved && (!e.Gone || e.Reason == "") {
 			t.Errorf("%+v", e.Record)
 		}
 	}
 }
 
-// If somebody deletes the stream, it is made again: what fires is told again, with another id, and what ends is told.
-func TestTheStreamIsDeleted(t *testing.T) {
+// If somebody deletes the stream, it is created again: what fires is told again, with another id, and what ends is told.
+func TestDeletedStreamIsCreatedAgainAndWhatFiresToldAgain(t *testing.T) {
 	t.Parallel()
-	broker := stack.NATS(t)
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}}
-	w := &world{totals: map[string]int64{"k": 10}, fresh: true}
-	book := bookFor(t, ears, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
+	broker := stack.SharedNATS(t)
+	a := &receiver{}
+	c := newCounters(map[string]int64{"k": 10})
+	book := parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
 	for _, name := range []string{"m1", "m2"} {
-		m := startMember(t, broker.URL(), w, book, name)
-		t.Cleanup(m.kill)
+		startMember(t, broker.URL(), c, book, name)
 	}
-	hears := func(want int, state string) {
-		t.Helper()
-		stack.Eventually(t, fmt.Sprint("change ", want, ", ", state), func() (bool, string) {
-			got := ears["a"].of("r")
-			return len(got) == want && strings.HasPrefix(got[want-1], "r "+state), fmt.Sprint(got)
-		})
-	}
-	hears(1, "firing")
+	a.await(t, "r", "firing")
 	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), StreamName("tallyroll")))
-	hears(2, "firing")
-	w.set(func() { w.totals["k"] = 0 })
-	hears(3, "resolved")
+	a.await(t, "r", "firing firing")
+	c.set("k", 0)
+	a.await(t, "r", "firing firing resolved")
 }
 
 // If more keys of a rule are not calm than its share allows, those with most hits have a state, and the rule is unknown until
 // there is room. Other rules have their own shares.
-func TestTooManyStates(t *testing.T) {
+func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 	t.Parallel()
-	ears := map[string]*ear{"a": {seen: make(map[string]bool)}}
-	w := &world{totals: map[string]int64{"mine.a": 10}, fresh: true}
+	c := newCounters(map[string]int64{"mine.a": 10})
 	for i := range 9 {
-		w.totals[fmt.Sprintf("shop.%d.cart", i)] = int64(10 + i)
+		c.totals[fmt.Sprintf("shop.%d.cart", i)] = int64(10 + i)
 	}
-	book := bookFor(t, ears, "- {name: shops, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}\n- {name: mine, prefix: mine., group: 2, window: 1m, above: 9, to: [a]}\n")
-	broker := stack.NATS(t)
-	m := startMember(t, broker.URL(), w, book, "m", func(s *service) { s.settings.MaxStates = 10 })
-	t.Cleanup(m.kill)
+	book := parseFor(t, map[string]*receiver{"a": {}}, `
+- {name: shops, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}
+- {name: mine, prefix: mine., group: 2, window: 1m, above: 9, to: [a]}
+`)
+	broker := stack.SharedNATS(t)
+	startMember(t, broker.URL(), c, book, "m", func(s *service) { s.settings.MaxStates = 10 })
 	js := broker.JetStream()
 	states := func(want string) {
 		t.Helper()
 		stack.Eventually(t, want, func() (bool, string) {
 			last := make(map[string]string)
-			for _, e := range records(t, js) {
+			for _, e := range readRecords(t, js) {
 				last[e.Rule+e.Key] = strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.State, e.Reason))
 			}
 			got := strings.Join(slices.Sorted(maps.Values(last)), ", ")
@@ -302,14 +223,291 @@ func TestTooManyStates(t *testing.T) {
 		})
 	}
 	states("mine.a firing, ok, shop.4 firing, shop.5 firing, shop.6 firing, shop.7 firing, shop.8 firing, unknown " + reasonStates)
-	w.set(func() {
+	c.change(func() {
 		for i := 4; i < 9; i++ {
-			w.totals[fmt.Sprintf("shop.%d.cart", i)] = 0
+			c.totals[fmt.Sprintf("shop.%d.cart", i)] = 0
 		}
 		for i := range 9 {
-			w.totals[fmt.Sprintf("mine.%d", i)] = 10
+			c.totals[fmt.Sprintf("mine.%d", i)] = 10
 		}
 	})
 	states("mine.0 firing, mine.1 firing, mine.2 firing, mine.3 firing, mine.a firing, ok, shop.0 firing, shop.1 firing, shop.2 firing, shop.3 firing, " +
 		"shop.4 resolved, shop.5 resolved, shop.6 resolved, shop.7 resolved, shop.8 resolved, unknown " + reasonStates)
+}
+
+// A change that a target refuses holds up only later ones of its own rule and key, whatever the answer is. One that is
+// refused itself is given up after minutes; the log, a metric and the history say so, and the next ones of its key come.
+func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
+	t.Parallel()
+	const bad = "shop.<script>"
+	for code, gives := range map[int]bool{http.StatusForbidden: true, http.StatusInternalServerError: false} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var heard []string
+			refused := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var n Said
+				_ = json.NewDecoder(r.Body).Decode(&n)
+				mu.Lock()
+				defer mu.Unlock()
+				if n.Key == bad {
+					refused++
+					w.WriteHeader(code)
+					return
+				}
+				// A busy machine may let an answer come too late, and then it comes again.
+				if text := n.Key + " " + string(n.State); !slices.Contains(heard, text) {
+					heard = append(heard, text)
+				}
+			}))
+			t.Cleanup(server.Close)
+			c := newCounters(map[string]int64{bad + ".a": 10})
+			broker := stack.SharedNATS(t)
+			book := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
+			var out asking.Log
+			m := startMember(t, broker.URL(), c, book, "m", func(s *service) {
+				s.log, s.patience.refused = zerolog.New(&out), 500*time.Millisecond
+			})
+			hears := func(want ...string) {
+				t.Helper()
+				stack.Eventually(t, fmt.Sprint("what is heard: ", want), func() (bool, string) {
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Equal(heard, want) && refused > 0, fmt.Sprint(heard)
+				})
+			}
+			hears()
+			var want []string
+			for i := range 12 { // with 8 lanes, one of these would wait behind it
+				key := fmt.Sprintf("shop.%d", i)
+				c.set(key+".a", 10)
+				want = append(want, key+" firing")
+				hears(want...)
+			}
+			if m.deliveries("a", "given_up") > 0 && !gives {
+				t.Error("given up")
+			}
+			if !gives {
+				return
+			}
+			stack.Eventually(t, "the change to be given up", func() (bool, string) {
+				text := out.String()
+				return m.deliveries("a", "given_up") == 1 && strings.Contains(text, `"error":"403 Forbidden","target":"a"`) &&
+					strings.Contains(text, "given up"), text
+			})
+			var history History
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); history.Follow(ctx, broker.JetStream(), "tallyroll") }()
+			defer func() { cancel(); <-done }()
+			stack.Eventually(t, "the history to say so", func() (bool, string) {
+				found := history.Report()
+				for _, c := range found.Changes {
+					g := found.GivenUp[c.Position]
+					if c.Key == bad && len(g) == 1 && g[0].Target == "a" && g[0].Reason == "403 Forbidden" && !g[0].At.IsZero() {
+						return len(found.GivenUp) == 1, ""
+					}
+				}
+				return false, fmt.Sprintf("%+v", found)
+			})
+		})
+	}
+}
+
+// An operator who deletes every consumer of the stream takes nothing from a target that is away.
+func TestDeletedConsumersTakeNothingFromATargetThatIsAway(t *testing.T) {
+	t.Parallel()
+	broker := stack.SharedNATS(t)
+	a := &receiver{failure: "refuse"}
+	c := newCounters(map[string]int64{"k": 10})
+	book := parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
+	m := startMember(t, broker.URL(), c, book, "m")
+	m.awaitDeliveries(t, "a", "failed", 2)
+	stream, err := broker.JetStream().Stream(t.Context(), StreamName("tallyroll"))
+	require.NoError(t, err)
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		if err := stream.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.Fatal(err)
+		}
+	}
+	m.kill()
+	startMember(t, broker.URL(), c, book, "next").awaitDeliveries(t, "a", "failed", 2)
+	a.fail("")
+	c.set("k", 0)
+	a.await(t, "r", "firing resolved")
+}
+
+func TestProcessThatIsCutOffFromATargetLeavesItToAnother(t *testing.T) {
+	t.Parallel()
+	broker := stack.SharedNATS(t)
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	a := &receiver{}
+	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"
+	c := newCounters(map[string]int64{"k": 10})
+	book := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules:\n%s", closed.URL, rules))
+	startMember(t, broker.URL(), c, book, "cut off").awaitDeliveries(t, "a", "failed", 1)
+	startMember(t, broker.URL(), c, parseFor(t, map[string]*receiver{"a": a}, rules), "other")
+	a.await(t, "r", "firing")
+}
+
+// scriptedTarget answers attempts in turn, and then takes everything.
+type scriptedTarget struct {
+	answers []error
+	at      []time.Time // of the attempts
+}
+
+func (s *scriptedTarget) tell(context.Context, notice) error {
+	s.at = append(s.at, time.Now())
+	if n := len(s.at); n <= len(s.answers) {
+		return s.answers[n-1]
+	}
+	return nil
+}
+
+// A target that fails is tried again after a pause, and one that says when, not before. A machine whose clock is a day
+// ahead of that of NATS gives nothing up: how old a change is, NATS says.
+func TestFailedChangeIsTriedAgainAfterAPauseOrWhenTheTargetSays(t *testing.T) {
+	t.Parallel()
+	js := stack.SharedNATS(t).JetStream() // for the state of its connection alone
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(js, "tallyroll")
+		l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
+		s := &scriptedTarget{answers: []error{errAway, &statusError{code: http.StatusServiceUnavailable, after: 2 * time.Minute}}}
+		d := &delivery{
+			log: l, target: &Target{Name: "a"}, teller: s, timeout: time.Second, giveUp: time.Hour, metrics: newMetrics(), out: zerolog.Nop(),
+			patience: patience{seat: time.Hour, retryFirst: time.Second, retryMost: time.Second},
+		}
+		ten := &tenure{
+			delivery: d, first: make(chan struct{}, 1), further: make(chan struct{}, 1), queues: map[string][]*entry{"s": {{stored: l.clock}}}, waiting: 1, held: time.Now(),
+		}
+		require.NoError(t, ten.serve(t.Context(), "s"))
+		require.Zero(t, ten.waiting)
+		require.Len(t, s.at, 3)
+		require.InDelta(t, 0.9, s.at[1].Sub(s.at[0]).Seconds(), 0.1)
+		require.Equal(t, 2*time.Minute, s.at[2].Sub(s.at[1]))
+	})
+}
+
+// Keys that have come and gone are forgotten an hour later by whoever follows the stream, and no others.
+func TestIdleKeysAreForgottenAfterAnHour(t *testing.T) {
+	t.Parallel()
+	l := newLog(nil, "tallyroll")
+	at := time.Now().Add(-24 * time.Hour)
+	put := func(key string, r Record) {
+		data, err := json.Marshal(r)
+		require.NoError(t, err)
+		l.take(subjectOf("tallyroll", "r", key), data, l.newest+1, at)
+	}
+	many := &Rule{Name: "r", Prefix: new(string), Group: 1, To: []string{"a"}}
+	fires, _ := Record{}.next(Sighting{Rule: many, Key: "k", At: 1000, Verdict: Holds})
+	ends, _ := fires.next(Sighting{Rule: many, Key: "k", At: 2000, Verdict: HoldsNot})
+	single, _ := Record{}.next(Sighting{Rule: &Rule{Name: "r", Key: "s", To: []string{"a"}}, Key: "s", At: 1000, Verdict: HoldsNot})
+	gone := single.end(3000, "gone")
+	put("fires", fires)
+	put("idle", ends)
+	put("single", single)
+	put("gone", gone)
+	for _, c := range []struct {
+		later time.Duration
+		want  int
+	}{{59 * time.Minute, 4}, {62 * time.Minute, 2}} {
+		l.take(subjectFor("tallyroll", "seat"), []byte("{}"), l.newest+1, at.Add(c.later))
+		require.Len(t, l.snapshot(), c.want, c.later)
+	}
+}
+
+// alertmanager takes alerts, and keeps when each ends.
+type alertmanager struct {
+	*httptest.Server
+	mu   sync.Mutex
+	ends map[string]time.Time // by rule
+}
+
+func newAlertmanager(t *testing.T, refuse func([]alert) bool) *alertmanager {
+	t.Helper()
+	a := &alertmanager{ends: make(map[string]time.Time)}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var alerts []alert
+		if json.NewDecoder(r.Body).Decode(&alerts) != nil || refuse(alerts) {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, one := range alerts {
+			if one.Labels["state"] == "firing" {
+				a.ends[one.Labels["rule"]] = one.EndsAt
+			}
+		}
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *alertmanager) awaitFiring(t *testing.T, rule string, want bool) {
+	t.Helper()
+	stack.Eventually(t, fmt.Sprint(rule, " to fire: ", want), func() (bool, string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		ends, ok := a.ends[rule]
+		return ok && ends.After(time.Now()) == want, fmt.Sprint(a.ends)
+	})
+}
+
+// Alertmanager hears of what fires while the process that evaluates does not reach it, and while NATS is away.
+func TestAlertmanagerHearsOfAlertsFromEveryProcess(t *testing.T) {
+	t.Parallel()
+	broker := stack.NATS(t)
+	am := newAlertmanager(t, func([]alert) bool { return false })
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	book := func(url string) *Book {
+		return mustParse(t, fmt.Sprintf(`
+targets: {am: {alertmanager: '%s'}}
+rules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, window: 1m, above: 9, to: [am]}]
+`, url))
+	}
+	c := newCounters(map[string]int64{"k": 10})
+	startMember(t, broker.URL(), c, book(closed.URL), "cut off").awaitDeliveries(t, "am", "failed", 1)
+	startMember(t, broker.URL(), c, book(am.URL), "other")
+	am.awaitFiring(t, "r", true)
+	broker.Stop()
+	c.change(func() { c.totals["k"], c.totals["l"] = 0, 10 })
+	am.awaitFiring(t, "s", true)
+	am.awaitFiring(t, "r", false)
+	broker.Start()
+	am.awaitFiring(t, "s", true)
+}
+
+// A request with alerts that Alertmanager refuses stops no other.
+func TestRefusedAlertsStopNoOthers(t *testing.T) {
+	t.Parallel()
+	am := newAlertmanager(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
+	a := &alertSync{target: &Target{Name: "am", Alertmanager: am.URL}, client: newClient(), timeout: time.Minute}
+	var alerts []alert
+	for i := range 2*postMost + 1 {
+		alerts = append(alerts, alert{Labels: map[string]string{"rule": fmt.Sprint("r", i), "state": "firing"}})
+	}
+	if err := a.post(t.Context(), alerts); err == nil || err.Error() != "400 Bad Request" {
+		t.Error(err)
+	}
+	am.mu.Lock()
+	defer am.mu.Unlock()
+	require.EqualValues(t, postMost+1, len(am.ends), len(alerts))
+}
+
+// What could not be read is null for those who are told, and for query.
+func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}
+	r, _ := Record{}.next(allUnknown([]*Rule{rule}, nil, 1_700_000_000_000, reasonBlind)[0])
+	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
+	require.Equal(t, want, string(notice{"i", r.Said}.body()))
+	data, err := json.Marshal(r)
+	var again Record
+	if err = errors.Join(err, json.Unmarshal(data, &again)); err != nil || again.Total != unread || again.AsOf != nil {
+		t.Errorf("%s is read as %+v, %v", data, again, err)
+	}
 }

@@ -36,7 +36,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 		require.NoError(b, errOf(js.CreateStream(b.Context(), jetstream.StreamConfig{Name: fmt.Sprintf("HITS_%d", i), Subjects: []string{subject}})))
 		require.NoError(b, errOf(js.Publish(b.Context(), subject, nil)))
 	}
-	settings := parse(b, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE=bench",
+	settings := parseSettings(b, "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE=bench",
 		"INGEST_SUBJECT=idle.0", fmt.Sprintf("INGEST_ADDR=127.0.0.1:%d", stack.FreePort(b)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

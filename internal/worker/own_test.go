@@ -11,24 +11,27 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/boot"
+	"tallyroll/internal/fleet"
+	"tallyroll/internal/outbox"
 	"tallyroll/internal/rejects"
 	"tallyroll/tests/stack"
 )
 
-// matching are the streams that the worker would read.
-func matching(t *testing.T, w *ownStreams) ([]string, error) {
+// listMatching returns the streams that the worker would read.
+func listMatching(t *testing.T, w *ownStreams) ([]string, error) {
 	t.Helper()
 	all, err := listStreams(t.Context(), w.js)
 	return slices.DeleteFunc(all, func(name string) bool { return !w.settings.Streams.Match(name) }), err
 }
 
-func TestCreateStreams(t *testing.T) {
+func TestMissingStreamsAreCreatedAsSet(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
@@ -40,10 +43,10 @@ func TestCreateStreams(t *testing.T) {
 		{"partitions", []string{"INGEST_PARTITIONS=3"}, map[string]string{"HITS_0": "hitp.0.>", "HITS_1": "hitp.1.>", "HITS_2": "hitp.2.>"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			js := stack.NATS(t).JetStream()
+			js := stack.SharedNATS(t).JetStream()
 			require.NoError(t, rejects.Create(t.Context(), js, 1, time.Hour))
-			w := &ownStreams{settings: parse(t, append(test.env, "INGEST_MAX_AGE=3h")...), js: js, log: zerolog.Nop()}
-			if names, err := matching(t, w); err != nil || len(names) > 0 {
+			w := &ownStreams{settings: parseSettings(t, append(test.env, "INGEST_MAX_AGE=3h")...), js: js, log: zerolog.Nop()}
+			if names, err := listMatching(t, w); err != nil || len(names) > 0 {
 				t.Fatalf("streams before: %v %v", names, err)
 			}
 			for range 2 { // again where they are there already: another worker was faster
@@ -52,7 +55,7 @@ func TestCreateStreams(t *testing.T) {
 					t.Fatalf("created %v: %v", names, err)
 				}
 			}
-			names, err := matching(t, w)
+			names, err := listMatching(t, w)
 			if err != nil || len(names) != len(test.subjects) {
 				t.Fatalf("streams after: %v %v", names, err)
 			}
@@ -67,15 +70,13 @@ func TestCreateStreams(t *testing.T) {
 		})
 	}
 	t.Run("not matching", func(t *testing.T) {
-		w := &ownStreams{settings: parse(t, "INGEST_STREAMS=CLICKS"), js: stack.NATS(t).JetStream(), log: zerolog.Nop()}
-		if _, err := w.create(t.Context(), w.wanting(nil)); err == nil || !strings.Contains(err.Error(), "CLICKS") {
-			t.Errorf("error %v, want one that names INGEST_STREAMS", err)
-		}
+		w := &ownStreams{settings: parseSettings(t, "INGEST_STREAMS=CLICKS"), js: stack.SharedNATS(t).JetStream(), log: zerolog.Nop()}
+		require.ErrorContains(t, errOf(w.create(t.Context(), w.wanting(nil))), "CLICKS")
 	})
 }
 
 // A worker that dies while it makes the streams leaves a part of them.
-func TestMissingStreamsAreMade(t *testing.T) {
+func TestStreamsThatADeadWorkerLeftOutAreCreated(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, there string // names, space-separated
@@ -91,10 +92,8 @@ func TestMissingStreamsAreMade(t *testing.T) {
 		{"one stream only", "HITS_0", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := &ownStreams{settings: parse(t, test.env...)}
-			if got := slices.Sorted(maps.Keys(w.wanting(strings.Fields(test.there)))); !slices.Equal(got, strings.Fields(test.want)) {
-				t.Errorf("%v are to be made, want %s", got, test.want)
-			}
+			w := &ownStreams{settings: parseSettings(t, test.env...)}
+			require.ElementsMatch(t, strings.Fields(test.want), slices.Collect(maps.Keys(w.wanting(strings.Fields(test.there)))))
 		})
 	}
 
@@ -107,11 +106,11 @@ func TestMissingStreamsAreMade(t *testing.T) {
 			return err == nil, fmt.Sprint(i, err)
 		})
 	}
-	r.settled(3)
+	r.awaitTotal(3)
 }
 
 // A cluster that is coming up refuses for a while what it will do.
-func TestAwaitLeader(t *testing.T) {
+func TestRefusalOfAClusterThatComesUpIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	replicas := &jetstream.APIError{Code: 500, ErrorCode: 10074, Description: "replicas > 1 not supported in non-clustered mode"}
@@ -148,7 +147,7 @@ func TestAwaitLeader(t *testing.T) {
 		if took := time.Since(began); !errors.Is(err, none) || took < placeWithin || took > placeWithin+time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
-		settings := parse(t, "INGEST_REPLICAS=3")
+		settings := parseSettings(t, "INGEST_REPLICAS=3")
 		var setting *boot.SettingError
 		if err := settings.refused(err); !errors.As(err, &setting) || setting.Key != "INGEST_REPLICAS" || setting.Value != "3" {
 			t.Errorf("%v names no setting", err)
@@ -159,4 +158,124 @@ func TestAwaitLeader(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v when the worker is stopped while it waits", err)
 	}
+}
+
+func TestProbeFindsTheStreamThatTakesASubjectAndStoresNothing(t *testing.T) {
+	t.Parallel()
+	broker := startNATSWithUser(t, "mute", server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"hits.>"}}})
+	js := broker.JetStream()
+	for _, config := range []jetstream.StreamConfig{
+		{Name: "HITS", Subjects: []string{"hits.>"}},
+		{Name: "ONE", Subjects: []string{"one.*.x"}, MaxMsgs: 1, Discard: jetstream.DiscardNew, DenyDelete: true},
+	} {
+		require.NoError(t, errOf(js.CreateStream(t.Context(), config)))
+	}
+	deaf := broker.Conn()
+	require.NoError(t, errOf(deaf.Subscribe("deaf.>", func(*nats.Msg) {})))
+	require.NoError(t, errOf(deaf.Subscribe("chatty.>", func(m *nats.Msg) { _ = m.Respond([]byte("hello")) })))
+	require.NoError(t, deaf.Flush())
+	for _, test := range []struct {
+		subject, stream string
+		err             error
+		options         []nats.Option
+	}{
+		{"hits.>", "HITS", nil, nil},
+		{"hits.*.b", "HITS", nil, nil},
+		{"one.*.x", "ONE", nil, nil},
+		{"one.>", "", outbox.ErrNoStream, nil}, // the tokens of a hit are not known
+		{"hitp.0.>", "", outbox.ErrNoStream, nil},
+		{"deaf.>", "", outbox.ErrNoAnswer, nil},
+		{"chatty.>", "", outbox.ErrNoAnswer, nil},
+		{"hits.>", "", outbox.ErrMayNot, []nats.Option{nats.UserInfo("mute", "mute")}},
+	} {
+		stream, err := outbox.Taker(t.Context(), broker.Conn(test.options...), test.subject)
+		if stream != test.stream || !errors.Is(err, test.err) || err != nil && test.err == nil {
+			t.Errorf("%s: %q, %v, want %q, %v", test.subject, stream, err, test.stream, test.err)
+		}
+	}
+	for _, name := range []string{"HITS", "ONE"} {
+		handle, err := js.Stream(t.Context(), name)
+		if err != nil || handle.CachedInfo().State.LastSeq != 0 {
+			t.Errorf("%s: %+v, %v: something was stored", name, handle.CachedInfo().State, err)
+		}
+	}
+}
+
+func TestPartitionsWithoutAMappingAreLogged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start("INGEST_PARTITIONS=2")
+	r.logs.await(t, "HITS PUBLISHED TO hits.> ARE LOST", "deploy/nats-partitions.conf", `hitp.{{partition(2)}}.>`)
+	require.NoError(t, r.js.Conn().Publish("hits.c", nil))
+	r.awaitTotal(0)
+}
+
+func TestSettingsWithoutEffectAreLogged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start("INGEST_PARTITIONS=4")
+	r.logs.await(t, "INGEST_PARTITIONS=4 has no effect")
+	w.stop()
+	r.start("INGEST_SUBJECT=clicks.>", "INGEST_REPLICAS=1", "INGEST_MAX_AGE=3h")
+	r.logs.await(t, "INGEST_SUBJECT=clicks.> has no effect", "on hits.>")
+	r.logs.await(t, "INGEST_MAX_AGE=3h0m0s has no effect")
+	r.logs.await(t, "hits published to clicks.> are lost")
+	require.Zero(t, r.logs.count("INGEST_REPLICAS="), "a setting that was left alone is said to have no effect")
+}
+
+// Without the right to advisories new streams are found by listing, and the worker says what is missing.
+func TestWithoutTheRightToAdvisoriesNewStreamsAreListed(t *testing.T) {
+	t.Parallel()
+	rights := server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"$JS.EVENT.>"}}}
+	r := newRigOn(t, startNATSWithUser(t, "deaf", rights), stack.SharedRedis(t))
+	r.createStream(0)
+	r.start("NATS_USER=deaf", "NATS_PASSWORD=deaf")
+	r.logs.await(t, "may not subscribe to $JS.EVENT.ADVISORY.STREAM.CREATED.*")
+	r.publish(3)
+	r.awaitTotal(3)
+	require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS_2", Subjects: []string{"more.>"}})))
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "more.c", nil)))
+	r.awaitHits(4)
+}
+
+func TestCensusIsUpToDateOnlyIfEveryStreamIsListed(t *testing.T) {
+	t.Parallel()
+	nats, redis := stack.NATS(t), stack.Redis(t)
+	r := newRigOn(t, nats, redis)
+	settings := parseSettings(t)
+	ctx := context.Background()
+	w := &census{
+		js: r.js, store: r.store, log: zerolog.Nop(), reads: func() fleet.Globs { return settings.Streams },
+		fleet: fleet.New(fleet.Config{JS: r.js, ID: r.store.ID, Streams: settings.Streams}),
+	}
+	listed := func(name string) bool {
+		t.Helper()
+		streams, err := r.store.Streams(t.Context())
+		require.NoError(t, err)
+		l, ok := streams[name]
+		return ok && l.Created > 0 && l.Ended == 0
+	}
+	create := func(name string) {
+		t.Helper()
+		require.NoError(t, errOf(r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}})))
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("HITS_%d", i)
+		create(name)
+		if !w.upToDate(ctx) || !listed(name) {
+			t.Errorf("%s: listed %v", name, listed(name))
+		}
+	}
+	redis.Stop()
+	create("HITS_LATE")
+	require.False(t, w.upToDate(ctx), "with a stream that could not be listed")
+	redis.Start()
+	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
+	require.True(t, listed("HITS_LATE"))
+	nats.Stop()
+	require.False(t, w.upToDate(ctx), "without NATS")
+	nats.Start()
+	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
+	w.running.Wait()
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -35,11 +36,23 @@ var testLayout = func() window.Layout {
 	return window.Layout{Tiers: tiers, Shards: 4}
 }()
 
+// broker is a NATS server, or an account of one.
+type broker interface {
+	stack.Endpoint
+	JetStream() jetstream.JetStream
+}
+
+// database is a Redis server, or a database of one.
+type database interface {
+	stack.Endpoint
+	Client() *redis.Client
+}
+
 // rig is a stream on a real NATS, and a namespace in a real Redis.
 type rig struct {
 	t      *testing.T
-	nats   *stack.NATSEmbedded
-	redis  *stack.RedisServer
+	nats   broker
+	redis  database
 	js     jetstream.JetStream
 	store  *window.Store
 	reader *window.Reader
@@ -85,11 +98,11 @@ func (l *logs) await(t *testing.T, parts ...string) {
 	})
 }
 
-func newRig(t *testing.T) *rig { return newRigOn(t, stack.NATS(t)) }
+// newRig is on servers that tests share: no other test sees what it does there, and it leaves the servers alone.
+func newRig(t *testing.T) *rig { return newRigOn(t, stack.SharedNATS(t), stack.SharedRedis(t)) }
 
-func newRigOn(t *testing.T, nats *stack.NATSEmbedded) *rig {
-	r := &rig{t: t, nats: nats, redis: stack.Redis(t)}
-	r.js = r.nats.JetStream()
+func newRigOn(t *testing.T, nats broker, redis database) *rig {
+	r := &rig{t: t, nats: nats, redis: redis, js: nats.JetStream()}
 	r.store = window.NewStore(r.redis.Client(), "test")
 	r.reader = window.NewReader(r.store)
 	return r
@@ -115,8 +128,8 @@ func (r *rig) publish(messages int) {
 	}
 }
 
-// running is a worker inside the test process.
-type running struct {
+// runningWorker is a worker inside the test process.
+type runningWorker struct {
 	t    *testing.T
 	addr string
 	stop func()
@@ -124,10 +137,10 @@ type running struct {
 	reload chan<- os.Signal // as SIGHUP
 }
 
-func (r *rig) start(env ...string) *running {
+func (r *rig) start(env ...string) *runningWorker {
 	r.t.Helper()
 	addr := fmt.Sprintf("127.0.0.1:%d", stack.FreePort(r.t))
-	settings := parse(r.t, append([]string{
+	settings := parseSettings(r.t, append([]string{
 		"NATS_URL=" + r.nats.URL(), "REDIS_URL=" + r.redis.URL(), "TALLYROLL_NAMESPACE=test", "SHARDS=4",
 		"INGEST_FLUSH_INTERVAL=20ms", "INGEST_ADDR=" + addr,
 	}, env...)...)
@@ -136,7 +149,7 @@ func (r *rig) start(env ...string) *running {
 	go func() {
 		ended <- Run(ctx, settings, zerolog.New(zerolog.MultiLevelWriter(zerolog.NewTestWriter(r.t), &r.logs)), nil, reload)
 	}()
-	w := &running{t: r.t, addr: addr, reload: reload}
+	w := &runningWorker{t: r.t, addr: addr, reload: reload}
 	w.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
@@ -152,18 +165,18 @@ func (r *rig) start(env ...string) *running {
 	return w
 }
 
-// counting starts a worker that has counted so many messages of a new stream.
-func (r *rig) counting(messages int, env ...string) *running {
+// startCounting starts a worker that has counted so many messages of a new stream.
+func (r *rig) startCounting(messages int, env ...string) *runningWorker {
 	r.t.Helper()
 	r.createStream(0)
 	w := r.start(env...)
 	r.publish(messages)
-	r.settled(int64(messages))
+	r.awaitTotal(int64(messages))
 	return w
 }
 
 // metric is the value of a metric, summed over its labels.
-func (w *running) metric(name string) float64 {
+func (w *runningWorker) metric(name string) float64 {
 	w.t.Helper()
 	body, err := w.get("/metrics")
 	if err != nil {
@@ -181,12 +194,11 @@ func (w *running) metric(name string) float64 {
 	return sum
 }
 
-// discarded waits until the worker says that it has missed so many messages: it does
-// just after the commit.
-func (w *running) discarded(want float64) {
+// awaitMetric waits until the worker's metric has this value: it has just after the commit.
+func (w *runningWorker) awaitMetric(name string, want float64) {
 	w.t.Helper()
-	stack.Eventually(w.t, fmt.Sprintf("%v messages discarded", want), func() (bool, string) {
-		got := w.metric("discarded_messages_total")
+	stack.Eventually(w.t, fmt.Sprintf("%s to be %v", name, want), func() (bool, string) {
+		got := w.metric(name)
 		return got == want, fmt.Sprint(got)
 	})
 }
@@ -196,9 +208,18 @@ func (r *rig) answer() (window.Answers, error) {
 	return r.reader.Answer(r.t.Context(), []window.Question{{Counter: "c", Span: window.Last(20 * time.Hour)}})
 }
 
-// settled waits until everything stored up to this call has been applied, and
+// awaitHits waits until c has this total, whether answers are complete or not.
+func (r *rig) awaitHits(want int64) {
+	r.t.Helper()
+	stack.Eventually(r.t, fmt.Sprint(want, " hits"), func() (bool, string) {
+		got, err := r.answer()
+		return err == nil && got.Answers[0].Total == want, fmt.Sprintf("%+v %v", got, err)
+	})
+}
+
+// awaitTotal waits until everything stored up to this call has been applied, and
 // checks that the total is want then.
-func (r *rig) settled(want int64) window.Answer {
+func (r *rig) awaitTotal(want int64) window.Answer {
 	r.t.Helper()
 	called := time.Now().UnixMilli()
 	var got window.Answers
@@ -221,60 +242,57 @@ func (r *rig) cursor(shard int) window.Cursor {
 	return c
 }
 
-// cursors waits until the cursors of all shards are at a sequence, and returns them. One
-// without hits to commit is moved once a second.
-func (r *rig) cursors(at uint64) []window.Cursor {
+// awaitCursors waits until the cursors of all shards satisfy a condition. One without hits to commit is moved once a second.
+func (r *rig) awaitCursors(what string, condition func(window.Cursor) bool) {
 	r.t.Helper()
-	all := make([]window.Cursor, testLayout.Shards)
-	stack.Eventually(r.t, fmt.Sprintf("the cursors of all shards to be at %d", at), func() (bool, string) {
-		there := true
-		for shard := range all {
-			all[shard] = r.cursor(shard)
-			there = there && all[shard].Seq == at
+	stack.Eventually(r.t, "the cursors of all shards to be "+what, func() (bool, string) {
+		for shard := range testLayout.Shards {
+			if c := r.cursor(shard); !condition(c) {
+				return false, fmt.Sprintf("shard %d: %+v", shard, c)
+			}
 		}
-		return there, fmt.Sprintf("%+v", all)
+		return true, ""
 	})
-	return all
 }
 
-// withLoner is a server with a user that cannot join a fleet: it reads every
-// stream, whoever else does.
-func withLoner(t *testing.T) (nats *stack.NATSEmbedded, loner []string) {
+// startNATSWithUser starts a server with a user who lacks some rights. Others need no name.
+func startNATSWithUser(t *testing.T, name string, rights server.Permissions) *stack.NATSEmbedded {
 	return stack.NATS(t, func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "all", Password: "all"},
-			{Username: "loner", Password: "loner", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}},
-			}},
-		}
+		o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: name, Password: name, Permissions: &rights}}
 		o.NoAuthUser = "all"
-	}), []string{"NATS_USER=loner", "NATS_PASSWORD=loner"}
+	})
 }
 
-func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
-	t.Helper()
-	handle, err := js.Stream(t.Context(), rejects.Stream)
-	require.NoError(t, err)
-	info, err := handle.Info(t.Context())
-	require.NoError(t, err)
-	return info.State.Msgs
+// newRigWithLoner is a rig with a user that cannot join a fleet: it reads every stream, whoever else does.
+func newRigWithLoner(t *testing.T) (r *rig, loner []string) {
+	rights := server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}}}
+	nats := startNATSWithUser(t, "loner", rights)
+	return newRigOn(t, nats, stack.SharedRedis(t)), []string{"NATS_USER=loner", "NATS_PASSWORD=loner"}
 }
 
-// passed waits until as_of of all shards has passed a moment (Unix milliseconds).
-func (r *rig) passed(moment int64) {
+func (r *rig) countRejects() uint64 {
 	r.t.Helper()
+	handle, err := r.js.Stream(r.t.Context(), rejects.Stream)
+	require.NoError(r.t, err)
+	return handle.CachedInfo().State.Msgs
+}
+
+// awaitApplied waits until everything that was stored before is applied: as_of of all shards has passed now.
+func (r *rig) awaitApplied() {
+	r.t.Helper()
+	called := time.Now().UnixMilli()
 	var questions []window.Question
 	for i := range 16 * testLayout.Shards { // enough names for every shard to have one
 		questions = append(questions, window.Question{Counter: fmt.Sprint(i), Span: window.Last(time.Hour)})
 	}
 	stack.Eventually(r.t, "as_of to pass what was published", func() (bool, string) {
 		got, err := r.reader.Answer(r.t.Context(), questions)
-		return err == nil && got.AsOf > moment, fmt.Sprintf("%d, %v, called at %d", got.AsOf, err, moment)
+		return err == nil && got.AsOf > called, fmt.Sprintf("%d, %v, called at %d", got.AsOf, err, called)
 	})
 }
 
-// compare compares the totals of counters with what they must be.
-func (r *rig) compare(want map[string]int64) {
+// checkTotals compares the totals of counters with what they must be.
+func (r *rig) checkTotals(want map[string]int64) {
 	r.t.Helper()
 	var questions []window.Question
 	for counter := range want {
@@ -289,7 +307,7 @@ func (r *rig) compare(want map[string]int64) {
 	}
 }
 
-func (w *running) get(path string) (string, error) {
+func (w *runningWorker) get(path string) (string, error) {
 	w.t.Helper()
 	response, err := http.Get("http://" + w.addr + path)
 	if err != nil {
@@ -301,7 +319,7 @@ func (w *running) get(path string) (string, error) {
 	return string(body), nil
 }
 
-func (w *running) awaitReadiness(parts ...string) {
+func (w *runningWorker) awaitReadiness(parts ...string) {
 	w.t.Helper()
 	stack.Eventually(w.t, fmt.Sprintf("/readyz to say %q", parts), func() (bool, string) {
 		says, err := w.get("/readyz")
@@ -310,10 +328,9 @@ func (w *running) awaitReadiness(parts ...string) {
 	})
 }
 
-// parse is the worker's settings, validated, from an environment.
-func parse(t testing.TB, env ...string) Settings {
+// parseSettings reads the worker's settings, validated, from an environment.
+func parseSettings(t testing.TB, env ...string) (s Settings) {
 	t.Helper()
-	var s Settings
 	require.NoError(t, boot.Parse(&s, env...))
 	return s
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,11 +26,11 @@ type rulesFile struct {
 
 func newRulesFile(t *testing.T, names ...string) *rulesFile {
 	f := &rulesFile{t, filepath.Join(t.TempDir(), "rules.yml")}
-	f.write(rulesCounting(names...))
+	f.write(formatRules(names...))
 	return f
 }
 
-func rulesCounting(names ...string) string {
+func formatRules(names ...string) string {
 	text := "- stream: HITS\n  subject: hits.order.*\n  count:\n"
 	for _, name := range names {
 		text += fmt.Sprintf("    - key: %s\n", name)
@@ -57,11 +56,11 @@ func (r *rig) order(id string) {
 	require.NoError(r.t, errOf(r.js.Publish(r.t.Context(), "hits.order.new", fmt.Appendf(nil, `{"id":%q}`, id))))
 }
 
-func (r *rig) keptRules() []string {
+func (r *rig) listRules() []string {
 	r.t.Helper()
 	kept, err := r.store.RulesKept(r.t.Context())
 	require.NoError(r.t, err)
-	return slices.Sorted(slices.Values(kept))
+	return kept
 }
 
 // loseShards lets half of the shards lose what they had, as by a fail-over of their node in a cluster.
@@ -74,65 +73,60 @@ func (r *rig) loseShards() {
 	}
 }
 
-// A signal makes a running worker begin a version by what the file says then. A bad file changes nothing.
-func TestRulesAreReloaded(t *testing.T) {
+// A running worker begins a version by what the file says at the signal.
+func TestSignalReloadsRulesAndABadFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
-	first, second := rulesCounting("a.{id}", "all"), rulesCounting("b.{id}", "all")
+	first, second := formatRules("a.{id}", "all"), formatRules("b.{id}", "all")
 	file := newRulesFile(t)
 	file.write(first)
 	w := r.start("INGEST_RULES=" + file.path)
 	r.order("1")
-	r.passed(time.Now().UnixMilli())
+	r.awaitApplied()
 	want := map[string]int64{"a.1": 1, "b.1": 0, "all": 1, "order.new": 0}
-	r.compare(want)
-	if got := r.cursor(0).Naming; got != fmt.Sprintf(`[{"from":1,"subjects":["hits.>"],"rules":%q}]`, fingerprint(t, first)) {
-		t.Errorf("cursors name %s", got)
-	}
-	if text, found, err := r.store.RulesText(t.Context(), fingerprint(t, first)); err != nil || !found || string(text) != first {
-		t.Errorf("Redis has the text %q, %v, %v", text, found, err)
-	}
+	r.checkTotals(want)
+	require.Equal(t, fmt.Sprintf(`[{"from":1,"subjects":["hits.>"],"rules":%q}]`, fingerprint(t, first)), r.cursor(0).Naming)
+	text, _, err := r.store.RulesText(t.Context(), fingerprint(t, first))
+	require.NoError(t, err)
+	require.Equal(t, first, string(text))
 
 	file.write("- stream: [\n")
 	w.reload <- syscall.SIGHUP
 	r.logs.await(t, "rules not reloaded")
-	if n := w.metric("last_reload_successful"); n != 0 {
-		t.Errorf("after a bad file, the reload is %v", n)
-	}
+	require.Zero(t, w.metric("last_reload_successful"))
 	r.order("2")
-	r.passed(time.Now().UnixMilli())
+	r.awaitApplied()
 	want["a.2"], want["all"] = 1, 2
-	r.compare(want)
+	r.checkTotals(want)
 
 	file.write(second)
 	w.reload <- syscall.SIGHUP
 	r.logs.await(t, "the rules were changed", `"before":"`+fingerprint(t, first), `"rules":"`+fingerprint(t, second))
-	if last, ok, failed := w.metric("last_reload_successful"), w.metric(`reloads_total{result="ok",what="rules"}`), w.metric(`reloads_total{result="failed",what="rules"}`); last != 1 || ok != 1 || failed != 1 {
-		t.Errorf("after a good file, the reload is %v; %v and %v failed", last, ok, failed)
+	for _, name := range []string{"last_reload_successful", `reloads_total{result="ok",what="rules"}`, `reloads_total{result="failed",what="rules"}`} {
+		require.EqualValues(t, 1, w.metric(name), name)
 	}
 	r.order("3")
-	r.passed(time.Now().UnixMilli())
+	r.awaitApplied()
 	want["a.3"], want["b.3"], want["all"] = 0, 1, 3
-	r.compare(want)
-	if got, want := r.keptRules(), slices.Sorted(slices.Values([]string{fingerprint(t, first), fingerprint(t, second)})); !slices.Equal(got, want) {
-		t.Errorf("Redis keeps the rules %v, want %v", got, want)
-	}
+	r.checkTotals(want)
+	require.ElementsMatch(t, []string{fingerprint(t, first), fingerprint(t, second)}, r.listRules())
 
 	// Redis loses the texts, and the worker, which still has them in memory, writes them again.
-	require.NoError(t, r.store.DropRules(t.Context(), r.keptRules()))
+	require.NoError(t, r.store.DropRules(t.Context(), r.listRules()))
 	stack.Eventually(t, "both texts to be back", func() (bool, string) {
-		kept := r.keptRules()
+		kept := r.listRules()
 		return len(kept) == 2, fmt.Sprint(kept)
 	})
 }
 
 // Messages are read again by the rules of their version, whatever the file says by then, and also by a worker
 // without rules.
-func TestRulesOfTheirVersion(t *testing.T) {
+func TestMessagesAreReadAgainByTheRulesOfTheirVersion(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string][]string{"other rules": {"b.{id}"}, "no rules": nil} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			r.createStream(0)
 			const orders = 100
@@ -142,30 +136,31 @@ func TestRulesOfTheirVersion(t *testing.T) {
 				want[fmt.Sprintf("a.%d", i)], want[fmt.Sprintf("c.%d", i)], want[fmt.Sprintf("b.%d", i)] = 1, 1, 0
 			}
 			w := r.start("INGEST_RULES=" + newRulesFile(t, "a.{id}", "c.{id}").path)
-			r.passed(time.Now().UnixMilli())
+			r.awaitApplied()
 			w.stop()
 			r.loseShards()
-			if then == nil {
-				r.start()
-			} else {
-				r.start("INGEST_RULES=" + newRulesFile(t, then...).path)
+			var env []string
+			if then != nil {
+				env = []string{"INGEST_RULES=" + newRulesFile(t, then...).path}
 			}
-			r.passed(time.Now().UnixMilli())
+			r.start(env...)
+			r.awaitApplied()
 			r.order("new")
-			r.passed(time.Now().UnixMilli())
+			r.awaitApplied()
 			want["a.new"], want["b.new"], want["order.new"] = 0, int64(len(then)), int64(1-len(then))
-			r.compare(want)
+			r.checkTotals(want)
 		})
 	}
 }
 
 // If nobody has the text of the rules that messages must be read by, the stream stands still and says why. It
 // goes on when the text is back, or when the messages are gone, whose loss is then admitted.
-func TestRulesAreLost(t *testing.T) {
+func TestStreamWhoseRulesAreLostStandsStillUntilTheyAreBack(t *testing.T) {
 	t.Parallel()
-	text := rulesCounting("a.{id}", "c.{id}")
+	text := formatRules("a.{id}", "c.{id}")
 	for _, mended := range []string{"the text is put back", "the messages are purged"} {
 		t.Run(mended, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			handle := r.createStream(0)
 			began := time.Now()
@@ -176,20 +171,20 @@ func TestRulesAreLost(t *testing.T) {
 				want[fmt.Sprintf("a.%d", i)], want[fmt.Sprintf("c.%d", i)], want[fmt.Sprintf("b.%d", i)] = 1, 1, 0
 			}
 			w := r.start("INGEST_RULES=" + newRulesFile(t, "a.{id}", "c.{id}").path)
-			r.passed(time.Now().UnixMilli())
+			r.awaitApplied()
 			w.stop()
 			r.loseShards()
-			require.NoError(t, r.store.DropRules(t.Context(), r.keptRules()))
+			require.NoError(t, r.store.DropRules(t.Context(), r.listRules()))
 			r.start("INGEST_RULES=" + newRulesFile(t, "b.{id}").path)
 			r.logs.await(t, "messages 1 to 40", "the rules by which these messages were read first are lost", fingerprint(t, text), "HSET test:rules", "--seq=41")
 			if mended == "the text is put back" {
 				require.NoError(t, r.redis.Client().HSet(t.Context(), "test:rules", fingerprint(t, text), text).Err())
-				r.passed(time.Now().UnixMilli())
-				r.compare(want)
+				r.awaitApplied()
+				r.checkTotals(want)
 				return
 			}
 			require.NoError(t, handle.Purge(t.Context()))
-			r.passed(time.Now().UnixMilli())
+			r.awaitApplied()
 			lost := 0
 			for counter, n := range want {
 				got, err := r.reader.Answer(t.Context(), []window.Question{{Counter: counter, Span: window.Between(began.UnixMilli(), window.Now)}})
@@ -210,14 +205,14 @@ func TestRulesAreLost(t *testing.T) {
 				t.Error("no counter has lost anything: the test tests nothing")
 			}
 			r.order("new")
-			r.passed(time.Now().UnixMilli())
-			r.compare(map[string]int64{"b.new": 1, "a.new": 0})
+			r.awaitApplied()
+			r.checkTotals(map[string]int64{"b.new": 1, "a.new": 0})
 		})
 	}
 }
 
 // Headers reach the rules: a CloudEvent in binary mode is one only by its headers.
-func TestRulesSeeHeaders(t *testing.T) {
+func TestHeadersReachTheRules(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
@@ -235,16 +230,14 @@ func TestRulesSeeHeaders(t *testing.T) {
 	}
 	event("hits.order.new")
 	event("hits.other") // no rule says what it counts
-	r.passed(time.Now().UnixMilli())
-	r.compare(map[string]int64{"made.7": 1, "other": 0, "order.new": 0})
-	if n := w.metric("rejects_total"); n != 1 {
-		t.Errorf("%v rejects, want 1", n)
-	}
+	r.awaitApplied()
+	r.checkTotals(map[string]int64{"made.7": 1, "other": 0, "order.new": 0})
+	require.EqualValues(t, 1, w.metric("rejects_total"))
 	r.logs.await(t, `"reason":"no_rule"`)
 }
 
 // What cannot be rules ends the start, with a line that names the setting, the file and the line.
-func TestAWorkerWithoutARulesFileDoesNotStart(t *testing.T) {
+func TestBadRulesFileEndsTheStart(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"": "", "bad": "- stream: HITS\n  subjekt: x\n"} {
 		path := filepath.Join(t.TempDir(), "rules.yml")
@@ -253,11 +246,52 @@ func TestAWorkerWithoutARulesFileDoesNotStart(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			want[2] = path + ": line 2"
 		}
-		err := Run(t.Context(), parse(t, "INGEST_RULES="+path), zerolog.Nop(), nil, nil)
+		err := Run(t.Context(), parseSettings(t, "INGEST_RULES="+path), zerolog.Nop(), nil, nil)
 		for _, part := range want {
 			if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line with %q", err, part)
 			}
 		}
 	}
+}
+
+// A stream's subjects are edited while half of the shards are behind: what they read
+// again keeps its name, also after a crash, and what is new has the new one.
+func TestMessagesReadAgainKeepTheNamesOfEditedSubjects(t *testing.T) {
+	t.Parallel()
+	const messages = 200
+	r := newRig(t)
+	handle := r.createStream(0)
+	for i := range messages {
+		require.NoError(t, errOf(r.js.Publish(t.Context(), fmt.Sprintf("hits.shop.%d", i), nil)))
+	}
+	w := r.start()
+	r.awaitApplied()
+	w.stop()
+
+	r.loseShards()
+	edit := func(subjects ...string) {
+		config := handle.CachedInfo().Config
+		config.Subjects = subjects
+		require.NoError(t, errOf(r.js.UpdateStream(t.Context(), config)))
+	}
+	edit("hits.shop.>")
+	r.start()
+	r.awaitApplied()
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.shop.new", nil)))
+	r.awaitApplied()
+	want := map[string]int64{"new": 1, "shop.new": 0}
+	for i := range messages {
+		want[fmt.Sprintf("shop.%d", i)] = 1
+		want[fmt.Sprint(i)] = 0
+	}
+	r.checkTotals(want)
+
+	// A running worker notices an edit by itself.
+	edit("hits.shop.>", "clicks.>")
+	r.logs.await(t, "named by them from here on", "clicks.>")
+	require.NoError(t, errOf(r.js.Publish(t.Context(), "clicks.a", nil)))
+	want["a"], want["clicks.a"] = 1, 0
+	r.awaitApplied()
+	r.checkTotals(want)
 }

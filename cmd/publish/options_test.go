@@ -1,22 +1,63 @@
 package main
 
 import (
+	"bytes"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/tests/cases"
 )
+
+func TestFlagsAreReadOrRefused(t *testing.T) {
+	t.Parallel()
+	cases.Check(t, "flags", func(t *testing.T, _, args string) string {
+		_, err := parse(strings.Fields(args)...)
+		if err == nil {
+			return "good"
+		}
+		var usage boot.UsageError
+		require.ErrorAs(t, err, &usage, args)
+		return err.Error()
+	})
+}
+
+func TestHelpNamesFlagsAndVariables(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--help"}, nil, &out, &out))
+	for _, want := range []string{"--rebase", "--batch", "200", "hits.publish", "NATS_URL", "nats://127.0.0.1:4222"} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+func TestReportSaysHitsMessagesAndBadLines(t *testing.T) {
+	t.Parallel()
+	r := report{tally: tally{hits: 10000, messages: 50}, took: 210 * time.Millisecond}
+	require.Equal(t, "published 10000 hits in 50 messages in 0.21 s (47619 hits/s); skipped 0 bad lines", r.String())
+	r.bad = badLines{count: 3, first: 8899, reason: errNoRequest}
+	require.Contains(t, r.String(), "; skipped 3 bad lines (first: line 8899: no request in quotes)")
+}
+
+// The year 1 is a moment like any other, and not "when the log has been read".
+func TestRebaseToTheFirstMomentIsNotRebaseToNow(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, rebaseTo{on: true, at: hit.MinTime}, mustParse(t, "--rebase", "0001-01-01T00:00:00Z").rebase)
+	require.Equal(t, rebaseTo{on: true, at: hit.NoTime}, mustParse(t, "--rebase", "now").rebase)
+}
 
 func sleepUntil(t time.Time) error {
 	time.Sleep(time.Until(t))
 	return nil
 }
 
-func TestSyntheticRate(t *testing.T) {
+func TestSyntheticLoadHasItsRateDurationAndCount(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		name string
@@ -35,22 +76,19 @@ func TestSyntheticRate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				seen := map[string]int{}
+				seen := map[string]bool{}
 				hits := 0
 				err := c.load.run(func(h hit.Hit) error {
 					hits++
-					seen[string(h.Counter)]++
+					seen[string(h.Counter)] = true
 					if h.At != hit.NoTime || h.N != 1 {
 						t.Fatalf("%+v", h)
 					}
 					return nil
 				}, sleepUntil)
-				if err != nil || hits != c.hits {
-					t.Fatalf("%d hits, want %d: %v", hits, c.hits, err)
-				}
-				if took := time.Since(start); took != c.took {
-					t.Errorf("took %v, want %v", took, c.took)
-				}
+				require.NoError(t, err)
+				require.Equal(t, c.hits, hits)
+				require.Equal(t, c.took, time.Since(start))
 				for key := range seen {
 					n, err := strconv.ParseInt(key[len("api-"):], 10, 64)
 					if err != nil || n < 1 || n > c.load.counters {
@@ -62,7 +100,7 @@ func TestSyntheticRate(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
+func TestPaceFollowsTheTimesOfHits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pacer{speed: 10, wait: sleepUntil}

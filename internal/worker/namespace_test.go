@@ -1,8 +1,11 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,15 +32,15 @@ func recordOf(tiers string, shards int) string {
 }
 
 // The settings print their default from a tag, which cannot name the constant.
-func TestTheDefaultTiersAreThoseOfTheSettings(t *testing.T) {
+func TestDefaultTiersAreThoseOfTheSettings(t *testing.T) {
 	t.Parallel()
-	if s := parse(t); s.Tiers != window.DefaultTiers || s.TiersGiven || s.ShardsGiven {
+	if s := parseSettings(t); s.Tiers != window.DefaultTiers || s.TiersGiven || s.ShardsGiven {
 		t.Errorf("TIERS is %s, given %v, and SHARDS given %v; want %s, and none given", s.Tiers, s.TiersGiven, s.ShardsGiven, window.DefaultTiers)
 	}
 }
 
 // A worker goes on with a namespace that other defaults made, in the hashes that it has.
-func TestANamespaceOutlivesTheDefaults(t *testing.T) {
+func TestNamespaceKeepsTheTiersOfFormerDefaults(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
@@ -51,31 +54,26 @@ func TestANamespaceOutlivesTheDefaults(t *testing.T) {
 	}
 	former := r.start("TIERS="+formerTiers, "SHARDS=8")
 	publish()
-	r.settled(10)
+	r.awaitTotal(10)
 	keys := stack.Scan(t, r.redis.Client(), "test:*:h:6h:*")
 	former.stop()
 
 	r.start(unset...)
 	r.logs.await(t, "going on with the tiers and shards of the namespace", formerTiers, window.DefaultTiers, `"shards":8`, `"default_shards":16`)
 	publish()
-	r.settled(20)
+	r.awaitTotal(20)
 	got, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Last(30 * 24 * time.Hour)}})
 	if all := (window.Estimate{Total: 34, Lower: 34, Upper: 34}); err != nil || got.Answers[0].Estimate != all {
 		t.Errorf("the last 30 days: %+v %v; want %+v", got, err, all)
 	}
-	if now := stack.Scan(t, r.redis.Client(), "test:*:h:6h:*"); len(now) != len(keys) {
-		t.Errorf("hashes %q, and before %q", now, keys)
-	}
-	if record := r.redis.Client().Get(t.Context(), "test:layout").Val(); record != recordOf(formerTiers, 8) {
-		t.Errorf("the record is now %s", record)
-	}
+	require.Len(t, stack.Scan(t, r.redis.Client(), "test:*:h:6h:*"), len(keys))
+	require.Equal(t, recordOf(formerTiers, 8), r.redis.Client().Get(t.Context(), "test:layout").Val())
 }
 
 // What is set must be the namespace's. What is not set is taken from it.
-func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
+func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
-	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
-	defer client.Close()
+	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
 	const many = "1s/2s,2s/4s,4s/8s,8s/16s,16s/32s,32s/64s,64s/128s,128s/256s"
 	for _, c := range []struct {
 		name, made string
@@ -93,7 +91,7 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
 			store := window.NewStore(client, "test")
-			layout, err := (&namespace{parse(t, c.env...), store, zerolog.Nop()}).open(t.Context())
+			layout, err := (&namespace{parseSettings(t, c.env...), store, zerolog.Nop()}).open(t.Context())
 			var usage boot.UsageError
 			var setting *boot.SettingError
 			if c.refused != "" {
@@ -112,25 +110,23 @@ func TestWhatIsSetMustBeTheNamespaces(t *testing.T) {
 // The unique tiers of a namespace stay, too, also those of a record of before, which names none: a worker with "off" refuses
 // to start, and one with the same or nothing set goes on and counts different ones. Likewise for a namespace that was made
 // with "off". Nobody writes another record.
-func TestUniqueTiersAreTheNamespaces(t *testing.T) {
+func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(0)
 	client := r.redis.Client()
 	open := func(env ...string) (window.Layout, error) {
-		return (&namespace{parse(t, append([]string{"TIERS=", "SHARDS="}, env...)...), window.NewStore(client, "test"), zerolog.Nop()}).open(t.Context())
+		return (&namespace{parseSettings(t, append(env, unset...)...), window.NewStore(client, "test"), zerolog.Nop()}).open(t.Context())
 	}
 	visits := 0
 	count := func(want bool, env ...string) {
 		t.Helper()
-		w := r.start(append([]string{"TIERS=", "SHARDS="}, env...)...)
+		w := r.start(append(env, unset...)...)
 		require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", fmt.Appendf(nil, `{"unique":"u-%d"}`, visits))))
 		visits++
-		r.settled(int64(visits))
+		r.awaitTotal(int64(visits))
 		w.stop()
-		if cells := stack.Scan(t, client, "test:{*}:u:1d:*"); len(cells) > 0 != want {
-			t.Errorf("unique cells of a day are %q, want any: %v", cells, want)
-		}
+		require.Equal(t, want, len(stack.Scan(t, client, "test:{*}:u:1d:*")) > 0, "unique cells of a day")
 	}
 	for _, c := range []struct {
 		record         string
@@ -140,7 +136,7 @@ func TestUniqueTiersAreTheNamespaces(t *testing.T) {
 		{recordOf(window.DefaultTiers, 8), []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS=1h/1d"}, true},
 		{strings.Replace(recordOf(window.DefaultTiers, 8), `"shards"`, `"unique_tiers":"off","shards"`, 1), []string{"UNIQUE_TIERS=off", "UNIQUE_TIERS="}, []string{"UNIQUE_TIERS=5m/1h,1h/1d,1d/32d"}, false},
 	} {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
+		require.NoError(t, client.FlushDB(t.Context()).Err())
 		require.NoError(t, client.Set(t.Context(), "test:layout", c.record, 0).Err())
 		for _, env := range c.goesOn {
 			count(c.cells, env)
@@ -152,26 +148,23 @@ func TestUniqueTiersAreTheNamespaces(t *testing.T) {
 			}
 			count(c.cells, env) // what was refused has changed nothing
 		}
-		if record := client.Get(t.Context(), "test:layout").Val(); record != c.record {
-			t.Errorf("the record is now %s, and was %s", record, c.record)
-		}
+		require.Equal(t, c.record, client.Get(t.Context(), "test:layout").Val())
 	}
 }
 
 // Workers of both defaults begin on an empty Redis at the same time. One of them makes the namespace. Those with
 // nothing set go on with it, whoever that was, and the others only if it is theirs.
-func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
+func TestOneOfManyWorkersOfTwoDefaultsCreatesTheNamespace(t *testing.T) {
 	t.Parallel()
-	client := boot.Redis{URL: redisURL(t, stack.Redis(t).URL())}.Client()
-	defer client.Close()
+	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
 	for range 20 {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
+		require.NoError(t, client.FlushDB(t.Context()).Err())
 		layouts, errs := make([]window.Layout, 8), make([]error, 8)
 		var opening sync.WaitGroup
 		for i := range layouts {
-			settings := parse(t)
+			settings := parseSettings(t)
 			if i%2 == 0 { // a version with the former default refuses others as if its own were set
-				settings = parse(t, "TIERS="+formerTiers, "SHARDS=16")
+				settings = parseSettings(t, "TIERS="+formerTiers, "SHARDS=16")
 			}
 			own := &namespace{settings, window.NewStore(client, "test"), zerolog.Nop()}
 			opening.Go(func() { layouts[i], errs[i] = own.open(t.Context()) })
@@ -190,36 +183,174 @@ func TestWorkersOfTwoDefaultsBeginTogether(t *testing.T) {
 
 // A running worker never goes over to other tiers: it stands still, says why, and writes nothing. The next one
 // goes on with them.
-func TestARunningWorkerKeepsItsTiers(t *testing.T) {
+func TestRunningWorkerNeverTakesOtherTiers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	w := r.counting(10, unset...)
+	w := r.startCounting(10, unset...)
 	client := r.redis.Client()
 	require.NoError(t, errOf(client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
-		p.FlushAll(t.Context())
+		p.FlushDB(t.Context())
 		p.Set(t.Context(), "test:layout", recordOf(formerTiers, 16), 0)
 		return nil
 	})))
 	r.publish(10)
 	r.logs.await(t, "taking the stream again", "was made with TIERS="+formerTiers, "start the worker again")
-	if keys := stack.Scan(t, client, "test:*:h:*"); len(keys) > 0 {
-		t.Errorf("it has written %q", keys)
-	}
+	require.Empty(t, stack.Scan(t, client, "test:*:h:*"))
 	w.stop()
 	r.start(unset...)
-	r.settled(20)
+	r.awaitTotal(20)
 }
 
 // Without the record nobody can tell which hashes have the counts. A worker waits for whoever knows.
-func TestALostLayoutIsNotMadeUp(t *testing.T) {
+func TestWorkerWaitsIfTheLayoutIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	w := r.counting(10, "TIERS="+formerTiers, "SHARDS=8")
+	w := r.startCounting(10, "TIERS="+formerTiers, "SHARDS=8")
 	w.stop()
 	require.NoError(t, r.redis.Client().Del(t.Context(), "test:layout").Err())
 	r.start(unset...)
 	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS, UNIQUE_TIERS and SHARDS")
 	r.start("TIERS="+formerTiers, "UNIQUE_TIERS="+window.DefaultUniqueTiers, "SHARDS=8")
 	r.publish(10)
-	r.settled(20)
+	r.awaitTotal(20)
+}
+
+// failingCommands makes commands of a client fail, each with the errors given for its
+// name, one after the other, before it is let through.
+type failingCommands map[string][]error
+
+func (f failingCommands) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f failingCommands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f failingCommands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if errs := f[cmd.Name()]; len(errs) > 0 {
+			f[cmd.Name()] = errs[1:]
+			cmd.SetErr(errs[0])
+			return errs[0]
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// replyError is an error that a server has replied with.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
+
+// A fail-over can begin in any instant of a worker's start.
+func TestStartingWorkerWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
+	lost := &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}
+	faults := failingCommands{
+		"config": {lost, lost},
+		"set":    {lost, replyError("READONLY You can't write against a read only replica."), replyError("CLUSTERDOWN The cluster is down")},
+		"get":    {replyError("LOADING Redis is loading the dataset in memory"), replyError("MASTERDOWN Link with MASTER is down")},
+	}
+	client.AddHook(faults)
+	w := &namespace{parseSettings(t), window.NewStore(client, "test"), zerolog.Nop()}
+	layout, err := w.open(t.Context())
+	require.NoError(t, err)
+	for command, left := range faults {
+		require.Empty(t, left, "%s was not asked again", command)
+	}
+	if have, err := w.store.Layout(t.Context()); err != nil || have.Shards != layout.Shards || !slices.Equal(have.Tiers, layout.Tiers) {
+		t.Errorf("layout %+v, %v", have, err)
+	}
+
+	faults["set"] = slices.Repeat([]error{lost}, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, errOf(w.open(ctx)), context.Canceled, "a worker that is stopped while it waits")
+}
+
+// What waiting cannot mend ends the worker at once, with a line that says what is wrong.
+func TestStartingWorkerEndsOnWhatWaitingCannotMend(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	admin := server.Client()
+	do := func(args ...any) {
+		t.Helper()
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+	}
+	for _, test := range []struct {
+		name    string
+		prepare func()
+		user    string
+		want    string
+	}{
+		{"eviction", func() { do("config", "set", "maxmemory-policy", "allkeys-lru") }, "", "noeviction"},
+		{"another layout", func() {
+			do("config", "set", "maxmemory-policy", "noeviction")
+			other := window.Layout{Tiers: parseSettings(t).layout.Tiers, Shards: 3}
+			require.NoError(t, window.NewStore(admin, "test").EnsureLayout(t.Context(), other))
+		}, "", "SHARDS=3"},
+		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
+		{"a layout that is none", func() { do("set", "test:layout", "x") }, "", "layout record"},
+		{"another kind of key", func() { do("del", "test:layout"); do("lpush", "test:layout", "x") }, "", "is not Tallyroll's"},
+		{"no right", func() { do("acl", "setuser", "u", "on", ">p", "~*", "+@all", "-set") }, "u:p@", "'set'"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.prepare()
+			client := stack.ProgramClient(t, "redis://"+test.user+server.Addr())
+			w := &namespace{parseSettings(t, "SHARDS=16"), window.NewStore(client, "test"), zerolog.Nop()}
+			_, err := w.open(t.Context())
+			var usage boot.UsageError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v; want a UsageError with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// Under a running worker Redis loses everything, and a worker of another version makes the namespace
+// anew, with hashes that span two windows. The running worker then writes such hashes, too, and no others.
+func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
+	t.Parallel()
+	const tiers = "1s/1h,1m/1d"
+	r := newRig(t)
+	r.createStream(0)
+	w := r.start("TIERS=" + tiers)
+	spans := func(seconds int64) {
+		t.Helper()
+		hashes := stack.Scan(t, r.redis.Client(), "test:*:h:1s:*")
+		if len(hashes) == 0 {
+			t.Error("there are no hashes of seconds")
+		}
+		for _, key := range hashes {
+			epoch := r.redis.Client().Time(t.Context()).Val().Unix() / seconds
+			// The hits are of this epoch, or of the one before if that has just ended.
+			if !strings.Contains(key, fmt.Sprintf(":1s:%d:", epoch)) && !strings.Contains(key, fmt.Sprintf(":1s:%d:", epoch-1)) {
+				t.Errorf("%s does not span %d s", key, seconds)
+			}
+		}
+	}
+	r.publish(50)
+	r.awaitTotal(50)
+	spans(256)
+
+	require.NoError(t, errOf(r.redis.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.FlushDB(t.Context())
+		p.Set(t.Context(), "test:layout", `{"version":1,"tiers":"`+tiers+`","shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":7200}`, 0)
+		return nil
+	})))
+	r.publish(50)
+	r.awaitHits(100)
+	spans(7200)
+
+	// And the next worker takes the namespace as it is.
+	w.stop()
+	r.start("TIERS=" + tiers)
+	r.publish(50)
+	r.awaitTotal(150)
+	spans(7200)
+
+	// If Redis loses everything again, it makes the namespace what it was.
+	require.NoError(t, r.redis.Client().FlushDB(t.Context()).Err())
+	r.awaitHits(150)
+	spans(7200)
 }

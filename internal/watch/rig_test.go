@@ -1,0 +1,410 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/window"
+	"tallyroll/tests/stack"
+)
+
+func TestMain(m *testing.M) { stack.Main(m) }
+
+// counters is what Redis would say, and whether workers count.
+type counters struct {
+	mu     sync.Mutex
+	totals map[string]int64
+	stale  bool
+}
+
+func newCounters(totals map[string]int64) *counters { return &counters{totals: totals} }
+
+func (c *counters) change(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *counters) set(counter string, n int64) { c.change(func() { c.totals[counter] = n }) }
+
+// fakeReader is how one process sees the counters.
+type fakeReader struct {
+	*counters
+	blind func() bool
+}
+
+var errAway = errors.New("no answer from Redis")
+
+func (r fakeReader) Answer(_ context.Context, questions []window.Question) (window.Answers, error) {
+	if r.blind() {
+		return window.Answers{}, errAway
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now().UnixMilli()
+	out := window.Answers{Now: now, AsOf: now}
+	if r.stale {
+		out.AsOf = now - 60_000
+	}
+	for _, q := range questions {
+		n := r.totals[q.Counter]
+		out.Answers = append(out.Answers, window.Answer{
+			Estimate: window.Estimate{Total: n, Lower: n, Upper: n}, Range: window.Range{From: now - 60_000, To: now},
+			Complete: true, CountingSince: 1,
+		})
+	}
+	return out, nil
+}
+
+func (r fakeReader) Look(context.Context) (window.Layout, error) {
+	if r.blind() {
+		return window.Layout{}, errAway
+	}
+	return window.Layout{Tiers: window.Tiers{{Cell: time.Second, Window: time.Hour}}, Shards: 1}, nil
+}
+
+func (fakeReader) Top(context.Context, window.Span, int) (window.Top, error) {
+	return window.Top{}, errAway
+}
+
+func (r fakeReader) Names(_ context.Context, q window.NamesQuestion) (window.Names, error) {
+	if r.blind() {
+		return window.Names{}, errAway
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now().UnixMilli()
+	out := window.Names{Now: now, AsOf: now, CountingSince: 1}
+	for _, name := range slices.Sorted(maps.Keys(r.totals)) {
+		if strings.HasPrefix(name, q.Prefix) {
+			out.Counters = append(out.Counters, name)
+		}
+	}
+	return out, nil
+}
+
+// network is what is between a process and NATS: it can hold everything up, and cut.
+type network struct {
+	mu    sync.Mutex
+	held  chan struct{} // closed when it goes on; nil: it is not held up
+	conns []net.Conn
+	dead  bool
+}
+
+func (n *network) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, 2*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.dead {
+		_ = conn.Close()
+		return nil, errors.New("the process is dead")
+	}
+	n.conns = append(n.conns, conn)
+	return &heldConn{conn, n}, nil
+}
+
+func (n *network) wait() {
+	n.mu.Lock()
+	held := n.held
+	n.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
+func (n *network) hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held == nil {
+		n.held = make(chan struct{})
+	}
+}
+
+func (n *network) release() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held != nil {
+		close(n.held)
+		n.held = nil
+	}
+}
+
+// cut breaks all connections. A dead network takes no more.
+func (n *network) cut(dead bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dead = dead
+	for _, c := range n.conns {
+		_ = c.Close()
+	}
+	n.conns = nil
+}
+
+type heldConn struct {
+	net.Conn
+	n *network
+}
+
+func (c *heldConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.n.wait()
+	return n, err
+}
+
+func (c *heldConn) Write(b []byte) (int, error) {
+	c.n.wait()
+	return c.Conn.Write(b)
+}
+
+// member is one process of a fleet, as far as this package makes it.
+type member struct {
+	*network
+	*service
+	conn   *nats.Conn
+	cancel context.CancelFunc
+	done   chan struct{}
+	mu     sync.Mutex
+	blind  bool
+}
+
+func (m *member) see(sees bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blind = !sees
+}
+
+func (m *member) isBlind() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.blind
+}
+
+// kill ends it without a word to anybody. What it would still say fails at once: an open connection would wait for NATS.
+func (m *member) kill() {
+	m.cut(true)
+	m.release()
+	m.conn.Close()
+	m.cancel()
+	<-m.done
+}
+
+// startMember starts a process, which is killed when the test ends.
+func startMember(t *testing.T, url string, c *counters, book *Book, name string, change ...func(*service)) *member {
+	t.Helper()
+	m := &member{network: &network{}, done: make(chan struct{})}
+	var err error
+	m.conn, err = nats.Connect(url, nats.SetCustomDialer(m.network), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.RetryOnFailedConnect(true), nats.Timeout(5*time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	require.NoError(t, err)
+	js, err := jetstream.New(m.conn)
+	require.NoError(t, err)
+	m.service = &service{
+		settings: Settings{
+			Interval: 50 * time.Millisecond, Timeout: 400 * time.Millisecond, GiveUp: time.Hour, Keep: time.Hour,
+			Changes: 1e6, Replicas: 1, MaxStates: 1000, MaxSum: 100,
+		},
+		name: name, metrics: newMetrics(), log: zerolog.Nop(), changed: make(chan struct{}, 1),
+		patience: patience{
+			seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second,
+			retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond, refused: time.Hour, yield: time.Second,
+		},
+	}
+	m.settings.Redis.Namespace = "tallyroll"
+	for _, c := range change {
+		c(m.service)
+	}
+	m.book.Store(book)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	go func() {
+		defer close(m.done)
+		defer m.conn.Close()
+		var said saying
+		for ctx.Err() == nil {
+			_ = m.session(ctx, js, fakeReader{c, m.isBlind}, &said)
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(m.kill)
+	return m
+}
+
+// read gives the process another rule set.
+func (m *member) read(book *Book) {
+	m.book.Store(book)
+	m.changed <- struct{}{}
+}
+
+// deliveries is the metric of that name.
+func (m *member) deliveries(target, result string) float64 {
+	families, _ := m.metrics.Registry.Gather()
+	for _, f := range families {
+		for _, one := range f.GetMetric() {
+			labels := one.GetLabel()
+			if f.GetName() == "tallyroll_watch_deliveries_total" && labels[1].GetValue() == target && labels[0].GetValue() == result {
+				return one.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// awaitDeliveries waits until there are at least n of them.
+func (m *member) awaitDeliveries(t *testing.T, target, result string, n float64) {
+	t.Helper()
+	stack.Eventually(t, fmt.Sprintf("%v deliveries to %s to be %s", n, target, result), func() (bool, string) {
+		got := m.deliveries(target, result)
+		return got >= n, fmt.Sprint(got)
+	})
+}
+
+// receiver takes webhooks, drops ids that it has seen, and fails at times.
+type receiver struct {
+	mu       sync.Mutex
+	failure  string   // "", refuse, or lose (it takes a change, and its answer is lost)
+	received []string // rule, state and id
+	repeated int
+	refused  int
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, err := io.ReadAll(request.Body)
+	var n struct {
+		ID string `json:"id"`
+		Said
+	}
+	if err != nil || json.Unmarshal(body, &n) != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure == "refuse" {
+		r.refused++
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if text := fmt.Sprintf("%s %s %s", n.Rule, n.State, n.ID); slices.Contains(r.received, text) {
+		r.repeated++
+	} else {
+		r.received = append(r.received, text)
+	}
+	if r.failure == "lose" {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+}
+
+func (r *receiver) fail(how string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = how
+}
+
+// changesOf returns what it has received of a rule, in order.
+func (r *receiver) changesOf(rule string) (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, change := range r.received {
+		if strings.HasPrefix(change, rule+" ") {
+			out = append(out, change)
+		}
+	}
+	return out
+}
+
+// await waits until it has received these states of a rule, and no others.
+func (r *receiver) await(t *testing.T, rule, want string) {
+	t.Helper()
+	stack.Eventually(t, rule+" to be received as "+want, func() (bool, string) {
+		var states []string
+		for _, change := range r.changesOf(rule) {
+			states = append(states, strings.Fields(change)[1])
+		}
+		return strings.Join(states, " ") == want, fmt.Sprint(states)
+	})
+}
+
+// parseFor reads a file whose targets are these receivers.
+func parseFor(t *testing.T, receivers map[string]*receiver, rules string) *Book {
+	t.Helper()
+	text := "targets:\n"
+	for _, name := range slices.Sorted(maps.Keys(receivers)) {
+		server := httptest.NewServer(receivers[name])
+		t.Cleanup(server.Close)
+		text += fmt.Sprintf("  %s: {webhook: %s}\n", name, server.URL)
+	}
+	return mustParse(t, text+"rules:\n"+rules)
+}
+
+func mustParse(t *testing.T, text string) *Book {
+	t.Helper()
+	book, err := Parse([]byte(text))
+	require.NoError(t, err)
+	return book
+}
+
+// readRecords returns every record of the stream in its order.
+func readRecords(t *testing.T, js jetstream.JetStream) (out []*entry) {
+	t.Helper()
+	l := newLog(js, "tallyroll")
+	l.told = func(e *entry) { out = append(out, e) }
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_ = l.follow(ctx, jetstream.DeliverAllPolicy, cancel)
+	return out
+}
+
+// webhooks is a receiver that answers by the path and the number of the attempt, and keeps what came.
+type webhooks struct {
+	*httptest.Server
+	mu   sync.Mutex
+	came []string // path and state
+}
+
+func newWebhooks(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, attempt int)) *webhooks {
+	t.Helper()
+	a := &webhooks{}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var n Said
+		_ = json.NewDecoder(r.Body).Decode(&n)
+		a.mu.Lock()
+		a.came = append(a.came, r.URL.Path+" "+string(n.State))
+		attempt := len(a.came)
+		a.mu.Unlock()
+		answer(w, r, attempt)
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// await waits until this has come.
+func (a *webhooks) await(t *testing.T, want ...string) {
+	t.Helper()
+	stack.Eventually(t, fmt.Sprint("what comes: ", want), func() (bool, string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return slices.Equal(a.came, want), fmt.Sprint(a.came)
+	})
+}
