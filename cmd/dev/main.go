@@ -59,7 +59,6 @@ type options struct {
 // run starts the servers, then the programs. It stops them in reverse, because the last commit needs both
 // servers.
 func (o options) run(ctx context.Context) (err error) {
-	boot.QuietRedis()
 	dir, cleanUp, err := o.directory()
 	if err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 func main() {
 	var settings watch.Settings
 	try := boot.Mode{Name: "try", Help: "prints what each rule of WATCH_FILE sees now, and exits.", Run: func([]string) (int, error) {
-		boot.QuietRedis()
 		if err := boot.Parse(&settings); err != nil {
 			return boot.ExitUsage, err
 		}

@@ -68,7 +68,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if over, err := fs.Begin(args, "settings are environment variables", about, &env, stdout); over || err != nil {
 		return err
 	}
-	boot.QuietRedis()
 	// Garbage may take as much again until it is collected.
 	debug.SetMemoryLimit(opts.memory << 20)
 	a, end, err := connect(ctx, &env, opts, stdout, stderr)

@@ -55,7 +55,6 @@ func MainWithReload(program string, settings any, run func(ctx context.Context, 
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	Main(program, func(ctx context.Context) error {
-		QuietRedis()
 		if err := Parse(settings); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -91,6 +92,7 @@ func (r Redis) ClientOnConnect(connected func(context.Context, *redis.Conn) erro
 // HINCRBY counts twice. A cluster's client does follow redirects and repeats what failed on the way, so give
 // it only reads, and writes that can be repeated. The clients of its nodes do not repeat.
 func (r Redis) Options() *redis.UniversalOptions {
+	QuietRedis()
 	o := *r.URL.options
 	files := r.files
 	if files == nil {
@@ -175,4 +177,4 @@ func answers(ctx context.Context, client redis.UniversalClient) error {
 }
 
 // QuietRedis stops go-redis's own lines on standard error: errors are returned, and logged once.
-func QuietRedis() { logging.Disable() }
+var QuietRedis = sync.OnceFunc(logging.Disable)
