@@ -37,14 +37,14 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 	if err != nil {
 		return 0, boot.UsageError{Err: err}
 	}
-	setting := boot.SettingFile{Key: "--try", Path: file}
-	text, err := setting.Read()
+	given := boot.SettingFile{Key: "--try", Path: file}
+	text, err := given.Read()
 	if err != nil {
 		return 0, boot.UsageError{Err: err}
 	}
 	set, err := rules.Parse(text)
 	if err != nil {
-		return 0, boot.UsageError{Err: setting.Mistake(err)}
+		return 0, boot.UsageError{Err: given.Mistake(err)}
 	}
 	stream, subject := set.Only()
 	if defaults.stream == "" {

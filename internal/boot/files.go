@@ -132,7 +132,7 @@ func openAll[T any](files *Files, what string, settings []SettingFile, parse fun
 		err = f.take(texts, sum, f.log.Info(), " read")
 	}
 	if err != nil {
-		return nil, UsageError{err}
+		return nil, UsageError{Err: err}
 	}
 	f.read, f.checked, f.counted = sum, sum, files.counted(what)
 	files.all = append(files.all, f)

@@ -112,7 +112,7 @@ func (fs *FlagSet) Read(args []string, reads string) error {
 
 // BadUsage returns a UsageError with this text.
 func BadUsage(format string, args ...any) error {
-	return UsageError{fmt.Errorf(format, args...)}
+	return UsageError{Err: fmt.Errorf(format, args...)}
 }
 
 // Help prints the environment variables of settings and the flags.

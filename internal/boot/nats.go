@@ -49,7 +49,7 @@ type NATSAccess struct {
 
 // Validate reads the context and the files.
 func (n *NATSAccess) Validate() error {
-	if err := bothOrNeither(SettingFile{"NATS_CERT", n.Cert}, SettingFile{"NATS_KEY", n.Key}); err != nil {
+	if err := bothOrNeither(SettingFile{Key: "NATS_CERT", Path: n.Cert}, SettingFile{Key: "NATS_KEY", Path: n.Key}); err != nil {
 		return err
 	}
 	if n.Creds != "" && n.NKey != "" {
@@ -279,14 +279,14 @@ func (n NATS) refused(err error) error {
 	if refused := refusedCertificate(err, "NATS"); refused != nil {
 		return refused
 	}
-	var setting *SettingError
+	var refusal *SettingError
 	switch {
-	case errors.As(err, &setting):
+	case errors.As(err, &refusal):
 		return err
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return UsageError{fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write nats://user:password@host in NATS_URL", n.URL, err)}
+		return UsageError{Err: fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write nats://user:password@host in NATS_URL", n.URL, err)}
 	case errors.Is(err, nats.ErrNkeysNotSupported):
-		return UsageError{fmt.Errorf("NATS at %s knows no NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
+		return UsageError{Err: fmt.Errorf("NATS at %s knows no NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
 	case !reachable(err):
 		return &SettingError{Key: "NATS_URL", Allowed: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
 	}

@@ -122,7 +122,7 @@ func WaitForRedis(ctx context.Context, client redis.UniversalClient, log zerolog
 	return AskRedis(ctx, log, func(ctx context.Context) error {
 		err := answers(ctx, client)
 		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
-			return UsageError{fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
+			return UsageError{Err: fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
 		}
 		return err
 	})
@@ -141,11 +141,11 @@ func AskRedis(ctx context.Context, log zerolog.Logger, ask func(context.Context)
 		}
 		switch {
 		case redis.HasErrorPrefix(err, "SELECT is not allowed"), redis.HasErrorPrefix(err, "DB index is out of range"):
-			return UsageError{fmt.Errorf("Redis refused the database of REDIS_URL: %w: name one that it has, or none", err)}
+			return UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: name one that it has, or none", err)}
 		case redis.IsAuthError(err):
-			return UsageError{fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
+			return UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
 		case redis.IsPermissionError(err):
-			return UsageError{fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
+			return UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
 		}
 		return err
 	})
@@ -169,9 +169,9 @@ func answers(ctx context.Context, client redis.UniversalClient) error {
 	info := client.Info(ctx, "server").Val()
 	switch {
 	case strings.Contains(info, "redis_mode:cluster"):
-		return UsageError{fmt.Errorf("Redis is a node of a cluster: write redis+cluster:// in REDIS_URL")}
+		return UsageError{Err: fmt.Errorf("Redis is a node of a cluster: write redis+cluster:// in REDIS_URL")}
 	case strings.Contains(info, "redis_mode:sentinel"):
-		return UsageError{fmt.Errorf("Redis is a Sentinel: write redis+sentinel://…?master_name=NAME in REDIS_URL")}
+		return UsageError{Err: fmt.Errorf("Redis is a Sentinel: write redis+sentinel://…?master_name=NAME in REDIS_URL")}
 	}
 	return nil
 }

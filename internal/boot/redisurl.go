@@ -155,11 +155,11 @@ func (r *Redis) Validate() error {
 	}
 	if t.CA != "" {
 		var err error
-		if t.roots, err = (SettingFile{"REDIS_CA", t.CA}).pool(); err != nil {
+		if t.roots, err = (SettingFile{Key: "REDIS_CA", Path: t.CA}).pool(); err != nil {
 			return err
 		}
 	}
-	return CheckKeyPair(SettingFile{"REDIS_CERT", t.Cert}, SettingFile{"REDIS_KEY", t.Key})
+	return CheckKeyPair(SettingFile{Key: "REDIS_CERT", Path: t.Cert}, SettingFile{Key: "REDIS_KEY", Path: t.Key})
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.
@@ -185,9 +185,9 @@ func refusedCertificate(err error, server string) error {
 	var theirs *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &theirs):
-		return UsageError{fmt.Errorf("the certificate of %s is not trusted: %w: set %s_CA to the authority that signed it, for the host in %s_URL", server, err, prefix, prefix)}
+		return UsageError{Err: fmt.Errorf("the certificate of %s is not trusted: %w: set %s_CA to the authority that signed it, for the host in %s_URL", server, err, prefix, prefix)}
 	case strings.Contains(err.Error(), "remote error: tls:") && strings.Contains(err.Error(), "certificate"): // an alert; its type is not exported
-		return UsageError{fmt.Errorf("%s refused the client certificate: %w: set %s_CERT and %s_KEY to one that it trusts", server, err, prefix, prefix)}
+		return UsageError{Err: fmt.Errorf("%s refused the client certificate: %w: set %s_CERT and %s_KEY to one that it trusts", server, err, prefix, prefix)}
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestUnknownVariableOfTheProgramIsLoggedWithTheNearestSetting(t *testing.T) 
 	}
 	var s programSettings
 	require.NoError(t, Parse(&s))
-	require.Equal(t, []UnknownSetting{{"BOOTED_LIMIT_FILE", "BOOTED_LIMITS_FILE"}}, s.Log.Unknown)
+	require.Equal(t, []UnknownSetting{{Key: "BOOTED_LIMIT_FILE", Nearest: "BOOTED_LIMITS_FILE"}}, s.Log.Unknown)
 	var text bytes.Buffer
 	s.Log.New(&text)
 	if got := text.String(); !strings.Contains(got, `"level":"warn","variable":"BOOTED_LIMIT_FILE","nearest":"BOOTED_LIMITS_FILE"`) || strings.Count(got, "\n") != 1 {
@@ -229,17 +229,17 @@ func TestSecretThatCanNoLongerBeReadStaysAndIsLoggedOnce(t *testing.T) {
 // A file of NATS_URL can change who connects, as long as that is the same for all servers.
 func TestNATSLoginIsReadFromTheFileOfTheURL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "url")
-	n := NATS{URLFile: SecretFile{"NATS_URL_FILE", path}, NATSAccess: NATSAccess{User: "other", Password: "own"}}
+	n := NATS{URLFile: SecretFile{key: "NATS_URL_FILE", path: path}, NATSAccess: NATSAccess{User: "other", Password: "own"}}
 	for text, want := range map[string]natsLogin{
 		"nats://u:p%2C@a,nats://u:p%2C@b": {user: "u", password: "p,"}, "nats://token@a,b": {token: "token"}, "a:1": {user: "other", password: "own"},
 	} {
-		writeSecret(t, path, text)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		if got, err := n.readLogin(); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"nats://u:hunter2@a,nats://v:hunter2@b", "http://u:hunter2@h"} {
-		writeSecret(t, path, text)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		if _, err := n.readLogin(); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -391,14 +391,14 @@ func TestFileThatCannotBeUsedEndsTheStart(t *testing.T) {
 		}
 		return string(text), nil
 	}
-	none, err := Open(r.files, "pair", SettingFile{"ONE", ""}, text, nil)
+	none, err := Open(r.files, "pair", SettingFile{Key: "ONE", Path: ""}, text, nil)
 	if err != nil || none != nil || none.Load() != "" {
 		t.Errorf("without a file: %v, %v", none, err)
 	}
 	r.files.Reload()
 	require.Contains(t, r.log.String(), "nothing to reload: no setting names a file", &r.log)
 	r.write(r.one, "good")
-	good, err := Open(r.files, "pair", SettingFile{"ONE", r.one}, text, nil)
+	good, err := Open(r.files, "pair", SettingFile{Key: "ONE", Path: r.one}, text, nil)
 	if err != nil || good.Load() != "good" {
 		t.Errorf("%v, %v", good, err)
 	}
@@ -411,7 +411,7 @@ func TestFileThatCannotBeUsedEndsTheStart(t *testing.T) {
 		large:              "ONE: " + large + ": it has more than 4194304 bytes: allowed is a file of at most that size",
 		"tokens: [secret]": "ONE: open …, which is the content of such a file: no such file or directory",
 	} {
-		_, err := Open(r.files, "pair", SettingFile{"ONE", path}, text, nil)
+		_, err := Open(r.files, "pair", SettingFile{Key: "ONE", Path: path}, text, nil)
 		var usage UsageError
 		if !errors.As(err, &usage) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

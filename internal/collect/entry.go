@@ -52,8 +52,8 @@ func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
 	if e.size() > most {
 		return receipt{}, tooLargeFor(bound)
 	}
-	if trace := boot.TraceOf(ctx); trace != "" && e.size()+boot.TraceSize <= most { // no hit is refused for its trace
-		e.trace(trace)
+	if parent := boot.TraceOf(ctx); parent != "" && e.size()+boot.TraceSize <= most { // no hit is refused for its trace
+		e.trace(parent)
 	}
 	o := p.store(e)
 	if o.problem != nil {

@@ -58,9 +58,9 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 			env = []string{first, "QUERY" + second}
 		}
 		key, _, _ := strings.Cut(wrong, "=")
-		var setting *boot.SettingError
-		require.ErrorAs(t, boot.Parse(new(Settings), env...), &setting, wrong)
-		require.Equal(t, key, setting.Key, wrong)
-		require.False(t, key == "QUERY_TOKENS" && setting.Value != "", "the error shows the secret")
+		var refusal *boot.SettingError
+		require.ErrorAs(t, boot.Parse(new(Settings), env...), &refusal, wrong)
+		require.Equal(t, key, refusal.Key, wrong)
+		require.False(t, key == "QUERY_TOKENS" && refusal.Value != "", "the error shows the secret")
 	}
 }
