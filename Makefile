@@ -83,8 +83,8 @@ bench-smoke: redis tested ## the benchmark's harness: each candidate counts and 
 	@sh tests/install.sh -n postgres
 
 build: ## the programs, static, into bin/
-	@for p in $(PROGRAMS); do $(GO) build -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
-	@for module in $(PROMQL) $(RLS); do $(GO) build -C $$module -ldflags "-s -w -X tallyroll/internal/boot.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
+	@for p in $(PROGRAMS); do $(GO) build -ldflags "-s -w -X tallyroll/internal/release.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
+	@for module in $(PROMQL) $(RLS); do $(GO) build -C $$module -ldflags "-s -w -X tallyroll/internal/release.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
 	@ls -l bin
 
 release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares

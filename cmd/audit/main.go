@@ -10,11 +10,11 @@ import (
 	"os"
 
 	"tallyroll/internal/audit"
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
 )
 
 func main() {
-	boot.Main("audit", func(ctx context.Context) error {
+	program.Main("audit", func(ctx context.Context) error {
 		return audit.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	})
 }

@@ -7,17 +7,18 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/collect"
+	"tallyroll/internal/program"
+	"tallyroll/internal/web"
 )
 
 func main() {
 	var settings collect.Settings
-	if !boot.Flags("collect", "takes hits over HTTP and publishes them to NATS JetStream.", &settings) {
+	if !program.Flags("collect", "takes hits over HTTP and publishes them to NATS JetStream.", &settings) {
 		return
 	}
-	boot.MainWithReload("collect", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
-		boot.TakeBallast()
+	program.MainWithReload("collect", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
+		web.TakeBallast()
 		return collect.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

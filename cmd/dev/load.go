@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
 )
 
 const loadPerSecond = 50
@@ -17,7 +17,7 @@ const loadPerSecond = 50
 var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product/2", "/login", "/checkout", "/help", "/about", "/imprint"}
 
 // load publishes synthetic hits until ctx ends, one per message: an object with only a key.
-func load(ctx context.Context, url string, access boot.NATSAccess) error {
+func load(ctx context.Context, url string, access natsconn.Access) error {
 	conn, err := nats.Connect(url)
 	if err != nil {
 		return fmt.Errorf("load: %w", err)

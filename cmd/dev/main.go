@@ -22,9 +22,13 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/collect"
+	"tallyroll/internal/program"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/query"
+	"tallyroll/internal/release"
+	"tallyroll/internal/retry"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/watch"
 	"tallyroll/internal/worker"
 )
@@ -41,14 +45,14 @@ func main() {
 	version := flag.Bool("version", false, "print the version")
 	flag.Parse()
 	if *version {
-		fmt.Println("dev", boot.Version())
+		fmt.Println("dev", release.Version())
 		return
 	}
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "dev: unknown argument %q, see dev --help\n", flag.Arg(0))
-		os.Exit(boot.ExitUsage)
+		os.Exit(setting.ExitUsage)
 	}
-	boot.Main("dev", o.run)
+	program.Main("dev", o.run)
 }
 
 type options struct {
@@ -107,10 +111,10 @@ func (o options) run(ctx context.Context) (err error) {
 	var answers query.Settings
 	var hits collect.Settings
 	var alerts watch.Settings
-	if err := errors.Join(boot.Parse(&ingest, settings...), boot.Parse(&answers, settings...), boot.Parse(&hits, settings...), boot.Parse(&alerts, settings...)); err != nil {
+	if err := errors.Join(setting.Parse(&ingest, settings...), setting.Parse(&answers, settings...), setting.Parse(&hits, settings...), setting.Parse(&alerts, settings...)); err != nil {
 		return err
 	}
-	screen := boot.NewScreen(os.Stderr, "messages")
+	screen := progress.NewScreen(os.Stderr, "messages")
 	ingest.Log.Unknown = slices.Concat(ingest.Log.Unknown, answers.Log.Unknown, hits.Log.Unknown, alerts.Log.Unknown)
 	log := ingest.Log.New(screen)
 
@@ -133,7 +137,7 @@ func (o options) run(ctx context.Context) (err error) {
 		if o.noLoad {
 			return nil
 		}
-		return ignoreCancelled(load(ctx, nats.ClientURL(), ingest.NATS.NATSAccess))
+		return ignoreCancelled(load(ctx, nats.ClientURL(), ingest.NATS.Access))
 	})
 	return group.Wait()
 }
@@ -177,7 +181,7 @@ func address(port int) string {
 }
 
 func waitReady(ctx context.Context, addr string) error {
-	return boot.WaitFor(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
+	return retry.Until(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
 		if err != nil {
 			return err

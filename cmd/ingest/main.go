@@ -8,17 +8,18 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/worker"
 )
 
 func main() {
 	var settings worker.Settings
-	if !boot.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings, tryMode(&settings), retierMode(&settings)) {
+	if !program.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings, tryMode(&settings), retierMode(&settings)) {
 		return
 	}
-	boot.MainWithReload("ingest", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
-		screen := boot.NewScreen(os.Stderr, "messages")
+	program.MainWithReload("ingest", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
+		screen := progress.NewScreen(os.Stderr, "messages")
 		return worker.Run(ctx, settings, settings.Log.New(screen), screen.Progress, reload)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/setting"
 )
 
 type sample struct {
@@ -47,7 +47,7 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 			about = true
 			err := next.set(said[1], strings.TrimSpace(said[2]))
 			if err != nil {
-				return boot.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
+				return setting.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
 			}
 			continue
 		}
@@ -57,7 +57,7 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 		next.line, next.body = number, line
 		err := next.complete()
 		if err != nil {
-			return boot.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
+			return setting.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
 		}
 		err = each(next)
 		if err != nil {
@@ -66,7 +66,7 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 		next, about = defaults, false
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return boot.UsageError{Err: fmt.Errorf("line %d is longer than %d bytes, the most that a message can have", number+1, maxSample)}
+		return setting.UsageError{Err: fmt.Errorf("line %d is longer than %d bytes, the most that a message can have", number+1, maxSample)}
 	}
 	return lines.Err()
 }

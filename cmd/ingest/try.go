@@ -11,19 +11,20 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/program"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/worker"
 )
 
 // tryMode is --try, which shows what rules make of messages. It needs no servers.
-func tryMode(settings *worker.Settings) boot.Mode {
-	return boot.Mode{
+func tryMode(settings *worker.Settings) program.Mode {
+	return program.Mode{
 		Name: "try",
 		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",
 		Run: func(args []string) (int, error) {
-			err := boot.Parse(settings)
+			err := setting.Parse(settings)
 			if err != nil {
 				return 0, err
 			}
@@ -35,16 +36,16 @@ func tryMode(settings *worker.Settings) boot.Mode {
 func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time.Time) (code int, err error) {
 	file, defaults, err := tryFlags(args)
 	if err != nil {
-		return 0, boot.UsageError{Err: err}
+		return 0, setting.UsageError{Err: err}
 	}
-	given := boot.SettingFile{Key: "--try", Path: file}
+	given := setting.Path{Key: "--try", File: file}
 	text, err := given.Read()
 	if err != nil {
-		return 0, boot.UsageError{Err: err}
+		return 0, setting.UsageError{Err: err}
 	}
 	set, err := rules.Parse(text)
 	if err != nil {
-		return 0, boot.UsageError{Err: given.Mistake(err)}
+		return 0, setting.UsageError{Err: given.Mistake(err)}
 	}
 	stream, subject := set.Only()
 	if defaults.stream == "" {
@@ -140,7 +141,7 @@ func (t *trial) end() (code int, err error) {
 	sum := fmt.Sprintf("%d messages: %d hits on %d counters, %d rejected", t.messages, t.hits, len(t.counters), rejected)
 	if rejected > 0 {
 		sum += " (" + strings.Join(reasons, ", ") + ")"
-		code = boot.ExitFailure
+		code = setting.ExitFailure
 	}
 	_, err = fmt.Fprintf(t.out, "%s, %d left out by when\n", sum, t.unmet)
 	return code, err

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/worker"
 )
 
@@ -37,7 +37,7 @@ func tried(t *testing.T, rules, in string, args ...string) (out string, code int
 	err = os.WriteFile(file, []byte(rules), 0o600)
 	require.NoError(t, err)
 	var settings worker.Settings
-	err = boot.Parse(&settings)
+	err = setting.Parse(&settings)
 	require.NoError(t, err)
 	var text strings.Builder
 	code, err = try(append([]string{"--try", file}, args...), settings.HitLimits(), strings.NewReader(in), &text, stored)
@@ -117,7 +117,7 @@ func TestTryRefusesWhatItCannotUse(t *testing.T) {
 		{orders, "{}", []string{"--try", "/nowhere.yaml"}, "/nowhere.yaml"},
 	} {
 		_, code, err := tried(t, test.rules, test.in, test.args...)
-		var usage boot.UsageError
+		var usage setting.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) || code != 0 {
 			t.Errorf("%v: %v, code %d; want %s", test.args, err, code, test.want)
 		}

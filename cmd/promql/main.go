@@ -8,15 +8,15 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
 )
 
 func main() {
 	var settings Settings
-	if !boot.Flags("promql", "answers PromQL about counters over Prometheus's HTTP API, from Redis.", &settings) {
+	if !program.Flags("promql", "answers PromQL about counters over Prometheus's HTTP API, from Redis.", &settings) {
 		return
 	}
-	boot.MainWithReload("promql", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
+	program.MainWithReload("promql", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		return run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/release"
 	"tallyroll/internal/window"
 )
 
@@ -265,7 +265,7 @@ const engineVersion = "3.15.0"
 
 func (s *service) buildInfo(*http.Request) (found, error) {
 	return found{data: map[string]string{
-		"version": engineVersion, "revision": boot.Version(), "branch": "tallyroll",
+		"version": engineVersion, "revision": release.Version(), "branch": "tallyroll",
 		"buildUser": "", "buildDate": "", "goVersion": runtime.Version(),
 	}}, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -100,7 +100,7 @@ func start(t testing.TB, redis stack.Endpoint, env ...string) *stack.Service {
 func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
 	t.Helper()
 	var settings Settings
-	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace))
+	require.NoError(t, setting.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace))
 	change(&settings)
 	s, err := newService(window.NewReader(window.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
 	require.NoError(t, err)

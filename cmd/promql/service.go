@@ -17,8 +17,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/program"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/release"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -54,7 +57,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
 	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
@@ -87,7 +90,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 			NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
 			Parser:                   p,
 		}),
-		failures: boot.Sampled(log),
+		failures: program.Sampled(log),
 	}, nil
 }
 
@@ -160,17 +163,17 @@ func (s *Settings) maxBody() int64 { return 3*int64(s.MaxQuery) + 64<<10 }
 
 // Settings of the program. --help prints their tags.
 type Settings struct {
-	Redis    boot.Redis
-	Log      boot.Log
-	Shutdown boot.Shutdown
+	Redis    redisconn.Settings
+	Log      program.Log
+	Shutdown web.Shutdown
 
-	Addr        string      `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
-	Hosts       boot.Hosts  `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
-	TLSCert     string      `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
-	TLSKey      string      `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
-	TLSClientCA string      `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
-	Tokens      boot.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
-	TokensFile  string      `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
+	Addr        string         `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
+	Hosts       web.Hosts      `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
+	TLSCert     string         `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
+	TLSKey      string         `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
+	TLSClientCA string         `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
+	Tokens      setting.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
+	TokensFile  string         `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
 
 	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
 
@@ -190,20 +193,20 @@ type Settings struct {
 const maxTimeout = 10 * time.Minute
 
 func (s *Settings) Validate() error {
-	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
 	}
-	err := boot.CheckMost(boot.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)}, boot.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells}, boot.Most{Key: "PROMQL_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells},
-		boot.Most{Key: "PROMQL_MAX_SAMPLES", N: int64(s.MaxSamples)}, boot.Most{Key: "PROMQL_CONCURRENCY", N: int64(s.Concurrency)},
-		boot.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)}, boot.Most{Key: "PROMQL_MAX_REQUESTS", N: int64(s.MaxRequests)})
+	err := setting.CheckMost(setting.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)}, setting.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells}, setting.Most{Key: "PROMQL_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells},
+		setting.Most{Key: "PROMQL_MAX_SAMPLES", N: int64(s.MaxSamples)}, setting.Most{Key: "PROMQL_CONCURRENCY", N: int64(s.Concurrency)},
+		setting.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)}, setting.Most{Key: "PROMQL_MAX_REQUESTS", N: int64(s.MaxRequests)})
 	if err != nil {
 		return err
 	}
 	if s.Timeout < time.Millisecond || s.Timeout > maxTimeout {
-		return &boot.SettingError{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), Allowed: "a duration from 1ms to " + maxTimeout.String()}
+		return &setting.Error{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), Allowed: "a duration from 1ms to " + maxTimeout.String()}
 	}
 	return nil
 }

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"flag"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/program"
+	"tallyroll/internal/setting"
 )
 
 type options struct {
@@ -28,8 +29,8 @@ type rebaseTo struct {
 	at int64 // Unix milliseconds; hit.NoTime: when the log has been read
 }
 
-func newFlags(o *options) *boot.FlagSet {
-	fs := boot.NewFlagSet("publish")
+func newFlags(o *options) *program.FlagSet {
+	fs := program.NewFlagSet("publish")
 	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
 		switch s {
 		case "combined", "ndjson", "lines":
@@ -50,7 +51,7 @@ func newFlags(o *options) *boot.FlagSet {
 		o.subject = s
 		return outbox.CheckSubject(s)
 	})
-	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", boot.Whole(&o.batch, 1, 10_000))
+	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", program.Whole(&o.batch, 1, 10_000))
 	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (24 bytes per hit, and each name and unique value once)", func(s string) (err error) {
 		o.rebase = rebaseTo{on: true, at: hit.NoTime}
 		if s == "now" {
@@ -64,25 +65,25 @@ func newFlags(o *options) *boot.FlagSet {
 		}
 		return nil
 	})
-	fs.Add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)", boot.Number(&o.speed, "a number above 0, such as 10", func(f float64) bool { return f > 0 && f <= 1e12 }))
+	fs.Add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)", program.Number(&o.speed, "a number above 0, such as 10", func(f float64) bool { return f > 0 && f <= 1e12 }))
 
-	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish stops", boot.Whole(&o.names, 1, 1e9))
-	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible", boot.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
-	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", boot.Whole(&o.load.counters, 1, 1e12))
-	fs.Add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", boot.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
+	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish stops", program.Whole(&o.names, 1, 1e9))
+	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible", program.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
+	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", program.Whole(&o.load.counters, 1, 1e12))
+	fs.Add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", program.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
 	fs.Add("duration", "", "synthetic load: for this `time`, such as 10s (default until Ctrl-C or --count)", func(s string) (err error) {
-		o.load.duration, err = boot.ParseDuration(s)
+		o.load.duration, err = setting.ParseDuration(s)
 		if err != nil || o.load.duration <= 0 {
 			return errors.New("allowed is a duration above 0, such as 10s, 5m or 1d")
 		}
 		return nil
 	})
-	fs.Add("count", "", "synthetic load: this many `hits` in all (default until Ctrl-C or --duration)", boot.Whole(&o.load.count, 1, 1e15))
+	fs.Add("count", "", "synthetic load: this many `hits` in all (default until Ctrl-C or --duration)", program.Whole(&o.load.count, 1, 1e15))
 	return fs
 }
 
 // check resolves whether hits are synthetic, and refuses flags that would have no effect together.
-func (o *options) check(fs *boot.FlagSet) error {
+func (o *options) check(fs *program.FlagSet) error {
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for _, name := range []string{"rate", "counters", "zipf", "duration", "count"} {
@@ -91,20 +92,20 @@ func (o *options) check(fs *boot.FlagSet) error {
 	if o.synthetic {
 		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names"} {
 			if given[name] {
-				return boot.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
+				return setting.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
 			}
 		}
 		return nil
 	}
 	switch {
 	case given["key"] && o.format != "combined":
-		return boot.BadUsage("--key belongs to --format combined, not to --format %s", o.format)
+		return setting.BadUsage("--key belongs to --format combined, not to --format %s", o.format)
 	case given["unique"] && o.format != "combined":
-		return boot.BadUsage("--unique belongs to --format combined, not to --format %s", o.format)
+		return setting.BadUsage("--unique belongs to --format combined, not to --format %s", o.format)
 	case given["rebase"] && o.format == "lines":
-		return boot.BadUsage("--rebase needs hits with times, which --format lines has not")
+		return setting.BadUsage("--rebase needs hits with times, which --format lines has not")
 	case given["speed"] && o.format == "lines":
-		return boot.BadUsage("--speed needs hits with times, which --format lines has not")
+		return setting.BadUsage("--speed needs hits with times, which --format lines has not")
 	}
 	return nil
 }

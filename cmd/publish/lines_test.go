@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/progress"
 	"tallyroll/tests/cases"
 	"tallyroll/tests/stack"
 )
@@ -236,7 +236,7 @@ func TestHitRebasedToBeforeTheYear1IsReported(t *testing.T) {
 	var published []byte
 	batch := &batcher{maxHits: 10, maxBytes: 1 << 20, submit: func(m *outbox.Message) error { published = m.Body; return nil }}
 	feed := newFeeder(t.Context(), batch, 0)
-	held, err := feed.all(mustParse(t, "--format", "ndjson", "--rebase", "2026-11-21T09:59:59.5Z"), strings.NewReader(log), boot.NewBar(io.Discard, "hits"))
+	held, err := feed.all(mustParse(t, "--format", "ndjson", "--rebase", "2026-11-21T09:59:59.5Z"), strings.NewReader(log), progress.NewBar(io.Discard, "hits"))
 	if err != nil || batch.flush() != nil {
 		t.Fatal(err)
 	}

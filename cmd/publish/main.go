@@ -12,19 +12,22 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
+	"tallyroll/internal/natsconn"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/program"
+	"tallyroll/internal/progress"
 )
 
 // settings come from the environment; what to publish comes from flags.
 type settings struct {
-	NATS boot.NATS
-	Log  boot.Log
+	NATS natsconn.Settings
+	Log  program.Log
 }
 
 func main() {
-	boot.Main("publish", func(ctx context.Context) error {
+	program.Main("publish", func(ctx context.Context) error {
 		return run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	})
 }
@@ -45,7 +48,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err := opts.check(fs); err != nil {
 		return err
 	}
-	out := boot.NewBar(stderr, "hits")
+	out := progress.NewBar(stderr, "hits")
 	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, --help says more")
@@ -57,7 +60,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	defer conn.Close()
 	rep, err := publish(ctx, conn, log, opts, stdin, out)
 	out.End()
-	return boot.PrintLast(stdout, rep, err)
+	return program.PrintLast(stdout, rep, err)
 }
 
 // grace bounds the wait for the last acknowledgements after an interrupt.
@@ -72,11 +75,11 @@ const surelyOld = 366 * 24 * time.Hour
 // leastPayload is a message size that surely holds any one hit.
 const leastPayload = 4 << 10
 
-func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *boot.Bar) (report, error) {
+func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *progress.Bar) (report, error) {
 	if most := conn.MaxPayload(); most < leastPayload {
-		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload", boot.NATSServer(conn), most, leastPayload)
+		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload", natsconn.ServerOf(conn), most, leastPayload)
 	}
-	acks, giveUp := boot.Outlive(ctx, grace)
+	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
 	start := time.Now()
 	stored := published{shown: out.Add}
@@ -111,7 +114,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 }
 
 // all feeds every hit. held is how many hits of a rebased log are in memory, published or not.
-func (f *feeder) all(opts options, in io.Reader, out *boot.Bar) (held int64, err error) {
+func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64, err error) {
 	if opts.synthetic {
 		out.Expect(opts.load.total())
 		return 0, opts.load.run(f.take, f.wait)
@@ -152,7 +155,7 @@ func (p *published) add(hits int) {
 	p.shown(hits)
 }
 
-func count(n int64) string { return boot.Thousands(float64(n)) }
+func count(n int64) string { return human.Thousands(float64(n)) }
 
 type report struct {
 	tally tally

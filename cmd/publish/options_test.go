@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/setting"
 	"tallyroll/tests/cases"
 )
 
@@ -22,7 +22,7 @@ func TestFlagsAreReadOrRefused(t *testing.T) {
 		if err == nil {
 			return "good"
 		}
-		var usage boot.UsageError
+		var usage setting.UsageError
 		require.ErrorAs(t, err, &usage, args)
 		return err.Error()
 	})

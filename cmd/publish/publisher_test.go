@@ -16,9 +16,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/progress"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -86,7 +86,7 @@ type outcome struct {
 func begin(ctx context.Context, conn *nats.Conn, log io.Writer, opts options, in io.Reader) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		rep, err := publish(ctx, conn, zerolog.New(log), opts, in, boot.NewBar(io.Discard, "hits"))
+		rep, err := publish(ctx, conn, zerolog.New(log), opts, in, progress.NewBar(io.Discard, "hits"))
 		done <- outcome{rep, err}
 	}()
 	return done

@@ -8,17 +8,18 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
 	"tallyroll/internal/query"
+	"tallyroll/internal/web"
 )
 
 func main() {
 	var settings query.Settings
-	if !boot.Flags("query", "answers questions about counters over HTTP, from Redis.", &settings) {
+	if !program.Flags("query", "answers questions about counters over HTTP, from Redis.", &settings) {
 		return
 	}
-	boot.MainWithReload("query", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
-		boot.TakeBallast()
+	program.MainWithReload("query", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
+		web.TakeBallast()
 		return query.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -7,12 +7,12 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
 	"tallyroll/internal/redrive"
 )
 
 func main() {
-	boot.Main("redrive", func(ctx context.Context) error {
+	program.Main("redrive", func(ctx context.Context) error {
 		return redrive.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	grpchealth "google.golang.org/grpc/health"
 	healthservice "google.golang.org/grpc/health/grpc_health_v1"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/web"
 )
 
 const (
@@ -36,7 +36,7 @@ func newHealth(ask func(context.Context) error, why func() string) *health {
 	return h
 }
 
-func (h *health) run(ctx context.Context, leaving boot.Leaving) {
+func (h *health) run(ctx context.Context, leaving web.Leaving) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	looking.Go(func() { every(ctx, lookEvery, func() { h.look(ctx) }) })

@@ -4,15 +4,15 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
 )
 
 func main() {
 	var settings Settings
-	if !boot.Flags("rls", "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits of a file, with Redis.", &settings) {
+	if !program.Flags("rls", "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits of a file, with Redis.", &settings) {
 		return
 	}
-	boot.MainWithReload("rls", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
+	program.MainWithReload("rls", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		return run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

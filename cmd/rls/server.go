@@ -23,7 +23,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
+	"tallyroll/internal/trace"
+	"tallyroll/internal/web"
 )
 
 const (
@@ -45,7 +47,7 @@ const (
 func workers() int { return 64 * runtime.GOMAXPROCS(0) }
 
 // serve answers gRPC until ctx ends. Requests under way then have five seconds.
-func (s *service) serve(ctx context.Context, l net.Listener, certificate *boot.Certificate) error {
+func (s *service) serve(ctx context.Context, l net.Listener, certificate *web.Certificate) error {
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(s.measure),
 		grpc.ForceServerCodecV2(codec{}),
@@ -81,7 +83,7 @@ func (s *service) serve(ctx context.Context, l net.Listener, certificate *boot.C
 func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
 	start := time.Now()
 	if header, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = boot.WithTrace(ctx, header)
+		ctx = trace.With(ctx, header)
 	}
 	method := path.Base(info.FullMethod)
 	defer func() {
@@ -100,7 +102,7 @@ func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerIn
 
 // quietGRPC logs gRPC's messages about failed connections, a few lines per minute.
 func quietGRPC(log zerolog.Logger) {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(io.Discard, io.Discard, grpcLines{boot.Sampled(log)}, 0))
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(io.Discard, io.Discard, grpcLines{program.Sampled(log)}, 0))
 }
 
 type grpcLines struct{ log zerolog.Logger }

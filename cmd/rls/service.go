@@ -13,18 +13,21 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/program"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/release"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
 // Settings of the program. --help prints their tags.
 type Settings struct {
-	Redis    boot.Redis
-	Log      boot.Log
-	Shutdown boot.Shutdown
+	Redis    redisconn.Settings
+	Log      program.Log
+	Shutdown web.Shutdown
 
 	MetricsAddr string `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8084" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
 	Addr        string `env:"RLS_ADDR" envDefault:"127.0.0.1:8083" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
@@ -45,20 +48,20 @@ type Settings struct {
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 func (s *Settings) Validate() error {
-	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if s.LimitsFile == "" {
-		return &boot.SettingError{Key: "RLS_LIMITS_FILE", Allowed: "a YAML file of limits (docs/limits.md): without limits there is nothing to decide"}
+		return &setting.Error{Key: "RLS_LIMITS_FILE", Allowed: "a YAML file of limits (docs/limits.md): without limits there is nothing to decide"}
 	}
 	if err := errors.Join(s.addresses().Validate(), s.metricsAddresses().Validate()); err != nil {
 		return err
 	}
 	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
-		return &boot.SettingError{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
+		return &setting.Error{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
-	return boot.CheckMost(boot.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)}, boot.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
-		boot.Most{Key: "RLS_MAX_MESSAGE_BYTES", N: int64(s.MaxMessageBytes)})
+	return setting.CheckMost(setting.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)}, setting.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
+		setting.Most{Key: "RLS_MAX_MESSAGE_BYTES", N: int64(s.MaxMessageBytes)})
 }
 
 func (s *Settings) addresses() web.Addresses {
@@ -80,7 +83,7 @@ type service struct {
 	server   web.Server // of the address for metrics
 	settings Settings
 	limiter  limiter
-	mapping  *boot.File[*mapping]
+	mapping  *setting.File[*mapping]
 	health   *health
 	log      zerolog.Logger
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
@@ -108,11 +111,11 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	s.server.Leaving = leaving
 	s.health = newHealth(func(ctx context.Context) error { return looks.Ping(ctx).Err() }, s.why)
-	certificate, err := boot.OpenCertificate(settings.addresses().Files(), s.server.Files)
+	certificate, err := web.OpenCertificate(settings.addresses().Files(), s.server.Files)
 	if err != nil {
 		return err
 	}
-	listener, err := boot.Listen("RLS_ADDR", settings.Addr)
+	listener, err := web.Listen("RLS_ADDR", settings.Addr)
 	if err != nil {
 		return err
 	}
@@ -120,7 +123,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Int("limits", s.mapping.Load().limits).Str("grpc", listener.Addr().String()).Bool("tls", certificate != nil).Str("url", status.URL()).Msg("started")
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
@@ -139,7 +142,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	quietGRPC(log)
 	metrics := web.NewMetrics("rls", 14)
 	s := &service{
-		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log}, settings: settings, limiter: takes, log: log, failures: boot.Sampled(log),
+		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log}, settings: settings, limiter: takes, log: log, failures: program.Sampled(log),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
@@ -151,7 +154,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	}
 	metrics.Registry.MustRegister(s.decisions, s.unmatched)
 	var err error
-	s.mapping, err = boot.Open(s.server.Files, "limits", boot.SettingFile{Key: "RLS_LIMITS_FILE", Path: settings.LimitsFile}, parseLimits, s.use)
+	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.use)
 	return s, err
 }
 

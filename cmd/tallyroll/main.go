@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/release"
+	"tallyroll/internal/setting"
 )
 
 const usage = `tallyroll: exact rolling-window counters, from NATS JetStream into Redis. Name a program:
@@ -38,23 +39,23 @@ func main() {
 func run(args []string, stdout, stderr io.Writer, become func(name string, args []string) error) int {
 	if len(args) < 2 {
 		fmt.Fprint(stdout, usage)
-		return boot.ExitUsage
+		return setting.ExitUsage
 	}
 	switch name := filepath.Base(args[1]); name {
 	case "ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit":
 		if err := become(name, args[1:]); err != nil {
 			fmt.Fprintf(stderr, "tallyroll: %v\n", err)
-			return boot.ExitFailure
+			return setting.ExitFailure
 		}
 	case "--help", "-help", "-h", "help":
 		fmt.Fprint(stdout, usage)
 	case "--version", "-version", "version":
-		fmt.Fprintln(stdout, "tallyroll", boot.Version())
+		fmt.Fprintln(stdout, "tallyroll", release.Version())
 	default:
 		fmt.Fprintf(stderr, "tallyroll: no program %q: allowed is ingest, query, collect, promql, rls, watch, publish, redrive or audit\n", args[1])
-		return boot.ExitUsage
+		return setting.ExitUsage
 	}
-	return boot.ExitOK
+	return setting.ExitOK
 }
 
 // become replaces this process with the program in the same directory. args begin with its name.

@@ -9,22 +9,23 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/watch"
 )
 
 func main() {
 	var settings watch.Settings
-	try := boot.Mode{Name: "try", Help: "prints what each rule of WATCH_FILE sees now, and exits.", Run: func([]string) (int, error) {
-		if err := boot.Parse(&settings); err != nil {
-			return boot.ExitUsage, err
+	try := program.Mode{Name: "try", Help: "prints what each rule of WATCH_FILE sees now, and exits.", Run: func([]string) (int, error) {
+		if err := setting.Parse(&settings); err != nil {
+			return setting.ExitUsage, err
 		}
-		return boot.ExitOK, watch.Try(context.Background(), settings, os.Stdout)
+		return setting.ExitOK, watch.Try(context.Background(), settings, os.Stdout)
 	}}
-	if !boot.Flags("watch", "compares counters with thresholds, and tells people and programs of each change.", &settings, try) {
+	if !program.Flags("watch", "compares counters with thresholds, and tells people and programs of each change.", &settings, try) {
 		return
 	}
-	boot.MainWithReload("watch", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
+	program.MainWithReload("watch", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
 		return watch.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

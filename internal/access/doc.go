@@ -6,6 +6,6 @@
 //     names another counter or prefix with 403, whether it exists or not. Lists and sums that name none are
 //     about the token's counters.
 //   - Requests are compared with every token, by hashes and in constant time.
-//   - The file is reread with the program's others (boot.Files). A bad file changes nothing. If a token is
+//   - The file is reread with the program's others (setting.Files). A bad file changes nothing. If a token is
 //     removed, changed or expired, its bearer's lasting requests end.
 package access

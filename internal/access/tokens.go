@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
@@ -26,18 +26,18 @@ type Tokens struct {
 // Settings are those of tokens. Program begins their names, such as QUERY.
 type Settings struct {
 	Program string
-	Plain   boot.Tokens // of …_TOKENS
-	File    string      // …_TOKENS_FILE
+	Plain   setting.Tokens // of …_TOKENS
+	File    string         // …_TOKENS_FILE
 }
 
 // New reads the file, if any, and adds it to files. Its error names the setting, the file and the line.
-func New(s Settings, files *boot.Files) (*Tokens, error) {
+func New(s Settings, files *setting.Files) (*Tokens, error) {
 	t := &Tokens{setting: s.Program + "_TOKENS", hasFile: s.File != ""}
 	for _, hash := range s.Plain.Hashes() {
 		t.plain = append(t.plain, grant{name: hex.EncodeToString(hash[:4]), hash: hash, may: allRights}.start())
 	}
 	t.named.Store(new([]*Token))
-	_, err := boot.Open(files, "tokens", boot.SettingFile{Key: t.setting + "_FILE", Path: s.File}, parse, t.use)
+	_, err := setting.Open(files, "tokens", setting.Path{Key: t.setting + "_FILE", File: s.File}, parse, t.use)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	refuse := func(detail string) *web.Problem {
 		return web.NewProblem(http.StatusUnauthorized, detail).WithHeader("WWW-Authenticate", "Bearer")
 	}
-	given, carried := boot.BearerHash(r)
+	given, carried := BearerHash(r)
 	var found *Token
 	for _, set := range [][]*Token{t.plain, *t.named.Load()} {
 		at := -1

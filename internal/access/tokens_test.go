@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
@@ -53,7 +53,7 @@ func TestRequestHasTheTokenThatItCarries(t *testing.T) {
 	writeTokens(t, file, "kept", "gone", "changed", "old until: 2020-01-01", "later until: 2999-01-01T12:00:00+02:00", "both prefixes: [a.]")
 	settings := Settings{Program: "TEST", File: file}
 	require.NoError(t, settings.Plain.UnmarshalText([]byte("plain,secret-both")))
-	files := boot.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} })
+	files := setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} })
 	tokens, err := New(settings, files)
 	require.NoError(t, err)
 	if !tokens.Required() || tokens.Count() != 8 || tokens.Settings() != "TEST_TOKENS or TEST_TOKENS_FILE" {

@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/boot"
+	"tallyroll/internal/release"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -205,7 +205,7 @@ func folded(text string) string {
 
 // About returns what can be asked. The caller supplies what the settings turn on.
 func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
-	out := AboutAnswer{Version: boot.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
+	out := AboutAnswer{Version: release.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
 	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
 		layout, since, err := d.Reader.About(ctx)
 		out.CountingSince = Since(since)

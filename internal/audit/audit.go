@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/time/rate"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/window"
 )
 
@@ -24,7 +24,7 @@ type auditor struct {
 	limits    consume.Limits
 	memory    int // bytes of a pass
 	log       zerolog.Logger
-	bar       *boot.Bar
+	bar       *progress.Bar
 	pace      *rate.Limiter // of messages, hashes and keys
 	report    report
 

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -442,7 +442,7 @@ func TestAuditNeedsOnlyRightsToReadAndSaysIfItLacksThem(t *testing.T) {
 	if out, err := run("audit", "audit:audit"); err != nil || out != "audit: 1 hits, 1 counters, 0 differences\n" {
 		t.Errorf("%v, %q", err, out)
 	}
-	var usage boot.UsageError
+	var usage setting.UsageError
 	if out, err := run("none", "audit:audit"); !errors.As(err, &usage) {
 		t.Errorf("without rights in NATS: %v, %q", err, out)
 	}

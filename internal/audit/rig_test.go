@@ -18,8 +18,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
+	"tallyroll/internal/progress"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/worker"
 	"tallyroll/tests/stack"
@@ -50,7 +51,7 @@ func newRigOn(t *testing.T, nats stack.Endpoint, js jetstream.JetStream, redis s
 func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
 	r.t.Helper()
 	var settings worker.Settings
-	err := boot.Parse(&settings, append([]string{
+	err := setting.Parse(&settings, append([]string{
 		"NATS_URL=" + r.nats.URL(), "REDIS_URL=" + r.redis.URL(), "TALLYROLL_NAMESPACE=test", "SHARDS=4",
 		"INGEST_FLUSH_INTERVAL=20ms", fmt.Sprintf("INGEST_ADDR=127.0.0.1:%d", stack.FreePort(r.t)),
 	}, env...)...)
@@ -171,7 +172,7 @@ func (r *rig) audit(change ...func(*auditor)) result {
 	a := &auditor{
 		store: window.NewStore(r.client, "test"), js: r.js, namespace: "test",
 		limits: consume.Limits{MaxAhead: 10 * time.Second, MaxHits: 10_000}, memory: 64 << 20,
-		log: zerolog.New(zerolog.NewTestWriter(r.t)), bar: boot.NewBar(io.Discard, ""), pace: newPace(0), report: newReport(&text, 1000),
+		log: zerolog.New(zerolog.NewTestWriter(r.t)), bar: progress.NewBar(io.Discard, ""), pace: newPace(0), report: newReport(&text, 1000),
 	}
 	for _, f := range change {
 		f(a)

@@ -11,25 +11,29 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/program"
+	"tallyroll/internal/progress"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 )
 
 type settings struct {
-	NATS     boot.NATS
-	Redis    boot.Redis
+	NATS     natsconn.Settings
+	Redis    redisconn.Settings
 	MaxAhead time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"as the workers have it"`
 	MaxHits  int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"as the workers have it"`
-	Log      boot.Log
+	Log      program.Log
 }
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
-	return boot.CheckMost(boot.Most{Key: "INGEST_MAX_HITS", N: int64(s.MaxHits)})
+	return setting.CheckMost(setting.Most{Key: "INGEST_MAX_HITS", N: int64(s.MaxHits)})
 }
 
 type options struct {
@@ -49,7 +53,7 @@ streams no longer hold it. 0: no difference; 1: there are some; 2: it could not 
 
 var ErrDiffers = errors.New("the streams and Redis differ")
 
-// Run is the program audit. Its error is ErrDiffers, or a boot.UsageError: why it could not judge.
+// Run is the program audit. Its error is ErrDiffers, or a setting.UsageError: why it could not judge.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	err := run(ctx, args, stdout, stderr)
 	switch {
@@ -58,7 +62,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case ctx.Err() != nil:
 		err = errors.New("interrupted before all was judged")
 	}
-	return boot.UsageError{Err: err}
+	return setting.UsageError{Err: err}
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -81,7 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	a.report.notes()
-	if err := boot.PrintLast(stdout, a.report.String(), nil); err != nil {
+	if err := program.PrintLast(stdout, a.report.String(), nil); err != nil {
 		return err
 	}
 	if a.report.differences > 0 {
@@ -94,13 +98,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 const connectWithin = time.Minute
 
 func connect(ctx context.Context, env *settings, opts options, stdout, stderr io.Writer) (*auditor, func(), error) {
-	bar := boot.NewBar(stderr, "messages")
+	bar := progress.NewBar(stderr, "messages")
 	log := env.Log.New(bar.Screen)
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	client := env.Redis.Logging(log).Client()
 	closeRedis := func() { _ = client.Close() }
-	if err := boot.WaitForRedis(ctx, client, log); err != nil {
+	if err := redisconn.Await(ctx, client, log); err != nil {
 		closeRedis()
 		return nil, nil, fmt.Errorf("wait for Redis: %w", err)
 	}
@@ -134,11 +138,11 @@ func newPace(perSecond float64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond/10)))
 }
 
-func newFlags(o *options) *boot.FlagSet {
-	fs := boot.NewFlagSet("audit")
+func newFlags(o *options) *program.FlagSet {
+	fs := program.NewFlagSet("audit")
 	fs.Add("rate", "50000", "the most `items` per second that are read: messages of streams, hashes and keys of Redis; 0 is as fast as possible",
-		boot.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
-	fs.Add("memory", "512", "about how many `megabytes` (MiB) the program may take; if all cells do not fit into half of that, the streams are read several times", boot.Whole(&o.memory, 32, 1<<20))
-	fs.Add("max-differences", "100", "the most `differences` that are listed; all are counted", boot.Whole(&o.maxDifferences, 0, 1e9))
+		program.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
+	fs.Add("memory", "512", "about how many `megabytes` (MiB) the program may take; if all cells do not fit into half of that, the streams are read several times", program.Whole(&o.memory, 32, 1<<20))
+	fs.Add("max-differences", "100", "the most `differences` that are listed; all are counted", program.Whole(&o.maxDifferences, 0, 1e9))
 	return fs
 }

@@ -1,5 +1,5 @@
 // Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its process
-// takes, whether the files that it reads again while it runs are in use), and its profiles. It is apart from boot so that
+// takes, whether the files that it reads again while it runs are in use), and its profiles. It is apart from program so that
 // programs without metrics do not carry Prometheus's client.
 package buildinfo
 
@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/release"
+	"tallyroll/internal/setting"
 )
 
 // NewRegistry returns a registry with the metrics that every program has.
@@ -29,7 +30,7 @@ func NewRegistry() *prometheus.Registry {
 func collector() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which release of Go built it.",
-		ConstLabels: prometheus.Labels{"version": boot.Version(), "revision": cmp.Or(boot.Revision(), "unknown"), "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": release.Version(), "revision": cmp.Or(release.Revision(), "unknown"), "goversion": runtime.Version()},
 	})
 	info.Set(1)
 	return info
@@ -60,7 +61,7 @@ func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
 
 // NewFiles returns the files that a program reads again while it runs, and registers their metrics:
 // tallyroll_last_reload_successful and tallyroll_reloads_total.
-func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *boot.Files {
+func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *setting.Files {
 	lasts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Name: "last_reload_successful",
 		Help: "1 if what was read last of a file is in use, 0 if it could not be used and what was read before stays.",
@@ -70,7 +71,7 @@ func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *boot.Files {
 		Help: "Times that a file was read again, by result: ok, or failed if it could not be used.",
 	}, []string{"what", "result"})
 	registry.MustRegister(lasts, total)
-	return boot.NewFiles(log, func(what string) func(error) {
+	return setting.NewFiles(log, func(what string) func(error) {
 		last, ok, failed := lasts.WithLabelValues(what), total.WithLabelValues(what, "ok"), total.WithLabelValues(what, "failed")
 		last.Set(1)
 		return func(err error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
 )
 
@@ -52,7 +52,7 @@ func (s *service) store(ctx context.Context, e *entry) (receipt, error) {
 	if e.size() > most {
 		return receipt{}, tooLargeFor(bound)
 	}
-	if parent := boot.TraceOf(ctx); parent != "" && e.size()+boot.TraceSize <= most { // no hit is refused for its trace
+	if parent := trace.Of(ctx); parent != "" && e.size()+trace.Size <= most { // no hit is refused for its trace
 		e.trace(parent)
 	}
 	o := p.store(e)
@@ -135,7 +135,7 @@ func (e *entry) trace(parent string) {
 	if e.more == nil {
 		e.more = make(nats.Header, 1)
 	}
-	e.more.Set(boot.TraceHeader, parent)
+	e.more.Set(trace.Header, parent)
 }
 
 // free returns the entry's memory. The entry must not be used afterwards.

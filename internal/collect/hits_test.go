@@ -20,9 +20,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
 	"tallyroll/tests/cases"
 )
@@ -268,12 +268,12 @@ func TestMessageOfSeveralRequestsHasNoTrace(t *testing.T) {
 		if i == 0 {
 			want = oneParent
 		}
-		require.EqualValues(t, want, m.More.Get(boot.TraceHeader), i+1)
+		require.EqualValues(t, want, m.More.Get(trace.Header), i+1)
 	}
 	for i, parent := range []string{oneParent, otherParent, ""} {
 		one := newMessage("hits.collect")
 		one.add(m.entries[i], 0)
-		require.EqualValues(t, parent, one.More.Get(boot.TraceHeader), i+1)
+		require.EqualValues(t, parent, one.More.Get(trace.Header), i+1)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestTraceIsLeftOutWhereItDoesNotFit(t *testing.T) {
 	for _, c := range []struct {
 		size int
 		want string
-	}{{most - boot.TraceSize, oneParent}, {most - boot.TraceSize + 1, ""}, {most, ""}} {
+	}{{most - trace.Size, oneParent}, {most - trace.Size + 1, ""}, {most, ""}} {
 		m, err := r.stream.GetMsg(t.Context(), r.mustStore(lines+key(c.size-len(lines)), "traceparent", oneParent).Sequence)
 		require.NoError(t, err)
 		if got := m.Header.Get("traceparent"); got != c.want || len(m.Data) != c.size {

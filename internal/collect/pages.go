@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
@@ -267,12 +267,12 @@ func (s PageSettings) on() bool { return !s.Origins.None() && s.Prefix != "" }
 
 func (s *PageSettings) Validate() error {
 	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
-		return &boot.SettingError{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, Allowed: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
+		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, Allowed: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
 	}
 	if s.MaxN < 1 || s.MaxN > hit.MaxN {
-		return &boot.SettingError{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), Allowed: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
+		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), Allowed: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
 	}
-	return boot.CheckMost(boot.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
+	return setting.CheckMost(setting.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
 }
 
 func (s PageSettings) warn(log zerolog.Logger) {

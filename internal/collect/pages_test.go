@@ -14,8 +14,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/setting"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/cases"
 )
@@ -46,7 +46,7 @@ func TestPageSettingsAreRefusedByName(t *testing.T) {
 		"COLLECT_BEACON_MAX_N=0": "from 1 to", "COLLECT_BEACON_MAX_HITS=0": "COLLECT_BEACON_MAX_HITS",
 	} {
 		key, _, _ := strings.Cut(set, "=")
-		err := boot.Parse(new(Settings), set)
+		err := setting.Parse(new(Settings), set)
 		if err == nil || !strings.HasPrefix(err.Error(), key) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", set, err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/tests/stack"
 )
@@ -47,7 +47,7 @@ type broker interface {
 // parseSettings reads the defaults and some others, KEY=value.
 func parseSettings(t testing.TB, env ...string) (s Settings) {
 	t.Helper()
-	require.NoError(t, boot.Parse(&s, env...))
+	require.NoError(t, setting.Parse(&s, env...))
 	return s
 }
 

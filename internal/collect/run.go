@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/program"
+	"tallyroll/internal/release"
 	"tallyroll/internal/web"
 )
 
 const (
-	// grace is how long requests may still wait for JetStream at shutdown. It is shorter than boot.Serve's
+	// grace is how long requests may still wait for JetStream at shutdown. It is shorter than web.Serve's
 	// five seconds, so that every one of them is answered.
 	grace = 4 * time.Second
 	// flushWithin bounds a write to a NATS server that does not read, which blocks the publisher.
@@ -47,7 +48,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
+	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
 		Int("tokens", s.tokens.Count()).Bool("pages", settings.Pages.on()).
 		Str("url", listeners.URL()).Msg("started")
 
@@ -113,7 +114,7 @@ type service struct {
 
 func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	s := &service{settings: settings, target: newTarget(settings.Subject, log), log: log,
-		failures: boot.Sampled(log)}
+		failures: program.Sampled(log)}
 	s.gate.maxRequests, s.gate.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
 	s.metrics = newMetrics(&s.gate)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log, Apart: settings.MetricsAddr != ""}

@@ -5,22 +5,24 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/program"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
 // Settings of the service; INTERFACE is their tags, which --help prints.
 type Settings struct {
-	NATS     boot.NATS
-	Log      boot.Log
-	Shutdown boot.Shutdown
+	NATS     natsconn.Settings
+	Log      program.Log
+	Shutdown web.Shutdown
 
-	Addr        string     `env:"COLLECT_ADDR" envDefault:"127.0.0.1:8081" help:"where HTTP listens, host:port"`
-	Hosts       boot.Hosts `env:"COLLECT_HOSTS" help:"public names at which POST /v1/hits may be called, comma-separated, such as collect.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with COLLECT_TOKENS_FILE or over HTTPS"`
-	Subject     string     `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
-	TLSCert     string     `env:"COLLECT_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with COLLECT_TLS_KEY; both files are read again when they change"`
-	TLSKey      string     `env:"COLLECT_TLS_KEY" help:"the private key of COLLECT_TLS_CERT (PEM)"`
-	TLSClientCA string     `env:"COLLECT_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs COLLECT_TLS_CERT; read again when it changes"`
+	Addr        string    `env:"COLLECT_ADDR" envDefault:"127.0.0.1:8081" help:"where HTTP listens, host:port"`
+	Hosts       web.Hosts `env:"COLLECT_HOSTS" help:"public names at which POST /v1/hits may be called, comma-separated, such as collect.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with COLLECT_TOKENS_FILE or over HTTPS"`
+	Subject     string    `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
+	TLSCert     string    `env:"COLLECT_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with COLLECT_TLS_KEY; both files are read again when they change"`
+	TLSKey      string    `env:"COLLECT_TLS_KEY" help:"the private key of COLLECT_TLS_CERT (PEM)"`
+	TLSClientCA string    `env:"COLLECT_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs COLLECT_TLS_CERT; read again when it changes"`
 
 	MaxWait time.Duration `env:"COLLECT_MAX_WAIT" envDefault:"5ms" help:"the longest that requests gather into one message, 0s to 1s; while nothing is under way to JetStream, a request does not wait"`
 	Timeout time.Duration `env:"COLLECT_TIMEOUT" envDefault:"30s" help:"how long a request waits for JetStream, 1s to 90s, before it is answered 504: stored or not is unknown"`
@@ -47,16 +49,16 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if !literalSubject(s.Subject) {
-		return &boot.SettingError{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
+		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
 	}
 	if s.MaxWait < 0 || s.MaxWait > maxMaxWait {
-		return &boot.SettingError{Key: "COLLECT_MAX_WAIT", Value: s.MaxWait.String(), Allowed: fmt.Sprintf("a duration from 0s to %v", maxMaxWait)}
+		return &setting.Error{Key: "COLLECT_MAX_WAIT", Value: s.MaxWait.String(), Allowed: fmt.Sprintf("a duration from 0s to %v", maxMaxWait)}
 	}
 	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
-		return &boot.SettingError{Key: "COLLECT_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
+		return &setting.Error{Key: "COLLECT_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
 	}
-	return boot.CheckMost(boot.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, boot.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
-		boot.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, boot.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting})
+	return setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
+		setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting})
 }
 
 func (s *Settings) addresses() web.Addresses {

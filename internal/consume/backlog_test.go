@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/source"
 )
 
@@ -18,7 +18,7 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 		place, last uint64
 		far         bool
 
-		want   boot.Progress
+		want   progress.State
 		due    bool
 		left   float64
 		caught time.Duration
@@ -26,20 +26,20 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 		{place: 100, last: 100},
 		{place: 100, last: 50_100, far: true}, // one sight has no speed
 		{after: 4 * time.Second, place: 8_100, last: 50_100, far: true,
-			want: boot.Progress{Done: 8_000, Left: 42_000, PerSecond: 2000, Gained: 2000}, left: 21},
+			want: progress.State{Done: 8_000, Left: 42_000, PerSecond: 2000, Gained: 2000}, left: 21},
 		{after: 6 * time.Second, place: 20_100, last: 50_100, far: true,
-			want: boot.Progress{Done: 20_000, Left: 30_000, PerSecond: 2000, Gained: 2000}, due: true, left: 15},
+			want: progress.State{Done: 20_000, Left: 30_000, PerSecond: 2000, Gained: 2000}, due: true, left: 15},
 		{after: 10 * time.Second, place: 40_100, last: 60_100, far: true, // 1,000 a second come
-			want: boot.Progress{Done: 40_000, Left: 20_000, PerSecond: 2000, Gained: 1000}, due: true, left: 20},
+			want: progress.State{Done: 40_000, Left: 20_000, PerSecond: 2000, Gained: 1000}, due: true, left: 20},
 		{after: 4 * time.Second, place: 44_100, last: 72_100, far: true, // the last 14 s: no sight is nearer to 10
-			want: boot.Progress{Done: 44_000, Left: 28_000, PerSecond: 24_000. / 14, Gained: 2_000. / 14}, left: 196},
+			want: progress.State{Done: 44_000, Left: 28_000, PerSecond: 24_000. / 14, Gained: 2_000. / 14}, left: 196},
 		{after: 6 * time.Second, place: 50_100, last: 90_100, far: true,
-			want: boot.Progress{Done: 50_000, Left: 40_000, PerSecond: 1000, Gained: -2000}, due: true, left: math.Inf(1)},
+			want: progress.State{Done: 50_000, Left: 40_000, PerSecond: 1000, Gained: -2000}, due: true, left: math.Inf(1)},
 		{after: 5 * time.Second, place: 90_000, last: 90_100, caught: 35 * time.Second},
 		{after: time.Second, place: 90_100, last: 90_100},
 		{place: 90_100, last: 95_100, far: true}, // the next backlog begins anew
 		{after: time.Second, place: 91_100, last: 95_100, far: true,
-			want: boot.Progress{Done: 1000, Left: 4000, PerSecond: 1000, Gained: 1000}, left: 4},
+			want: progress.State{Done: 1000, Left: 4000, PerSecond: 1000, Gained: 1000}, left: 4},
 	} {
 		now = now.Add(step.after)
 		p, due, caught := b.observe(now, step.place, step.last, step.far)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/trace"
 	"tallyroll/internal/window"
 )
 
@@ -392,7 +392,7 @@ func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 		l.counts[r.Reason] = &rejectCount{logged: now}
 		line := l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item)
 		if r.Trace != "" {
-			line = line.Str("trace_id", boot.TraceID(r.Trace))
+			line = line.Str("trace_id", trace.ID(r.Trace))
 		}
 		line.Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/window"
 )
 
@@ -65,7 +65,7 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 // claim, which is on another server of its cluster: the old cursor has the number and not the message.
 func TestAClaimIsNotOfTheMessageBefore(t *testing.T) {
 	t.Parallel()
-	boot.QuietRedis()
+	redisconn.Quiet()
 	for changes := range 16 { // of Redis: how many the second message has made depends on chance
 		testStory(t, simPlan{
 			tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 50 * simTick, workers: 1,

@@ -9,15 +9,15 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
-// Progress is called every second for each stream that is far behind, and with an empty boot.Progress when
+// Progress is called every second for each stream that is far behind, and with an empty progress.State when
 // that ends. Calls are concurrent, and must not block.
-type Progress func(stream string, p boot.Progress)
+type Progress func(stream string, p progress.State)
 
 // Config configures a Keeper.
 type Config struct {

@@ -7,12 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/human"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/source"
+	"tallyroll/internal/trace"
 	"tallyroll/internal/window"
 )
 
@@ -86,7 +86,7 @@ func (r *decoder) read(d source.Delivery, m *message) {
 	if len(m.rejects) == 0 {
 		return
 	}
-	m.trace = boot.TraceParent(d.Header)
+	m.trace = trace.Parent(d.Header)
 	if r.names.rules != "" {
 		m.origin = rejects.NewOrigin(d.Subject, d.Header)
 	}

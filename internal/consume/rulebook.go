@@ -10,9 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 )
 
@@ -33,12 +33,12 @@ const maxRulesSeen = 2 * maxNamings
 
 // OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
 // names the setting, the file and the line.
-func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *boot.Files, log zerolog.Logger) (*Rulebook, error) {
+func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *setting.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
 	}
 	b := &Rulebook{globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
-	_, err := boot.Open(files, "rules", boot.SettingFile{Key: "INGEST_RULES", Path: file}, rules.Parse, b.use)
+	_, err := setting.Open(files, "rules", setting.Path{Key: "INGEST_RULES", File: file}, rules.Parse, b.use)
 	return b, err
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
@@ -37,7 +37,7 @@ func TestSimulation(t *testing.T) {
 		simulateOnAllProcessors(t, *simSchedules)
 		return
 	}
-	boot.QuietRedis()
+	redisconn.Quiet()
 	schedules, failed := 0, 0 // failed: how many schedules there were when the first one failed
 	progress := newSimProgress()
 	defer func() {
@@ -96,9 +96,9 @@ type simWorld struct {
 	log          zerolog.Logger
 	limits       Limits
 	layout       window.Layout
-	server       boot.Redis      // has only an address
-	single       []window.Layout // of each tier alone
-	singleUnique []window.Layout // of each unique tier alone
+	server       redisconn.Settings // has only an address
+	single       []window.Layout    // of each tier alone
+	singleUnique []window.Layout    // of each unique tier alone
 	redis        *simRedis
 	stream       *simStream
 	messages     []*simMessage

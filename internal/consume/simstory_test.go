@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/redisconn"
 )
 
 // stories are schedules that went wrong once.
@@ -307,7 +307,7 @@ var stories = map[string]simPlan{
 // went wrong did so within a few runs.
 func TestStories(t *testing.T) {
 	t.Parallel()
-	boot.QuietRedis()
+	redisconn.Quiet()
 	runs := 25
 	if *simSchedules > 0 {
 		runs = 100
@@ -335,7 +335,7 @@ func testStory(t *testing.T, plan simPlan) {
 // within the first second of each life.
 func TestKilledAgainAndAgainFarBehind(t *testing.T) {
 	t.Parallel()
-	boot.QuietRedis()
+	redisconn.Quiet()
 	synctest.Test(t, func(t *testing.T) {
 		w := newSimWorld(simPlan{tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 40, flush: 250 * simTick, latency: simTick}, zerolog.Nop())
 		defer w.close()

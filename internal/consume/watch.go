@@ -11,7 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/source"
 )
 
@@ -45,7 +45,7 @@ func newWatcher(setup *setup, standing *standing, buffer *buffer, tail *tail, co
 func (w *watcher) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	defer w.show(boot.Progress{})
+	defer w.show(progress.State{})
 	for {
 		if why := w.observe(ctx); why != nil {
 			w.fail(why)
@@ -72,7 +72,7 @@ func (w *watcher) observe(ctx context.Context) error {
 		return err
 	}
 	if err != nil { // NATS is away, and the connection's own handlers log that; or the stream has no leader
-		w.show(boot.Progress{}) // what it showed may no longer be true
+		w.show(progress.State{}) // what it showed may no longer be true
 		return nil
 	}
 	if err := w.same(state, place, stored); err != nil {
@@ -189,7 +189,7 @@ func (w *watcher) observeBacklog(place uint64, state source.State) {
 	}
 }
 
-func (w *watcher) show(p boot.Progress) {
+func (w *watcher) show(p progress.State) {
 	if w.progress != nil {
 		w.progress(w.stream, p)
 	}
@@ -212,7 +212,7 @@ type sight struct {
 
 // observe records place and last. The progress is empty without a backlog, and at its first check, which
 // shows no speed yet. due is whether to log it. caught is how long a backlog lasted that has just ended.
-func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.Progress, due bool, caught time.Duration) {
+func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p progress.State, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
 			caught = now.Sub(b.since)
@@ -233,7 +233,7 @@ func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p boot.P
 		return p, false, 0
 	}
 	read := float64(place - first.place)
-	p = boot.Progress{
+	p = progress.State{
 		Done: place - b.from, Left: last - place,
 		PerSecond: read / seconds, Gained: (read - (float64(last) - float64(first.last))) / seconds,
 	}

@@ -9,8 +9,8 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -43,7 +43,7 @@ type Gate struct {
 type Settings struct {
 	Take    TakeMode
 	File    string // of named limits; empty: there are none
-	Files   *boot.Files
+	Files   *setting.Files
 	Proxies web.Networks
 	Audit   Audit
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
@@ -20,16 +20,16 @@ import (
 type limits struct {
 	mode   TakeMode
 	now    func() time.Time
-	named  *boot.File[limit.Set]             // nil: there are none
+	named  *setting.File[limit.Set]          // nil: there are none
 	usages atomic.Pointer[map[string]*usage] // of the named ones
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
-func newLimits(mode TakeMode, file string, files *boot.Files) (*limits, error) {
+func newLimits(mode TakeMode, file string, files *setting.Files) (*limits, error) {
 	out := &limits{mode: mode, now: time.Now}
 	out.keep(nil)
 	var err error
-	out.named, err = boot.Open(files, "limits", boot.SettingFile{Key: "QUERY_LIMITS_FILE", Path: file}, limit.Parse, func(set limit.Set, line *zerolog.Event) {
+	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limit.Parse, func(set limit.Set, line *zerolog.Event) {
 		out.keep(set)
 		line.Int("limits", len(set))
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/setting"
 )
 
 // Limits that are read again take the place of those before.
@@ -42,7 +42,7 @@ func TestBadLimitsFileIsNamedInTheError(t *testing.T) {
 			_ = os.Remove(file)
 		}
 		_, err := newLimits(TakeNamed, file, noFiles())
-		var usage boot.UsageError
+		var usage setting.UsageError
 		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), "QUERY_LIMITS_FILE: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", text, err, want)
 		}
@@ -65,7 +65,7 @@ func TestUnknownLimitListsAFewThatAreKnown(t *testing.T) {
 	}
 }
 
-func noFiles() *boot.Files {
+func noFiles() *setting.Files {
 	return buildinfo.NewFiles(prometheus.NewRegistry(), zerolog.Nop())
 }
 

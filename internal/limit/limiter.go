@@ -27,7 +27,7 @@ type Limiter struct {
 }
 
 // New returns a limiter that keeps hits in Redis under the namespace. The client must not retry commands
-// (boot.Redis.Client returns such clients). A decision waits for Redis for at most timeout.
+// (redisconn.Settings.Client returns such clients). A decision waits for Redis for at most timeout.
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
 	return &Limiter{store: store{client, namespace, scripts}, timeout: func() time.Duration { return timeout }, now: time.Now}
 }

@@ -10,5 +10,5 @@
 // totals resume by themselves. When the service stops, all connections end.
 //
 // Live.Run reads, and notifies listeners under hub.mu; its caller waits for it. A handler owns one listener
-// until its client leaves; boot.Serve waits for it for five seconds.
+// until its client leaves; web.Serve waits for it for five seconds.
 package live

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/boot"
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -37,9 +37,9 @@ func newRig(read readTotals) *rig {
 // onRedis asks a Redis whose clock stands at now.
 func onRedis(t testing.TB, url string, now time.Time) *rig {
 	t.Helper()
-	var u boot.RedisURL
+	var u redisconn.URL
 	require.NoError(t, u.UnmarshalText([]byte(url)))
-	client := boot.Redis{URL: u, Namespace: asking.Namespace}.Client()
+	client := redisconn.Settings{URL: u, Namespace: asking.Namespace}.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	stack.WatchClock(client).Hold(&now)
 	reader := window.NewReader(window.NewStore(client, asking.Namespace))

@@ -148,7 +148,7 @@ func checkType(r *http.Request) *web.Problem {
 		WithHeader("Accept-Post", api.JSONType)
 }
 
-// checkHost refuses a request with an unknown host, such as a rebound page's (boot.Hosts). A proxy may
+// checkHost refuses a request with an unknown host, such as a rebound page's (web.Hosts). A proxy may
 // forward its client's Host. A rebound page can send what proxies send, but no Host with another port than
 // ours.
 func (s *service) checkHost(r *http.Request) *web.Problem {

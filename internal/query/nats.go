@@ -17,8 +17,10 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/gate"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/release"
+	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -43,7 +45,7 @@ func plainSubject(ns string) bool {
 
 // serveNATS answers requests at <namespace>.<endpoint> until ctx ends. All query processes of a namespace
 // share them (a queue group). It works without NATS, unless the settings chose a NATS that refuses it.
-func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace string) error {
+func (s *service) serveNATS(ctx context.Context, settings natsconn.Settings, namespace string) error {
 	closed := make(chan struct{})
 	conn, err := settings.ConnectLater(ctx, "tallyroll query", s.log,
 		"until it answers, nothing is answered over NATS, and /v1/streams, /v1/rejects and /v1/watch answer 503; if there is no NATS, set NATS_URL to nothing",
@@ -74,7 +76,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
 	}
 	_ = conn.FlushTimeout(flushTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
-	s.log.Info().Str("server", boot.NATSServer(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
+	s.log.Info().Str("server", natsconn.ServerOf(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
 	_ = offered.Stop() // its errors are about the connection, which ends next
 	r.wait()
@@ -93,7 +95,7 @@ func (s *service) serveNATS(ctx context.Context, settings boot.NATS, namespace s
 // errors and times when a handler returns, but ours starts a goroutine per request. The metrics have both.
 func (r *responder) offer(ctx context.Context, namespace string) (micro.Service, error) {
 	offered, err := micro.AddService(r.conn, micro.Config{
-		Name: serviceName, Version: semanticVersion(boot.Version()), Description: "Rolling totals of counters",
+		Name: serviceName, Version: semanticVersion(release.Version()), Description: "Rolling totals of counters",
 		Metadata: map[string]string{"namespace": namespace}, QueueGroup: serviceName,
 	})
 	if err != nil {
@@ -200,7 +202,7 @@ func newResponder(s *service, conn *nats.Conn) *responder {
 // dispatch waits for a slot and answers the request in a goroutine, even if the service stops meanwhile.
 func (r *responder) dispatch(ctx context.Context, name string, find endpoint, req micro.Request) {
 	start := time.Now()
-	traced := boot.WithTrace(context.WithoutCancel(ctx), nats.Header(req.Headers()))
+	traced := trace.With(context.WithoutCancel(ctx), nats.Header(req.Headers()))
 	select {
 	case <-ctx.Done():
 		r.record(traced, name, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))

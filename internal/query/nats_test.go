@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -27,7 +28,7 @@ import (
 // serveNATS answers requests until the test ends or stop is called, which waits.
 func serveNATS(t *testing.T, s *service, url string) (stop func()) {
 	t.Helper()
-	var settings boot.NATS
+	var settings natsconn.Settings
 	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -74,12 +75,12 @@ func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	s := serveFake(t)
 	var log asking.Log
 	s.log = zerolog.New(&log)
-	settings := boot.NATS{}
+	settings := natsconn.Settings{}
 	require.NoError(t, settings.URL.UnmarshalText([]byte(broker.URL())))
 	require.NoError(t, s.serveNATS(t.Context(), settings, asking.Namespace))
 	require.Equal(t, 1, log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none"), log.String())
 	settings.URLGiven = true
-	var usage boot.UsageError
+	var usage setting.UsageError
 	require.ErrorAs(t, s.serveNATS(t.Context(), settings, asking.Namespace), &usage)
 }
 

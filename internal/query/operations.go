@@ -14,7 +14,6 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -314,7 +313,7 @@ var outsideExample = web.NewProblem(http.StatusForbidden, `the counter "/cart" i
 
 func unknownHostExample() *web.Problem {
 	r := &http.Request{Host: "pages.example:8080"}
-	return web.NewProblem(http.StatusForbidden, boot.Hosts{}.Refuse(r, "QUERY_HOSTS")).OfKind(web.UnknownHost)
+	return web.NewProblem(http.StatusForbidden, web.Hosts{}.Refuse(r, "QUERY_HOSTS")).OfKind(web.UnknownHost)
 }
 
 func describeProblems(a *api.API, op *huma.Operation) {

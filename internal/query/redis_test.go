@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/asking"
@@ -124,7 +124,7 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	require.NoError(t, os.WriteFile(limits, []byte("limits: [{name: closed, window: 1h, max: 2, fail: closed}]"),
 		0o600))
 	var settings Settings
-	require.NoError(t, boot.Parse(&settings, "REDIS_URL="+server.URL(), "NATS_URL="+broker.URL(),
+	require.NoError(t, setting.Parse(&settings, "REDIS_URL="+server.URL(), "NATS_URL="+broker.URL(),
 		"TALLYROLL_NAMESPACE="+asking.Namespace, "QUERY_LIMITS_FILE="+limits,
 		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)),
 		fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))

@@ -10,11 +10,12 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/live"
+	"tallyroll/internal/program"
+	"tallyroll/internal/release"
 	"tallyroll/internal/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -46,7 +47,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", boot.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Int("tokens", s.tokens.Count()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
@@ -70,7 +71,7 @@ type service struct {
 	server  web.Server
 	tokens  *access.Tokens
 	origins web.Origins
-	hosts   boot.Hosts
+	hosts   web.Hosts
 	health  *status.Health
 	answers *answer.Desk
 	gate    *gate.Gate
@@ -86,7 +87,7 @@ type service struct {
 // the file of limits or of tokens. The caller must run health, gate and hub.
 func newService(requests, listeners access.Counters, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
-	registry, failures := metrics.Registry, boot.Sampled(log)
+	registry, failures := metrics.Registry, program.Sampled(log)
 	s := &service{
 		server:  web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
 		origins: settings.Origins, hosts: settings.Hosts,

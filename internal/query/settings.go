@@ -5,33 +5,36 @@ import (
 	"strconv"
 	"time"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/gate"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/program"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
 // Settings of the service; INTERFACE is their tags, which --help prints.
 type Settings struct {
-	Redis    boot.Redis
-	Log      boot.Log
-	Shutdown boot.Shutdown
+	Redis    redisconn.Settings
+	Log      program.Log
+	Shutdown web.Shutdown
 
-	NATSURL   boot.NATSServers `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers as for ingest, comma-separated: query answers requests there, too, and lists streams and rejects; it does not wait for them; set to nothing: there is no NATS, unless NATS_CONTEXT names it"`
-	NATSGiven bool             `given:"NATS_URL"`
-	NATSNone  bool             `emptied:"NATS_URL"`
-	NATSFile  boot.SecretFile  `file:"NATS_URL"`
-	NATS      boot.NATSAccess
+	NATSURL   natsconn.Servers   `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers as for ingest, comma-separated: query answers requests there, too, and lists streams and rejects; it does not wait for them; set to nothing: there is no NATS, unless NATS_CONTEXT names it"`
+	NATSGiven bool               `given:"NATS_URL"`
+	NATSNone  bool               `emptied:"NATS_URL"`
+	NATSFile  setting.SecretFile `file:"NATS_URL"`
+	NATS      natsconn.Access
 
-	Addr        string      `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
-	Tokens      boot.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; they may do everything; if set, every /v1 call and /probe needs one of them or of QUERY_TOKENS_FILE"`
-	TokensFile  string      `env:"QUERY_TOKENS_FILE" help:"a YAML file of further bearer tokens, each with rights, prefixes of counters and an end; it is read again when it changes and at SIGHUP"`
-	Hosts       boot.Hosts  `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
-	Origins     web.Origins `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
-	TLSCert     string      `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
-	TLSKey      string      `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
-	TLSClientCA string      `env:"QUERY_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs QUERY_TLS_CERT; read again when it changes"`
-	MaxKeys     int         `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
+	Addr        string         `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
+	Tokens      setting.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; they may do everything; if set, every /v1 call and /probe needs one of them or of QUERY_TOKENS_FILE"`
+	TokensFile  string         `env:"QUERY_TOKENS_FILE" help:"a YAML file of further bearer tokens, each with rights, prefixes of counters and an end; it is read again when it changes and at SIGHUP"`
+	Hosts       web.Hosts      `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
+	Origins     web.Origins    `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
+	TLSCert     string         `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
+	TLSKey      string         `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
+	TLSClientCA string         `env:"QUERY_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs QUERY_TLS_CERT; read again when it changes"`
+	MaxKeys     int            `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
 
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
@@ -64,34 +67,34 @@ const (
 	minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 )
 
-func (s *Settings) natsAt() boot.NATS {
-	return boot.NATS{URL: s.NATSURL, URLGiven: s.NATSGiven, URLFile: s.NATSFile, NATSAccess: s.NATS}
+func (s *Settings) natsAt() natsconn.Settings {
+	return natsconn.Settings{URL: s.NATSURL, URLGiven: s.NATSGiven, URLFile: s.NATSFile, Access: s.NATS}
 }
 
 func (s *Settings) Validate() error {
-	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
 	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
-		return &boot.SettingError{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
+		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
-	err := boot.CheckMost(boot.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, boot.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, boot.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
-		boot.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, boot.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, boot.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, boot.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
-		boot.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
+	err := setting.CheckMost(setting.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, setting.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, setting.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
+		setting.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, setting.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, setting.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, setting.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
+		setting.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
 	if err != nil {
 		return err
 	}
 	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
-		return &boot.SettingError{Key: "QUERY_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
+		return &setting.Error{Key: "QUERY_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
 	}
 	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
-		return &boot.SettingError{Key: "QUERY_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
+		return &setting.Error{Key: "QUERY_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
-		return &boot.SettingError{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS, a namespace without a dot at its ends or two in a row, because it is the first part of the subjects; or set NATS_URL to nothing"}
+		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS, a namespace without a dot at its ends or two in a row, because it is the first part of the subjects; or set NATS_URL to nothing"}
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 )
 
 // NATS is where it is for all programs, unless NATS_URL is there and empty.
@@ -29,7 +29,7 @@ func TestNATSIsAskedUnlessItsURLIsEmpty(t *testing.T) {
 			env = []string{"NATS_URL=" + c.url}
 		}
 		var s Settings
-		require.NoError(t, boot.Parse(&s, env...))
+		require.NoError(t, setting.Parse(&s, env...))
 		if at := s.natsAt(); s.asksNATS() != c.asks || c.asks && (at.Chosen() != c.chosen || at.URL.String() != c.at) {
 			t.Errorf("%+v: asks %t, chosen %t, at %s", c, s.asksNATS(), at.Chosen(), at.URL)
 		}
@@ -43,7 +43,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	for _, env := range [][]string{nil, {"QUERY_TOKENS=a,b"}, {"QUERY_TAKE=any", "QUERY_TAKE_TIMEOUT=5s", "QUERY_TRUSTED_PROXIES=10.0.0.0/8,::1"}} {
 		var s Settings
-		require.NoError(t, boot.Parse(&s, env...), env)
+		require.NoError(t, setting.Parse(&s, env...), env)
 		require.Equal(t, 1000, s.MaxKeys)
 	}
 	for _, wrong := range []string{
@@ -58,8 +58,8 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 			env = []string{first, "QUERY" + second}
 		}
 		key, _, _ := strings.Cut(wrong, "=")
-		var refusal *boot.SettingError
-		require.ErrorAs(t, boot.Parse(new(Settings), env...), &refusal, wrong)
+		var refusal *setting.Error
+		require.ErrorAs(t, setting.Parse(new(Settings), env...), &refusal, wrong)
 		require.Equal(t, key, refusal.Key, wrong)
 		require.False(t, key == "QUERY_TOKENS" && refusal.Value != "", "the error shows the secret")
 	}

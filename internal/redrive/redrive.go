@@ -15,9 +15,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/program"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/rejects"
 )
 
@@ -41,7 +43,7 @@ type redriver struct {
 	rejected jetstream.Stream
 	log      zerolog.Logger
 	list     io.Writer // of --dry-run
-	out      *boot.Bar
+	out      *progress.Bar
 	pub      *outbox.Sender // nil with --dry-run
 	settled  func(fate)
 	room     int // bytes of the largest body
@@ -60,7 +62,7 @@ type redriver struct {
 //	      └───────────────── delete ◀── finisher ◀─────┘
 //
 // When ctx ends it stops reading, and waits up to grace for what is under way.
-func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *boot.Bar) (count *redriven, err error) {
+func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *redriven, err error) {
 	count = &redriven{dryRun: opts.dryRun}
 	rejected, err := js.Stream(ctx, rejects.Stream)
 	switch {
@@ -70,7 +72,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	case err != nil:
 		return count, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
 	}
-	acks, giveUp := boot.Outlive(ctx, grace)
+	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
 	r := &redriver{
 		options: opts, js: js, rejected: rejected, log: log, list: list, out: out, count: count,
@@ -309,4 +311,4 @@ func (d *redriven) String() string {
 	return s
 }
 
-func count(n int64) string { return boot.Thousands(float64(n)) }
+func count(n int64) string { return human.Thousands(float64(n)) }

@@ -18,10 +18,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/setting"
 	"tallyroll/tests/stack"
 )
 
@@ -95,7 +96,7 @@ func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*red
 	defer conn.Close()
 	js, err := jetstream.New(conn)
 	require.NoError(r.t, err)
-	return redrive(ctx, conn, js, zerolog.Nop(), opts, list, boot.NewBar(io.Discard, "rejects"))
+	return redrive(ctx, conn, js, zerolog.Nop(), opts, list, progress.NewBar(io.Discard, "rejects"))
 }
 
 func (r refusing) wantSent(got *redriven, again, before int64) {
@@ -466,7 +467,7 @@ func TestFlagsThatContradictAreRefused(t *testing.T) {
 		"stray":            `unexpected argument "stray": rejects are read from HITS_REJECTED: see redrive --help`,
 	} {
 		err := Run(t.Context(), append(strings.Fields(args), "--version"), io.Discard, io.Discard)
-		var usage boot.UsageError
+		var usage setting.UsageError
 		if want == "" && err != nil || want != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}

@@ -8,21 +8,24 @@ import (
 	"slices"
 	"strings"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/natsconn"
 	"tallyroll/internal/outbox"
+	"tallyroll/internal/program"
+	"tallyroll/internal/progress"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 )
 
 type settings struct {
-	NATS      boot.NATS
+	NATS      natsconn.Settings
 	Namespace string `env:"TALLYROLL_NAMESPACE" envDefault:"tallyroll" help:"the fleet whose rejects are published again: the TALLYROLL_NAMESPACE of its workers"`
-	Log       boot.Log
+	Log       program.Log
 }
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	return boot.CheckSetting("TALLYROLL_NAMESPACE", s.Namespace, window.CheckNamespace(s.Namespace))
+	return setting.Check("TALLYROLL_NAMESPACE", s.Namespace, window.CheckNamespace(s.Namespace))
 }
 
 const about = `publishes again what workers have rejected. It reads HITS_REJECTED, and removes there
@@ -43,7 +46,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	opts.namespace = env.Namespace
-	out := boot.NewBar(stderr, "rejects")
+	out := progress.NewBar(stderr, "rejects")
 	log := env.Log.New(out.Screen)
 	conn, err := env.NATS.Connect(ctx, "tallyroll redrive", log, outbox.ConnOptions()...)
 	if err != nil {
@@ -56,11 +59,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	count, err := redrive(ctx, conn, js, log, opts, stdout, out)
 	out.End()
-	return boot.PrintLast(stdout, count, err)
+	return program.PrintLast(stdout, count, err)
 }
 
-func newFlags(o *options) *boot.FlagSet {
-	fs := boot.NewFlagSet("redrive")
+func newFlags(o *options) *program.FlagSet {
+	fs := program.NewFlagSet("redrive")
 	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those that would be refused again are left)", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			if !slices.Contains(hit.Reasons, hit.Reason(name)) {
@@ -89,7 +92,7 @@ func newFlags(o *options) *boot.FlagSet {
 		o.subject = s
 		return outbox.CheckSubject(s)
 	})
-	fs.Add("rate", "0", "`rejects` per second; 0 is as fast as possible", boot.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
+	fs.Add("rate", "0", "`rejects` per second; 0 is as fast as possible", program.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	fs.BoolVar(&o.dryRun, "dry-run", false, "list what would be sent, at most 100 of them, and send nothing")
 	return fs
 }

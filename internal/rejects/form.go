@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/trace"
 )
 
 const (
@@ -156,7 +156,7 @@ func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	if r.Origin.size > maxPayload/4 {
 		r.Origin = Origin{} // it leaves too little room, too
 	}
-	if boot.TraceSize > maxPayload/16 {
+	if trace.Size > maxPayload/16 {
 		r.Trace = "" // it leaves too little room, too
 	}
 	longest := r.message("", maxParts, maxParts).Header
@@ -199,7 +199,7 @@ func (r *Reject) message(detail string, part, parts int) *nats.Msg {
 	}
 	r.Origin.AddTo(m.Header, r.Kind)
 	if r.Trace != "" {
-		m.Header.Set(boot.TraceHeader, r.Trace)
+		m.Header.Set(trace.Header, r.Trace)
 	}
 	id := fmt.Sprintf("%s:%d:%d", r.view(), r.Seq, r.Item)
 	if parts > 1 {

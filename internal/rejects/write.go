@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
 )
 
 // deduplicated is how long the server remembers a reject's identity. A replay within it stores none twice.
@@ -103,7 +103,7 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 		return nil, nil
 	}
 	conn := js.Conn()
-	inbox, look := conn.NewInbox(), boot.JetStreamSubject(js, "STREAM.MSG.GET."+Stream)
+	inbox, look := conn.NewInbox(), natsconn.APISubject(js, "STREAM.MSG.GET."+Stream)
 	answers, err := conn.SubscribeSync(inbox + ".*")
 	if err != nil {
 		return nil, fmt.Errorf("look at rejects: %w", err)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/natsconn"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
 )
@@ -92,7 +92,7 @@ func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from)
-	reply, err := j.js.Conn().RequestWithContext(ctx, boot.JetStreamSubject(j.js, "STREAM.MSG.GET."+j.name), request)
+	reply, err := j.js.Conn().RequestWithContext(ctx, natsconn.APISubject(j.js, "STREAM.MSG.GET."+j.name), request)
 	if err != nil {
 		return 0, 0, j.failed(what, err)
 	}

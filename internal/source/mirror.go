@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
 )
 
 // A stream that copies others may lack stored hits: even at its end, hits may still be on their way to it.
@@ -49,7 +49,7 @@ func (j *JetStream) askOrigin(ctx context.Context) originLook {
 		return originLook{}
 	}
 	if j.origin == nil {
-		js, err := boot.OriginJetStream(j.js, mirror.External)
+		js, err := natsconn.OriginJetStream(j.js, mirror.External)
 		if err != nil {
 			return originLook{err: err}
 		}

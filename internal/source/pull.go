@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
 	"tallyroll/internal/rejects"
 )
 
@@ -66,7 +66,7 @@ type pullRequest struct {
 func (j *JetStream) Open(ctx context.Context, from uint64) (Feed, error) {
 	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
 	create := j.pulled
-	if boot.IsImported(j.js) {
+	if natsconn.IsImported(j.js) {
 		create = j.pushed
 	}
 	consumer, err := create(ctx, config)
@@ -75,7 +75,7 @@ func (j *JetStream) Open(ctx context.Context, from uint64) (Feed, error) {
 	}
 	conn := j.js.Conn()
 	r := &jetStreamFeed{source: j, conn: conn, consumer: consumer, done: make(chan struct{})}
-	r.next = boot.JetStreamSubject(j.js, "CONSUMER.MSG.NEXT."+r.consumer.Stream+"."+r.consumer.Name)
+	r.next = natsconn.APISubject(j.js, "CONSUMER.MSG.NEXT."+r.consumer.Stream+"."+r.consumer.Name)
 	// Two requests are under way at once, and the largest message must fit into one.
 	r.request = pullRequest{pullMessages, max(j.bytes/2, 2*int(conn.MaxPayload())), pullExpiry, heartbeat}
 	if most := r.consumer.Config.MaxRequestBatch; most > 0 { // a server can be told to allow less

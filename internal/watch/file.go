@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
@@ -237,7 +237,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 		return nil, wrong("window", "%v", err)
 	}
 	if fields["for"] != nil {
-		if r.For, err = boot.ParseDuration(text("for")); err != nil || r.For < 0 || r.For > maxFor {
+		if r.For, err = setting.ParseDuration(text("for")); err != nil || r.For < 0 || r.For > maxFor {
 			return nil, wrong("for", "%q: allowed is a duration from 0s to 31d, such as 1m", text("for"))
 		}
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/release"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
@@ -34,7 +35,7 @@ const (
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
-	_, err := boot.Open(s.server.Files, "rules", settings.file(), Parse, s.use)
+	_, err := setting.Open(s.server.Files, "rules", settings.file(), Parse, s.use)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", boot.Version()).Str("nats", settings.NATS.URL.String()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)

@@ -5,16 +5,19 @@ import (
 	"os"
 	"time"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/program"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
 // Settings of the program. --help prints their tags.
 type Settings struct {
-	NATS  boot.NATS
-	Redis boot.Redis
-	Log   boot.Log
+	NATS  natsconn.Settings
+	Redis redisconn.Settings
+	Log   program.Log
 
 	File string `env:"WATCH_FILE" help:"a YAML file of rules and targets, which must be set; it is read again when it changes and at SIGHUP"`
 	Addr string `env:"WATCH_ADDR" envDefault:"127.0.0.1:9092" help:"where /healthz, /readyz and /metrics are, host:port"`
@@ -35,11 +38,11 @@ type Settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
-	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if s.File == "" {
-		return &boot.SettingError{Key: "WATCH_FILE", Allowed: "the name of a YAML file with rules and targets (docs/watch.md)"}
+		return &setting.Error{Key: "WATCH_FILE", Allowed: "the name of a YAML file with rules and targets (docs/watch.md)"}
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
@@ -55,18 +58,18 @@ func (s *Settings) Validate() error {
 		{"WATCH_GIVE_UP", s.GiveUp, time.Second, s.Keep},
 	} {
 		if d.value < d.least || d.value > d.most {
-			return &boot.SettingError{Key: d.key, Value: d.value.String(), Allowed: fmt.Sprintf("a duration from %v to %v", d.least, d.most)}
+			return &setting.Error{Key: d.key, Value: d.value.String(), Allowed: fmt.Sprintf("a duration from %v to %v", d.least, d.most)}
 		}
 	}
 	if s.Replicas < 1 || s.Replicas > 5 {
-		return &boot.SettingError{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas), Allowed: "a whole number from 1 to 5"}
+		return &setting.Error{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas), Allowed: "a whole number from 1 to 5"}
 	}
 	if s.Worker == "" {
 		s.Worker, _ = os.Hostname()
 	}
-	return boot.CheckMost(boot.Most{Key: "WATCH_CHANGES", N: s.Changes}, boot.Most{Key: "WATCH_MAX_STATES", N: int64(s.MaxStates)}, boot.Most{Key: "WATCH_MAX_SUM", N: int64(s.MaxSum)})
+	return setting.CheckMost(setting.Most{Key: "WATCH_CHANGES", N: s.Changes}, setting.Most{Key: "WATCH_MAX_STATES", N: int64(s.MaxStates)}, setting.Most{Key: "WATCH_MAX_SUM", N: int64(s.MaxSum)})
 }
 
 func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }
 
-func (s *Settings) file() boot.SettingFile { return boot.SettingFile{Key: "WATCH_FILE", Path: s.File} }
+func (s *Settings) file() setting.Path { return setting.Path{Key: "WATCH_FILE", File: s.File} }

@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/release"
 )
 
 // newClient returns a client that follows no redirect: a change goes only where the file says.
@@ -33,7 +33,7 @@ func newClient() *http.Client {
 // which may hold a secret, nor the answer, which may quote the URL in any encoding.
 func send(client *http.Client, r *http.Request, now time.Time) error {
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("User-Agent", "tallyroll-watch/"+boot.Version())
+	r.Header.Set("User-Agent", "tallyroll-watch/"+release.Version())
 	resp, err := client.Do(r)
 	if err != nil {
 		var about *url.Error

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
@@ -19,11 +19,11 @@ const tryWithin = 10 * time.Second
 func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	text, err := settings.file().Read()
 	if err != nil {
-		return boot.UsageError{Err: err}
+		return setting.UsageError{Err: err}
 	}
 	book, err := Parse(text)
 	if err != nil {
-		return boot.UsageError{Err: settings.file().Mistake(err)}
+		return setting.UsageError{Err: settings.file().Mistake(err)}
 	}
 	client := settings.Redis.Client()
 	defer client.Close()
@@ -36,7 +36,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	}
 	for _, r := range book.Rules {
 		if err := seen.refused[r]; err != nil {
-			return boot.UsageError{Err: settings.file().Mistake(yamlfile.Errorf(r.line, "window: %v", err))}
+			return setting.UsageError{Err: settings.file().Mistake(yamlfile.Errorf(r.line, "window: %v", err))}
 		}
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

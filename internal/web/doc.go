@@ -8,6 +8,6 @@
 //     browsers send for pages of other origins is answered only for named origins (callers.go).
 //
 // A Server listens at once, on one address or, for /metrics, on two. When its context ends, the requests
-// under way get five seconds; boot.Serve waits for their handlers. An address in use or an unreadable
+// under way get five seconds; [Serve] waits for their handlers. An address in use or an unreadable
 // certificate keeps the program from starting; a certificate that goes bad later changes nothing.
 package web

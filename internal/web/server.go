@@ -16,17 +16,19 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/setting"
+	"tallyroll/internal/systemd"
+	"tallyroll/internal/trace"
 )
 
 // Server is what query, collect and promql have in common.
 type Server struct {
 	Metrics *Metrics
-	Files   *boot.Files // that the service reads again: its caller follows them
+	Files   *setting.Files // that the service reads again: its caller follows them
 	Log     zerolog.Logger
-	Leaving boot.Leaving // the zero value never leaves
-	Apart   bool         // /metrics has an address of its own, where /debug/pprof/ is, too
+	Leaving Leaving // the zero value never leaves
+	Apart   bool    // /metrics has an address of its own, where /debug/pprof/ is, too
 
 	why func(context.Context) string // why the service is not ready; set by RouteStatus
 }
@@ -40,13 +42,13 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 		buildinfo.RouteMetrics(mux, s.Metrics.Registry)
 		buildinfo.RouteProfiles(mux)
 		s.routeHealth(mux)
-		group.Go(func() error { return boot.Serve(ctx, at.metrics, mux, nil, boot.LogErrors(s.Log)) })
+		group.Go(func() error { return Serve(ctx, at.metrics, mux, nil, LogErrors(s.Log)) })
 	}
-	options = append([]func(*http.Server){boot.LogErrors(s.Log), s.Leaving.Release}, options...)
-	group.Go(func() error { return boot.Serve(ctx, at.main, handler, at.certificate, options...) })
+	options = append([]func(*http.Server){LogErrors(s.Log), s.Leaving.Release}, options...)
+	group.Go(func() error { return Serve(ctx, at.main, handler, at.certificate, options...) })
 	if s.why != nil {
 		group.Go(func() error {
-			boot.Announce(ctx, s.whyNotReady)
+			systemd.Announce(ctx, s.whyNotReady)
 			return nil
 		})
 	}
@@ -77,7 +79,7 @@ func (s *Server) whyNotReady(ctx context.Context) string {
 func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		if ctx := boot.WithTrace(r.Context(), r.Header); ctx != r.Context() {
+		if ctx := trace.With(r.Context(), r.Header); ctx != r.Context() {
 			r = r.WithContext(ctx)
 		}
 		w := &Response{ResponseWriter: rw, request: r}
@@ -126,11 +128,11 @@ type Addresses struct {
 
 // Validate names the setting that is wrong.
 func (a Addresses) Validate() error {
-	if err := boot.CheckAddress(a.Program+"_ADDR", a.Main); err != nil {
+	if err := setting.CheckAddress(a.Program+"_ADDR", a.Main); err != nil {
 		return err
 	}
 	if a.Metrics != "" {
-		if err := boot.CheckAddress(a.Program+"_METRICS_ADDR", a.Metrics); err != nil {
+		if err := setting.CheckAddress(a.Program+"_METRICS_ADDR", a.Metrics); err != nil {
 			return err
 		}
 	}
@@ -140,33 +142,33 @@ func (a Addresses) Validate() error {
 // Listeners are open addresses. Serve closes them.
 type Listeners struct {
 	main, metrics net.Listener // metrics is nil if it has no address of its own
-	certificate   *boot.Certificate
+	certificate   *Certificate
 }
 
 // Listen opens the addresses. The certificate becomes one of files, which are reread.
-func (a Addresses) Listen(files *boot.Files) (*Listeners, error) {
+func (a Addresses) Listen(files *setting.Files) (*Listeners, error) {
 	var out Listeners
 	var err error
-	out.certificate, err = boot.OpenCertificate(a.Files(), files)
+	out.certificate, err = OpenCertificate(a.Files(), files)
 	if err != nil {
 		return nil, err
 	}
-	out.main, err = boot.Listen(a.Program+"_ADDR", a.Main)
+	out.main, err = Listen(a.Program+"_ADDR", a.Main)
 	if err != nil || a.Metrics == "" {
 		return &out, err
 	}
-	out.metrics, err = boot.Listen(a.Program+"_METRICS_ADDR", a.Metrics)
+	out.metrics, err = Listen(a.Program+"_METRICS_ADDR", a.Metrics)
 	if err != nil {
 		return nil, errors.Join(err, out.main.Close())
 	}
 	return &out, nil
 }
 
-func (a Addresses) Files() boot.ServerFiles {
-	return boot.ServerFiles{
-		Cert:     boot.SettingFile{Key: a.Program + "_TLS_CERT", Path: a.Certificate},
-		Key:      boot.SettingFile{Key: a.Program + "_TLS_KEY", Path: a.Key},
-		ClientCA: boot.SettingFile{Key: a.Program + "_TLS_CLIENT_CA", Path: a.ClientCA},
+func (a Addresses) Files() ServerFiles {
+	return ServerFiles{
+		Cert:     setting.Path{Key: a.Program + "_TLS_CERT", File: a.Certificate},
+		Key:      setting.Path{Key: a.Program + "_TLS_KEY", File: a.Key},
+		ClientCA: setting.Path{Key: a.Program + "_TLS_CLIENT_CA", File: a.ClientCA},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/program"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -22,9 +22,9 @@ import (
 // startServer serves what every service does until the test ends, and returns its address.
 func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 	t.Helper()
-	var level boot.LogLevel
+	var level program.LogLevel
 	require.NoError(t, level.UnmarshalText([]byte("debug")))
-	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: boot.Log{Format: "json", Level: level}.New(log), Apart: metricsAddr != ""}
+	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: program.Log{Format: "json", Level: level}.New(log), Apart: metricsAddr != ""}
 	at, err := web.Addresses{Program: "TEST", Main: "127.0.0.1:0", Metrics: metricsAddr}.Listen(s.Files)
 	require.NoError(t, err)
 	mux := http.NewServeMux()

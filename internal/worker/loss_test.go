@@ -11,9 +11,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -76,7 +76,7 @@ func TestStreamThatCannotBeCountedIsRefused(t *testing.T) {
 		require.NoError(t, errOf(r.js.CreateStream(t.Context(), c.config)))
 		settings := parseSettings(t, "NATS_URL="+r.nats.URL(), "REDIS_URL="+r.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 		err := Run(t.Context(), settings, zerolog.Nop(), nil, nil)
-		var usage boot.UsageError
+		var usage setting.UsageError
 		if !errors.As(err, &usage) || !errors.Is(err, c.err) || !strings.Contains(err.Error(), "stream HITS") {
 			t.Errorf("%+v: the worker ended with %v", c, err)
 		}

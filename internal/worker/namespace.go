@@ -6,7 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 )
 
@@ -19,15 +20,15 @@ type namespace struct {
 // open checks that Redis and the namespace are fit for counting, and returns the layout. It waits while Redis
 // is away: a fail-over can begin at any time. A problem that only an operator can fix is an error at once.
 func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) {
-	if err := boot.AskRedis(ctx, n.log, n.checkRedis); err != nil {
+	if err := redisconn.Ask(ctx, n.log, n.checkRedis); err != nil {
 		return layout, err
 	}
-	err = boot.AskRedis(ctx, n.log, func(ctx context.Context) (err error) {
+	err = redisconn.Ask(ctx, n.log, func(ctx context.Context) (err error) {
 		layout, err = n.openLayout(ctx)
 		var mismatch *window.LayoutMismatchError
 		var retiering *window.RetieringError
 		if errors.As(err, &mismatch) || errors.As(err, &retiering) || errors.Is(err, window.ErrBadLayout) {
-			return boot.UsageError{Err: err}
+			return setting.UsageError{Err: err}
 		}
 		return err
 	})
@@ -76,7 +77,7 @@ func (n *namespace) checkRedis(ctx context.Context) error {
 		return nil
 	}
 	if !n.settings.AllowEviction {
-		return boot.UsageError{Err: err}
+		return setting.UsageError{Err: err}
 	}
 	n.log.Warn().Msg(err.Error())
 	return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -92,8 +92,8 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
 			store := window.NewStore(client, "test")
 			layout, err := (&namespace{parseSettings(t, c.env...), store, zerolog.Nop()}).open(t.Context())
-			var usage boot.UsageError
-			var setting *boot.SettingError
+			var usage setting.UsageError
+			var setting *setting.Error
 			if c.refused != "" {
 				if !errors.As(err, &usage) && !errors.As(err, &setting) || !strings.Contains(err.Error(), c.refused) {
 					t.Errorf("%v; want an error with %q", err, c.refused)
@@ -299,7 +299,7 @@ func TestStartingWorkerEndsOnWhatWaitingCannotMend(t *testing.T) {
 			client := stack.ProgramClient(t, "redis://"+test.user+server.Addr())
 			w := &namespace{parseSettings(t, "SHARDS=16"), window.NewStore(client, "test"), zerolog.Nop()}
 			_, err := w.open(t.Context())
-			var usage boot.UsageError
+			var usage setting.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v; want a UsageError with %q", err, test.want)
 			}

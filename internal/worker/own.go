@@ -15,10 +15,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
 	"tallyroll/internal/human"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/retry"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/source"
 )
 
@@ -89,7 +90,7 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 		}
 		config := handle.CachedInfo().Config
 		if err := consume.Refused(source.State{Retention: config.Retention, Increments: config.AllowMsgCounter}); err != nil {
-			return boot.UsageError{Err: fmt.Errorf("stream %s: %w", name, err)}
+			return setting.UsageError{Err: fmt.Errorf("stream %s: %w", name, err)}
 		}
 	}
 	return nil
@@ -126,7 +127,7 @@ func (o *ownStreams) subjects() map[string]string {
 func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]string, error) {
 	for name := range subjects {
 		if !o.settings.Streams.Match(name) {
-			return nil, &boot.SettingError{Key: "INGEST_STREAMS", Value: o.settings.Streams.String(),
+			return nil, &setting.Error{Key: "INGEST_STREAMS", Value: o.settings.Streams.String(),
 				Allowed: fmt.Sprintf("names of existing streams, or globs that match the new stream %s", name)}
 		}
 	}
@@ -203,10 +204,10 @@ func (s *Settings) refused(err error) error {
 	}
 	switch answer.ErrorCode {
 	case noPeers, noReplicas:
-		return &boot.SettingError{Key: "INGEST_REPLICAS", Value: strconv.Itoa(s.Replicas),
+		return &setting.Error{Key: "INGEST_REPLICAS", Value: strconv.Itoa(s.Replicas),
 			Allowed: fmt.Sprintf("at most the number of servers that NATS has for streams (%v)", err)}
 	case subjectsOverlap:
-		return boot.UsageError{Err: fmt.Errorf("%w: give that stream other subjects", err)}
+		return setting.UsageError{Err: fmt.Errorf("%w: give that stream other subjects", err)}
 	}
 	return err
 }
@@ -223,10 +224,10 @@ func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err er
 		}
 	}
 	if o.settings.Partitions > 1 {
-		return &boot.SettingError{Key: "INGEST_PARTITIONS", Value: strconv.Itoa(o.settings.Partitions),
+		return &setting.Error{Key: "INGEST_PARTITIONS", Value: strconv.Itoa(o.settings.Partitions),
 			Allowed: fmt.Sprintf("1, or more if no other stream has subjects of hitp.> (%v)", failed)}
 	}
-	return &boot.SettingError{Key: "INGEST_SUBJECT", Value: subject,
+	return &setting.Error{Key: "INGEST_SUBJECT", Value: subject,
 		Allowed: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
 }
 
@@ -247,7 +248,7 @@ func transient(err error) bool {
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
 	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)
-	err := boot.WaitFor(ctx, log, what, func(ctx context.Context) error {
+	err := retry.Until(ctx, log, what, func(ctx context.Context) error {
 		failed = try(ctx)
 		var answer *jetstream.APIError
 		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > placeWithin {

@@ -17,10 +17,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/setting"
 	"tallyroll/tests/stack"
 )
 
@@ -148,7 +148,7 @@ func TestRefusalOfAClusterThatComesUpIsWaitedFor(t *testing.T) {
 			t.Errorf("%v after %v", err, took)
 		}
 		settings := parseSettings(t, "INGEST_REPLICAS=3")
-		var setting *boot.SettingError
+		var setting *setting.Error
 		if err := settings.refused(err); !errors.As(err, &setting) || setting.Key != "INGEST_REPLICAS" || setting.Value != "3" {
 			t.Errorf("%v names no setting", err)
 		}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/fleet"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 )
 
@@ -30,14 +31,14 @@ const (
 func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
 	client := settings.Redis.Logging(log).ClientOnConnect(window.RewriteTorn(func(error) {}))
 	defer client.Close()
-	if err := boot.WaitForRedis(ctx, client, log); err != nil {
+	if err := redisconn.Await(ctx, client, log); err != nil {
 		return err
 	}
 	r := retiering{settings, window.NewStore(client, settings.Redis.Namespace), out, log}
 	err := r.do(ctx, order)
 	var refused *window.RetierError
 	if errors.As(err, &refused) || errors.Is(err, window.ErrNoLayout) || errors.Is(err, window.ErrBadLayout) {
-		return boot.UsageError{Err: err}
+		return setting.UsageError{Err: err}
 	}
 	return err
 }
@@ -60,7 +61,7 @@ func (r *retiering) do(ctx context.Context, order string) error {
 	}
 	tiers, err := window.ParseTiers(order)
 	if err != nil {
-		return boot.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, or confirm: %w", err)
+		return setting.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, or confirm: %w", err)
 	}
 	layout := r.settings.layout
 	layout.Tiers = tiers
@@ -121,7 +122,7 @@ func (r *retiering) refuseWorkers(ctx context.Context) error {
 		names = []string{"one of unknown name"}
 	}
 	if len(names) > 0 {
-		return boot.BadUsage("the namespace %s has living workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
+		return setting.BadUsage("the namespace %s has living workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
 	}
 	return nil
 }

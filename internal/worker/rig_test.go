@@ -19,8 +19,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -331,7 +331,7 @@ func (w *runningWorker) awaitReadiness(parts ...string) {
 // parseSettings reads the worker's settings, validated, from an environment.
 func parseSettings(t testing.TB, env ...string) (s Settings) {
 	t.Helper()
-	require.NoError(t, boot.Parse(&s, env...))
+	require.NoError(t, setting.Parse(&s, env...))
 	return s
 }
 

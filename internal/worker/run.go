@@ -13,11 +13,17 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/consume"
 	"tallyroll/internal/fleet"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/release"
+	"tallyroll/internal/retry"
+	"tallyroll/internal/setting"
+	"tallyroll/internal/systemd"
 	"tallyroll/internal/wake"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
@@ -45,13 +51,13 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	// The status server outlives the work, so that /healthz answers while the last commit runs.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return boot.Serve(serving, listener, w.status.serve(registry), nil) })
+	group.Go(func() error { return web.Serve(serving, listener, w.status.serve(registry), nil) })
 	group.Go(func() error {
 		defer stopServing()
 		return w.connectAndRun(gctx, listener)
 	})
 	group.Go(func() error {
-		boot.Announce(gctx, func(context.Context) string {
+		systemd.Announce(gctx, func(context.Context) string {
 			why, _ := w.status.unready()
 			return why
 		})
@@ -76,9 +82,9 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 // port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
-		return boot.Listen("INGEST_ADDR", settings.Addr)
+		return web.Listen("INGEST_ADDR", settings.Addr)
 	}
-	listener, err := boot.ListenNear("INGEST_ADDR", settings.Addr)
+	listener, err := web.ListenNear("INGEST_ADDR", settings.Addr)
 	if err == nil && listener.Addr().String() != settings.Addr {
 		log.Warn().Str("taken", settings.Addr).Str("status", listener.Addr().String()).Msg("the usual status address is taken; set INGEST_ADDR to choose one")
 	}
@@ -88,7 +94,7 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
 	client := w.settings.Redis.Logging(w.log).ClientOnConnect(window.RewriteTorn(w.logRewritten))
 	defer client.Close()
-	if err := boot.WaitForRedis(ctx, client, w.log); err != nil {
+	if err := redisconn.Await(ctx, client, w.log); err != nil {
 		return err
 	}
 	w.store = window.NewStore(client, w.settings.Redis.Namespace)
@@ -107,14 +113,14 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.own.js = js
-	far := boot.FarJetStream(js)
-	if err := boot.WaitFor(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
+	far := natsconn.FarJetStream(js)
+	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
 		if far != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 			return errors.New("nobody answers: the way there may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) names it wrongly")
 		}
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return boot.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", boot.NATSServer(conn), err)}
+			return setting.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", natsconn.ServerOf(conn), err)}
 		}
 		return err
 	}); err != nil {
@@ -123,7 +129,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	if err := awaitLeader(ctx, w.log, w.own.createRejects); err != nil {
 		return w.settings.refused(err)
 	}
-	w.log.Info().Str("version", boot.Version()).Str("nats", boot.NATSServer(conn)).Str("redis", w.settings.Redis.URL.Addr()).
+	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.reads()).Str("status", listener.Addr().String()).Msg("started")
 	w.connect(js, fleet.New(fleet.Config{

@@ -8,18 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/consume"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/natsconn"
+	"tallyroll/internal/program"
+	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 )
 
 // Settings of the worker; --help prints their tags.
 type Settings struct {
-	NATS  boot.NATS
-	Redis boot.Redis
-	Log   boot.Log
+	NATS  natsconn.Settings
+	Redis redisconn.Settings
+	Log   program.Log
 
 	Tiers            string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w y; changed by --retier alone; if it is not set, those of the namespace if there is one"`
 	TiersGiven       bool          `given:"TIERS"`
@@ -52,18 +55,18 @@ type Settings struct {
 func (s *Settings) Validate() error {
 	tiers, err := window.ParseTiers(s.Tiers)
 	if err != nil {
-		return &boot.SettingError{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
+		return &setting.Error{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
 	uniqueTiers, err := window.ParseUniqueTiers(s.UniqueTiers)
 	if err != nil {
-		return &boot.SettingError{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, Allowed: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
+		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, Allowed: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
-	if err := boot.CheckSetting("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if !hit.ValidSubject(s.Subject) {
-		return &boot.SettingError{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
+		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
 	}
 	for _, n := range []struct {
 		key             string
@@ -91,10 +94,10 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return &boot.SettingError{Key: d.key, Value: window.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", window.FormatDuration(d.min), window.FormatDuration(d.max))}
+			return &setting.Error{Key: d.key, Value: window.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", window.FormatDuration(d.min), window.FormatDuration(d.max))}
 		}
 	}
-	if err := boot.CheckAddress("INGEST_ADDR", s.Addr); err != nil {
+	if err := setting.CheckAddress("INGEST_ADDR", s.Addr); err != nil {
 		return err
 	}
 	if s.Worker == "" {
@@ -113,7 +116,7 @@ func (s *Settings) checkCommands(layout window.Layout) error {
 
 func checkWhole(key string, value, least, most int) error {
 	if value < least || value > most {
-		return &boot.SettingError{Key: key, Value: strconv.Itoa(value), Allowed: fmt.Sprintf("a whole number from %d to %d", least, most)}
+		return &setting.Error{Key: key, Value: strconv.Itoa(value), Allowed: fmt.Sprintf("a whole number from %d to %d", least, most)}
 	}
 	return nil
 }

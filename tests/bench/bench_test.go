@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 )
 
 // options of a measurement, from the environment.
@@ -187,13 +187,13 @@ func (s *sample) Name() string {
 
 // Figure is the median with three digits, and Whole without a fraction: none if there is nothing to show.
 func (s *sample) Figure(figure string) string { return orNone(s.median(figure), short) }
-func (s *sample) Whole(figure string) string  { return orNone(s.median(figure), boot.Thousands) }
+func (s *sample) Whole(figure string) string  { return orNone(s.median(figure), human.Thousands) }
 
 // Spread is the median, the least and the most.
 func (s *sample) Spread(figure string) string {
 	v := s.rounds[figure]
-	least, most := boot.Thousands(slices.Min(v)), boot.Thousands(slices.Max(v))
-	return fmt.Sprintf("%s (%s to %s)", boot.Thousands(median(v)), least, most)
+	least, most := human.Thousands(slices.Min(v)), human.Thousands(slices.Max(v))
+	return fmt.Sprintf("%s (%s to %s)", human.Thousands(median(v)), least, most)
 }
 
 // Of is the median as a ratio to that of another sample, if that was measured.

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/redisconn"
 	"tallyroll/tests/stack"
 )
 
@@ -40,7 +40,7 @@ const mostClients = 50
 // limiterClient is a client as the programs make it, with room for 50 callers.
 func (r *rig) limiterClient(t testing.TB) *redis.Client {
 	t.Helper()
-	var settings boot.Redis
+	var settings redisconn.Settings
 	require.NoError(t, settings.URL.UnmarshalText([]byte(r.redis.URL())))
 	options := settings.Options().Simple()
 	options.PoolSize = mostClients

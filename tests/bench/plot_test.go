@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/template"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 )
 
 // plotted is the workload whose rates are drawn.
@@ -47,12 +47,12 @@ func plotRates(c comparison, path string) error {
 	bottom := rowHeight * len(rows)
 	var marks, bars []drawn
 	for rate := least; rate <= most; rate *= 10 {
-		marks = append(marks, drawn{X: x(rate), Text: boot.Thousands(rate)})
+		marks = append(marks, drawn{X: x(rate), Text: human.Thousands(rate)})
 	}
 	for i, r := range rows {
 		rates := r.rounds["rate"]
 		bars = append(bars, drawn{
-			Name: r.name, Kind: r.kind, Text: boot.Thousands(median(rates)),
+			Name: r.name, Kind: r.kind, Text: human.Thousands(median(rates)),
 			X: x(median(rates)), Y: rowHeight * i, Slowest: x(slices.Min(rates)), Fastest: x(slices.Max(rates)),
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -51,7 +51,7 @@ type question struct {
 }
 
 func topName(counters int) string {
-	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", boot.Thousands(float64(max(counters, densest))))
+	return fmt.Sprintf("the 20 largest of 1 h, of %s counters", human.Thousands(float64(max(counters, densest))))
 }
 
 // httpClient keeps n connections open, and asks for answers as they are.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 )
 
 //go:embed testdata/tables.md
@@ -113,7 +113,7 @@ func orNone(value float64, format func(float64) string) string {
 func short(x float64) string {
 	switch {
 	case x >= 100:
-		return boot.Thousands(x)
+		return human.Thousands(x)
 	case x >= 10:
 		return fmt.Sprintf("%.1f", x)
 	case x >= 1:

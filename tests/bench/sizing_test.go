@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -123,7 +123,7 @@ func TestSizingTableIsThatOfTheDocs(t *testing.T) {
 			commands := s.commandsPerHit(rate * flushSeconds / streams)
 			redis := rate * commands * commandMicros / 1e6
 			table += fmt.Sprintf("| %s | %s | %.0f | %.2f | %.1f | %.1f | %.0f | %.1f GB |\n",
-				boot.Thousands(float64(counters)), boot.Thousands(rate), streams, commands,
+				human.Thousands(float64(counters)), human.Thousands(rate), streams, commands,
 				rate*(hitMicros+sendMicros*commands)/1e6, redis, math.Ceil(2*redis), s.bytes()/1e9)
 		}
 	}

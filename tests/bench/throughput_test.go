@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 )
 
 // candidate is a way of counting a stream, and what was measured of it.
@@ -109,7 +109,7 @@ func measureThroughput(t *testing.T, r *rig, o options) (out []comparison) {
 }
 
 // hits is a number of hits by the scale, as a table shows it.
-func (o options) hits(n int) string { return boot.Thousands(float64(o.size(n))) }
+func (o options) hits(n int) string { return human.Thousands(float64(o.size(n))) }
 
 // countInTurns lets the candidates count in turns, each what stream returns for it.
 func countInTurns(t *testing.T, r *rig, o options, all []*candidate, stream func(testing.TB, *candidate) *stored) {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
 	"tallyroll/tests/stack"
 )
@@ -234,7 +234,7 @@ func TestSharesNeedFewRoundTrips(t *testing.T) {
 		}
 	}
 	took, trips := time.Since(began), r.trips(t)-before
-	t.Logf("%s decisions in %v: %d round trips", boot.Thousands(decisions), took.Round(time.Millisecond), trips)
+	t.Logf("%s decisions in %v: %d round trips", human.Thousands(decisions), took.Round(time.Millisecond), trips)
 	if trips < decisions/100 || trips > decisions/100+50 {
 		t.Errorf("%d round trips, not some %d", trips, decisions/100)
 	}

@@ -16,13 +16,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/redisconn"
 )
 
 // Lines that go-redis writes to standard error by itself while a server is
 // away on purpose would hide the tests' own. The switch is a global of that
 // library without a lock, so it is set before there is any client.
-func init() { boot.QuietRedis() }
+func init() { redisconn.Quiet() }
 
 // RedisServer is a redis-server process with an append-only file.
 type RedisServer struct {
@@ -120,7 +120,7 @@ func newRedisClient(addr string, database int) *redis.Client {
 // ProgramClient is a client as the programs make it from REDIS_URL.
 func ProgramClient(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
-	var settings boot.Redis
+	var settings redisconn.Settings
 	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
 	client := settings.Client()
 	t.Cleanup(func() { _ = client.Close() })

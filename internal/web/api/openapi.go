@@ -10,7 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tallyroll/internal/boot"
+	"tallyroll/internal/release"
 	"tallyroll/internal/web"
 )
 
@@ -34,7 +34,7 @@ const bearerScheme = "bearer"
 // configOf is huma's configuration without its own pages, which load scripts from elsewhere, and without
 // schema links, which would add a field to every answer.
 func configOf(title Title) huma.Config {
-	config := huma.DefaultConfig(title.Name, boot.Version())
+	config := huma.DefaultConfig(title.Name, release.Version())
 	config.Info.Description = title.About
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.CreateHooks = nil

@@ -1,0 +1,121 @@
+package natsconn
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/setting"
+)
+
+// JetStream's API has other subjects than usual if it belongs to another domain (a leaf node with its own
+// JetStream), or to another account, which exports it.
+
+const (
+	domainStart = "$JS."
+	domainEnd   = ".API"
+)
+
+// JetStream returns the JetStream that these settings lead to.
+func (n Access) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	n = n.complete(false)
+	prefix := strings.TrimSuffix(n.JSAPIPrefix, ".")
+	domain, named := domainOf(prefix)
+	switch {
+	case n.JSDomain != "":
+		return jetstream.NewWithDomain(conn, n.JSDomain, opts...)
+	case named:
+		return jetstream.NewWithDomain(conn, domain, opts...)
+	case prefix != "" && prefix+"." != jetstream.DefaultAPIPrefix:
+		return jetstream.NewWithAPIPrefix(conn, prefix, opts...)
+	}
+	return jetstream.New(conn, opts...)
+}
+
+func domainOf(prefix string) (domain string, named bool) {
+	rest, begins := strings.CutPrefix(prefix, domainStart)
+	domain, ends := strings.CutSuffix(rest, domainEnd)
+	return domain, begins && ends && domain != "" && !strings.Contains(domain, ".")
+}
+
+// APISubject returns the subject of an API request that the client library lacks, such as
+// "STREAM.INFO.HITS".
+func APISubject(js jetstream.JetStream, request string) string {
+	o := js.Options()
+	switch {
+	case o.Domain != "":
+		return domainStart + o.Domain + domainEnd + "." + request
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "." + request
+	}
+	return jetstream.DefaultAPIPrefix + request
+}
+
+// FarJetStream describes how a JetStream of another account or domain is reached; "" is the connection's own.
+// A far one can be unreachable while the NATS server answers.
+func FarJetStream(js jetstream.JetStream) string {
+	o := js.Options()
+	switch {
+	case o.Domain != "":
+		return "in the domain " + o.Domain
+	case o.APIPrefix != "":
+		return "at the API prefix " + strings.TrimSuffix(o.APIPrefix, ".")
+	}
+	return ""
+}
+
+// IsImported reports whether the API is another account's.
+func IsImported(js jetstream.JetStream) bool { return js.Options().APIPrefix != "" }
+
+// OriginJetStream returns the JetStream that holds the origin of one of js's mirrors. external is the
+// mirror's own field, nil if both are in one JetStream. An error means that these settings do not lead there:
+// a prefix holds for the mirror's account, and may lead elsewhere from this program's. A domain has the same
+// name everywhere.
+func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream) (jetstream.JetStream, error) {
+	if external == nil {
+		return js, nil
+	}
+	prefix := strings.TrimSuffix(external.APIPrefix, ".")
+	if prefix == "" || prefix+"." == jetstream.DefaultAPIPrefix {
+		return js, nil
+	}
+	o := js.Options()
+	_, isDomain := domainOf(prefix)
+	if o.APIPrefix != "" || o.Domain != "" && !isDomain {
+		return nil, fmt.Errorf("its origin at %s cannot be asked from here: JetStream is %s", prefix, FarJetStream(js))
+	}
+	return jetstream.NewWithAPIPrefix(js.Conn(), prefix)
+}
+
+// checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
+func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
+	if domain != "" && prefix != "" {
+		return &setting.Error{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain without %s=%q beside it: a domain stands for the prefix $JS.<domain>.API", prefixKey, prefix)}
+	}
+	if domain != "" && (!plainTokens(domain) || strings.Contains(domain, ".")) {
+		return &setting.Error{Key: domainKey, Value: domain, Allowed: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
+	}
+	if prefix != "" && !plainTokens(strings.TrimSuffix(prefix, ".")) {
+		return &setting.Error{Key: prefixKey, Value: prefix, Allowed: "a subject without wildcards, such as JS.counts.API"}
+	}
+	return nil
+}
+
+func checkInboxPrefix(key, prefix string) error {
+	if prefix != "" && !plainTokens(prefix) {
+		return &setting.Error{Key: key, Value: prefix, Allowed: "a subject without wildcards, such as _INBOX_tallyroll"}
+	}
+	return nil
+}
+
+// plainTokens reports whether a text is a subject without wildcards.
+func plainTokens(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
+			return false
+		}
+	}
+	return true
+}

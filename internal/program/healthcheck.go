@@ -1,0 +1,53 @@
+package program
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// healthTimeout bounds the request. It is below the default limit of container engines for a check.
+const healthTimeout = 3 * time.Second
+
+// Healthcheck requests /healthz of the program that runs here with the same settings, because an image built
+// from scratch has no other HTTP client. addrKey is the variable with the program's address, def its default.
+func Healthcheck(addrKey, def string) error {
+	program := strings.TrimSuffix(addrKey, "_ADDR")
+	addr, scheme := cmp.Or(os.Getenv(addrKey), def), "http"
+	if os.Getenv(program+"_TLS_CERT") != "" {
+		scheme = "https"
+	}
+	if apart := os.Getenv(program + "_METRICS_ADDR"); apart != "" && os.Getenv(program+"_TLS_CLIENT_CA") != "" {
+		addr, addrKey, scheme = apart, program+"_METRICS_ADDR", "http" // the other one asks for a certificate
+	}
+	dialer := &net.Dialer{}
+	client := &http.Client{
+		Timeout: healthTimeout,
+		Transport: &http.Transport{
+			// Dial the address that the program listens on: for 0.0.0.0 or an empty host, the local machine.
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, network, addr)
+			},
+			// The certificate names the public host, and only this program can answer on its own address.
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		},
+	}
+	resp, err := client.Get(scheme + "://localhost/healthz")
+	if err != nil && strings.Contains(err.Error(), "certificate required") { // an alert; its type is not exported
+		err = fmt.Errorf("%w: set %s_METRICS_ADDR, where no certificate is needed", err, program)
+	}
+	if err != nil {
+		return fmt.Errorf("health of %s (%s): %w", addr, addrKey, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("health of %s (%s): %s", addr, addrKey, resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+// Package retry repeats a call until a server answers.
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/setting"
+)
+
+const (
+	pause    = 250 * time.Millisecond // between attempts
+	LogEvery = 10 * time.Second       // how often the wait is logged
+)
+
+// Until calls try until it succeeds, ctx ends, or it fails for good (a setting.Error or UsageError). It logs what it waits
+// for.
+func Until(ctx context.Context, log zerolog.Logger, what string, try func(context.Context) error) error {
+	return UntilLogging(ctx, log, what, LogEvery, try)
+}
+
+// UntilLogging is Until that logs at other intervals.
+func UntilLogging(ctx context.Context, log zerolog.Logger, what string, logEvery time.Duration, try func(context.Context) error) error {
+	var logged time.Time
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if setting.ExitCode(err) == setting.ExitUsage {
+			return err
+		}
+		if logged.IsZero() || time.Since(logged) > logEvery {
+			logged = time.Now()
+			log.Warn().Err(err).Msg("waiting for " + what)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}

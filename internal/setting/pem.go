@@ -1,0 +1,64 @@
+package setting
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// CheckKeyPair checks that a certificate and its private key match, or are both missing.
+func CheckKeyPair(cert, key Path) error {
+	if err := BothOrNeither(cert, key); err != nil || cert.File == "" {
+		return err
+	}
+	if _, err := tls.LoadX509KeyPair(cert.File, key.File); err != nil {
+		return &Error{Key: cert.Key, Value: cert.File, Allowed: fmt.Sprintf("a PEM certificate that belongs to the key in %s (%v)", key.Key, err)}
+	}
+	return nil
+}
+
+// BothOrNeither checks that a certificate and its key are both given, or both missing.
+func BothOrNeither(cert, key Path) error {
+	switch {
+	case cert.File != "" && key.File == "":
+		return &Error{Key: cert.Key, Value: cert.File, Allowed: "a PEM file together with " + key.Key}
+	case cert.File == "" && key.File != "":
+		return &Error{Key: key.Key, Value: key.File, Allowed: "a PEM file together with " + cert.Key}
+	}
+	return nil
+}
+
+// Pool reads the certificates of authorities.
+func (s Path) Pool() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(s.File)
+	if err != nil {
+		return nil, &Error{Key: s.Key, Value: s.File, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
+	}
+	return s.PoolOf(pem)
+}
+
+// PoolOf is Pool of a content that was read.
+func (s Path) PoolOf(pem []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, &Error{Key: s.Key, Value: s.File, Allowed: "a PEM file with a certificate: there is none in it"}
+	}
+	return pool, nil
+}
+
+// RefusedCertificate returns an error that says whose certificate was refused, by this program or by Redis or
+// NATS. It returns nil if err is about something else.
+func RefusedCertificate(err error, server string) error {
+	prefix := strings.ToUpper(server)
+	var theirs *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &theirs):
+		return UsageError{Err: fmt.Errorf("the certificate of %s is not trusted: %w: set %s_CA to the authority that signed it, for the host in %s_URL", server, err, prefix, prefix)}
+	case strings.Contains(err.Error(), "remote error: tls:") && strings.Contains(err.Error(), "certificate"): // an alert; its type is not exported
+		return UsageError{Err: fmt.Errorf("%s refused the client certificate: %w: set %s_CERT and %s_KEY to one that it trusts", server, err, prefix, prefix)}
+	}
+	return nil
+}

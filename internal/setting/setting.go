@@ -1,0 +1,266 @@
+// Package setting reads what a program is told: its environment, secrets and other files, and says what is allowed
+// where a value cannot be used. Its exit codes tell a wrong setting from a failure.
+package setting
+
+import (
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// Error means that a setting cannot be used. Its text is one line: variable, value, and what is
+// allowed.
+type Error struct {
+	Key     string // the environment variable
+	Value   string // as it was given; empty for secrets
+	Allowed string // a phrase: "a duration from 1ms to 1m, such as 250ms"
+}
+
+// Check returns the *Error of a setting that a check has refused with err; nil for nil.
+func Check(key, value string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Key: key, Value: value, Allowed: err.Error()}
+}
+
+func (e *Error) Error() string {
+	if e.Value == "" || isContent(e.Value) {
+		return fmt.Sprintf("%s: allowed is %s", e.Key, Conceal(e.Value, e.Allowed))
+	}
+	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
+}
+
+// contents matches what files of secrets hold: an NKey seed, a JWT, PEM, several lines, or tokens in YAML.
+var contents = regexp.MustCompile(`^S[A-Z2-7]{40,}$|^eyJ|-----BEGIN|\n|tokens?:|sha256:`)
+
+// isContent reports whether a file's content was given where its name belongs.
+func isContent(value string) bool { return contents.MatchString(value) }
+
+// Conceal returns a text about a file, without the name if that is a secret by mistake.
+func Conceal(name, text string) string {
+	if !isContent(name) {
+		return text
+	}
+	return strings.ReplaceAll(text, name, "…, which is the content of such a file")
+}
+
+type validator interface{ Validate() error }
+
+// Parse fills the struct that settings points to from the environment, by its `env`, `envDefault` and `help`
+// tags, then validates its structs, inner ones first. It returns the first unusable setting as a
+// *Error. Variables given as KEY=value override the environment. A setting tagged `secret:"true"` can
+// also be given as a file, by its name with _FILE. A bool tagged `given:"KEY"` is set if KEY is in the
+// environment, one tagged `emptied:"KEY"` if it is there and empty; a SecretFile tagged `file:"KEY"` if KEY
+// was read from a file. `unknown` gets variables that look like settings but are not.
+func Parse(settings any, override ...string) error {
+	environment := env.ToMap(append(os.Environ(), override...))
+	options := env.Options{
+		Environment: environment,
+		FuncMap: map[reflect.Type]env.ParserFunc{
+			reflect.TypeFor[time.Duration](): func(text string) (any, error) { return ParseDuration(text) },
+		},
+	}
+	files, err := readSecrets(settings, environment, override)
+	if err != nil {
+		return err
+	}
+	if err := env.ParseWithOptions(settings, options); err != nil {
+		return settingError(settings, err, environment, files)
+	}
+	return finish(reflect.ValueOf(settings).Elem(), environment, files, unknownSettings(settings, environment))
+}
+
+// finish fills the fields tagged `given`, `emptied`, `file` and `unknown`, and validates.
+func finish(s reflect.Value, environment map[string]string, files map[string]SecretFile, unknown []Unknown) error {
+	for f, v := range s.Fields() {
+		switch {
+		case !f.IsExported():
+		case f.Tag.Get("given") != "":
+			v.SetBool(environment[f.Tag.Get("given")] != "") // the library, too, treats an empty variable as missing
+		case f.Tag.Get("emptied") != "":
+			value, there := environment[f.Tag.Get("emptied")]
+			v.SetBool(there && value == "")
+		case f.Tag.Get("file") != "":
+			v.Set(reflect.ValueOf(files[f.Tag.Get("file")]))
+		case f.Tag.Get("unknown") != "":
+			v.Set(reflect.ValueOf(unknown))
+		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
+			if err := finish(v, environment, files, unknown); err != nil {
+				return err
+			}
+		}
+	}
+	if v, ok := s.Addr().Interface().(validator); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// settingError turns the library's error into one about the first bad variable.
+func settingError(settings any, err error, environment map[string]string, files map[string]SecretFile) error {
+	var aggregate env.AggregateError
+	if errors.As(err, &aggregate) && len(aggregate.Errors) > 0 {
+		err = aggregate.Errors[0]
+	}
+	var parse env.ParseError
+	if !errors.As(err, &parse) {
+		return err
+	}
+	for _, f := range Fields(reflect.TypeOf(settings).Elem()) {
+		if f.name != parse.Name || f.typ != parse.Type {
+			continue
+		}
+		if file := files[f.Key]; file.Set() {
+			return file.Refuse(allowed(parse))
+		}
+		out := &Error{Key: f.Key, Allowed: allowed(parse)}
+		if !f.secret {
+			out.Value = environment[f.Key]
+		}
+		return out
+	}
+	return err
+}
+
+// allowed returns what a type accepts. A type that parses itself says so in its own error.
+func allowed(parse env.ParseError) string {
+	if reflect.PointerTo(parse.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return parse.Err.Error()
+	}
+	switch {
+	case parse.Type == reflect.TypeFor[time.Duration]():
+		return durationForms
+	case parse.Type.Kind() == reflect.Int || parse.Type.Kind() == reflect.Int64:
+		return "a whole number"
+	case parse.Type.Kind() == reflect.Bool:
+		return "true or false"
+	}
+	return "a " + parse.Type.String()
+}
+
+// Field is a setting as the tags of its struct give it.
+type Field struct {
+	name, Key, Default, Help string
+	typ                      reflect.Type
+	secret                   bool
+}
+
+// Fields returns the settings of a struct, inner ones included.
+func Fields(t reflect.Type) []Field {
+	var out []Field
+	for f := range t.Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("env"), ",")
+		switch {
+		case key != "":
+			out = append(out, Field{
+				name: f.Name, typ: f.Type, Key: key, Default: f.Tag.Get("envDefault"), Help: f.Tag.Get("help"),
+				secret: f.Tag.Get("secret") == "true",
+			})
+		case f.Type.Kind() == reflect.Struct:
+			out = append(out, Fields(f.Type)...)
+		}
+	}
+	return out
+}
+
+// Unknown is a variable with the program's prefix that is not one of its settings.
+type Unknown struct {
+	Key     string
+	Nearest string // the setting with the most similar name
+}
+
+// fromKubernetes matches the variables that Kubernetes sets for a Service, which can have the program's name.
+var fromKubernetes = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_|$)|_PORT_[0-9]+_[A-Z]+(_|$)|_PORT$`)
+
+// unknownSettings finds variables that begin like the program's address setting, such as QUERY_, and are not
+// settings. Other prefixes, such as REDIS_, belong to several programs, or to others than ours.
+func unknownSettings(settings any, environment map[string]string) (out []Unknown) {
+	addr, ok := Address(settings)
+	if !ok {
+		return nil
+	}
+	program, _, _ := strings.Cut(addr.Key, "_")
+	var known []string
+	for _, f := range Fields(reflect.TypeOf(settings).Elem()) {
+		known = append(known, f.Key)
+		if f.secret {
+			known = append(known, f.Key+"_FILE")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(environment)) {
+		if environment[key] == "" || !strings.HasPrefix(key, program+"_") || slices.Contains(known, key) || fromKubernetes.MatchString(key) {
+			continue
+		}
+		nearest := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(key, a), distance(key, b)) })
+		out = append(out, Unknown{key, nearest})
+	}
+	return out
+}
+
+// distance is the Levenshtein distance.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Address returns the setting of the address that a program listens on, if it has one.
+func Address(settings any) (Field, bool) {
+	for _, f := range Fields(reflect.TypeOf(settings).Elem()) {
+		if strings.HasSuffix(f.Key, "_ADDR") {
+			return f, true
+		}
+	}
+	return Field{}, false
+}
+
+// CheckAddress refuses a setting that is not an address to listen on.
+func CheckAddress(key, value string) error {
+	if _, _, err := net.SplitHostPort(value); err != nil {
+		return &Error{Key: key, Value: value, Allowed: "host:port"}
+	}
+	return nil
+}
+
+// Most is a setting that is an upper bound.
+type Most struct {
+	Key string
+	N   int64
+}
+
+// CheckMost refuses the first bound that allows nothing.
+func CheckMost(all ...Most) error {
+	for _, m := range all {
+		if m.N < 1 {
+			return &Error{Key: m.Key, Value: strconv.FormatInt(m.N, 10), Allowed: "a whole number from 1 on"}
+		}
+	}
+	return nil
+}
