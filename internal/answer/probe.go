@@ -175,7 +175,10 @@ func exposition(asked []probed, found window.Answers) ([]byte, error) {
 		}
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(total, lower, upper, complete, age)
+	registry.MustRegister(total, lower, upper, complete)
+	if len(asked) > 0 { // else nothing was read that could be old
+		registry.MustRegister(age)
+	}
 	families, err := registry.Gather()
 	if err != nil {
 		return nil, err
