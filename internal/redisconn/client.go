@@ -18,6 +18,8 @@ import (
 	"tallyroll/internal/setting"
 )
 
+//lint:file-ignore ST1005 Redis is a name
+
 // Settings are those of the connection to Redis.
 type Settings struct {
 	URL       URL    `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0" secret:"true" help:"Redis: redis://[user:password@]host:port/db; a cluster: redis+cluster://host:port/db?addr=host:port; Sentinels: redis+sentinel://host:port/db?master_name=NAME&addr=host:port (their own credentials: sentinel_username, sentinel_password); rediss://, rediss+cluster://, rediss+sentinel:// for TLS"`
