@@ -37,8 +37,7 @@ test: export GORACE := atexit_sleep_ms=0 $(GORACE)
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((4 * $(PROCESSORS))))
 COMPUTING = $(if $(TEST_ALL),,internal/answer internal/consume)
-TEST := $(GO) test $(TESTED)
-OUTSIDE := $(TEST) -count=1
+OUTSIDE := $(GO) test $(TESTED) -count=1
 BUILD_INTO := -v -buildvcs=false -ldflags=-w -o $(CURDIR)/bin/test/
 BUILD_TESTED := $(GO) build $(BUILD_INTO) $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
   $(foreach module,$(PROMQL) $(RLS),-- $(GO) build -C $(module) $(BUILD_INTO) .)
@@ -47,8 +46,7 @@ RUNNER := $(GO) run ./tests/runner
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	@echo "make test takes some 5 minutes on two cores, and 5 more if nothing is built yet"
 	@$(RUNNER) -- $(BUILD_TESTED) \
-	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
-	  $(if $(COMPUTING),-- $(TEST) -json $(COMPUTING:%=./%)) \
+	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
 	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
