@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -201,6 +202,26 @@ func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 			require.Contains(t, l.snapshot(), subject, "what is to be stored again")
 		})
 	}
+}
+
+// If the stream is rolled back again before what it had lost is stored, both losses are stored again, each key's latest.
+func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_700_000_000_000)
+	record := func(key string, state State, later time.Duration) *entry {
+		return &entry{Record: Record{Said: Said{Rule: "r", Key: key, State: state, At: at.Add(later)}}}
+	}
+	l := newLog(nil, "tallyroll")
+	for i, e := range []*entry{record("older here", OK, 0), record("newer here", Firing, 2), record("only here", Firing, 0)} {
+		data, err := json.Marshal(e.Record)
+		require.NoError(t, err)
+		l.take(subjectOf("tallyroll", "r", e.Key), data, uint64(i+1), at)
+	}
+	got := map[string]State{}
+	for _, e := range l.recalled([]*entry{record("older here", Firing, 1), record("newer here", OK, 1), record("only before", Firing, 0)}) {
+		got[e.Key] = e.State
+	}
+	require.Equal(t, map[string]State{"older here": Firing, "newer here": Firing, "only here": Firing, "only before": Firing}, got)
 }
 
 // The leader finds out with its next heartbeat, also if no change is refused: the older copy lacks its last heartbeat, or

@@ -198,7 +198,7 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 }
 
 // Who was told that a rule fires is told how that ends, whatever the file says then.
-func TestEndIsToldToWhoeverWasToldTheBeginning(t *testing.T) {
+func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a", "b"}}
 	firing, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 1000, Verdict: Holds})

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"net/http"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -210,14 +208,7 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 	case errors.Is(err, errBook):
 		return nil
 	case errors.Is(err, errRolledBack):
-		known := l.snapshot()
-		for _, lost := range e.recalled { // it was rolled back before, too
-			subject := subjectOf(namespace, lost.Rule, lost.Key)
-			if now := known[subject]; now == nil || now.At.Before(lost.At) {
-				known[subject] = lost
-			}
-		}
-		s.recalled = slices.Collect(maps.Values(known))
+		s.recalled = l.recalled(e.recalled)
 	}
 	return err
 }

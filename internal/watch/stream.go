@@ -183,7 +183,7 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.newest = max(l.newest, seq)
-	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	kind, about := l.kindOf(subject)
 	switch kind {
 	case "seat":
 		var b beat
@@ -247,6 +247,19 @@ func (l *log) snapshot() map[string]*entry {
 	return maps.Clone(l.states)
 }
 
+// recalled returns what is to be stored again in an older copy of the stream: the latest states among those of this log
+// and those that the copies before lacked.
+func (l *log) recalled(before []*entry) []*entry {
+	known := l.snapshot()
+	for _, lost := range before {
+		subject := subjectOf(l.namespace, lost.Rule, lost.Key)
+		if now := known[subject]; now == nil || now.At.Before(lost.At) {
+			known[subject] = lost
+		}
+	}
+	return slices.Collect(maps.Values(known))
+}
+
 // foresee keeps what this process would have stored if NATS had taken it, until the next heartbeat. It is for
 // Alertmanager only, which must be notified at once and tolerates repetition.
 func (l *log) foresee(drafts []draft) {
@@ -288,9 +301,15 @@ func (l *log) targets() []string {
 	return slices.Sorted(maps.Keys(l.leases))
 }
 
+// kindOf returns what a message of a subject is, as subjectFor names it: "seat", or a kind and what it is about.
+func (l *log) kindOf(subject string) (kind, about string) {
+	kind, about, _ = strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	return kind, about
+}
+
 // takenOf returns the sequence of the last message of a subject that was taken; 0 if none was. It needs mu.
 func (l *log) takenOf(subject string) uint64 {
-	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	kind, about := l.kindOf(subject)
 	switch held := l.leases[about]; {
 	case kind == "seat":
 		return l.last
@@ -327,7 +346,7 @@ func (l *log) forget(subject string, first uint64) {
 		return
 	}
 	delete(l.states, subject)
-	kind, about, _ := strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+	kind, about := l.kindOf(subject)
 	switch held := l.leases[about]; {
 	case kind == "seat":
 		l.last = 0
