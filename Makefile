@@ -32,7 +32,7 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 # test-all`. The tests of tests start programs: they do without, and -count=1 runs them though nothing of theirs has
 # changed, as the cache does not know the programs. One `go test` runs after the other, with as many packages at a time as
 # there are processors and four tests of each per processor: more at once make each server slow (CONTRIBUTING.md).
-test test-machine bench-smoke faults drills soak bench: export TALLYROLL_BIN := $(CURDIR)/bin/test
+test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 test: export GORACE := atexit_sleep_ms=0 $(GORACE)
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((4 * $(PROCESSORS))))
@@ -107,14 +107,14 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	    echo "== $$t in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) $$(dirname $$f) || exit 1; \
 	  done; done
 
-faults: redis tested ## the fault tests of tests/faults, many rounds of each
+faults: redis ## the fault tests of tests/faults, many rounds of each
 	FAULTS=full $(GO) test -v -count=1 -timeout 60m -parallel 3 ./tests/faults # one of them mostly waits for a target that is away for ten minutes
 
-drills: redis tested ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
+drills: redis ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
 	@DRILLS=full $(GO) test -v -count=1 -timeout 30m ./tests/drills
 	@test -n "$$DRILLS_FROM" || echo "SKIPPED: the upgrade and downgrade between two versions: DRILLS_FROM=COMMIT names the other one (make drills DRILLS_FROM=v0.1.0)"
 
-soak: redis tested ## all faults mixed for SOAK (default 30m)
+soak: redis ## all faults mixed for SOAK (default 30m)
 	SOAK=$(or $(SOAK),30m) $(GO) test -v -count=1 -timeout 0 -run '^TestSoak$$' ./tests/faults
 
 simulate: ## the stories of schedules that went wrong once, and N random fault schedules, against the production code, on all processors (N=100000)
@@ -126,7 +126,7 @@ planted: ## plant known bugs in the production code, one at a time: the simulati
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies, and with trouble (N=100000)
 	TEST_ALL=1 $(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound|TestPlacesBound|TestShadowAgrees)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
-bench: redis tested ## Tallyroll beside the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
+bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks-tables.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -25,7 +24,7 @@ type Mode struct {
 func Usage(w io.Writer, program, about string, settings any, modes ...Mode) {
 	fmt.Fprintf(w, "%s %s\n\nSettings are environment variables:\n\n", program, about)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range setting.Fields(reflect.TypeOf(settings).Elem()) {
+	for _, f := range setting.Fields(settings) {
 		def := f.Default
 		if def == "" {
 			def = "(none)"

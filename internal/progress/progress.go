@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 )
 
 // State is how much of a job is done. If nothing is left and Open is false, the job is over or unknown.
@@ -139,3 +140,12 @@ func (b *Bar) Add(items int) {
 
 // End removes the bar.
 func (b *Bar) End() { b.Screen.Progress("", State{}) }
+
+// IsTerminal reports whether w, or the file behind a Screen, is a terminal.
+func IsTerminal(w io.Writer) bool {
+	if s, ok := w.(*Screen); ok {
+		w = s.out
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 )
 
@@ -87,7 +86,7 @@ func overridden(override []string, key string) bool {
 
 // SecretKeys are the settings that can be given as files, unless the program has a setting of that name.
 func SecretKeys(settings any) (keys []string) {
-	all := Fields(reflect.TypeOf(settings).Elem())
+	all := Fields(settings)
 	own := make(map[string]bool)
 	for _, f := range all {
 		own[f.Key] = true

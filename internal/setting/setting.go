@@ -1,5 +1,5 @@
-// Package setting reads what a program is told: its environment, secrets and other files, and says what is allowed
-// where a value cannot be used. Its exit codes tell a wrong setting from a failure.
+// Package setting reads a program's settings from the environment, secret files and other files. Its errors name the
+// setting and what is allowed. Its exit codes tell a wrong setting from a failure.
 package setting
 
 import (
@@ -119,7 +119,7 @@ func settingError(settings any, err error, environment map[string]string, files 
 	if !errors.As(err, &parse) {
 		return err
 	}
-	for _, f := range Fields(reflect.TypeOf(settings).Elem()) {
+	for _, f := range Fields(settings) {
 		if f.name != parse.Name || f.typ != parse.Type {
 			continue
 		}
@@ -158,8 +158,10 @@ type Field struct {
 	secret                   bool
 }
 
-// Fields returns the settings of a struct, inner ones included.
-func Fields(t reflect.Type) []Field {
+// Fields returns the settings of the struct that settings points to, inner ones included.
+func Fields(settings any) []Field { return fieldsOf(reflect.TypeOf(settings).Elem()) }
+
+func fieldsOf(t reflect.Type) []Field {
 	var out []Field
 	for f := range t.Fields() {
 		key, _, _ := strings.Cut(f.Tag.Get("env"), ",")
@@ -170,7 +172,7 @@ func Fields(t reflect.Type) []Field {
 				secret: f.Tag.Get("secret") == "true",
 			})
 		case f.Type.Kind() == reflect.Struct:
-			out = append(out, Fields(f.Type)...)
+			out = append(out, fieldsOf(f.Type)...)
 		}
 	}
 	return out
@@ -194,7 +196,7 @@ func unknownSettings(settings any, environment map[string]string) (out []Unknown
 	}
 	program, _, _ := strings.Cut(addr.Key, "_")
 	var known []string
-	for _, f := range Fields(reflect.TypeOf(settings).Elem()) {
+	for _, f := range Fields(settings) {
 		known = append(known, f.Key)
 		if f.secret {
 			known = append(known, f.Key+"_FILE")
@@ -233,7 +235,7 @@ func distance(a, b string) int {
 
 // Address returns the setting of the address that a program listens on, if it has one.
 func Address(settings any) (Field, bool) {
-	for _, f := range Fields(reflect.TypeOf(settings).Elem()) {
+	for _, f := range Fields(settings) {
 		if strings.HasSuffix(f.Key, "_ADDR") {
 			return f, true
 		}

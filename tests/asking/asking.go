@@ -110,9 +110,6 @@ type FakeReader struct {
 	Now    time.Time
 	Err    error
 
-	estimate window.Estimate // what Fall finds
-	falls    time.Duration
-
 	mu    sync.Mutex // the hub asks beside the requests
 	asked []window.Question
 }
@@ -166,16 +163,9 @@ func (f *FakeReader) Answer(_ context.Context, questions []window.Question) (win
 	return out, nil
 }
 
-func (f *FakeReader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+func (f *FakeReader) Fall(ctx context.Context, counter string, length time.Duration, _ int64) (window.Answers, time.Duration, error) {
 	out, err := f.Answer(ctx, []window.Question{{Counter: counter, Span: window.Last(length)}})
-	if err != nil {
-		return out, 0, err
-	}
-	out.Answers[0].Estimate = f.estimate
-	if f.estimate.Total <= most {
-		return out, 0, nil
-	}
-	return out, f.falls, nil
+	return out, 0, err
 }
 
 func (f *FakeReader) Series(_ context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {

@@ -81,7 +81,7 @@ func (s *system) metric(w *stack.Service, name string) (value int64) {
 
 // A stream made anew counts from its first message, exactly; what the old one
 // held counts at most once.
-func TestAStreamThatIsMadeAnewIsCountedFromItsBeginning(t *testing.T) {
+func TestARecreatedStreamIsCountedFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)

@@ -45,10 +45,8 @@ func address(port int) string {
 // cleanEnv is what a child process gets of the environment: settings that the
 // person who runs the tests has exported must not reach the programs under test.
 func cleanEnv() []string {
-	// The race detector's pause of a second at every exit is for reports that
-	// other threads still write; here it would only slow restarts down.
-	out := []string{"GORACE=atexit_sleep_ms=0"}
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "GORACE", "GOCOVERDIR"} {
+	var out []string
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "GOCOVERDIR"} {
 		if value, ok := os.LookupEnv(key); ok {
 			out = append(out, fmt.Sprintf("%s=%s", key, value))
 		}
