@@ -18,7 +18,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
+.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck prose govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -88,7 +88,7 @@ build: ## the programs, static, into bin/
 release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
 	cd $(TOOLS) && $(GO) run ./release -root ../.. $(if $(filter command environment,$(firstword $(origin VERSION))),-version '$(VERSION)') $(ARGS)
 
-lint: vet staticcheck govulncheck ## vet, staticcheck and govulncheck
+lint: vet staticcheck prose govulncheck ## vet, staticcheck, prose and govulncheck
 
 vet: ## go vet and gofmt
 	@for module in $(MODULES) $(TOOLS); do $(GO) vet -C $$module ./... || exit 1; done
@@ -96,6 +96,9 @@ vet: ## go vet and gofmt
 
 staticcheck: ## staticcheck, from its module
 	@for module in $(MODULES); do (cd $$module && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+
+prose: ## the words of docs and Go comments, by Vale from its module, and the comments' columns: PROSE='internal/fleet README.md' for a part
+	@$(GO) run ./tests/prose $(PROSE)
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
