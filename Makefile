@@ -46,7 +46,7 @@ RUNNER := $(GO) run ./tests/runner
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	@echo "make test takes some 5 minutes on two cores, and 5 more if nothing is built yet"
 	@$(RUNNER) -- $(BUILD_TESTED) \
-	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
+	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner ./tests/prose \
 	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"

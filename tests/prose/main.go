@@ -1,6 +1,7 @@
-// Command prose checks the words of the Markdown pages and of Go comments with Vale, and that Go comments have
-// at most 110 columns. It prints each finding with file, line and column, then the findings per directory, and
-// exits with 1 if there are any. Arguments are files and directories; without any it checks the whole tree.
+// Command prose checks the words of the Markdown pages and of Go comments with Vale, and that Go comments
+// have at most 110 columns. It prints each finding with file, line and column, then the findings per
+// directory, and exits with 1 if there are any. Arguments are files and directories; without any it checks
+// the whole tree.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -46,8 +48,8 @@ func main() {
 		paths = []string{"."}
 	}
 	found, err := check(paths)
-	for _, line := range found {
-		fmt.Println(line)
+	for _, finding := range found {
+		fmt.Println(finding)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prose:", err)
@@ -113,17 +115,48 @@ func list(paths []string) (files []string, err error) {
 func runVale(files []string) (found []string, err error) {
 	args := append([]string{"run", vale, "--config=tests/prose/vale.ini", "--output=line"}, files...)
 	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // Vale parses Go with a parser in C
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
 	lines := bufio.NewScanner(&out)
 	for lines.Scan() {
-		found = append(found, lines.Text())
+		found = append(found, locate(lines.Text()))
 	}
 	if failed := new(exec.ExitError); err != nil && (!errors.As(err, &failed) || len(found) == 0) {
 		return nil, fmt.Errorf("run Vale: %w\n%s%s", err, &errs, strings.Join(found, "\n"))
 	}
 	return found, nil
+}
+
+var valeFinding = regexp.MustCompile(`^(.+?):(\d+):(\d+):(.*instead of “(\S+).*)$`)
+
+// locate corrects the line of a finding: in a comment with lists, Vale may be some lines off. The nearest
+// line with the first word of the phrase is right.
+func locate(finding string) string {
+	m := valeFinding.FindStringSubmatch(finding)
+	if m == nil {
+		return finding
+	}
+	source, err := os.ReadFile(m[1])
+	if err != nil {
+		return finding
+	}
+	lines := strings.Split(strings.ToLower(string(source)), "\n")
+	word := strings.ToLower(strings.TrimRight(m[5], "”."))
+	near, _ := strconv.Atoi(m[2])
+	for off := range 30 {
+		for _, n := range []int{near - off, near + off} {
+			if n < 1 || n > len(lines) || !strings.Contains(lines[n-1], word) {
+				continue
+			}
+			if off > 0 {
+				m[3] = strconv.Itoa(strings.Index(lines[n-1], word) + 1)
+			}
+			return fmt.Sprintf("%s:%d:%s:%s", m[1], n, m[3], m[4])
+		}
+	}
+	return finding
 }
 
 // longComments returns the comment lines of a Go file that have too many columns. Addresses do not count.
