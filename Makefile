@@ -18,7 +18,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
+.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck prose govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -46,7 +46,7 @@ RUNNER := $(GO) run ./tests/runner
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	@echo "make test takes some 5 minutes on two cores, and 5 more if nothing is built yet"
 	@$(RUNNER) -- $(BUILD_TESTED) \
-	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner \
+	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner ./tests/prose \
 	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
@@ -88,7 +88,7 @@ build: ## the programs, static, into bin/
 release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
 	cd $(TOOLS) && $(GO) run ./release -root ../.. $(if $(filter command environment,$(firstword $(origin VERSION))),-version '$(VERSION)') $(ARGS)
 
-lint: vet staticcheck govulncheck ## vet, staticcheck and govulncheck
+lint: vet staticcheck prose govulncheck ## vet, staticcheck, prose and govulncheck
 
 vet: ## go vet and gofmt
 	@for module in $(MODULES) $(TOOLS); do $(GO) vet -C $$module ./... || exit 1; done
@@ -96,6 +96,9 @@ vet: ## go vet and gofmt
 
 staticcheck: ## staticcheck, from its module
 	@for module in $(MODULES); do (cd $$module && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
+
+prose: ## the words of docs and Go comments, by Vale from its module, and the comments' columns: PROSE='internal/fleet README.md' for a part
+	@$(GO) run ./tests/prose $(PROSE)
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...

@@ -17,7 +17,7 @@ var (
 	codeName = regexp.MustCompile("`([A-Za-z]+(?:\\.[A-Za-z]+)?)`(?: in|\\s*\\()\\s+`((?:internal|cmd)/[\\w/.-]+\\.go)`")
 )
 
-// The files and tests that the pages name are there, and files declare the functions that are said to be in them.
+// The files and tests that the pages name exist, and files declare the functions that pages name in them.
 func TestNamedCodeIsThere(t *testing.T) {
 	files, names, tests := 0, 0, testsOfTheTree(t)
 	for _, path := range textPages(t) {

@@ -119,7 +119,8 @@ func anchors(t *testing.T, path string) map[string]bool {
 	return out
 }
 
-// anchor keeps letters, digits, hyphens and underscores of a heading in lower case, and turns spaces into hyphens.
+// anchor keeps letters, digits, hyphens and underscores of a heading in lower case, and turns spaces into
+// hyphens.
 func anchor(heading string) string {
 	heading = linkMarkup.ReplaceAllString(heading, "]") // of a link, its text
 	return strings.Map(func(r rune) rune {

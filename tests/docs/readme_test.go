@@ -141,7 +141,8 @@ func TestReadmeAndReference(t *testing.T) {
 	checkRejects(t, js)
 }
 
-// checkTotals: an answer about windows that end now, of hits without a time of their own, is one that there can be.
+// checkTotals checks that an answer is possible, about windows that end now and hits without a time of their
+// own.
 func checkTotals(t *testing.T, text string) {
 	t.Helper()
 	var answer struct {

@@ -68,8 +68,8 @@ func TestRules(t *testing.T) {
 	require.GreaterOrEqual(t, ran, 7)
 }
 
-// The first rule counts when it is put to work as the page says. The commands of NATS and the worker are run by what the
-// tests have in their place.
+// The first rule counts if it is used as the page describes. The tests run their own worker and NATS client
+// in place of the page's commands.
 func TestRulesAtWork(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
