@@ -121,8 +121,8 @@ func badData(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "bad_data", fmt.Sprintf(format, args...)}
 }
 
-// askRedis reads from Redis for at most readTimeout. Its errors are *apiError, or window's that a caller may
-// handle.
+// askRedis reads from Redis for at most readTimeout. Its error is an *apiError, a *window.QuestionError, or one of
+// the context.
 func askRedis[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	until, own := ctx.Deadline()
 	own = own && time.Until(until) <= readTimeout // the query's time ends first
@@ -145,24 +145,24 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 	case errors.As(err, &much) && much.What == "points":
 		return out, tooManySamples(much.Count, int(much.Max))
 	case errors.As(err, &much) && much.What == window.UniqueCells:
-		return out, refused("this query reads %d cells of uniques: at most %d are allowed (PROMQL_MAX_UNIQUE_CELLS): ask about fewer counters or a shorter time", much.Count, much.Max)
+		return out, refused("this query reads %d cells of uniques: at most %d are allowed (PROMQL_MAX_UNIQUE_CELLS): select fewer counters or a shorter time", much.Count, much.Max)
 	case errors.As(err, &much):
-		return out, refused("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): ask about fewer counters", much.Count, much.Max)
+		return out, refused("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): select fewer counters", much.Count, much.Max)
 	case errors.As(err, &bad):
 		return out, err
 	case errors.Is(err, window.ErrNoLayout):
 		return out, unavailable("%s", err)
 	case ctx.Err() != nil:
-		return out, ctx.Err() // the query's own time is over, or its client is gone
+		return out, ctx.Err() // the query's own time has ended, or its client is gone
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
-		return out, &redisError{*unavailable("Redis cannot answer now: ask again in a second"), err}
+		return out, &redisError{*unavailable("Redis cannot answer now: retry in a second"), err}
 	case own:
 		return out, context.DeadlineExceeded
 	}
-	return out, &redisError{*unavailable("Redis did not answer within %s: ask again in a second", readTimeout), err}
+	return out, &redisError{*unavailable("Redis did not answer within %s: retry in a second", readTimeout), err}
 }
 
-// forbidden returns the error of a token that does not cover the question; nil if err is another one.
+// forbidden returns err as a 403 if it is a token's that does not cover the query; otherwise nil.
 func forbidden(err error) *apiError {
 	var p *web.Problem
 	if !errors.As(err, &p) {
@@ -171,13 +171,13 @@ func forbidden(err error) *apiError {
 	return &apiError{p.Status, "forbidden", p.Detail}
 }
 
-// unavailable is a 503: the same request may succeed later.
+// unavailable returns a 503: the same request may succeed later.
 func unavailable(format string, args ...any) *apiError {
 	return &apiError{http.StatusServiceUnavailable, "unavailable", fmt.Sprintf(format, args...)}
 }
 
 func tooManySamples(n int64, most int) *apiError {
-	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", n, most)
+	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): select fewer counters or a shorter time", n, most)
 }
 
 // redisError is an error of Redis. The cause may describe the internal network, so it is only logged.
@@ -200,16 +200,16 @@ func (s *service) apiErrorOf(err error) *apiError {
 	case errors.As(err, &bad):
 		return refused("%s: choose a later start or a shorter range", bad)
 	case errors.As(err, &timeout), errors.Is(err, context.DeadlineExceeded):
-		return &apiError{http.StatusServiceUnavailable, "timeout", fmt.Sprintf("the query took longer than it may (timeout, or PROMQL_TIMEOUT=%s): ask about fewer counters or a shorter time", s.settings.Timeout)}
+		return &apiError{http.StatusServiceUnavailable, "timeout", fmt.Sprintf("the query took longer than it may (timeout, or PROMQL_TIMEOUT=%s): select fewer counters or a shorter time", s.settings.Timeout)}
 	case errors.As(err, &canceled), errors.Is(err, context.Canceled):
 		return &apiError{statusClientGone, "canceled", "the client is gone"}
 	case errors.As(err, &samples):
-		return refused("this query holds more than %d samples (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", s.settings.MaxSamples)
+		return refused("this query holds more than %d samples (PROMQL_MAX_SAMPLES): select fewer counters or a shorter time", s.settings.MaxSamples)
 	}
 	return refused("%s", err)
 }
 
-// refused is a 422: the request is well formed, but costs too much or cannot be answered.
+// refused returns a 422: the request is well formed, but costs too much or cannot be answered.
 func refused(format string, args ...any) *apiError {
 	return &apiError{http.StatusUnprocessableEntity, "execution", fmt.Sprintf(format, args...)}
 }

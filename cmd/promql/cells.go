@@ -22,16 +22,16 @@ import (
 // maxLag is how far as_of may lag before a line ends. A healthy worker moves it every second.
 const maxLag = 10 * time.Second
 
-// selection is what a selector needs: samples stamped after from and up to to (Unix milliseconds).
+// selection describes the samples of a selector: stamped after from and up to to (Unix milliseconds).
 type selection struct {
 	metric   string
 	from, to int64
 	window   time.Duration // the range of the selector: [1h]; 0 if it has none
-	function string        // around the selector
+	function string        // that is applied to the selector
 }
 
-// selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, it
-// selects the latest cell complete by then, wherever the tier's cells begin.
+// selectionOf returns the samples to read. Without a range, the engine's lookback is undone, so that only the
+// latest complete cell is selected, wherever the tier's cells begin.
 func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selection {
 	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
@@ -65,9 +65,9 @@ type part struct {
 	end    int64           // of its last complete cell
 }
 
-// parts reads the cells of the finest tier that holds the beginning of the selection. If samples are only
-// added up, cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The
-// parts do not overlap, so a hit is in at most one of them, whenever they are read.
+// parts reads the cells of the finest tier that holds the start of the selection. If samples are only added up,
+// cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The parts do not
+// overlap, so each hit is in at most one of them, whenever they are read.
 func (q *querier) parts(ctx context.Context, counters []string, sel selection) ([]part, error) {
 	var out []part
 	for from := sel.from; from < min(sel.to, q.now()); {
@@ -81,7 +81,7 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 		}
 		first := p.series[0]
 		if len(out) > 0 && (first.Tier.Cell >= out[len(out)-1].series[0].Tier.Cell || first.Range.From != from) {
-			break // nothing finer holds what is left
+			break // no finer tier holds the rest
 		}
 		out = append(out, p)
 		q.points += len(counters) * len(first.Counts)
@@ -96,8 +96,8 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 	return out, nil
 }
 
-// sums reports whether samples are only added up, so that each hit must be in one of them, and cells may
-// differ in length. Uniques cannot be added up.
+// sums reports whether samples are only added up. Then each hit must be in one sample, and cells may differ in
+// length. Uniques cannot be added up.
 func (s selection) sums() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
 }
@@ -126,8 +126,8 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	return part{found, completeEnd(found, sel.to)}, nil
 }
 
-// completeEnd returns the end of the last cell that is complete on all shards and ends by the given moment.
-// It is the same for all counters, or sums over them would miss some.
+// completeEnd returns the end of the last cell that is complete on all shards and ends by the limit. It is the
+// same for all counters, so that sums over them miss none.
 func completeEnd(found []window.Series, by int64) int64 {
 	first := found[0]
 	by = min(by, first.Range.To)
@@ -167,8 +167,8 @@ func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) 
 	return out, hits
 }
 
-// end marks a series as ended when its next cell is overdue. Otherwise its last value would stay for the
-// lookback.
+// end returns Prometheus's stale marker for when the next cell is overdue. Without it, the last value would stay
+// for the lookback.
 func end(last point, t window.Tier) point {
 	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
 }
@@ -203,25 +203,25 @@ func (p points) iterator(chunkenc.Iterator) chunkenc.Iterator {
 	return storage.NewListSeriesIterator(p)
 }
 
-// forCounters are the functions that expect a number which only grows.
+// forCounters are the functions that expect a number that only grows.
 var forCounters = []string{"rate", "irate", "increase"}
 
-// warningsOf returns warnings about the numbers of a selection, which Grafana shows beside the panel.
+// warningsOf returns warnings about the numbers of a selection, which Grafana shows at the panel.
 func warningsOf(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
 	switch {
 	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(forCounters, sel.function)):
-		out.Add(fmt.Errorf("%s holds how many different ones each cell has, and whoever came in several cells is in each of them, so %s() counts them more than once: ask /v1/uniques of query for how many there were in a window, and use max_over_time or avg_over_time here", uniqueName, sel.function))
+		out.Add(fmt.Errorf("%s has the number of different ones of each cell, and one that appears in several cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques of query for a window", uniqueName, sel.function))
 	case slices.Contains(forCounters, sel.function):
-		out.Add(fmt.Errorf("%s holds the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
+		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
 	}
 	first := parts[0].series[0]
 	if sel.window > 0 && sel.window < first.Tier.Cell {
 		cell := window.FormatDuration(first.Tier.Cell)
-		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s in which this query's time is held: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
+		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s that hold this query's time: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
 	}
 	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) }); s.Asked.Outruns(s.AsOf) {
-		out.Add(fmt.Errorf("hits stored after %s are not counted yet, and this query reads on: nobody knows how many there are", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
+		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
 	}
 	for _, s := range parts[0].series {
 		if s.Complete {
@@ -231,7 +231,7 @@ func warningsOf(sel selection, parts []part) annotations.Annotations {
 			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier hits, only those that carried their own time are counted", annotations.PromQLInfo, time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
 			continue
 		}
-		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: complete is false at /v1/total of query"))
+		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: /v1/total of query has complete false"))
 	}
 	return *out
 }

@@ -21,14 +21,14 @@ func seriesLabels(metric, counter string) labels.Labels {
 	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
-// counters returns the counters of a selector. Those that it spells out need not exist. The error is a
-// *apiError if the query has now touched too many.
+// counters returns the counters of a selector. Listed keys need not exist. The error is an *apiError if the query
+// has now read too many.
 func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
 	keys, _ := keyMatchers(matchers)
 	if out, ok := spelled(ctx, keys); ok {
 		q.touched += len(out)
 		if q.touched > q.service.settings.MaxCounters {
-			return nil, refused("this query touches %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): ask about fewer at once", q.touched, q.service.settings.MaxCounters)
+			return nil, refused("this query reads %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): select fewer at once", q.touched, q.service.settings.MaxCounters)
 		}
 		return out, nil
 	}
@@ -44,13 +44,13 @@ func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]s
 	return matching(ctx, keys, names)
 }
 
-// keyMatchers returns a selector's matchers on the key, and the metrics that the others leave. Series have no
-// other label. A selector without a metric's name is about hits only, or its sums would mix hits and uniques.
+// keyMatchers returns a selector's matchers on the key, and the metrics that its other matchers allow. Series have
+// no other label. A selector without a metric's name selects hits only, so that sums do not mix hits and uniques.
 func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, metrics []string) {
 	return keyMatchersAmong(matchers, metricName)
 }
 
-// keyMatchersAmong is keyMatchers with the metrics for a selector without a name.
+// keyMatchersAmong is keyMatchers with other default metrics for a selector without a name.
 func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*labels.Matcher, metrics []string) {
 	metrics, named := []string{metricName, uniqueName}, false
 	for _, m := range matchers {
@@ -72,7 +72,7 @@ func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*
 	return keys, metrics
 }
 
-// spelled returns the counters that the matchers spell out, or false if none. After the end of ctx it is
+// spelled returns the counters that the matchers list, or false if they list none. If ctx has ended, the result is
 // incomplete.
 func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
 	for _, m := range matchers {
@@ -91,7 +91,7 @@ func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string
 	return nil, false
 }
 
-// spelledBy returns the counters of key="a" or key=~"a|b"; none if all names must be searched.
+// spelledBy returns the keys listed by key="a" or key=~"a|b"; none for other matchers.
 func spelledBy(m *labels.Matcher) []string {
 	switch m.Type {
 	case labels.MatchEqual:
@@ -102,7 +102,7 @@ func spelledBy(m *labels.Matcher) []string {
 	return nil
 }
 
-// prefixOf is the longest prefix that the matchers require.
+// prefixOf returns the longest prefix that the matchers require.
 func prefixOf(matchers []*labels.Matcher) (prefix string) {
 	for _, m := range matchers {
 		if p := m.Prefix(); m.Type == labels.MatchRegexp && len(p) > len(prefix) {
@@ -112,8 +112,8 @@ func prefixOf(matchers []*labels.Matcher) (prefix string) {
 	return prefix
 }
 
-// matching returns the names that match. A hostile regular expression takes up to 1 s per name, so it watches
-// ctx.
+// matching returns the names that match. It checks ctx per name, because a hostile regular expression takes up to
+// 1 s for one.
 func matching(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
 	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
 	return out, ctx.Err()
@@ -124,14 +124,14 @@ func matchesAll(matchers []*labels.Matcher, counter string) bool {
 }
 
 func tooManyNames(prefix string, most int) error {
-	which := "this query looks through all counters"
+	which := "this query scans all counters"
 	if prefix != "" {
-		which = fmt.Sprintf("this query looks through all counters that begin with %q", prefix)
+		which = fmt.Sprintf("this query scans all counters that begin with %q", prefix)
 	}
-	return refused(`%s, and so touches more than %d, which is the most allowed (PROMQL_MAX_COUNTERS): name them with key="a" or key=~"a|b", or narrow them by a longer beginning, as in key=~"shop\\..*"; the largest counters are at /v1/top of query`, which, most)
+	return refused(`%s, which are more than the %d allowed (PROMQL_MAX_COUNTERS): list them with key="a" or key=~"a|b", or require a longer prefix, as in key=~"shop\\..*"; /v1/top of query has the largest counters`, which, most)
 }
 
-// names returns at most most names with a prefix, in order, and whether there are more.
+// names returns at most limit names with a prefix, in order, and whether there are more.
 func (q *querier) names(ctx context.Context, prefix string, most int) (names []string, more bool, err error) {
 	ask := window.NamesQuestion{Prefix: prefix, Limit: min(most+1, namesPage)}
 	for {
@@ -153,7 +153,7 @@ func (q *querier) names(ctx context.Context, prefix string, most int) (names []s
 // namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.
 const namesPage = 1000
 
-// known returns the counters that have hits, or uniques, in the longest window.
+// known returns the counters with hits, or uniques, in the longest window.
 func (q *querier) known(ctx context.Context, metric string, counters []string) ([]string, error) {
 	tiers, ask := q.layout.Tiers, q.service.counters.Answer
 	if metric == uniqueName {

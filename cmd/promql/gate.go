@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// gate bounds how many requests run, and how many wait, which hold their forms in memory.
+// gate bounds how many requests run, and how many are admitted: those that wait hold their forms in memory.
 type gate struct{ there, running chan struct{} }
 
 func newGate(s Settings) gate {
 	return gate{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
 }
 
-// admit runs a finder when it is its turn, within the time that the request and the settings allow. It reads
-// the form, of the URL and of a POST's body, before that, unless there are too many requests.
+// admit refuses a request if there are too many. Otherwise it reads the form, of the URL and of a POST's body, waits
+// for a slot, and runs the query, all within the time that the request and the settings allow.
 func (s *service) admit(find finder) encoder {
 	encode := encoded(find)
 	return func(r *http.Request) ([]byte, error) {
 		select {
 		case s.gate.there <- struct{}{}:
 		default:
-			return nil, unavailable("%d requests are here already, which is the most allowed (PROMQL_MAX_REQUESTS): ask again in a second", s.settings.MaxRequests)
+			return nil, unavailable("%d requests are in progress, which is the limit (PROMQL_MAX_REQUESTS): retry in a second", s.settings.MaxRequests)
 		}
 		defer func() { <-s.gate.there }()
 		if err := s.readForm(r); err != nil {
@@ -52,7 +52,7 @@ func (s *service) admit(find finder) encoder {
 		defer stop()
 		text, err := encode(r.WithContext(ctx))
 		if err != nil && errors.Is(context.Cause(ctx), errMemory) {
-			err = unavailable("the queries that ran at this moment needed more memory than there is (GOMEMLIMIT), and were ended: ask about fewer counters or a shorter time, or again in a second")
+			err = unavailable("the queries that ran needed more memory than allowed (GOMEMLIMIT) and were ended: select fewer counters or a shorter time, or retry in a second")
 		}
 		return text, err
 	}
@@ -70,11 +70,11 @@ func (s *service) readForm(r *http.Request) error {
 	return badData("the form cannot be read: %v", err)
 }
 
-// memory is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects
-// garbage before that is reached. If live memory comes near it, that cannot help: running queries are ended.
+// memory is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects garbage
+// before the limit is reached. If live memory comes near it, running queries are ended.
 type memory int64
 
-// errMemory is why those queries end.
+// errMemory is the cause with which those queries end.
 var errMemory = errors.New("memory is short")
 
 const (
@@ -110,7 +110,7 @@ func (m memory) watch(parent context.Context) (ctx context.Context, stop func())
 			}
 			bytes, collection := inUse()
 			if collection != seen && m.short(bytes) {
-				runtime.GC() // what ended queries have put into pools is in use for one collection more
+				runtime.GC() // pools keep memory of ended queries in use for one more collection
 				if bytes, collection = inUse(); m.short(bytes) {
 					end(errMemory)
 					return

@@ -23,8 +23,8 @@ import (
 type querier struct {
 	service *service
 	layout  window.Layout
-	touched int // counters read or looked through, of all selectors
-	points  int // samples read, of all selectors
+	touched int // counters that all selectors have read or scanned
+	points  int // samples that all selectors have read
 }
 
 // newQuerier reads the layout, which also shows whether Redis can answer.
@@ -39,8 +39,8 @@ func (s *service) newQuerier(ctx context.Context) (*querier, error) {
 func (q *querier) Querier(int64, int64) (storage.Querier, error) { return q, nil }
 func (q *querier) Close() error                                  { return nil }
 
-// lookback is how far a selector without a range may look for a complete cell: the longest cell and the lag
-// allowed for as_of. Marks of staleness end a series earlier (see end).
+// lookback is how far back a selector without a range searches for a complete cell: the longest cell and the lag
+// allowed for as_of. Stale markers end a series earlier (newStaleMarker).
 func (q *querier) lookback() time.Duration {
 	longest := q.layout.Tiers[len(q.layout.Tiers)-1].Cell
 	if n := len(q.layout.UniqueTiers); n > 0 {
@@ -82,7 +82,7 @@ func (q *querier) selected(ctx context.Context, hints *storage.SelectHints, metr
 	return set, err
 }
 
-// there drops the metric for which the namespace has no tiers.
+// there removes the metric for which the namespace has no tiers.
 func (q *querier) there(metrics []string) []string {
 	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool { return metric == uniqueName && len(q.layout.UniqueTiers) == 0 })
 }
@@ -90,7 +90,7 @@ func (q *querier) there(metrics []string) []string {
 // seriesOnly, in place of a function, means that samples are not needed.
 const seriesOnly = "series"
 
-// LabelValues returns the values of a label in the longest window, whatever the time.
+// LabelValues returns the values of a label in the longest window; it ignores the requested time.
 func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if name == model.MetricNameLabel {
 		_, metrics := keyMatchersAmong(matchers, metricName, uniqueName)
@@ -106,8 +106,8 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 	return nil, nil, nil
 }
 
-// keys lists names to choose from, so it truncates the list where a query would be refused. For uniques it
-// lists all counters: which of them have uniques is known only if they are spelled out.
+// keys lists names to choose from, so it truncates the list where a query would be refused. For uniques it lists all
+// counters, because only for listed keys is it checked which have uniques.
 func (q *querier) keys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, ok := spelled(ctx, matchers); ok {
 		counters, err := q.counters(ctx, matchers)
@@ -128,7 +128,7 @@ func (q *querier) keys(ctx context.Context, limit int, metric string, matchers [
 	q.touched += len(names)
 	var warnings annotations.Annotations
 	if more {
-		warnings = annotations.New().Add(refused("there are more counters: only the first %d were looked through (PROMQL_MAX_COUNTERS, or limit)", most))
+		warnings = annotations.New().Add(refused("there are more counters: only the first %d were scanned (PROMQL_MAX_COUNTERS, or limit)", most))
 	}
 	names, err = matching(ctx, matchers, names)
 	return names, warnings, err
@@ -165,7 +165,7 @@ func (s *service) labelValues(r *http.Request) (found, error) {
 	})
 }
 
-// list merges what is found for each selector, or without any.
+// list merges the results of all selectors, or of none.
 func (s *service) list(r *http.Request, find func(*querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error)) (found, error) {
 	sets, limit, err := s.listParams(r)
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *service) series(r *http.Request) (found, error) {
 	return out, nil
 }
 
-// listParams reads the lists' parameters. start and end are ignored: names are kept for the longest window
+// listParams reads the parameters of lists. start and end are ignored, because names are kept for the longest window
 // only.
 func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
 	always := time.Time{}
@@ -244,7 +244,7 @@ func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit i
 	return sets, limit, err
 }
 
-// errTruncated is a warning in Prometheus's words.
+// errTruncated is Prometheus's warning.
 var errTruncated = errors.New("results truncated due to limit")
 
 func (f *found) limit(all []string, limit int) {

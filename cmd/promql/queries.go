@@ -24,7 +24,7 @@ type queryData struct {
 
 type moments struct {
 	start, end time.Time
-	step       time.Duration // 0 if there is one moment
+	step       time.Duration // 0: one moment
 }
 
 func (s *service) query(r *http.Request) (found, error) {
@@ -52,7 +52,7 @@ func (s *service) queryRange(r *http.Request) (found, error) {
 	over := moments{start, end, step}
 	switch points := end.Sub(start).Milliseconds() / step.Milliseconds(); {
 	case end.Before(start):
-		return found{}, badData("invalid parameter %q: it is before start: a moment from start on is allowed", "end")
+		return found{}, badData("invalid parameter %q: it is before start", "end")
 	case points > maxSteps:
 		return found{}, badData("%d points per series: at most %d are allowed: choose a longer step", points, maxSteps)
 	}
@@ -93,8 +93,8 @@ func (s *service) evaluate(r *http.Request, over moments) (found, error) {
 	return out, nil
 }
 
-// check refuses what is no query, and what the engine's bounds miss: it allocates a subquery's steps before
-// it counts samples.
+// check refuses invalid queries, and subqueries with too many steps, which the engine would allocate before it counts
+// samples.
 func (s *service) check(text string, over moments) error {
 	if err := s.checkText("query", text); err != nil {
 		return err
@@ -115,13 +115,13 @@ func (s *service) check(text string, over moments) error {
 
 const subqueryStep = time.Minute
 
-// checkSubquery bounds the steps of a subquery, which also covers the time of those around it.
+// checkSubquery bounds the steps of a subquery, which also covers the time of enclosing subqueries.
 func (s *service) checkSubquery(e *parser.SubqueryExpr, around []parser.Node, over moments) error {
 	step := cmp.Or(e.Step, subqueryStep)
 	if step < time.Millisecond || e.Range < time.Millisecond {
 		return refused("a subquery's range and step are 1ms or longer")
 	}
-	span := over.end.Sub(over.start).Seconds() + e.Range.Seconds() // of several, a duration may overflow
+	span := over.end.Sub(over.start).Seconds() + e.Range.Seconds() // a sum of durations may overflow
 	for _, node := range around {
 		if outer, ok := node.(*parser.SubqueryExpr); ok {
 			span += outer.Range.Seconds()
@@ -139,7 +139,7 @@ func (s *service) checkText(name string, texts ...string) error {
 		size += len(text)
 	}
 	if size > s.settings.MaxQuery {
-		return refused("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES): ask about fewer at once", name, size, s.settings.MaxQuery)
+		return refused("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES)", name, size, s.settings.MaxQuery)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (s *service) prepare(ctx context.Context, q *querier, text string, over mom
 // maxSeconds is the end of the year 9999: later moments do not fit the engine's milliseconds.
 const maxSeconds = 253402300799
 
-// timeParam reads a moment. byDefault is its default; nil means that it is required.
+// timeParam reads a moment. If defaultTime is nil, it is required.
 func timeParam(r *http.Request, name string, byDefault *time.Time) (time.Time, error) {
 	text := r.FormValue(name)
 	if text == "" && byDefault != nil {
@@ -174,7 +174,7 @@ func timeParam(r *http.Request, name string, byDefault *time.Time) (time.Time, e
 	return time.Time{}, badData("invalid parameter %q: %.64q is not a time: Unix seconds or RFC 3339 are allowed", name, text)
 }
 
-// durationParam reads a duration above 0. It returns 0 if the parameter is absent and not needed.
+// durationParam reads a duration above 0. It returns 0 if the parameter is absent and not required.
 func durationParam(r *http.Request, name string, needed bool) (time.Duration, error) {
 	text := r.FormValue(name)
 	if text == "" && !needed {
@@ -195,7 +195,7 @@ func durationParam(r *http.Request, name string, needed bool) (time.Duration, er
 	return out, nil
 }
 
-// limitParam reads the most results; 0 means all.
+// limitParam reads the maximal number of results; 0 means all.
 func limitParam(r *http.Request) (int, error) {
 	text := r.FormValue("limit")
 	if text == "" {

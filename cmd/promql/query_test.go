@@ -19,7 +19,7 @@ import (
 // those of a minute live for three hours and a few minutes at most.
 func quarter() time.Time { return time.Now().Add(-5 * time.Hour).Truncate(15 * time.Minute) }
 
-// Prometheus's own client asks, and gets what was counted.
+// Prometheus's own client reads what was counted.
 func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()
@@ -166,7 +166,7 @@ func TestBackfilledHitsAreAtTheirTimes(t *testing.T) {
 	}
 }
 
-// What is not right for this metric is said beside the answer.
+// An answer has warnings about functions that are wrong for this metric.
 func TestAnswersWarnOfWhatIsWrongForTheMetric(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarter()

@@ -17,7 +17,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A token with a prefix sees its counters and nothing else. Each way is shown to work with one that may see all.
+// A token with a prefix reads its counters and nothing else. Each query works with a token for all counters.
 func TestATokenKeepsToItsOwn(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -106,7 +106,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		if len(out.Warnings)+len(out.Infos) > 0 && strings.Contains(fmt.Sprint(out.Warnings, out.Infos), "OTHER") {
 			t.Errorf("%s: %v %v", c.name, out.Warnings, out.Infos)
 		}
-		// It says the same about what does not exist.
+		// The answer is the same for counters that do not exist.
 		for _, values := range c.params {
 			for i, v := range values {
 				values[i] = strings.ReplaceAll(v, "OTHER", "NOONE")

@@ -15,7 +15,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Each sample of tallyroll_uniques is how many different ones a cell has, stamped with its end.
+// Each sample of tallyroll_uniques is the number of different ones of a cell, stamped with its end.
 func TestUniquesOfACellAreStampedWithItsEnd(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), time.Now().Add(-5*time.Hour).Truncate(time.Hour) // so long ago, cells are of an hour
@@ -67,7 +67,7 @@ func queryAt(t *testing.T, api v1.API, expr string, at time.Time) (model.Value, 
 	return value, warnings, err
 }
 
-// Of the newest time, cells are of five minutes, and only whole ones have samples.
+// The newest cells are five minutes long, and only whole ones have samples.
 func TestUniquesOfNowAreOfWholeCells(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), time.Now()

@@ -34,8 +34,8 @@ func newAttribute(n *node) attribute {
 
 var specVersionNames = newAttribute(&node{name: required[0]}).names
 
-// CloudEvent returns how a message or an HTTP request carries CloudEvents. header returns the first value of
-// a header, or "". A body without these marks can still be a CloudEvent.
+// CloudEvent returns how the headers of a message or an HTTP request announce CloudEvents. header returns the
+// first value of a header, or "". With NoCloudEvent, the body can still be a CloudEvent.
 func CloudEvent(contentType string, header func(name string) string) Mode {
 	mode, _ := modeOf(contentType, header)
 	return mode
@@ -86,14 +86,14 @@ func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal
 				return nil, badHeader(low, values[0], err)
 			}
 			out[low] = encodeValue(value)
-		case low == "content-type": // which is not encoded
+		case low == "content-type": // HTTP does not percent-encode it
 			out["ce-datacontenttype"] = encodeValue([]byte(values[0]))
 		}
 	}
 	return out, nil
 }
 
-// EventHeader reports whether a NATS header can be part of a CloudEvent, or tell how one is carried.
+// EventHeader reports whether a NATS header can be part of a CloudEvent, or announce one.
 func EventHeader(name string) bool {
 	const prefix = "ce-" // or ce_
 	return strings.EqualFold(name, "Content-Type") ||

@@ -45,7 +45,7 @@ func newCloudEvent(event *tree) *cloudEvent {
 	return c
 }
 
-// finish must be called when the tree has all paths.
+// finish is called when the tree has all paths.
 func (c *cloudEvent) finish(event *tree) {
 	for _, n := range event.root.children {
 		switch {
@@ -57,7 +57,7 @@ func (c *cloudEvent) finish(event *tree) {
 	}
 }
 
-// checkCloudEvent refuses a JSON event that is no CloudEvent, and reads its data.
+// checkCloudEvent refuses an event that is no CloudEvent, and reads data_base64.
 func (d *Decoder) checkCloudEvent() *hit.Refusal {
 	c := d.matched.plan.cloud
 	refused := c.check("")
@@ -169,12 +169,11 @@ func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
 	return d.hits, d.rejects, 0
 }
 
-// hitsAndEvents decodes a message on the subject of CloudEvents without a content mode. It judges objects one
-// by one, because collect joins hits of several callers. A hit must name its key, so that nothing counts by
-// mistake.
+// hitsAndEvents decodes a message on the subject of CloudEvents without a content mode. It decides per object,
+// because collect joins hits of several callers. A hit must name its key, so that nothing counts by mistake.
 func (d *Decoder) hitsAndEvents() ([]hit.Hit, []hit.Reject, int) {
 	m := &d.message
-	if !maybeEvent(m.Body) { // the usual case, without looking twice
+	if !maybeEvent(m.Body) { // the usual case, in one pass
 		hits, rejects := d.plain.Decode("", m.Stored, m.Body)
 		return hits, rejects, 0
 	}
@@ -198,7 +197,7 @@ func (d *Decoder) hitOrEvent(item int, raw []byte) (more bool) {
 	return true
 }
 
-// maybeEvent is false only for what is certainly no event, without parsing the JSON.
+// maybeEvent reports, without parsing the JSON, whether it may be an event. False is certain.
 func maybeEvent(json []byte) bool { return bytes.Contains(json, []byte(required[0])) }
 
 func newVeto() *tree {
@@ -216,7 +215,7 @@ func (d *Decoder) vetoEvent(object []byte) *hit.Refusal {
 	}
 	err := d.veto.root.readAll(object)
 	if err != nil {
-		return nil // it is not JSON, which hit.Decoder says better
+		return nil // not JSON: hit.Decoder has the better detail
 	}
 	for _, v := range d.veto.values {
 		if v.kind == isAbsent {

@@ -40,7 +40,7 @@ func TestCloudEventsAreReadInAllModes(t *testing.T) {
 	})
 }
 
-// eventMessage is a message whose headers a section of a file has.
+// eventMessage returns a message with the headers in a section's title.
 func eventMessage(subject, section, body string) Message {
 	m := Message{Subject: subject, Counter: "plain", Stored: now, Body: []byte(strings.ReplaceAll(body, "HEAD", eventHead))}
 	if section == "no headers" {
@@ -86,8 +86,8 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 	require.Equal(t, got, "order.paid=1 order.paid.fr=1 plan.pro max=1")
 }
 
-// What a header's value stands for, by the words of the bindings. Where these are those of other standards, Go's
-// standard library judges: mime knows quoted strings, and net/url percent-encoding.
+// Values of headers are decoded as the bindings specify. For the standards that they refer to, Go's standard
+// library is the reference: mime for quoted strings, and net/url for percent-encoding.
 func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -100,7 +100,7 @@ func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 	}
 	for _, text := range []string{"%C0%A0", "%FF", "\xff", "%ED%A0%80", `"`, `"a`, `"a\"`, `"a"b`, `"a"b"`, `"a" `} {
 		if got, err := hyphen.appendValue(nil, text); err == nil || len(got) > 0 {
-			t.Errorf("%q is taken for %q", text, got)
+			t.Errorf("%q is decoded as %q", text, got)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,7 +118,7 @@ func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 		}
 		want, err = url.PathUnescape(want)
 		if err != nil {
-			return // the bindings say nothing of that
+			return // the bindings do not specify that
 		}
 		fine = fine && utf8.ValidString(want)
 		got, err := hyphen.appendValue(nil, text)
@@ -128,8 +128,8 @@ func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 	})
 }
 
-// What a Checker takes in JSON, a Decoder takes for a CloudEvent with a time, alone and in a batch. What it refuses, the
-// Decoder refuses, too, but for times that are no RFC 3339.
+// JSON that a Checker accepts, a Decoder accepts as a CloudEvent with a time, alone and in a batch. What the Checker
+// refuses, the Decoder refuses, too, except times that are not RFC 3339.
 func FuzzChecker(f *testing.F) {
 	const good = `{"specversion":"1.0","type":"a","source":"b","id":"c","time":"2026-11-21T10:00:00Z","data":{}}`
 	for _, event := range []string{
@@ -150,7 +150,7 @@ func FuzzChecker(f *testing.F) {
 			hits, rejects, _ := d.Decode(Message{Subject: "e", Header: structured, Stored: stored, Body: []byte(body)})
 			switch {
 			case refused == nil && (len(hits) != 1 || len(rejects) > 0):
-				t.Errorf("%q is taken, and makes %d hits and %+v", body, len(hits), rejects)
+				t.Errorf("%q is accepted, and makes %d hits and %+v", body, len(hits), rejects)
 			case refused == nil && (is.Source == "" || is.ID == ""):
 				t.Errorf("%q is %+v", body, is)
 			case refused != nil && len(hits) == 1 && len(rejects) == 0 && !strings.HasPrefix(event, "[") &&

@@ -79,7 +79,7 @@ func (d *Decoder) countOnce(r *planned) *hit.Refusal {
 	return nil
 }
 
-// at is the time of the event or element.
+// at returns the time of the event or element, in Unix milliseconds.
 func (d *Decoder) at(r *planned) (int64, *hit.Refusal) {
 	if r.time == nil {
 		return d.message.Stored, nil
@@ -207,14 +207,14 @@ func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
 	return text, nil
 }
 
-// keep cuts a long text, and keeps it as long as the hits.
+// keep cuts a long text and stores it for as long as the hits are valid.
 func (d *Decoder) keep(text []byte) []byte {
 	start := len(d.names)
 	d.names = append(d.names, hit.Shorten(text)...)
 	return d.names[start:len(d.names):len(d.names)]
 }
 
-// checkLong is hit.CheckName for a name that may be too long.
+// checkLong is hit.CheckName, but allows a name that is too long.
 func checkLong(name []byte) error {
 	switch {
 	case len(name) <= hit.MaxName:
@@ -227,7 +227,7 @@ func checkLong(name []byte) error {
 	return nil
 }
 
-// culprit names the first value that prevents a name.
+// culprit describes the first value that a name cannot have.
 func (d *Decoder) culprit(c *plannedCounter) string {
 	for i := range c.parts {
 		part := &c.parts[i]

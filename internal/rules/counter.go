@@ -34,7 +34,7 @@ func (r *rule) readCount(node *yaml.Node) error {
 			return err
 		}
 		if fields["key"] == nil {
-			return wrong(entry.Line, "key: it is missing: a counter needs a key")
+			return wrong(entry.Line, "key: missing: a counter needs a key")
 		}
 		key, err := textOf("key", fields["key"])
 		if err != nil {

@@ -17,15 +17,15 @@ type Message struct {
 	Body    []byte
 }
 
-// Decoder turns messages into hits and rejects. It reuses its memory, so it belongs to one goroutine.
+// Decoder turns messages into hits and rejects. It reuses its memory, so only one goroutine may use it.
 type Decoder struct {
 	limits   hit.Limits
 	matcher  matcher
 	plain    *hit.Decoder // for messages without a rule
-	veto     *tree        // finds CloudEvents among these
+	veto     *tree        // detects CloudEvents in these
 	splitter hit.Splitter
-	unruly   hit.Splitter // refuses all events, as no rule matches
-	mixed    hit.Splitter // tells hits from CloudEvents
+	unruly   hit.Splitter // rejects all events, because no rule matches
+	mixed    hit.Splitter // decodes hits and CloudEvents
 
 	hits    []hit.Hit
 	rejects []hit.Reject
@@ -36,8 +36,8 @@ type Decoder struct {
 	message Message
 	kind    hit.Kind // of its rejects
 	matched *matched
-	left    bool // a condition left something uncounted
-	element int  // index of the element under way, or -1
+	left    bool // a condition has skipped a rule or element
+	element int  // index of the current element, or -1
 	refused *hit.Refusal
 	scratch []byte
 	texts   []byte // of headers, and of data
@@ -146,8 +146,8 @@ func (d *Decoder) judge(item int, raw []byte, refused *hit.Refusal) (more bool) 
 	return true
 }
 
-// most bounds the hits of a message's events. MaxHits events that count once on each counter of their rules
-// fit. So only arrays can exceed it, and an event without one never lacks room because of others.
+// most bounds the hits of a message: MaxHits for each counter of the rules. Only arrays can exceed it, so an
+// event without an array is never rejected because of others.
 func (d *Decoder) most() int { return d.limits.MaxHits * max(1, d.matched.plan.counters) }
 
 func (d *Decoder) errTooMany() *hit.Refusal {
@@ -165,7 +165,7 @@ func (d *Decoder) reject(item int, body []byte, reason hit.Reason, detail string
 	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: d.kind})
 }
 
-// tidy frees the memory of an unusually long value.
+// tidy frees buffers that an unusually long value has grown.
 func (d *Decoder) tidy() {
 	const most = 64 << 10
 	if cap(d.scratch) > most {

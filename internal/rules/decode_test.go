@@ -23,7 +23,7 @@ const order = `{"id":"ord_01HZX8T7Q0","occurred_at":"2025-11-20T23:59:59.123Z","
 	`"items":[{"sku":"A-100","name":"Kettle, 1.7 l","quantity":1,"price":4995},{"sku":"B-220","name":"Cup \"Blue\"","quantity":4,"price":2000}],` +
 	`"coupon":null,"meta":{"source":"web","ab":["x1","y2"],"user_agent":"Mozilla/5.0 (X11; Linux x86_64)"}}`
 
-// testLimits know a tier of 30 days.
+// testLimits have a tier of 30 days.
 func testLimits(maxHits int) hit.Limits {
 	return hit.Limits{MaxAhead: 10 * time.Second, MaxHits: maxHits, Place: func(_ []byte, at, stored int64) (uint64, string) {
 		if stored-at > 30*24*3600*1000 {
@@ -54,8 +54,8 @@ type headers map[string]string
 
 func (h headers) get(name string) string { return h[name] }
 
-// outcome is what a message became, in words: counter=n@milliseconds before it was stored and #unique value, reason/item:body, and ~ for an
-// event that a condition left out.
+// outcome describes the outcome of a message: counter=n@milliseconds before it was stored and #unique value per hit,
+// reason/item:body per reject, and ~ per event that a condition skipped.
 func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 	var out []string
 	for _, h := range hits {
@@ -84,12 +84,12 @@ func TestEventsAreCountedAsTheRuleSays(t *testing.T) {
 		d := NewDecoder(mustParse(t, ruleText(rule)).For("ORDERS"), testLimits(10))
 		m := Message{Subject: "orders.eu.created", Counter: "plain", Stored: now, Body: []byte(body)}
 		first := explain(t, d, m)
-		require.Equal(t, first, explain(t, d, m), "what the first has left does not change the second: %s", body)
+		require.Equal(t, first, explain(t, d, m), "the second decoding of %s", body)
 		return first
 	})
 }
 
-// explain says what a message became, and why what was rejected was. No reason quotes a secret.
+// explain returns the outcome of a message and the rejects' details, which quote no secret.
 func explain(t *testing.T, d *Decoder, m Message) string {
 	t.Helper()
 	hits, rejects, unmet := d.Decode(m)
@@ -101,7 +101,7 @@ func explain(t *testing.T, d *Decoder, m Message) string {
 	return out
 }
 
-// ruleText is a file with one rule, whose other fields are lines or a flow mapping.
+// ruleText returns a file with one rule, whose other fields are lines or a flow mapping.
 func ruleText(fields string) string {
 	if strings.HasPrefix(fields, "{") {
 		return "- {stream: ORDERS, subject: orders.*.created, " + fields[1:] + "\n"
@@ -109,7 +109,7 @@ func ruleText(fields string) string {
 	return oneRule(fields)
 }
 
-// Rules that differ in unique alone are different versions: a replay would count otherwise.
+// Rules that differ only in unique are different versions, because a replay would count differently.
 func TestUniqueMakesAnotherVersion(t *testing.T) {
 	t.Parallel()
 	versions := map[string]string{}
@@ -140,7 +140,7 @@ const severalRules = `- stream: ORDERS*
 
 func TestAllRulesThatMatchAreApplied(t *testing.T) {
 	t.Parallel()
-	decoders := map[string]*Decoder{} // what a decoder knows of other subjects changes nothing
+	decoders := map[string]*Decoder{} // what a decoder remembers of other subjects has no effect
 	cases.Check(t, "several", func(t *testing.T, section, body string) string {
 		stream, subject, _ := strings.Cut(section, ", ")
 		if decoders[stream] == nil {
@@ -170,7 +170,7 @@ func TestLongNamesStayApart(t *testing.T) {
 	}
 }
 
-// More subjects are decoded than are remembered. The first come back in between, and others are remembered in the end.
+// More subjects are decoded than are remembered. The first recur in between, and new ones are remembered at the end.
 func TestMemoryOfSubjectsIsBounded(t *testing.T) {
 	t.Parallel()
 	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").For("ORDERS"), testLimits(10))

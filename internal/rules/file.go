@@ -53,7 +53,7 @@ func readFile(text []byte) ([]*rule, error) {
 
 func textOf(name string, node *yaml.Node) (string, error) {
 	if node.ShortTag() != "!!str" {
-		return "", wrong(node.Line, "%s: %s is no text: put it in quotes", name, shown(node))
+		return "", wrong(node.Line, "%s: %s is not text: put it in quotes", name, shown(node))
 	}
 	return node.Value, nil
 }
@@ -62,7 +62,7 @@ func shown(node *yaml.Node) string {
 	const most = 64
 	switch {
 	case node.Kind != yaml.ScalarNode:
-		return "that is no text"
+		return "a mapping or list"
 	case len(node.Value) > most:
 		return fmt.Sprintf("%q…", node.Value[:most])
 	}

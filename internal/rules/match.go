@@ -4,8 +4,7 @@ package rules
 const (
 	maxSubjects = 4096
 	maxPlans    = 1024
-	// forgetAfter times as many messages with unremembered subjects empty a full memory, so that disused
-	// subjects make room.
+	// After forgetAfter misses per remembered subject, a full memory is emptied to remove disused subjects.
 	forgetAfter = 16
 )
 
@@ -15,14 +14,14 @@ type matcher struct {
 	subjects map[string]*matched
 	plans    map[string]*plan // by the rules' indices
 	most     int              // subjects to remember
-	missed   int              // subjects that were not remembered, since the memory was full
+	missed   int              // since the memory was full
 	prepare  func(*plan)      // called with each new plan
 
 	tokens  []string
 	indices []byte
 	found   []*rule
 	texts   []byte
-	current matched // if it is not remembered
+	current matched // of a subject that is not remembered
 }
 
 type matched struct {

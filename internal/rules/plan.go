@@ -14,9 +14,9 @@ type plan struct {
 
 type planned struct {
 	line    int
-	time    *reference // nil: when the message was stored
-	lax     bool       // without time, the time stored counts
-	each    *node      // nil: the rule is about the event
+	time    *reference // nil: the time stored
+	lax     bool       // if it is missing, the time stored counts
+	each    *node      // nil: the rule counts the event itself
 	path    string     // of each
 	element *tree
 	when    []plannedCondition
@@ -43,7 +43,7 @@ type reference struct {
 	kind    kind
 	text    string // of the source
 	literal []byte
-	capture int // index in what the subject gives
+	capture int // index in subjectPlan.captures
 	node    *node
 }
 

@@ -18,7 +18,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// The model counts events with maps of encoding/json. It knows the rules as they were drawn, not as they are written.
+// modelRule counts events with maps of encoding/json. It has the rule as it was drawn, not its YAML text.
 type modelRule struct {
 	each, time string
 	when       map[string]any
@@ -186,7 +186,7 @@ elements:
 	return counted, left, ""
 }
 
-// textOfModel is what a value is in a name or a unique value; empty if it is missing.
+// textOfModel returns the text of a value in a name or a unique value; empty if it is missing.
 func textOfModel(value any) (text string, ok bool) {
 	switch v := value.(type) {
 	case nil:
@@ -337,7 +337,7 @@ func modelEvent(rules []modelRule, event any) (counted []string, left bool, reas
 	return counted, left, ""
 }
 
-// drawObject draws what a caller sends: a hit as collect writes it, with a hostile name or not, or an event, or what is
+// drawObject draws an object of a caller: a hit as collect writes it, perhaps with a hostile name, an event, or
 // neither.
 func drawObject(t *rapid.T) string {
 	switch rapid.IntRange(0, 5).Draw(t, "object") {
@@ -353,7 +353,7 @@ func drawObject(t *rapid.T) string {
 	return rapid.SampledFrom([]string{`{"spec\u0076ersion":"1.0","key":"b"}`, `{"specversion":`, "{}", "7", `{"key":"a","specversion":null}`, `{"key":"\ud800"}`}).Draw(t, "other")
 }
 
-// What one caller sends decides nothing about what another one sends, though both are in one message.
+// One caller's objects do not affect another caller's in the same message.
 func TestCallersSideBySide(t *testing.T) {
 	t.Parallel()
 	const most = 10
@@ -382,7 +382,7 @@ func TestCallersSideBySide(t *testing.T) {
 		for len(together) < most {
 			objects := rapid.SliceOfN(rapid.Custom(drawObject), 1, 3).Draw(t, "caller")
 			if strings.HasPrefix(objects[0], "7") || len(together)+len(objects) > most {
-				break // a body that begins with it is no list of objects
+				break // a body that starts with 7 is no list of objects
 			}
 			alone, unmet := decode(objects)
 			together, want, wantUnmet = append(together, objects...), append(want, alone...), wantUnmet+unmet
@@ -433,7 +433,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzDecode reads any body by rules that look at many places. It compares with encoding/json what a name is made of.
+// FuzzDecode decodes any body with rules for many paths. It compares names with what encoding/json finds.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{order, `{"a":"x","b":{"c":1},"items":[{"a":true}]}`, "{}\n{}", "[{},{}]", `{"a":"\ud83d\ude00"}`, `{` + eventHead + `,"data":{"a":1}}`, `{` + eventHead + `,"data_base64":"eyJhIjoxfQ=="}`, ""} {
 		f.Add(body)
@@ -481,7 +481,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// sameName compares a counter that was made of the field a with what encoding/json finds there.
+// sameName compares a counter named by the field a with what encoding/json finds there.
 func sameName(t *testing.T, body string, got []byte) {
 	t.Helper()
 	var event map[string]any

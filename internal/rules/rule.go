@@ -17,7 +17,7 @@ type Format string
 const (
 	JSON        Format = "json"
 	CloudEvents Format = "cloudevents"
-	None        Format = "none" // the body is not looked at
+	None        Format = "none" // the body is ignored
 )
 
 // Formats are all formats. The first is the default.
@@ -49,7 +49,7 @@ func readRule(node *yaml.Node) (*rule, error) {
 	}
 	for _, name := range []string{"stream", "subject", "count"} {
 		if fields[name] == nil {
-			return nil, wrong(node.Line, "%s: it is missing: a rule needs stream, subject and count", name)
+			return nil, wrong(node.Line, "%s: missing: a rule needs stream, subject and count", name)
 		}
 	}
 	r := &rule{line: node.Line, format: Formats[0]}
@@ -97,7 +97,7 @@ func (r *rule) parsePath(text string) (*path, error) {
 	case err != nil:
 		return nil, err
 	case s.kind != field:
-		return nil, fmt.Errorf("it is the message's subject: for a field subject of the event write ^.%s", text)
+		return nil, fmt.Errorf("this is the message's subject: for a field of the event write ^.%s", text)
 	}
 	return &s.path, r.checkPath(s)
 }
@@ -108,9 +108,9 @@ func (r *rule) checkPath(s source) error {
 	case s.kind != field:
 		return nil
 	case r.format == None:
-		return fmt.Errorf("path %q: with format none the body is not looked at: allowed is {subject} and {subject.1}", s.text)
+		return fmt.Errorf("path %q: with format none the body is ignored: allowed is {subject} and {subject.1}", s.text)
 	case len(s.path.names) == 0 && r.each == nil:
-		return fmt.Errorf("path %q is the element of each, which the rule has not", s.text)
+		return fmt.Errorf("path %q is the element of each, which the rule does not have", s.text)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (r *rule) readWhen(node *yaml.Node) error {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, wanted := node.Content[i], node.Content[i+1]
 		if name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" {
-			return wrong(name.Line, "when: %s is no path: put it in quotes", shown(name))
+			return wrong(name.Line, "when: %s is not a path: put it in quotes", shown(name))
 		}
 		s, err := parseSource(name.Value, r.filter)
 		if err == nil {
@@ -142,7 +142,7 @@ func (r *rule) readWhen(node *yaml.Node) error {
 			return wrong(name.Line, "when: %v", err)
 		}
 		if slices.ContainsFunc(r.when, func(c condition) bool { return c.source.text == s.text }) {
-			return wrong(name.Line, "when: %s is there twice", shown(name))
+			return wrong(name.Line, "when: %s is listed twice", shown(name))
 		}
 		want, ok := wantedValue(wanted)
 		if !ok {
@@ -168,8 +168,8 @@ func wantedValue(node *yaml.Node) (value, bool) {
 	return value{}, false
 }
 
-// checkFormats refuses different formats for the same message, because its events would be ambiguous. It
-// takes a stream with wildcards to match all streams.
+// checkFormats refuses different formats for the same message, because its events would be ambiguous. It treats
+// a stream with wildcards as all streams.
 func checkFormats(all []*rule) error {
 	for i, r := range all {
 		for _, before := range all[:i] {

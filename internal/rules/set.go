@@ -76,8 +76,8 @@ func (s *Set) Only() (stream, subject string) {
 	return stream, subject
 }
 
-// For returns the rules for a stream in the order of the file, never nil. Without any, messages are decoded
-// as without rules, except CloudEvents, which are rejected with hit.NoRule.
+// For returns the rules for a stream in the order of the file, never nil. If there are none, messages are decoded
+// as hits, except CloudEvents, which are rejected with hit.NoRule.
 func (s *Set) For(stream string) *Rules {
 	r := new(Rules)
 	for _, rule := range s.rules {

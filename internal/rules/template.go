@@ -28,7 +28,7 @@ const (
 
 const subjectForm = "{subject} is the message's subject and {subject.1} what its first wildcard matched; for a field subject of the event write ^.subject"
 
-// parseSource reads what is between braces in a key or a unique value, or left in when.
+// parseSource parses the text between braces in a key or a unique value, or the left side of a condition.
 func parseSource(text string, of filter) (source, error) {
 	number, isWildcard := strings.CutPrefix(text, "subject.")
 	switch {
@@ -53,7 +53,7 @@ const MaxParts = 32
 
 const keyForm = "allowed is text with values in braces, such as orders.{country}; write {{ and }} for braces"
 
-// parseKey reads a counter's key, or a unique value, which has the same form.
+// parseKey parses a counter's key, or a unique value, which has the same form.
 func parseKey(text string, of filter) ([]source, error) {
 	var parts []source
 	var literal strings.Builder

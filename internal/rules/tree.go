@@ -25,9 +25,9 @@ type node struct {
 	slot        int // in values, if a path ends here; otherwise -1
 	first, last int // the slots of this node and of those below
 
-	field   func(j *jx.Decoder, name []byte) error // readField, as a method value that is made only once
+	field   func(j *jx.Decoder, name []byte) error // readField, as a method value that is allocated once
 	element func(j *jx.Decoder) error
-	at      int // the element under way
+	at      int // index of the current element
 	inner   jx.Decoder
 }
 
@@ -70,7 +70,7 @@ func (n *node) child(name string) *node {
 	return c
 }
 
-// finish ends the adding. A node's slot and those below it are adjacent.
+// finish assigns slots after all paths were added. A node's slot and those below it are adjacent.
 func (t *tree) finish() {
 	t.values = make([]value, t.root.number(0))
 }

@@ -72,7 +72,7 @@ func (v value) missing() bool {
 // isText reports whether v is text, or can be read as text.
 func (v value) isText() bool { return v.kind == isText || v.kind == isEscaped || v.kind == isPlain }
 
-// appendTo appends text, an integer, true or false. ok is false for others, and half of a surrogate pair.
+// appendTo appends text, an integer, true or false. ok is false for other kinds, and for half of a surrogate pair.
 func (v value) appendTo(b []byte) (out []byte, ok bool) {
 	switch v.kind {
 	case isText, isPlain, isInteger, isBool:

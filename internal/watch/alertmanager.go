@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// postEvery is how often Alertmanager gets all that fires, and postFor how long it then believes it, as
+	// postEvery is how often all firing alerts are posted, and postFor how long Alertmanager then keeps them, as
 	// with Prometheus: an alert whose sender is gone ends by itself.
 	postEvery = 30 * time.Second
 	postFor   = 4 * postEvery
-	// endedFor is how long it gets what has ended.
+	// endedFor is how long ended alerts are posted.
 	endedFor = 15 * time.Minute
 	postMost = 200
 )
@@ -34,9 +34,9 @@ type alert struct {
 	EndsAt      time.Time         `json:"endsAt"`
 }
 
-// alertSync keeps an Alertmanager informed. Alertmanager holds what fires now and no history, so it gets
-// states and not changes. As with replicas of Prometheus, every process posts all that fires, at each change
-// and every postEvery, because the leader may not reach Alertmanager. Without NATS it posts its own results.
+// alertSync posts alerts to an Alertmanager, which holds what fires now and no history, so it gets states and
+// not changes. As with replicas of Prometheus, every process posts all firing alerts, at each change and every
+// postEvery, because the leader may not reach Alertmanager. Without NATS it posts its own results.
 type alertSync struct {
 	log     *log
 	target  *Target
@@ -49,7 +49,7 @@ type alertSync struct {
 
 	newest  uint64    // sequence of the last change that was posted
 	next    time.Time // when all is posted again, by this machine's clock
-	failing time.Time // since when not all has been taken; zero: it has
+	failing time.Time // since when posts have failed; zero: the last one succeeded
 	said    saying
 }
 
@@ -83,7 +83,7 @@ func (a *alertSync) tick(ctx context.Context) {
 	case ctx.Err() != nil:
 	case err == nil:
 		a.next, a.failing = began.Add(postEvery), time.Time{}
-		a.said.good(a.out, "Alertmanager was told again")
+		a.said.good(a.out, "Alertmanager sync recovered")
 		a.metrics.undelivered.WithLabelValues(a.target.Name).Set(0)
 		a.metrics.deliveries.WithLabelValues(a.target.Name, "delivered").Inc()
 		a.metrics.deliverySeconds.WithLabelValues(a.target.Name).Observe(time.Since(began).Seconds())
@@ -100,7 +100,7 @@ func (a *alertSync) tick(ctx context.Context) {
 		a.next = began.Add(pause)
 		a.metrics.deliveries.WithLabelValues(a.target.Name, "failed").Inc()
 		a.metrics.undelivered.WithLabelValues(a.target.Name).Set(failing.Seconds())
-		a.said.warn(a.out.With().Str("target", a.target.Name).Logger(), err, "Alertmanager was not told of everything: it is tried again")
+		a.said.warn(a.out.With().Str("target", a.target.Name).Logger(), err, "Alertmanager sync failed: it is retried")
 	}
 }
 
@@ -118,7 +118,7 @@ func (a *alertSync) post(ctx context.Context, alerts []alert) error {
 			defer cancel()
 			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Alertmanager, "/")+"/api/v2/alerts", bytes.NewReader(body))
 			if err != nil {
-				return errors.New("the URL cannot be asked")
+				return errors.New("the URL is invalid")
 			}
 			return send(a.client, r, time.Now())
 		})
@@ -126,7 +126,8 @@ func (a *alertSync) post(ctx context.Context, alerts []alert) error {
 	return group.Wait()
 }
 
-// alerts returns what fires, is unknown, or has ended lately. A firing alert continues while it is unknown.
+// alerts returns an alert for each state that fires, is unknown, or has ended lately. A firing alert continues
+// while its state is unknown.
 func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
 		concerned := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)
@@ -147,7 +148,7 @@ func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert
 		if a.target.wants(Unknown) && (!known && !s.Quiet || ended && known && s.Previous == Unknown && !s.Quiet) {
 			since := s.Since
 			if known {
-				since = time.Time{} // Alertmanager knows when it began
+				since = time.Time{} // Alertmanager already has the start
 			}
 			out = append(out, a.alert(s, Unknown, since, ends(!known)))
 		}
@@ -165,7 +166,7 @@ func (a *alertSync) alert(s *entry, state State, starts, ends time.Time) alert {
 	}
 	summary := fmt.Sprintf("%s: %s hits in %s, between %s and %s", key, s.Total, s.Window, s.Lower, strings.Replace(s.Upper.String(), "null", "any number", 1))
 	if state == Unknown || s.Total == unread {
-		summary = fmt.Sprintf("%s: nobody knows how many hits there were in %s: %s", key, s.Window, s.Reason)
+		summary = fmt.Sprintf("%s: the number of hits in %s is unknown: %s", key, s.Window, s.Reason)
 	}
 	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.log.namespace, "state": string(state)}
 	if s.Key != "" {

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// askedMost bounds the pause that a target may ask for.
+	// askedMost bounds the pause that a target's Retry-After sets.
 	askedMost = time.Hour
-	// atOnce bounds a target's concurrent first attempts, and also its retries: failures block nothing else.
+	// atOnce bounds a target's concurrent first attempts and, separately, its retries.
 	atOnce = 8
-	// waitingMost bounds the changes waiting for one target, some 40 MB. Then reading waits.
+	// waitingMost bounds the changes waiting for one target, some 40 MB. At the bound, reading pauses.
 	waitingMost = 50_000
 )
 
@@ -37,7 +37,7 @@ func (n notice) body() []byte {
 		Said
 	}{n.id, n.Said})
 	if err != nil {
-		panic("a notice cannot be encoded: " + err.Error()) // it has texts, numbers and times alone
+		panic("a notice cannot be encoded: " + err.Error()) // it has only texts, numbers and times
 	}
 	return data
 }
@@ -64,7 +64,7 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// refused reports whether the target refuses the change itself, so that a retry hardly helps.
+// refused reports whether the target refuses the change itself, so that a retry is unlikely to help.
 func (e *statusError) refused() bool {
 	switch e.code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
@@ -73,17 +73,17 @@ func (e *statusError) refused() bool {
 	return false
 }
 
-// delivery brings one target its changes. One process at a time does, the one with the lease, which is the
-// target's progress: a process that has not read the last one cannot store the next. A change waits only for
-// earlier ones of its own rule and key. After it has lost the lease, a process may still deliver a change, or
-// one that the next process repeats, but never one before those that come first.
+// delivery delivers changes to one target while this process has the target's lease. The lease is the target's
+// progress: a process that has not read the last one cannot store the next. A change waits only for earlier
+// ones of its rule and key. A process that has lost the lease may still deliver a change, which the next holder
+// may repeat, but never one before an earlier change of its rule and key.
 type delivery struct {
 	log     *log
 	name    string // of this process, in leases
 	target  *Target
 	teller  teller
 	timeout time.Duration // of one attempt
-	giveUp  time.Duration // after which a change is no longer tried
+	giveUp  time.Duration // after which a change is given up
 	perKey  int           // changes of one key that the stream keeps; less than 1: all
 
 	patience patience
@@ -91,7 +91,7 @@ type delivery struct {
 	out      zerolog.Logger
 }
 
-// open stores the progress of a new target, which starts after the message last of the stream.
+// open stores the progress of a new target, which starts after the stream's message last.
 func (d *delivery) open(ctx context.Context, last uint64) error {
 	kind := "delivery." + d.target.Name
 	err := d.log.lookAgain(ctx, subjectFor(d.log.namespace, kind))
@@ -109,14 +109,14 @@ var errYield = errors.New("the target does not answer: another process may try")
 func (d *delivery) run(ctx context.Context) error {
 	ticker := time.NewTicker(d.patience.seat / 6)
 	defer ticker.Stop()
-	var rested time.Time // before, others may take the lease
+	var rested time.Time // until then, others may take the lease
 	for ctx.Err() == nil {
 		if held := d.log.lease(d.target.Name); d.vacant(held) && time.Now().After(rested) {
 			err := d.deliver(ctx, held)
 			if errors.Is(err, errYield) {
 				rested = time.Now().Add(d.patience.seat)
 			}
-			d.out.Debug().Err(err).Str("target", d.target.Name).Msg("this process delivers no more")
+			d.out.Debug().Err(err).Str("target", d.target.Name).Msg("delivery by this process has ended")
 		}
 		select {
 		case <-ctx.Done():
@@ -146,26 +146,26 @@ func (d *delivery) deliver(ctx context.Context, held lease) error {
 	group.Go(func() error { return t.read(gctx, group) })
 	err := group.Wait()
 	if !errors.Is(err, errOvertaken) {
-		_ = t.store(context.WithoutCancel(ctx), "") // or another process takes the lease when its patience is over
+		_ = t.store(context.WithoutCancel(ctx), "") // if this fails, another process takes the lease when it expires
 	}
 	return err
 }
 
-// tenure is the time during which a process has a target's lease.
+// tenure delivers while this process has the target's lease.
 type tenure struct {
 	*delivery
 	start          progress
 	first, further chan struct{} // slots of first attempts, and of those after one that failed
-	dirty, space   chan struct{} // have something if the progress is not stored, and if fewer changes wait
+	dirty, space   chan struct{} // have a value if the progress is to be stored, and if fewer changes wait
 
 	mu      sync.Mutex
 	cursor  uint64              // the last message that was read, or that of start if it is later
 	reached uint64              // the last message that was read
-	queues  map[string][]*entry // what waits, by subject; the first is being delivered
-	waiting int                 // how many do
+	queues  map[string][]*entry // waiting changes by subject; the first is being delivered
+	waiting int                 // changes in queues
 	silent  time.Time           // since when the target has not answered; zero: it has
 	held    time.Time           // when the lease was last stored
-	conn    uint64              // over which of the connections to NATS, one after the other
+	conn    uint64              // of the connection to NATS when the lease was stored
 	warned  time.Time           // when a failure was last logged
 
 	storing sync.Mutex
@@ -202,8 +202,8 @@ func (t *tenure) store(ctx context.Context, by string) error {
 	return nil
 }
 
-// sure reports whether this process certainly has the lease, or had it a moment ago. After a reconnect it is
-// not, because NATS may have come back with an older copy.
+// sure reports whether this process has stored the lease lately, over the current connection. After a reconnect,
+// NATS may have an older copy of the stream.
 func (t *tenure) sure() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,7 +246,7 @@ func (t *tenure) measure() {
 	t.metrics.waiting.WithLabelValues(t.target.Name).Set(float64(t.waiting))
 }
 
-// read reads the target's changes, from the first that waits.
+// read reads the target's changes, starting with the first that waits.
 func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	from := t.start.Cursor
 	if w := t.start.Waiting; len(w) > 0 {
@@ -275,7 +275,7 @@ func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	})
 }
 
-// add queues a change that concerns the target. first means that none of its rule and key was waiting.
+// add queues a change if the target is a recipient. first means that the queue of its rule and key was empty.
 func (t *tenure) add(subject string, e *entry) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -328,7 +328,7 @@ func (t *tenure) serve(ctx context.Context, subject string) error {
 	e := t.queues[subject][0]
 	t.mu.Unlock()
 	slots := t.first
-	var refused time.Time // since when the target has refused what the rule and key have
+	var refused time.Time // since when the target has refused changes of this rule and key
 	for e != nil {
 		select {
 		case <-ctx.Done():
@@ -369,7 +369,7 @@ func (t *tenure) serve(ctx context.Context, subject string) error {
 			if err := t.abandon(ctx, e, err, reason); err != nil {
 				return err
 			}
-			// Store it before the next is delivered: otherwise another process could deliver it afterwards.
+			// Store that before the next is delivered. Otherwise another process could deliver this one afterwards.
 			e = t.settle(subject)
 			if err := t.store(ctx, t.name); err != nil {
 				return err
@@ -422,11 +422,11 @@ func (t *tenure) abandon(ctx context.Context, e *entry, failure error, reason st
 		return err
 	}
 	t.metrics.deliveries.WithLabelValues(t.target.Name, "given_up").Inc()
-	t.line(t.out.Error(), e, failure).Msg("a change was given up: the target does not hear of it any more")
+	t.line(t.out.Error(), e, failure).Msg("change given up: it is no longer delivered")
 	return nil
 }
 
-// failed counts a failed attempt and logs the first of each minute as a warning.
+// failed counts a failed attempt and logs it, the first per minute as a warning.
 func (t *tenure) failed(e *entry, err error, age, pause time.Duration) {
 	t.metrics.deliveries.WithLabelValues(t.target.Name, "failed").Inc()
 	t.mu.Lock()
@@ -436,7 +436,7 @@ func (t *tenure) failed(e *entry, err error, age, pause time.Duration) {
 		event = t.out.Warn()
 	}
 	t.mu.Unlock()
-	t.line(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in", pause.Round(time.Millisecond)).Msg("a change was not told: it is tried again")
+	t.line(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in", pause.Round(time.Millisecond)).Msg("delivery failed: it is retried")
 }
 
 func (t *tenure) line(event *zerolog.Event, e *entry, err error) *zerolog.Event {

@@ -28,7 +28,7 @@ type patience struct {
 	yield time.Duration
 }
 
-// patienceFor returns the timeouts for an interval. unknown is as long as as_of may usually lag.
+// patienceFor returns the timeouts for an evaluation interval. outage is as long as as_of may usually lag.
 func patienceFor(interval time.Duration) patience {
 	return patience{
 		seat: max(3*interval, 3*time.Second), unknown: max(5*interval, 5*time.Second), gone: time.Minute,
@@ -46,25 +46,25 @@ type evaluator struct {
 	log       *log
 	eye       eye
 	book      *Book
-	name      string // that no other process has
+	name      string // unique among processes
 	interval  time.Duration
 	patience  patience
 	maxStates int
-	keepAge   time.Duration   // after which the stream forgets a record; 0: never
-	life      context.Context // of the process: when it ends, another may lead at once
+	keepAge   time.Duration   // after which the stream expires a record; 0: never
+	life      context.Context // of the process: if it ends, leadership is released
 	metrics   *metrics
 	out       zerolog.Logger
-	recalled  []*entry // what was known of the stream before it was rolled back
+	recalled  []*entry // states that a rolled-back stream lacks
 
 	began   time.Time // when this process could first have received a heartbeat
-	seated  time.Time // since when it leads; zero: it does not
+	seated  time.Time // since when this process leads; zero: it does not
 	lastAt  int64     // of the last evaluation, by Redis's clock
 	lastWas time.Time // and by this machine's
 	said    saying
-	cleaned bool // no progress is left of a target that the file does not have
+	cleaned bool // the stream has no progress of targets that the file lacks
 }
 
-// run evaluates until ctx ends. If the process ends, too, it gives up leadership.
+// run evaluates until ctx ends. If the process ends, it releases leadership.
 func (e *evaluator) run(ctx context.Context) error {
 	e.began = time.Now()
 	ticker := time.NewTicker(e.interval)
@@ -91,20 +91,20 @@ func (e *evaluator) leave(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	b.By = ""
-	_ = e.log.replace(bounded, "seat", b, seq) // or another takes it when its patience is over
+	_ = e.log.replace(bounded, "seat", b, seq) // if this fails, another process takes over after the lease
 }
 
-// tick evaluates once if it is this process's turn.
+// tick evaluates once, unless another process leads.
 //
-// The order makes it safe. It notes the last record of each subject, then reads Redis, then publishes each
-// change after the record that it noted. If another process has changed a state in the meantime, the server
-// refuses the change, so no evaluation overwrites a state that it had not read.
+// The order makes it safe. It reads the last record of each subject, then Redis, then publishes each change
+// with the sequence of that record as the expected one. If another process has changed a state since, the
+// server refuses the change, so no evaluation overwrites a state that it has not read.
 func (e *evaluator) tick(ctx context.Context) {
 	b, seat, heard := e.log.seat()
 	silent := time.Since(later(heard, e.began))
 	if b.By != "" && b.By != e.name && !b.Blind && silent < e.patience.seat {
 		if !e.seated.IsZero() {
-			e.out.Info().Str("by", b.By).Msg("another process evaluates")
+			e.out.Info().Str("by", b.By).Msg("another process leads")
 		}
 		e.seated = time.Time{}
 		e.metrics.standBy()
@@ -122,9 +122,9 @@ func (e *evaluator) tick(ctx context.Context) {
 	blind := err != nil
 	if blind {
 		e.metrics.evaluations.WithLabelValues("failed").Inc()
-		e.said.warn(e.out, err, "rules not evaluated: Redis does not answer them")
+		e.said.warn(e.out, err, "evaluation failed: Redis does not answer")
 		if silent < e.patience.unknown {
-			return // it may be back, or be seen by another process
+			return // Redis may return, or another process may reach it
 		}
 		at := e.guess()
 		seen = view{at: at, seen: allUnknown(e.book.Rules, noted.kept, at, reasonBlind)}
@@ -136,7 +136,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 	if err := e.log.replace(ctx, "seat", beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
 		if !errors.Is(err, errOvertaken) && ctx.Err() == nil {
-			e.said.warn(e.out, err, "rules not evaluated: NATS does not store it")
+			e.said.warn(e.out, err, "evaluation failed: NATS does not store it")
 			e.log.foresee(e.changes(noted, seen))
 		}
 		return
@@ -144,18 +144,18 @@ func (e *evaluator) tick(ctx context.Context) {
 	if e.seated.IsZero() {
 		e.seated = began
 		if seat == 0 || b.By == e.name || b.File == e.book.Print {
-			e.seated = began.Add(-e.patience.gone) // no other process before it had another file
+			e.seated = began.Add(-e.patience.gone) // the previous leader had the same file
 		}
-		e.out.Info().Int("rules", len(e.book.Rules)).Str("file", e.book.Print).Msg("evaluating")
+		e.out.Info().Int("rules", len(e.book.Rules)).Str("file", e.book.Print).Msg("leading: evaluating rules")
 	}
 	e.metrics.seated.Set(1)
 	if !blind {
-		e.said.good(e.out, "rules evaluated again")
+		e.said.good(e.out, "evaluation recovered")
 		e.metrics.evaluated(began)
 	}
 	if len(e.recalled) > 0 {
 		e.recall(ctx, noted)
-		return // the next evaluation goes on from there
+		return // the next evaluation continues from there
 	}
 	e.publish(ctx, began, e.changes(noted, seen))
 	e.metrics.count(e.log.snapshot())
@@ -164,7 +164,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 }
 
-// recall republishes what a rolled-back stream has lost. Targets are notified (again), with another id.
+// recall publishes the states that a rolled-back stream lacks. Targets are notified again, with new ids.
 func (e *evaluator) recall(ctx context.Context, noted notes) {
 	var drafts []draft
 	for _, lost := range e.recalled {
@@ -182,11 +182,11 @@ func (e *evaluator) recall(ctx context.Context, noted notes) {
 	stored, _, err := e.log.publish(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil {
-		e.said.warn(e.out, err, "changes that the stream has lost not stored again: they are tried again")
+		e.said.warn(e.out, err, "lost changes not stored again: they are retried")
 		return
 	}
 	e.recalled = nil
-	e.out.Warn().Int("changes", stored).Msg("the stream was rolled back: the changes that it has lost are told again")
+	e.out.Warn().Int("changes", stored).Msg("the stream was rolled back: lost changes are stored and delivered again")
 }
 
 // clean ends the deliveries to targets that the file lacks, or that are Alertmanagers now.
@@ -200,10 +200,10 @@ func (e *evaluator) clean(ctx context.Context) {
 			continue
 		}
 		if err := e.log.replace(bounded, "delivery."+name, progress{Gone: true}, held.seq); err != nil {
-			e.cleaned = false // it is tried again
+			e.cleaned = false // retried at the next tick
 			continue
 		}
-		e.out.Info().Str("target", name).Msg("target is not in WATCH_FILE any more: what waited for it is not delivered")
+		e.out.Info().Str("target", name).Msg("target is no longer in WATCH_FILE: its waiting changes are dropped")
 	}
 }
 
@@ -217,7 +217,7 @@ func (e *evaluator) publish(ctx context.Context, began time.Time, drafts []draft
 	stored, lost, err := e.log.publish(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil && ctx.Err() == nil {
-		e.said.warn(e.out, err, "changes of states not stored: they are tried again")
+		e.said.warn(e.out, err, "changes not stored: they are retried")
 	}
 	if lost > 0 {
 		e.out.Debug().Int("changes", lost).Msg("another process was first")
@@ -234,7 +234,7 @@ func (e *evaluator) guess() int64 {
 
 type notes struct {
 	states map[string]*entry
-	active map[string][]string // by rule: the keys whose state is not calm
+	active map[string][]string // by rule: the keys whose state is not idle
 }
 
 func (e *evaluator) note() notes {
@@ -261,7 +261,7 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 			open[r] = len(noted.kept(r))
 		}
 	}
-	share := max(1, e.maxStates/max(1, many)) // so that strangers' keys of one rule leave the others theirs
+	share := max(1, e.maxStates/max(1, many)) // so that one rule's keys leave room for those of others
 	full := make(map[*Rule]bool)
 	add := func(s Sighting) {
 		subject := subjectOf(e.log.namespace, s.Rule.Name, s.Key)
@@ -279,7 +279,7 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 			}
 			open[s.Rule]++
 		case !changed && before.live() && e.ages(noted.states[subject]):
-			after, changed = before, true // the stream must not forget a state that lasts
+			after, changed = before, true // the stream must not expire a lasting state
 			after.Quiet, after.Previous = true, before.State
 		}
 		if changed {
@@ -295,7 +295,7 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 		}
 		add(s)
 	}
-	for _, s := range wholes { // last: they say whether a key had no room
+	for _, s := range wholes { // last, because they report whether a key had no room
 		if full[s.Rule] {
 			s.Verdict, s.Reason = NobodyKnows, reasonStates
 		}
@@ -313,8 +313,8 @@ func (e *evaluator) changes(noted notes, seen view) (out []draft) {
 	return out
 }
 
-// orphan reports whether a state without a sighting has no rule or key any more. A calm one of a key that
-// comes and goes stays until the stream expires it.
+// orphan reports whether the file no longer has the rule or key of a state without a result. An idle state of a
+// key that comes and goes stays until the stream expires it.
 func (e *evaluator) orphan(s *entry) bool {
 	for _, r := range e.book.Rules {
 		if r.Name == s.Rule {
@@ -340,7 +340,7 @@ func (e *evaluator) compareFiles(b beat) {
 	e.metrics.fileDiffers.Set(1)
 	if e.said.fileSaid != b.File {
 		e.said.fileSaid = b.File
-		e.out.Warn().Str("by", b.By).Str("its", b.File).Str("own", e.book.Print).Msg("the process that evaluates has another WATCH_FILE than this one: its rules count")
+		e.out.Warn().Str("by", b.By).Str("its", b.File).Str("own", e.book.Print).Msg("the leader has another WATCH_FILE than this process: the leader's rules count")
 	}
 }
 
@@ -351,9 +351,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// saying is a rate-limited log of a problem: when it begins, once a minute while it lasts, and its end.
+// saying logs a problem when it begins, once per minute while it lasts, and when it ends.
 type saying struct {
-	since    time.Time // zero: there is none
+	since    time.Time // zero: there is no problem
 	last     time.Time
 	fileSaid string
 }

@@ -27,9 +27,9 @@ var (
 	faultSteps = flag.Int("watch.steps", 0, "faults of TestRandomFaultsLoseAndRepeatNoChange; 0: 20, and 60 in make test-all")
 )
 
-// Three processes are killed, held up, cut off and blinded at random while counters pass thresholds, and targets
-// fail. In the end each target has received every change that was stored, once by its ids and in order for each rule,
-// and each stored state follows the one before it.
+// Three processes are killed, held up, and cut off from NATS and Redis at random, while counters cross thresholds
+// and targets fail. In the end each target has received every stored change, once per id and in order per rule,
+// and each stored state follows the previous one.
 func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	t.Parallel()
 	seed := *faultSeed
@@ -111,7 +111,7 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 			last[e.Rule] = e.State
 		}
 		for i, r := range book.Rules {
-			n := c.totals[r.Key] // nothing changes them any more
+			n := c.totals[r.Key] // which no longer change
 			holds := n > 9 == (i%2 == 0)
 			if state := last[r.Name]; holds != (state == Firing) || !holds && state != OK && state != Resolved {
 				return false, fmt.Sprintf("%s with %d hits is %s", r.Name, n, state)
@@ -172,8 +172,8 @@ func TestProcessThatEvaluatesAndDeliversFillsEveryMetric(t *testing.T) {
 	})
 }
 
-// A stream that was rolled back, and has as many messages again as before, is found out when a change is refused, whether
-// it has an earlier record of the key or none.
+// A refused change reveals a rolled-back stream that has as many messages as before, whether or not it has an
+// earlier record of the key.
 func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 	t.Parallel()
 	for _, records := range []int{2, 0} {
@@ -199,12 +199,12 @@ func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
 			require.ErrorIs(t, l.guard(ctx, stream.Created), errRolledBack)
-			require.Contains(t, l.snapshot(), subject, "what is to be stored again")
+			require.Contains(t, l.snapshot(), subject, "states to store again")
 		})
 	}
 }
 
-// If the stream is rolled back again before what it had lost is stored, both losses are stored again, each key's latest.
+// If the stream is rolled back again before the lost states are stored, the latest state of each key is stored.
 func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
@@ -224,8 +224,8 @@ func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	require.Equal(t, map[string]State{"older here": Firing, "newer here": Firing, "only here": Firing, "only before": Firing}, got)
 }
 
-// The leader finds out with its next heartbeat, also if no change is refused: the older copy lacks its last heartbeat, or
-// gives the next one a sequence that was a change's.
+// The leader's next heartbeat reveals a roll-back even if no change is refused: the older copy lacks the last
+// heartbeat, or gives the next one the sequence of a change.
 func TestAHeartbeatShowsARollBack(t *testing.T) {
 	t.Parallel()
 	for lost, sequences := range map[string]struct{ seat, change uint64 }{"a heartbeat and a change": {5, 6}, "only a change": {1, 2}, "all heartbeats": {5, 0}} {
@@ -256,8 +256,8 @@ func TestAHeartbeatShowsARollBack(t *testing.T) {
 	}
 }
 
-// NATS comes back with an older copy of itself. A target that was told of a change which the copy does not have is told
-// again, with another id; one that was not is told, too; and both are told how it ends.
+// NATS returns with an older copy. A target that received a change which the copy lacks receives it again, with
+// another id. One that had not received it does, too. Both receive its end.
 func TestChangesThatARollBackOfNATSForgotAreToldAgain(t *testing.T) {
 	t.Parallel()
 	store, older := t.TempDir(), t.TempDir()

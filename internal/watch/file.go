@@ -24,15 +24,15 @@ import (
 type Book struct {
 	Rules   []*Rule
 	Targets []*Target
-	Print   string // fingerprint of the file: processes detect different files by it
+	Print   string // of the file: processes detect different files by it
 }
 
 type Target struct {
 	Name         string
 	Webhook      string // a URL
-	WebhookFile  string // in its place: a file that has the URL
-	SecretFile   string // optional with either: secrets that sign, one a line; empty: nothing is signed
-	Alertmanager string // the URL below which api/v2/alerts is
+	WebhookFile  string // instead of Webhook: a file that has the URL
+	SecretFile   string // a file of secrets that sign, one per line; empty: nothing is signed
+	Alertmanager string // the base URL of api/v2/alerts
 	NATS         string // a subject
 	States       []State
 }
@@ -49,7 +49,7 @@ const (
 	maxTargets = 32
 	maxTop     = 1000
 	maxGroup   = 16
-	usualLeast = 10 // of fewer hits, percentages say little
+	usualLeast = 10 // percentages of fewer hits mean little
 	maxFor     = 31 * 24 * time.Hour
 )
 
@@ -91,7 +91,7 @@ func Parse(data []byte) (*Book, error) {
 	}
 	entries := top["rules"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "rules: it is missing, empty or no list: allowed is a list of rules, each with %s", ruleFields)
+		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: allowed is a list of rules, each with %s", ruleFields)
 	}
 	if n := len(entries.Content); n > maxRules {
 		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: allowed are %d", n, maxRules)
@@ -103,7 +103,7 @@ func Parse(data []byte) (*Book, error) {
 			return nil, err
 		}
 		if line := lines[rule.Name]; line > 0 {
-			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the rule on line %d, too", rule.Name, line)
+			return nil, yamlfile.Errorf(node.Line, "name: the rule on line %d is called %q, too", line, rule.Name)
 		}
 		lines[rule.Name] = node.Line
 		book.Rules = append(book.Rules, rule)
@@ -113,7 +113,7 @@ func Parse(data []byte) (*Book, error) {
 
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "targets: it is missing, empty or no mapping: allowed are names, each with %s", targetFields)
+		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: allowed are names, each with %s", targetFields)
 	}
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -122,9 +122,9 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 		case !targetName.MatchString(name.Value):
 			return nil, yamlfile.Errorf(name.Line, "the name of a target: allowed are 1 to 32 letters, digits, underscores and hyphens")
 		case lines[name.Value] > 0:
-			return nil, yamlfile.Errorf(name.Line, "%s: it is the name of the target on line %d, too", name.Value, lines[name.Value])
+			return nil, yamlfile.Errorf(name.Line, "%s: the target on line %d has the same name", name.Value, lines[name.Value])
 		case len(out) == maxTargets:
-			return nil, yamlfile.Errorf(name.Line, "%s: it is one target too many: allowed are %d", name.Value, maxTargets)
+			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets", name.Value, maxTargets)
 		}
 		lines[name.Value] = name.Line
 		target, err := parseTarget(name.Value, node.Content[i+1])
@@ -167,7 +167,7 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 	}
 	for _, s := range yamlfile.Values(fields["states"]) {
 		if !slices.Contains(States, State(s)) {
-			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is no state: allowed are ok, pending, firing, resolved and unknown", name, s)
+			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: allowed are ok, pending, firing, resolved and unknown", name, s)
 		}
 		t.States = append(t.States, State(s))
 	}
@@ -197,7 +197,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	for _, needed := range []string{"name", "window", "to"} {
 		if fields[needed] == nil {
-			return nil, yamlfile.Errorf(node.Line, "%s: it is missing: a rule has %s", needed, ruleFields)
+			return nil, yamlfile.Errorf(node.Line, "%s: missing: a rule has %s", needed, ruleFields)
 		}
 	}
 	text := func(field string) string { return yamlfile.Value(fields[field]) }
@@ -229,7 +229,7 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 			return nil, wrong("group", "%q: allowed is a whole number from 1 to %d", text("group"), maxGroup)
 		}
 		if r.Prefix == nil {
-			return nil, wrong("group", "it is only beside prefix")
+			return nil, wrong("group", "allowed only with prefix")
 		}
 	}
 	r.line = fields["window"].Line
@@ -266,21 +266,21 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	if fields["least"] != nil {
 		if r.Condition.Kind != ByPercent {
-			return nil, wrong("least", "it is only beside change")
+			return nil, wrong("least", "allowed only with change")
 		}
 		if r.Condition.Least, err = strconv.ParseInt(text("least"), 10, 64); err != nil || r.Condition.Least < 1 {
 			return nil, wrong("least", "%q: allowed is a whole number of hits from 1 on", text("least"))
 		}
 	}
 	if r.Top > 0 && r.Condition.Kind == Below {
-		return nil, wrong("below", "the counters with most hits are never below anything for long: name them with key, or ask for a prefix with group")
+		return nil, wrong("below", "the counters with most hits are rarely below a threshold: use key, or prefix with group")
 	}
 	for i, name := range r.To {
 		if !slices.ContainsFunc(b.Targets, func(t *Target) bool { return t.Name == name }) {
-			return nil, wrong("to", "%q is no target of this file: allowed are %s", name, b.targetNames())
+			return nil, wrong("to", "%q is not a target of this file: allowed are %s", name, b.targetNames())
 		}
 		if slices.Contains(r.To[:i], name) {
-			return nil, wrong("to", "%q is there twice", name)
+			return nil, wrong("to", "%q is listed twice", name)
 		}
 	}
 	return r, nil

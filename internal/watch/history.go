@@ -23,26 +23,26 @@ type Standing struct {
 
 // Change is a past change of a state.
 type Change struct {
-	ID string `json:"id" doc:"The id that targets were told, too." example:"1kx0c1f2p3s40-812"`
+	ID string `json:"id" doc:"The id that targets receive, too." example:"1kx0c1f2p3s40-812"`
 	Said
 	Previous State     `json:"previous,omitempty" doc:"The state before; absent if there was none." enum:"ok,pending,firing,resolved,unknown" example:"pending"`
-	Quiet    bool      `json:"quiet,omitempty" doc:"True if no target was told: it knew of nothing else." example:"false"`
+	Quiet    bool      `json:"quiet,omitempty" doc:"True if no target was notified, because none had been notified of trouble." example:"false"`
 	Position uint64    `json:"position" doc:"Its sequence in the stream, for before." example:"812"`
-	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets that do not hear of it any more, because they have refused it or were away for too long."`
+	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets to which it is no longer delivered, because they refused it or were away for too long."`
 }
 
 // GivenUp is a target to which a change is no longer delivered.
 type GivenUp struct {
 	Target string    `json:"target" doc:"The target." example:"ops"`
-	Reason string    `json:"reason" doc:"Why: the status of its last answer, or that it took the change for too long." example:"403 Forbidden"`
+	Reason string    `json:"reason" doc:"Why: the status of the last answer, or that the target did not accept the change in time." example:"403 Forbidden"`
 	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
 }
 
-// History holds a namespace's states and newest changes. Zero is empty. It is safe for concurrent use.
+// History holds a namespace's states and newest changes. The zero value is empty. Safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
-	log     *log // of the followed stream; nil: there is none
-	ready   bool // it has been read to its end
+	log     *log // nil: there is no stream
+	ready   bool // the stream was read to its end
 	changes []Change
 	givenUp map[uint64][]GivenUp // by position
 }
@@ -50,7 +50,7 @@ type History struct {
 // Follow reads the stream until ctx ends. It waits for one that is missing, and restarts after a deletion.
 func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace string) {
 	for ctx.Err() == nil {
-		_ = h.follow(ctx, js, namespace) // whatever has failed, it is tried again
+		_ = h.follow(ctx, js, namespace) // retried after any error
 		h.reset(nil)
 		select {
 		case <-ctx.Done():
@@ -91,9 +91,9 @@ func (h *History) reset(l *log) {
 	h.log, h.ready, h.changes, h.givenUp = l, false, nil, make(map[uint64][]GivenUp)
 }
 
-// add keeps a change. The log calls it in the order of the stream.
+// add keeps a change. It is called in the order of the stream.
 func (h *History) add(e *entry) {
-	if e.State == "" || e.Quiet && e.State == e.Previous { // not a record, or one that only keeps a state from being forgotten
+	if e.State == "" || e.Quiet && e.State == e.Previous { // not a record, or one that only renews a lasting state
 		return
 	}
 	h.mu.Lock()
@@ -105,7 +105,7 @@ func (h *History) add(e *entry) {
 	h.changes = append(h.changes, Change{ID: identify(e.seq, e.stored), Said: e.Said, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
 }
 
-// abandon keeps that a change is given up for a target. The log may call it twice for the same.
+// abandon keeps that a change was given up for a target. It may be called twice for the same.
 func (h *History) abandon(g givenUp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,30 +117,28 @@ func (h *History) abandon(g givenUp) {
 
 // Report is a snapshot of a History.
 type Report struct {
-	Ready     bool // it has read the stream, or there is none
-	Exists    bool // there is a stream
+	Ready     bool // the stream was read, or there is none
 	Evaluated time.Time
-	Blind     bool // the process that evaluates does not see Redis
 	Rules     int
-	States    []Standing           // what calls for attention first
-	Changes   []Change             // the oldest first, without what is given up
+	States    []Standing           // the most severe first
+	Changes   []Change             // the oldest first, without GivenUp
 	GivenUp   map[uint64][]GivenUp // by position
 }
 
-// severity orders states by the attention that they need.
+// severity lists the states, the most severe first.
 var severity = []State{Firing, Unknown, Pending, Resolved, OK}
 
 // Report returns a snapshot. The caller must not modify its changes.
 func (h *History) Report() Report {
 	h.mu.Lock()
-	l, out := h.log, Report{Ready: h.ready || h.log == nil, Exists: h.log != nil}
+	l, out := h.log, Report{Ready: h.ready || h.log == nil}
 	out.Changes, out.GivenUp = h.changes[max(0, len(h.changes)-historyMost):], maps.Clone(h.givenUp)
 	h.mu.Unlock()
 	if l == nil {
 		return out
 	}
 	b, _, _ := l.seat()
-	out.Evaluated, out.Blind, out.Rules = b.At, b.Blind, b.Rules
+	out.Evaluated, out.Rules = b.At, b.Rules
 	for _, e := range l.snapshot() {
 		if e.live() {
 			out.States = append(out.States, Standing{e.Said, e.Since})

@@ -24,7 +24,7 @@ type Reader interface {
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
 }
 
-// eye queries what the rules of a rule set count. It belongs to one goroutine.
+// eye queries the counters of rules and evaluates them. One goroutine uses it.
 type eye struct {
 	reader Reader
 	maxSum int // counters that one rule adds up
@@ -43,7 +43,7 @@ type view struct {
 	refused map[*Rule]error // rules with windows that no tier holds
 }
 
-// part is a counter in a window that ends now, or with before, in the one before that.
+// part is a counter in a window that ends now or, if previous is set, in the window before that.
 type part struct {
 	counter string
 	length  time.Duration
@@ -65,20 +65,20 @@ func (r *Rule) parts(counter string) []part {
 	return out
 }
 
-// listing holds the counters of a rule that names none.
+// listing holds the counters of a rule with prefix or top.
 type listing struct {
 	counters      []string
 	asOf          int64
 	completeSince int64
 	countingSince int64
-	why           string // the rule cannot be asked
+	why           string // why the rule cannot be queried; empty: it can
 }
 
-// look queries all rules. kept returns further keys of a rule, whose state is not calm. The error is Redis's:
-// then everything is unknown.
+// look evaluates all rules. kept returns the keys of a rule whose state is not idle. After an error, which is
+// Redis's, every state is unknown.
 func (e *eye) look(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
 	out, err := e.lookAt(ctx, rules, kept)
-	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted in this namespace, so nothing has Redis's clock
+	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
 		at := time.Now().UnixMilli()
 		return view{at: at, seen: allUnknown(rules, nil, at, reasonEmpty)}, nil
 	}
@@ -125,7 +125,7 @@ func (e *eye) lookAt(ctx context.Context, rules []*Rule, kept func(*Rule) []stri
 
 // check returns an error if no tier of the layout can answer the rule.
 func (r *Rule) check(layout window.Layout) error {
-	now := time.Now().UnixMilli() // any moment does
+	now := time.Now().UnixMilli() // any time will do
 	for _, p := range r.parts("") {
 		asked, err := p.question().Span.At(now)
 		if err == nil {
@@ -140,7 +140,7 @@ func (r *Rule) check(layout window.Layout) error {
 
 func cannotBeAsked(err error) string { return fmt.Sprintf("it cannot be asked: %v", err) }
 
-// allUnknown returns all rules, and the kept keys of those with many, as unknown.
+// allUnknown returns an unknown result for each rule and each of its active keys.
 func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) (out []Sighting) {
 	for _, r := range rules {
 		out = append(out, Sighting{Rule: r, Key: r.key(), Reason: why, At: at})
@@ -154,7 +154,8 @@ func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) 
 	return out
 }
 
-// list lists the counters of each rule that names none; rules with the same prefix and window share a query.
+// list lists the counters of each rule with prefix or top. Rules with the same prefix, or the same top and
+// window, share a query.
 func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, error) {
 	type wanted struct {
 		prefix string
@@ -260,8 +261,8 @@ type findings struct {
 	refused  map[part]string // why
 }
 
-// ask queries every counter of every rule in few round trips. It leaves out refused queries. Each costs a
-// round trip, so after many of them trips become smaller.
+// ask queries all counters of all rules in few round trips. It leaves out refused questions. Each refusal costs
+// a round trip, so after one the trips become smaller.
 func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) (*findings, error) {
 	f := &findings{asOf: math.MaxInt64, answers: make(map[part]window.Answer), refused: make(map[part]string)}
 	wanted := make(map[part]bool)
@@ -298,13 +299,14 @@ func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) 
 			return nil, err
 		}
 	}
-	if f.at == 0 { // nothing could be asked: there may be no counter of any rule
+	if f.at == 0 { // nothing was answered: the rules may have no counters
 		f.at = time.Now().UnixMilli()
 	}
 	return f, nil
 }
 
-// of returns the counters to query for a rule: without any, an unused name, which yields the moment.
+// of returns the counters to query for a rule. If there are none, it returns an unused name, so that Redis's
+// clock is read.
 func (l *listing) of(r *Rule) []string {
 	switch {
 	case l == nil:
@@ -347,17 +349,17 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 		groups[name] = append(groups[name], counter)
 	}
 	for _, key := range kept(r) {
-		groups[key] = append([]string{}, groups[key]...) // one that has gone from the list has no hits
+		groups[key] = append([]string{}, groups[key]...) // a key that is no longer listed has no hits
 	}
 	about := l
 	if r.Top > 0 {
-		about = nil // the counters of a list of the largest are answered for themselves
+		about = nil // each of the largest counters has its own answer
 	}
 	out := make([]Sighting, 0, len(groups)+1)
 	for _, key := range slices.SortedFunc(maps.Keys(groups), strings.Compare) {
 		out = append(out, f.sight(r, key, groups[key], about))
 	}
-	// The largest come first: they get a state if not all keys can have one.
+	// The largest come first, because they get a state if not all keys can have one.
 	slices.SortStableFunc(out, func(a, b Sighting) int {
 		most, _, _ := a.numbers()
 		other, _, _ := b.numbers()
@@ -366,7 +368,7 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 	return append([]Sighting{f.whole(r, l)}, out...)
 }
 
-// whole returns the state of a rule with many keys itself: whether all of them are known.
+// whole returns the result of a rule with many keys itself: unknown if not all keys are known.
 func (f *findings) whole(r *Rule, l *listing) Sighting {
 	out := Sighting{Rule: r, At: f.at, AsOf: min(f.asOf, l.asOf), Verdict: HoldsNot}
 	from := f.at - r.Window.Milliseconds()
@@ -381,8 +383,8 @@ func (f *findings) whole(r *Rule, l *listing) Sighting {
 	return out
 }
 
-// sight adds up a key's counters. If l is not nil, it says how complete the list is: an unlisted counter may
-// belong to the key.
+// sight adds up a key's counters and evaluates the condition. If l is not nil, the figures are only as complete
+// as that list, because an unlisted counter may belong to the key.
 func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sighting {
 	out := Sighting{Rule: r, Key: key, At: f.at, AsOf: f.asOf}
 	sums := make([]Figures, len(r.parts("")))

@@ -36,19 +36,19 @@ func newMetrics() *metrics {
 	}
 	registry := buildinfo.NewRegistry()
 	m := &metrics{
-		Metrics:         &web.Metrics{Registry: registry}, // without those of requests: it answers no queries
+		Metrics:         &web.Metrics{Registry: registry}, // without metrics of requests, because it answers none
 		evaluations:     prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total", "Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")), []string{"result"}),
-		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds of an evaluation, from the look at Redis until the stream had its beat.", 14)),
-		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process evaluated last. Of several processes one evaluates: take the latest of all."))),
-		seated:          prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating", "1 if this process evaluates, 0 if another one does."))),
-		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the process that evaluates has another WATCH_FILE than this one."))),
-		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state, as the process that evaluates knows them.")), []string{"state"}),
+		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds per evaluation, from the query of Redis until the stream has stored the heartbeat.", 14)),
+		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process last evaluated. Only the leader evaluates: take the latest of all processes."))),
+		seated:          prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating", "1 if this process is the leader, which evaluates, else 0."))),
+		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the leader has another WATCH_FILE than this process."))),
+		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state. Only the leader reports them.")), []string{"state"}),
 		changes:         prometheus.NewCounter(prometheus.CounterOpts(name("changes_total", "Changes of states that this process has stored."))),
-		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to tell a target, by result: delivered, failed and tried again, or given_up: GET /v1/watch has which change.")), []string{"target", "result"}),
-		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took for what it has taken.", 15), []string{"target"}),
-		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until a target had taken it.", 27), []string{"target"}),
-		undelivered:     prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Seconds since the oldest change was stored that a target has not taken, or for which Alertmanager has taken nothing; 0 if all is taken. Of the process that delivers; of Alertmanager, all do.")), []string{"target"}),
-		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Changes that a target has not taken yet, as the process that delivers to it knows them.")), []string{"target"}),
+		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to deliver a change to a target, by result: delivered, failed (retried later), or given_up (listed by GET /v1/watch).")), []string{"target", "result"}),
+		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took per delivered change.", 15), []string{"target"}),
+		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until it was delivered.", 27), []string{"target"}),
+		undelivered:     prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Age of the oldest undelivered change of a target, or how long posts to Alertmanager have failed, in seconds; 0 if none. Only processes that deliver to the target report it.")), []string{"target"}),
+		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Undelivered changes of a target. Only the process that delivers to it reports them.")), []string{"target"}),
 	}
 	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.seated, m.fileDiffers, m.states, m.changes,
 		m.deliveries, m.deliverySeconds, m.delaySeconds, m.undelivered, m.waiting)
@@ -76,7 +76,7 @@ func (m *metrics) count(entries map[string]*entry) {
 	}
 }
 
-// standBy resets what only the leader knows.
+// standBy resets the gauges that only the leader sets.
 func (m *metrics) standBy() {
 	m.seated.Set(0)
 	m.states.Reset()

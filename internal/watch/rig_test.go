@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// counters is what Redis would say, and whether workers count.
+// counters are the totals in Redis, and whether workers count.
 type counters struct {
 	mu     sync.Mutex
 	totals map[string]int64
@@ -44,7 +44,7 @@ func (c *counters) change(change func()) {
 
 func (c *counters) set(counter string, n int64) { c.change(func() { c.totals[counter] = n }) }
 
-// fakeReader is how one process sees the counters.
+// fakeReader reads the counters for one process.
 type fakeReader struct {
 	*counters
 	blind func() bool
@@ -100,10 +100,10 @@ func (r fakeReader) Names(_ context.Context, q window.NamesQuestion) (window.Nam
 	return out, nil
 }
 
-// network is what is between a process and NATS: it can hold everything up, and cut.
+// network is the connection between a process and NATS. It can be held up and cut.
 type network struct {
 	mu    sync.Mutex
-	held  chan struct{} // closed when it goes on; nil: it is not held up
+	held  chan struct{} // closed to resume; nil: not held up
 	conns []net.Conn
 	dead  bool
 }
@@ -149,7 +149,7 @@ func (n *network) release() {
 	}
 }
 
-// cut breaks all connections. A dead network takes no more.
+// cut breaks all connections. A dead network accepts no new ones.
 func (n *network) cut(dead bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// member is one process of a fleet, as far as this package makes it.
+// member is one process of a fleet, without its HTTP server and file.
 type member struct {
 	*network
 	*service
@@ -199,7 +199,8 @@ func (m *member) isBlind() bool {
 	return m.blind
 }
 
-// kill ends it without a word to anybody. What it would still say fails at once: an open connection would wait for NATS.
+// kill ends the process without releasing its leases. It closes the connection, because otherwise the process
+// would wait for NATS.
 func (m *member) kill() {
 	m.cut(true)
 	m.release()
@@ -258,7 +259,7 @@ func (m *member) read(book *Book) {
 	m.changed <- struct{}{}
 }
 
-// deliveries is the metric of that name.
+// deliveries returns the metric of that name.
 func (m *member) deliveries(target, result string) float64 {
 	families, _ := m.metrics.Registry.Gather()
 	for _, f := range families {
@@ -272,7 +273,7 @@ func (m *member) deliveries(target, result string) float64 {
 	return 0
 }
 
-// awaitDeliveries waits until there are at least n of them.
+// awaitDeliveries waits until the metric is at least n.
 func (m *member) awaitDeliveries(t *testing.T, target, result string, n float64) {
 	t.Helper()
 	stack.Eventually(t, fmt.Sprintf("%v deliveries to %s to be %s", n, target, result), func() (bool, string) {
@@ -281,10 +282,10 @@ func (m *member) awaitDeliveries(t *testing.T, target, result string, n float64)
 	})
 }
 
-// receiver takes webhooks, drops ids that it has seen, and fails at times.
+// receiver receives webhooks, drops repeated ids, and fails at times.
 type receiver struct {
 	mu       sync.Mutex
-	failure  string   // "", refuse, or lose (it takes a change, and its answer is lost)
+	failure  string   // "", refuse, or lose (it accepts a change, but answers 500)
 	received []string // rule, state and id
 	repeated int
 	refused  int
@@ -322,7 +323,7 @@ func (r *receiver) fail(how string) {
 	r.failure = how
 }
 
-// changesOf returns what it has received of a rule, in order.
+// changesOf returns the received changes of a rule, in order.
 func (r *receiver) changesOf(rule string) (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -334,7 +335,7 @@ func (r *receiver) changesOf(rule string) (out []string) {
 	return out
 }
 
-// await waits until it has received these states of a rule, and no others.
+// await waits until exactly these states of a rule were received.
 func (r *receiver) await(t *testing.T, rule, want string) {
 	t.Helper()
 	stack.Eventually(t, rule+" to be received as "+want, func() (bool, string) {
@@ -376,7 +377,7 @@ func readRecords(t *testing.T, js jetstream.JetStream) (out []*entry) {
 	return out
 }
 
-// webhooks is a receiver that answers by the path and the number of the attempt, and keeps what came.
+// webhooks is a receiver that answers by path and attempt number, and keeps what it received.
 type webhooks struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -399,10 +400,10 @@ func newWebhooks(t *testing.T, answer func(w http.ResponseWriter, r *http.Reques
 	return a
 }
 
-// await waits until this has come.
+// await waits until exactly these were received.
 func (a *webhooks) await(t *testing.T, want ...string) {
 	t.Helper()
-	stack.Eventually(t, fmt.Sprint("what comes: ", want), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprint("webhooks received: ", want), func() (bool, string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return slices.Equal(a.came, want), fmt.Sprint(a.came)

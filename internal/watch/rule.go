@@ -8,7 +8,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rule is a threshold of the file.
+// Rule is one rule of the file.
 type Rule struct {
 	Name string
 	// Exactly one of Key, Prefix and Top is set: one counter; the sum of all counters with a prefix, or with
@@ -26,10 +26,10 @@ type Rule struct {
 	line int // of its window in the file
 }
 
-// many reports whether the rule has a state for each of many keys that come and go.
+// many reports whether the rule has group or top: a state per key, and keys come and go.
 func (r *Rule) many() bool { return r.Top > 0 || r.Group > 0 }
 
-// key is that of a rule's only state. A rule with many also has one for itself, with the empty key.
+// key returns the key of the rule's own state, which is empty if the rule has many keys.
 func (r *Rule) key() string {
 	switch {
 	case r.many():
@@ -40,7 +40,7 @@ func (r *Rule) key() string {
 	return r.Key
 }
 
-// before is the window before the one that ends now.
+// before is the window that ends where the current one starts.
 type before time.Duration
 
 func (b before) Range(now int64) window.Range {
@@ -53,23 +53,23 @@ type Kind string
 const (
 	Above     Kind = "above"  // more hits than a threshold
 	Below     Kind = "below"  // fewer
-	ByPercent Kind = "change" // so much more, or less, than in the window before
+	ByPercent Kind = "change" // more or less than in the previous window, by a percentage
 )
 
 // Condition must hold for a rule to fire.
 type Condition struct {
 	Kind      Kind
 	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
-	Surely    bool  // it must hold whatever the truth within the bounds is
-	Least     int64 // of ByPercent: hits that one of the windows must have for certain
+	Surely    bool  // it must hold for every value within the bounds
+	Least     int64 // of ByPercent: hits that one of the windows must certainly have
 }
 
-// Figures are the hits of a window, and how far they are known.
+// Figures are the hits of a window with their bounds.
 type Figures struct {
 	Total, Lower, Upper int64
-	Fresh               bool // a worker counts: Upper is a bound
-	Complete            bool // none is known to be missing
-	Young               bool // not complete because counting began inside
+	Fresh               bool // a worker is counting, so Upper is a bound
+	Complete            bool // no hit is known to be missing
+	Young               bool // not complete, because counting began inside the window
 }
 
 func (f Figures) most() window.Bound {
@@ -111,9 +111,9 @@ const (
 	reasonStates = "more keys than the rule's share of WATCH_MAX_STATES allows"
 )
 
-// judge compares the figures of a window and, for ByPercent, of the window before. A lower bound decides even
-// if no worker counts, because counted hits were there, whatever is missing or not counted yet: what is
-// certainly above a threshold, or not below it, stays so. All else needs fresh and complete figures.
+// judge compares the figures of the current window and, for ByPercent, of the previous one. It gives a reason
+// if the verdict is NobodyKnows. A lower bound decides even if no worker counts, because missing and uncounted
+// hits can only add to it. All other decisions need fresh and complete figures.
 func (c Condition) judge(now, before Figures) (Verdict, string) {
 	holds, not, known := false, false, now.known()
 	switch c.Kind {
@@ -157,7 +157,7 @@ func (c Condition) judge(now, before Figures) (Verdict, string) {
 	return NobodyKnows, reasonLost
 }
 
-// less and more compare hits with the changed number of the window before.
+// less and more compare hits with those of the previous window, changed by the threshold.
 func (c Condition) less(now, before int64) bool { return c.compare(now, before) < 0 }
 func (c Condition) more(now, before int64) bool { return c.compare(now, before) > 0 }
 

@@ -57,7 +57,7 @@ func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 	})
 }
 
-// holds is whether a condition holds for the truth, in arithmetic without bounds.
+// holds reports whether a condition holds for exact numbers, in arithmetic without overflow.
 func (c Condition) holds(now, before int64) bool {
 	switch c.Kind {
 	case Above:
@@ -73,15 +73,16 @@ func (c Condition) holds(now, before int64) bool {
 	return now < before && left.Cmp(right) <= 0
 }
 
-// Whatever the truth within the bounds: what surely holds does, and without surely, totals decide, beside a lower bound that
-// reaches least. Of hits that nobody has counted, only a lower bound is known: then a verdict holds for any number of more.
+// For any truth within the bounds, a condition that surely holds does hold. Without surely, totals decide, and a
+// lower bound that reaches least. If hits are uncounted, only the lower bound is known: then a verdict is true for
+// any number of further hits.
 func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.SampledFrom([]int64{3, 30, 1 << 40, 1 << 60}).Draw(t, "scale")
 		figures := func(name string) (f Figures, truth int64) {
 			f.Lower = rapid.Int64Range(0, scale).Draw(t, name+" lower")
-			f.Upper = f.Lower + rapid.SampledFrom([]int64{0, 0, 1, scale}).Draw(t, name+" doubt")
+			f.Upper = f.Lower + rapid.SampledFrom([]int64{0, 0, 1, scale}).Draw(t, name+" range")
 			f.Total = rapid.Int64Range(f.Lower, f.Upper).Draw(t, name+" total")
 			f.Fresh, f.Complete = rapid.Bool().Draw(t, name+" fresh"), rapid.Bool().Draw(t, name+" complete")
 			truth = rapid.Int64Range(f.Lower, f.Upper).Draw(t, name+" truth")
@@ -105,9 +106,9 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 		case (verdict == NobodyKnows) != (why != ""):
 			t.Errorf("%v %q", verdict, why)
 		case decided && verdict == NobodyKnows:
-			t.Error("nobody knows what is known")
+			t.Error("undecided with complete figures")
 		case decided && !c.Surely && (verdict == Holds) != (c.holds(now.Total, before.Total) && max(now.Lower, before.Lower) >= c.Least):
-			t.Errorf("%v, want what the totals say", verdict)
+			t.Errorf("%v, want the verdict of the totals", verdict)
 		case verdict == Holds && (c.Surely || !decided) && !truth:
 			t.Errorf("it holds, but not for %d and %d", nowTruth, beforeTruth)
 		case verdict == HoldsNot && !decided && truth:
@@ -116,7 +117,7 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 	})
 }
 
-// Any run of verdicts obeys the rules that docs/watch.md gives for states.
+// Any sequence of verdicts obeys the rules for states in docs/watch.md.
 func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,7 +128,7 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 		}
 		at := int64(1_700_000_000_000)
 		var now Record
-		heldSince, told := int64(-1), State("") // by a model: since when it holds without a break, and what the target was told last
+		heldSince, told := int64(-1), State("") // by a model: since when it has held, and the last state that the target received
 		open := false
 		for range rapid.IntRange(1, 60).Draw(t, "sightings") {
 			at += rapid.Int64Range(1, 3000).Draw(t, "pause")
@@ -155,16 +156,16 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 			switch s.Verdict {
 			case NobodyKnows:
 				if now.State != Unknown && !(many && before.State == "") {
-					t.Fatalf("nobody knows, and it is %s", now.State)
+					t.Fatalf("it is undecided, and the state is %s", now.State)
 				}
 			case HoldsNot:
 				if now.State != OK && now.State != Resolved {
-					t.Fatalf("it does not hold, and it is %s", now.State)
+					t.Fatalf("it does not hold, and the state is %s", now.State)
 				}
 			case Holds:
 				over := at-heldSince >= rule.For.Milliseconds()
 				if want := map[bool]State{true: Firing, false: Pending}[over || open]; now.State != want {
-					t.Fatalf("it holds for %d of %v, and it is %s", at-heldSince, rule.For, now.State)
+					t.Fatalf("it holds for %d of %v, and the state is %s", at-heldSince, rule.For, now.State)
 				}
 			}
 			// It is resolved if it had fired, and only then.
@@ -181,23 +182,23 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 			if now.Previous != before.State || !now.Since.Equal(moment(at)) {
 				t.Fatalf("%+v", now)
 			}
-			// Nobody is told the same twice, nor that all is well without having been told otherwise.
+			// A target receives no state twice in a row, and an idle state only after another one.
 			if !now.Quiet {
 				if told == now.State || told.calm() && now.State.calm() {
-					t.Fatalf("told %s after %s", now.State, told)
+					t.Fatalf("notified of %s after %s", now.State, told)
 				}
 				told = now.State
 			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !told.calm() {
-				t.Fatalf("nobody is told of %s after %s", now.State, told)
+				t.Fatalf("no target is notified of %s after %s", now.State, told)
 			}
 			if notified := len(now.Notified) > 0; notified == told.calm() {
-				t.Fatalf("told %s, and notified %v", told, now.Notified)
+				t.Fatalf("last notified of %s, and Notified is %v", told, now.Notified)
 			}
 		}
 	})
 }
 
-// Who was told that a rule fires is told how that ends, whatever the file says then.
+// The targets that received the beginning receive the end, whatever the file lists then.
 func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a", "b"}}
@@ -273,7 +274,7 @@ rules:
 	}
 }
 
-// Each mistake is told with its line and what is allowed, and no secret is quoted.
+// Each error names the line and what is allowed, and quotes no secret.
 func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "mistakes", func(t *testing.T, section, given string) string {
@@ -293,12 +294,12 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 		targets += fmt.Sprintf("  a%d: {nats: alerts}\n", i)
 	}
 	_, err := Parse([]byte(targets))
-	require.EqualError(t, err, "line 34: a32: it is one target too many: allowed are 32")
+	require.EqualError(t, err, "line 34: a32: the file has more than 32 targets")
 	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)))
 	require.EqualError(t, err, "line 10003: the file has 10001 rules: allowed are 10000")
 }
 
-// newStore is a namespace in Redis that a worker has made with the default tiers.
+// newStore returns a namespace in Redis that a worker has created with the default tiers.
 func newStore(t *testing.T) *window.Store {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
@@ -308,7 +309,7 @@ func newStore(t *testing.T) *window.Store {
 	return store
 }
 
-// However many they are; and the reason names the tiers.
+// The reason names the tiers.
 func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder

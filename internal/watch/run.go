@@ -61,15 +61,15 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 type service struct {
 	settings Settings
-	name     string // that no other process has
+	name     string // unique among processes
 	patience patience
 	server   web.Server
 	metrics  *metrics
 	log      zerolog.Logger
 	book     atomic.Pointer[Book]
-	recalled []*entry               // of the goroutine in watch: what was known of the stream before it was rolled back
-	changed  chan struct{}          // has a value if the rule set is not the session's
-	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
+	recalled []*entry               // owned by runSessions: states that a rolled-back stream lacks
+	changed  chan struct{}          // has a value if the session's rule set is outdated
+	why      atomic.Pointer[string] // empty: it is ready; nil: it has not connected yet
 }
 
 func (s *service) whyNotReady() string {
@@ -95,12 +95,12 @@ func (s *service) use(book *Book, line *zerolog.Event) {
 func (s *service) warnUnsigned(book *Book) {
 	for _, t := range book.Targets {
 		if t.posts() && t.SecretFile == "" {
-			s.log.Warn().Str("target", t.Name).Msg("webhook without secret_file: what it is told is not signed, so its receiver cannot tell who sends")
+			s.log.Warn().Str("target", t.Name).Msg("webhook has no secret_file: its changes are not signed, so its receiver cannot verify the sender")
 		}
 	}
 }
 
-// watch runs sessions: a new one for each rule set, and for each stream if someone deletes it.
+// watch runs sessions one after the other. A new one starts if the rule set changes or the stream is replaced.
 func (s *service) watch(ctx context.Context) error {
 	settings := s.settings
 	conn, err := settings.NATS.Connect(ctx, "tallyroll watch", s.log)
@@ -128,7 +128,7 @@ func (s *service) watch(ctx context.Context) error {
 			continue
 		}
 		s.notReady(err.Error())
-		said.warn(s.log, err, "not watching: it is tried again")
+		said.warn(s.log, err, "session failed: it is restarted")
 		select {
 		case <-ctx.Done():
 		case <-time.After(againAfter):
@@ -137,9 +137,10 @@ func (s *service) watch(ctx context.Context) error {
 	return nil
 }
 
-var errBook = errors.New("another book")
+var errBook = errors.New("the rule set has changed")
 
-// session watches with one rule set and one stream. It returns nil when ctx ends or the rule set has changed.
+// session evaluates and delivers with one rule set and one stream. It returns nil if ctx ends or the rule set
+// changes.
 func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Reader, said *saying) error {
 	select {
 	case <-s.changed:
@@ -187,10 +188,10 @@ func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Re
 		case <-gctx.Done():
 			return nil
 		case <-caughtUp:
-		case <-time.After(catchUpWithin): // what is not known the server refuses
+		case <-time.After(catchUpWithin): // the server refuses changes of states that are not read yet
 		}
 		s.notReady("")
-		said.good(s.log, "watching again")
+		said.good(s.log, "session recovered")
 		return e.run(gctx)
 	})
 	group.Go(func() error { return l.guard(gctx, stream.Created) })

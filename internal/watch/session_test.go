@@ -43,7 +43,7 @@ func TestAnswerOfAWebhookDecidesWhatBecomesOfAChange(t *testing.T) {
 		{"410", 410, map[string]string{"Retry-After": "7"}, "", "410 Gone: the target wants no more of them", 7 * time.Second},
 		{"a redirect", 302, map[string]string{"Location": elsewhere.URL}, "", "302 Found: redirects are not followed", 0},
 		{"a redirect that keeps the method", 307, map[string]string{"Location": elsewhere.URL}, "", "307 Temporary Redirect: redirects are not followed", 0},
-		{"a redirect to no URL", 302, map[string]string{"Location": "http://%zz/T0/hunter2"}, "", "no answer that is HTTP", 0},
+		{"a redirect to no URL", 302, map[string]string{"Location": "http://%zz/T0/hunter2"}, "", "the answer is not HTTP", 0},
 		{"seconds", 503, map[string]string{"Retry-After": "7"}, "busy", "503 Service Unavailable", 7 * time.Second},
 		{"a date", 429, map[string]string{"Retry-After": now.Add(90 * time.Second).UTC().Format(http.TimeFormat)}, "", "429 Too Many Requests", 90 * time.Second},
 		{"a date in the past", 429, map[string]string{"Retry-After": now.Add(-time.Hour).UTC().Format(http.TimeFormat)}, "", "429 Too Many Requests", 0},
@@ -150,8 +150,8 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	require.NotContains(t, out.String(), "hunter2")
 }
 
-// A rule that is taken out while it fires ends, and whoever was told is told so. A target that is taken out while it is down
-// is forgotten, with what waited for it, and stops no other.
+// A rule that is removed while it fires ends, and the targets that were notified receive the end. A target that is
+// removed while it is down is dropped with its waiting changes, and delays no other.
 func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
@@ -165,7 +165,7 @@ func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
 	m.read(parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
 	a.await(t, "old", "firing resolved")
 	js := broker.JetStream()
-	stack.Eventually(t, "the progress of the target that is gone to end", func() (bool, string) {
+	stack.Eventually(t, "the progress of the removed target to end", func() (bool, string) {
 		l := newLog(js, "tallyroll")
 		err := l.lookAgain(t.Context(), subjectFor("tallyroll", "delivery.down"))
 		return err == nil && l.lease("down").Gone, fmt.Sprint(l.lease("down"), err)
@@ -179,7 +179,8 @@ func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
 	}
 }
 
-// If somebody deletes the stream, it is created again: what fires is told again, with another id, and what ends is told.
+// If an operator deletes the stream, it is recreated: firing rules are notified again, with another id, and their
+// end is notified, too.
 func TestDeletedStreamIsCreatedAgainAndWhatFiresToldAgain(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
@@ -196,8 +197,8 @@ func TestDeletedStreamIsCreatedAgainAndWhatFiresToldAgain(t *testing.T) {
 	a.await(t, "r", "firing firing resolved")
 }
 
-// If more keys of a rule are not calm than its share allows, those with most hits have a state, and the rule is unknown until
-// there is room. Other rules have their own shares.
+// If more keys of a rule are not idle than its share allows, those with most hits have a state, and the rule is
+// unknown until there is room. Other rules have their own shares.
 func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCounters(map[string]int64{"mine.a": 10})
@@ -235,8 +236,9 @@ func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 		"shop.4 resolved, shop.5 resolved, shop.6 resolved, shop.7 resolved, shop.8 resolved, unknown " + reasonStates)
 }
 
-// A change that a target refuses holds up only later ones of its own rule and key, whatever the answer is. One that is
-// refused itself is given up after minutes; the log, a metric and the history say so, and the next ones of its key come.
+// A change that a target refuses delays only later ones of its rule and key, whatever the status. If the status
+// refuses the change itself, it is given up after minutes; the log, a metric and the history report that, and the
+// next changes of its key are delivered.
 func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 	t.Parallel()
 	const bad = "shop.<script>"
@@ -256,7 +258,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 					w.WriteHeader(code)
 					return
 				}
-				// A busy machine may let an answer come too late, and then it comes again.
+				// On a busy machine an answer may be too late, and the change is repeated.
 				if text := n.Key + " " + string(n.State); !slices.Contains(heard, text) {
 					heard = append(heard, text)
 				}
@@ -271,7 +273,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			})
 			hears := func(want ...string) {
 				t.Helper()
-				stack.Eventually(t, fmt.Sprint("what is heard: ", want), func() (bool, string) {
+				stack.Eventually(t, fmt.Sprint("changes received: ", want), func() (bool, string) {
 					mu.Lock()
 					defer mu.Unlock()
 					return slices.Equal(heard, want) && refused > 0, fmt.Sprint(heard)
@@ -279,7 +281,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			}
 			hears()
 			var want []string
-			for i := range 12 { // with 8 lanes, one of these would wait behind it
+			for i := range 12 { // with 8 fixed queues, one of these would wait behind it
 				key := fmt.Sprintf("shop.%d", i)
 				c.set(key+".a", 10)
 				want = append(want, key+" firing")
@@ -301,7 +303,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			done := make(chan struct{})
 			go func() { defer close(done); history.Follow(ctx, broker.JetStream(), "tallyroll") }()
 			defer func() { cancel(); <-done }()
-			stack.Eventually(t, "the history to say so", func() (bool, string) {
+			stack.Eventually(t, "the history to have it", func() (bool, string) {
 				found := history.Report()
 				for _, c := range found.Changes {
 					g := found.GivenUp[c.Position]
@@ -315,7 +317,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 	}
 }
 
-// An operator who deletes every consumer of the stream takes nothing from a target that is away.
+// If an operator deletes all consumers of the stream, a target that is away misses nothing.
 func TestDeletedConsumersTakeNothingFromATargetThatIsAway(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
@@ -352,7 +354,7 @@ func TestProcessThatIsCutOffFromATargetLeavesItToAnother(t *testing.T) {
 	a.await(t, "r", "firing")
 }
 
-// scriptedTarget answers attempts in turn, and then takes everything.
+// scriptedTarget gives these answers in turn, and then accepts everything.
 type scriptedTarget struct {
 	answers []error
 	at      []time.Time // of the attempts
@@ -366,11 +368,11 @@ func (s *scriptedTarget) tell(context.Context, notice) error {
 	return nil
 }
 
-// A target that fails is tried again after a pause, and one that says when, not before. A machine whose clock is a day
-// ahead of that of NATS gives nothing up: how old a change is, NATS says.
+// A failed change is retried after a pause, and not before the target's Retry-After. A machine whose clock is a day
+// ahead of that of NATS gives up nothing, because the age of a change is by NATS's clock.
 func TestFailedChangeIsTriedAgainAfterAPauseOrWhenTheTargetSays(t *testing.T) {
 	t.Parallel()
-	js := stack.SharedNATS(t).JetStream() // for the state of its connection alone
+	js := stack.SharedNATS(t).JetStream() // only for the state of its connection
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog(js, "tallyroll")
 		l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
@@ -390,7 +392,7 @@ func TestFailedChangeIsTriedAgainAfterAPauseOrWhenTheTargetSays(t *testing.T) {
 	})
 }
 
-// Keys that have come and gone are forgotten an hour later by whoever follows the stream, and no others.
+// Keys that have come and gone are removed after an hour by every process that follows the stream, and no others.
 func TestIdleKeysAreForgottenAfterAnHour(t *testing.T) {
 	t.Parallel()
 	l := newLog(nil, "tallyroll")
@@ -418,7 +420,7 @@ func TestIdleKeysAreForgottenAfterAnHour(t *testing.T) {
 	}
 }
 
-// alertmanager takes alerts, and keeps when each ends.
+// alertmanager receives alerts, and keeps when each ends.
 type alertmanager struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -456,7 +458,7 @@ func (a *alertmanager) awaitFiring(t *testing.T, rule string, want bool) {
 	})
 }
 
-// Alertmanager hears of what fires while the process that evaluates does not reach it, and while NATS is away.
+// Alertmanager receives alerts while the leader does not reach it, and while NATS is away.
 func TestAlertmanagerHearsOfAlertsFromEveryProcess(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)
@@ -481,7 +483,7 @@ rules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, win
 	am.awaitFiring(t, "s", true)
 }
 
-// A request with alerts that Alertmanager refuses stops no other.
+// A request that Alertmanager refuses stops no other.
 func TestRefusedAlertsStopNoOthers(t *testing.T) {
 	t.Parallel()
 	am := newAlertmanager(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
@@ -498,7 +500,7 @@ func TestRefusedAlertsStopNoOthers(t *testing.T) {
 	require.EqualValues(t, postMost+1, len(am.ends), len(alerts))
 }
 
-// What could not be read is null for those who are told, and for query.
+// Numbers that could not be read are null for targets and for query.
 func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}

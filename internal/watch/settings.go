@@ -24,11 +24,11 @@ type Settings struct {
 
 	Interval time.Duration `env:"WATCH_INTERVAL" envDefault:"1s" help:"how often all rules are evaluated, 100ms to 1m"`
 	Timeout  time.Duration `env:"WATCH_TIMEOUT" envDefault:"10s" help:"how long a target may take for one change, 100ms to 15s"`
-	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a target is tried, with growing pauses, before a change for it is given up; at most WATCH_KEEP; 5m if it refuses the change itself (400, 403, 404, 413, 415, 422)"`
+	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a failed change is retried, with growing pauses, before it is given up; at most WATCH_KEEP; 5m if the target refuses the change itself (400, 403, 404, 413, 415, 422)"`
 
-	Keep     time.Duration `env:"WATCH_KEEP" envDefault:"32d" help:"how long changes are kept, if this process makes the stream: at least 1h"`
-	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process makes the stream; a target that is away for longer misses the older ones"`
-	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process makes it"`
+	Keep     time.Duration `env:"WATCH_KEEP" envDefault:"32d" help:"how long changes are kept, if this process creates the stream: at least 1h"`
+	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process creates the stream; a target that is away for longer misses the older ones"`
+	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process creates it"`
 
 	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group or top whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
 	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix adds up; each costs Redis up to two hash reads per evaluation"`

@@ -20,46 +20,46 @@ const (
 
 var States = []State{OK, Pending, Firing, Resolved, Unknown}
 
-// calm reports whether a target that was never notified needs no notice.
+// calm reports whether a target that was not notified of trouble needs no notification of this state.
 func (s State) calm() bool { return s == OK || s == Resolved || s == "" }
 
-// Said is what targets receive of a change.
+// Said is the state of a rule's key with its numbers, as targets receive it.
 type Said struct {
 	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
 	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
 	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
 	Total  window.Bound `json:"total" nullable:"true" doc:"The hits in the window, as /v1/total gives them; null if they could not be read." example:"131"`
 	Lower  window.Bound `json:"lower" nullable:"true" doc:"There were at least this many; null if total is." example:"129"`
-	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if nobody knows." example:"133"`
+	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if it is unknown." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
 	AsOf   *time.Time   `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
 	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
-	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
+	Reason string       `json:"reason,omitempty" doc:"Why the state is unknown, or why it ended if not because of the numbers." example:"nobody has counted lately"`
 }
 
-// Record is a change as the stream keeps it. The last record of a rule's key is its state.
+// Record is a change as the stream stores it. The last record of a rule's key is its state.
 type Record struct {
 	Said
-	Since    time.Time `json:"since"`             // the state began
-	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or is unknown
-	FiredAt  time.Time `json:"fired_at,omitzero"` // the rule has fired, and was not resolved if Open
-	Open     bool      `json:"open,omitempty"`
+	Since    time.Time `json:"since"`              // when the state began
+	Began    time.Time `json:"began,omitzero"`     // since when the condition has held; zero: it does not, or is unknown
+	FiredAt  time.Time `json:"fired_at,omitzero"`  // when the rule last fired
+	Open     bool      `json:"open,omitempty"`     // it has fired, and was not resolved
 	Previous State     `json:"previous,omitempty"` // empty: this is the first
 	Quiet    bool      `json:"quiet,omitempty"`    // no target is notified
-	To       []string  `json:"to,omitempty"`       // targets
+	To       []string  `json:"to,omitempty"`       // targets of the notification
 	Notified []string  `json:"notified,omitempty"` // targets notified of trouble, and not yet of its end
 	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
-	Gone     bool      `json:"gone,omitempty"`     // the rule, or this key of it, is not in the file any more
+	Gone     bool      `json:"gone,omitempty"`     // the file no longer has the rule or this key
 	By       string    `json:"by,omitempty"`       // the process that evaluated
 }
 
 func (r *Record) live() bool { return r.State != "" && !r.Gone }
 
-// Sighting is what one evaluation read of a rule's key.
+// Sighting is the result of one evaluation of a rule's key.
 type Sighting struct {
 	Rule    *Rule
 	Key     string
-	Figures *Figures // nil: they could not be read, or the rule as a whole has none
+	Figures *Figures // nil: not read, or the rule's own state, which has none
 	Verdict Verdict
 	Reason  string // why it is unknown
 	AsOf    int64  // Unix milliseconds, by the clock of NATS; 0: unknown
@@ -76,10 +76,10 @@ func (s Sighting) numbers() (total, lower, upper window.Bound) {
 	return window.Bound(s.Figures.Total), window.Bound(s.Figures.Lower), s.Figures.most()
 }
 
-// clockFell is how far a clock must go back before a rule's for starts again.
+// clockFell is how far Redis's clock must go back before a rule's for restarts.
 const clockFell = 5 * time.Second
 
-// next returns the state after a sighting, and whether it changed. It is the whole state machine.
+// next returns the record after an evaluation, and whether it changed. It is the complete state machine.
 func (r Record) next(s Sighting) (out Record, changed bool) {
 	out = Record{
 		Said:  Said{Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), At: moment(s.At), Reason: s.Reason},
@@ -130,8 +130,8 @@ func (r Record) next(s Sighting) (out Record, changed bool) {
 	return out, true
 }
 
-// say decides who is notified. The end of trouble goes to exactly those who were notified of it, whatever the
-// file says now. Nobody is notified that counting is young when a rule is first evaluated.
+// say sets the targets of the record. The end of trouble goes to exactly the targets that were notified of it,
+// whatever the file lists now. A first state that is unknown because counting is young notifies no target.
 func (r *Record) say(before Record, reason string) {
 	if r.State.calm() {
 		r.To, r.Notified = r.Notified, nil
@@ -144,6 +144,7 @@ func (r *Record) say(before Record, reason string) {
 	}
 }
 
+// end returns the last record of a state whose rule or key is gone.
 func (r Record) end(at int64, reason string) Record {
 	out := r
 	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = moment(at), moment(at), r.State, reason, true, time.Time{}

@@ -40,7 +40,7 @@ func subjectFor(namespace, kind string) string {
 	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
 
-// subjectOf returns a rule's key's subject. It hashes the key, which can have any characters and 512 bytes.
+// subjectOf returns the subject of a rule's key. It hashes the key, which may have any characters and 512 bytes.
 func subjectOf(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return subjectFor(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
@@ -70,7 +70,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 			MaxAge:   keep.Age, MaxMsgsPerSubject: keep.PerKey, Replicas: keep.Replicas,
 			AllowRollup: true, AllowDirect: true,
 		})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process made it first, with other settings
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process created it, with other settings
 			s, err = js.Stream(ctx, name)
 		}
 	}
@@ -88,20 +88,20 @@ type entry struct {
 
 // beat is the leader's heartbeat.
 type beat struct {
-	By    string    `json:"by"`              // a name that no two processes have; empty: it has left
-	At    time.Time `json:"at"`              // the evaluation, by Redis's clock
-	File  string    `json:"file"`            // the print of its file
-	Blind bool      `json:"blind,omitempty"` // it could not see Redis
+	By    string    `json:"by"`              // the leader's unique name; empty: it has released leadership
+	At    time.Time `json:"at"`              // of the evaluation, by Redis's clock
+	File  string    `json:"file"`            // fingerprint of its file
+	Blind bool      `json:"blind,omitempty"` // it could not reach Redis
 	Rules int       `json:"rules"`
 }
 
-// progress is how far a target was notified: of every change up to Cursor, except Waiting. The last message
-// of a target's subject counts: a process that publishes the next one after it may deliver.
+// progress is how far a target was notified: of every change up to Cursor, except those in Waiting. It is the
+// lease, too: a process that publishes it with the expected sequence may deliver.
 type progress struct {
 	By      string   `json:"by,omitempty"`      // the process that delivers; empty: none does
 	Cursor  uint64   `json:"cursor"`            // a sequence of the stream
-	Waiting []uint64 `json:"waiting,omitempty"` // sequences up to Cursor, in ascending order; in JSON each but the first is the distance from the one before
-	Gone    bool     `json:"gone,omitempty"`    // the target is not in WATCH_FILE any more
+	Waiting []uint64 `json:"waiting,omitempty"` // ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
+	Gone    bool     `json:"gone,omitempty"`    // WATCH_FILE no longer has the target
 }
 
 func (p progress) MarshalJSON() ([]byte, error) {
@@ -122,10 +122,10 @@ func (p *progress) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// lease is a target's progress as this process last read it. It says who may deliver.
+// lease is a target's progress as this process last read it: the process in By may deliver.
 type lease struct {
 	progress
-	seq   uint64    // 0: the stream has none
+	seq   uint64    // 0: the stream has no progress
 	heard time.Time // by this machine's clock
 }
 
@@ -177,8 +177,8 @@ func (l *log) nowLocked() time.Time {
 	return l.clock.Add(time.Since(l.clockAt))
 }
 
-// take keeps a message unless it has a later one of its subject. stored is the server's time; zero if this
-// process has just published the message and will read it.
+// take applies a message unless a later one of its subject was applied. stored is the server's time; zero if
+// this process has just published the message and will read it.
 func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,12 +225,13 @@ func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
 }
 
 const (
-	// idleFor is how long a process remembers a key that has come and gone.
+	// idleFor is how long a process keeps the state of a key that has come and gone.
 	idleFor    = time.Hour
 	sweepEvery = time.Minute
 )
 
-// sweep forgets long idle keys. The stream has them, so a publish to one is refused, and read again.
+// sweep removes keys that have been idle for idleFor. The stream still has them, so a publish to one is
+// refused, and then reread.
 func (l *log) sweep(now time.Time) {
 	if now.Sub(l.swept) < sweepEvery {
 		return
@@ -247,8 +248,8 @@ func (l *log) snapshot() map[string]*entry {
 	return maps.Clone(l.states)
 }
 
-// recalled returns what is to be stored again in an older copy of the stream: the latest states among those of this log
-// and those that the copies before lacked.
+// recalled returns the states to store again in a rolled-back stream: per key the later one of this copy and of
+// previous, which earlier roll-backs lost.
 func (l *log) recalled(before []*entry) []*entry {
 	known := l.snapshot()
 	for _, lost := range before {
@@ -260,8 +261,8 @@ func (l *log) recalled(before []*entry) []*entry {
 	return slices.Collect(maps.Values(known))
 }
 
-// foresee keeps what this process would have stored if NATS had taken it, until the next heartbeat. It is for
-// Alertmanager only, which must be notified at once and tolerates repetition.
+// foresee keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets them, because
+// it must be notified at once and tolerates repetition.
 func (l *log) foresee(drafts []draft) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +272,7 @@ func (l *log) foresee(drafts []draft) {
 	}
 }
 
-// expected returns snapshot with what is foreseen.
+// expected returns the states, with the unpublished changes applied.
 func (l *log) expected() map[string]*entry {
 	out := l.snapshot()
 	l.mu.Lock()
@@ -301,13 +302,13 @@ func (l *log) targets() []string {
 	return slices.Sorted(maps.Keys(l.leases))
 }
 
-// kindOf returns what a message of a subject is, as subjectFor names it: "seat", or a kind and what it is about.
+// kindOf splits a subject into its kind, as in subjectFor, and the target, or rule and key.
 func (l *log) kindOf(subject string) (kind, about string) {
 	kind, about, _ = strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
 	return kind, about
 }
 
-// takenOf returns the sequence of the last message of a subject that was taken; 0 if none was. It needs mu.
+// takenOf returns the sequence of the subject's last applied message, or 0. The caller holds mu.
 func (l *log) takenOf(subject string) uint64 {
 	kind, about := l.kindOf(subject)
 	switch held := l.leases[about]; {
@@ -327,8 +328,8 @@ func (l *log) newestTaken() uint64 {
 	return l.newest
 }
 
-// published takes a message of this process. If the stream gave it a sequence that another message had before it was
-// sent, the stream is an older copy.
+// published applies a message that this process has published. If its sequence is not above newestBefore, the
+// newest one when it was sent, the stream is an older copy.
 func (l *log) published(subject string, data []byte, seq, before uint64) {
 	l.take(subject, data, seq, time.Time{})
 	l.mu.Lock()
@@ -336,8 +337,8 @@ func (l *log) published(subject string, data []byte, seq, before uint64) {
 	l.forgot = l.forgot || seq <= before
 }
 
-// forget drops a subject that the stream, which begins at first, lacks. A target's progress is kept. If neither age nor
-// the stream's limits can have removed the message, the stream is an older copy.
+// forget removes a subject that the stream, whose first sequence is first, lacks. It keeps a target's progress.
+// If neither age nor the stream's limits can have removed the message, the stream is an older copy.
 func (l *log) forget(subject string, first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,7 +356,7 @@ func (l *log) forget(subject string, first uint64) {
 	}
 }
 
-// follow reads the stream until ctx ends. It calls caughtUp once, after everything stored before.
+// follow reads the stream until ctx ends. It calls caughtUp once, after all messages stored before.
 func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
 	consumer, err := l.js.OrderedConsumer(ctx, StreamName(l.namespace), jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectFor(l.namespace, ">")}, DeliverPolicy: policy, InactiveThreshold: readerGone,
@@ -399,7 +400,7 @@ func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.
 			messages.Stop()
 			return fmt.Errorf("read the stream of states: %w", err)
 		}
-		if meta, err := m.Metadata(); err == nil { // else it is no message of a stream
+		if meta, err := m.Metadata(); err == nil { // otherwise the message is not from a stream
 			take(m, meta)
 		}
 	}
@@ -426,14 +427,14 @@ func (l *log) guard(ctx context.Context, created time.Time) error {
 		stream, err := l.js.Stream(bounded, name)
 		cancel()
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("stream %s is gone: states begin anew", name)
+			return fmt.Errorf("stream %s is gone: states restart", name)
 		}
 		if err != nil {
 			continue
 		}
 		switch info := stream.CachedInfo(); {
 		case !info.Created.Equal(created):
-			return fmt.Errorf("stream %s is another one: states begin anew", name)
+			return fmt.Errorf("stream %s was replaced: states restart", name)
 		case forgot || info.State.LastSeq < newest:
 			return errRolledBack
 		}
@@ -480,7 +481,7 @@ func overtaken(err error) error {
 	return err
 }
 
-// replace publishes a subject's only stored message, if none has followed the one with this sequence.
+// replace publishes a message that replaces the subject's previous ones.
 func (l *log) replace(ctx context.Context, kind string, content any, follows uint64) error {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -506,8 +507,9 @@ type draft struct {
 	Record
 }
 
-// publish publishes records, each if none has followed its predecessor, and returns how many were stored. It
-// reads overtaken ones again. An error is about the rest: stored or not, which the next evaluation finds out.
+// publish publishes each record with its expected sequence. It returns how many were stored, and for how many
+// another process was first; it rereads these. After an error, the rest may be stored or not; the next
+// evaluation continues from what the stream has.
 func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, err error) {
 	futures, sent, before := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts)), l.newestTaken()
 	for i, d := range drafts {

@@ -43,7 +43,7 @@ func send(client *http.Client, r *http.Request, now time.Time) error {
 		return unquoted(err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is reused
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func unquoted(err error) error {
 	if errors.As(err, &network) || errors.As(err, &certificate) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return errors.New("no answer that is HTTP")
+	return errors.New("the answer is not HTTP")
 }
 
 // retryAfter parses seconds or a date (RFC 9110, 10.2.3); 0 if it is neither.
@@ -102,7 +102,7 @@ func (w *webhook) tell(ctx context.Context, n notice) error {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the URL cannot be asked")
+		return errors.New("the URL is invalid")
 	}
 	r.Header.Set("Webhook-Id", n.id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
@@ -162,7 +162,7 @@ func (b *bus) tell(ctx context.Context, n notice) error {
 		return b.js.Conn().FlushWithContext(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("ask which stream takes %s: %w", b.subject, err)
+		return fmt.Errorf("find the stream of %s: %w", b.subject, err)
 	}
 	_, err = b.js.PublishMsg(ctx, m)
 	return err

@@ -32,7 +32,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	defer cancel()
 	seen, err := e.look(bounded, book.Rules, func(*Rule) []string { return nil })
 	if err != nil {
-		return fmt.Errorf("look at Redis: %w", err)
+		return fmt.Errorf("query Redis: %w", err)
 	}
 	for _, r := range book.Rules {
 		if err := seen.refused[r]; err != nil {
@@ -43,7 +43,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	fmt.Fprintf(tw, "RULE\tKEY\tHOLDS\tTOTAL\tLOWER\tUPPER\tWINDOW\tCONDITION\tAS OF\tWHY\n")
 	for _, s := range seen.seen {
 		if s.Rule.many() && s.Key == "" && s.Verdict == HoldsNot {
-			continue // the rule as a whole is well
+			continue // all keys of the rule are known
 		}
 		holds := map[Verdict]string{NobodyKnows: "unknown", Holds: "yes", HoldsNot: "no"}[s.Verdict]
 		total, lower, upper := s.numbers()
