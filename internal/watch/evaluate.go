@@ -61,7 +61,8 @@ type evaluator struct {
 	lastAt  int64     // of the last evaluation, by Redis's clock
 	lastWas time.Time // and by this machine's
 	said    saying
-	cleaned bool // the stream has no progress of targets that the file lacks
+	warned  string // the leader's fingerprint, if it differs and was logged
+	cleaned bool   // the stream has no progress of targets that the file lacks
 }
 
 // run evaluates until ctx ends. If the process ends, it releases leadership.
@@ -101,7 +102,7 @@ func (e *evaluator) leave(ctx context.Context) {
 // server refuses the change, so no evaluation overwrites a state that it has not read.
 func (e *evaluator) tick(ctx context.Context) {
 	b, seat, heard := e.log.seat()
-	silent := time.Since(later(heard, e.began))
+	silent := min(time.Since(heard), time.Since(e.began))
 	if b.By != "" && b.By != e.name && !b.Blind && silent < e.patience.seat {
 		if !e.seated.IsZero() {
 			e.out.Info().Str("by", b.By).Msg("another process leads")
@@ -331,31 +332,22 @@ func (e *evaluator) ages(s *entry) bool {
 
 // compareFiles warns if the leader has another file.
 func (e *evaluator) compareFiles(b beat) {
-	differs := b.File != e.book.Print
-	e.metrics.fileDiffers.Set(0)
-	if !differs {
-		e.said.fileSaid = ""
+	if b.File == e.book.Print {
+		e.metrics.fileDiffers.Set(0)
+		e.warned = ""
 		return
 	}
 	e.metrics.fileDiffers.Set(1)
-	if e.said.fileSaid != b.File {
-		e.said.fileSaid = b.File
+	if e.warned != b.File {
+		e.warned = b.File
 		e.out.Warn().Str("by", b.By).Str("its", b.File).Str("own", e.book.Print).Msg("the leader has another WATCH_FILE than this process: the leader's rules count")
 	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // saying logs a problem when it begins, once per minute while it lasts, and when it ends.
 type saying struct {
-	since    time.Time // zero: there is no problem
-	last     time.Time
-	fileSaid string
+	since time.Time // zero: there is no problem
+	last  time.Time // when it was last logged
 }
 
 func (s *saying) warn(out zerolog.Logger, err error, message string) {

@@ -178,13 +178,17 @@ func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, erro
 	group.SetLimit(lookers)
 	for w, into := range found {
 		group.Go(func() error {
-			l, err := e.listOf(gctx, w.prefix, w.top, w.length)
+			var l listing
+			var err error
+			if w.top > 0 {
+				l, err = e.listTop(gctx, w.length, w.top)
+			} else {
+				l, err = e.listNames(gctx, w.prefix)
+			}
 			if refused := refusal(err); refused != "" {
-				l, err = &listing{why: refused}, nil
+				l, err = listing{why: refused}, nil
 			}
-			if err == nil {
-				*into = *l
-			}
+			*into = l
 			return err
 		})
 	}
@@ -211,28 +215,21 @@ func refusal(err error) string {
 	return ""
 }
 
-func (e *eye) listOf(ctx context.Context, prefix string, top int, length time.Duration) (*listing, error) {
-	if top > 0 {
-		return e.listTop(ctx, length, top)
-	}
-	return e.listNames(ctx, prefix)
-}
-
-func (e *eye) listNames(ctx context.Context, prefix string) (*listing, error) {
-	out := &listing{asOf: math.MaxInt64}
+func (e *eye) listNames(ctx context.Context, prefix string) (listing, error) {
+	out := listing{asOf: math.MaxInt64}
 	question := window.NamesQuestion{Prefix: prefix}
 	for {
 		question.Limit = e.maxSum + 1 - len(out.counters)
 		page, err := e.reader.Names(ctx, question)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		out.counters = append(out.counters, page.Counters...)
 		// Hits that the clock of NATS dated after Now are not listed yet.
 		out.asOf = min(out.asOf, page.AsOf, page.Now)
 		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
 		if len(out.counters) > e.maxSum {
-			return &listing{why: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", e.maxSum)}, nil
+			return listing{why: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", e.maxSum)}, nil
 		}
 		if question.After = page.Next; page.Next == "" {
 			return out, nil
@@ -240,12 +237,12 @@ func (e *eye) listNames(ctx context.Context, prefix string) (*listing, error) {
 	}
 }
 
-func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (*listing, error) {
+func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (listing, error) {
 	found, err := e.reader.Top(ctx, window.Last(length), limit)
 	if err != nil {
-		return nil, err
+		return listing{}, err
 	}
-	out := &listing{asOf: found.AsOf, countingSince: found.CountingSince}
+	out := listing{asOf: found.AsOf, countingSince: found.CountingSince}
 	if !found.Complete {
 		out.completeSince = math.MaxInt64
 	}
@@ -371,15 +368,16 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 // whole returns the result of a rule with many keys itself: unknown if not all keys are known.
 func (f *findings) whole(r *Rule, l *listing) Sighting {
 	out := Sighting{Rule: r, At: f.at, AsOf: min(f.asOf, l.asOf), Verdict: HoldsNot}
-	from := f.at - r.Window.Milliseconds()
-	all := Figures{
-		Fresh: !(window.Range{From: from, To: f.at}).Outruns(out.AsOf), Complete: from >= l.completeSince,
-		Young: l.countingSince == 0 || from < l.countingSince,
+	if figures := l.cover(window.Range{From: f.at - r.Window.Milliseconds(), To: f.at}, out.AsOf); !figures.known() {
+		out.Verdict, out.Reason = NobodyKnows, figures.unknownReason()
 	}
-	if !all.known() {
-		_, out.Reason = Condition{Kind: Above, Threshold: math.MaxInt64}.judge(all, all)
-		out.Verdict = NobodyKnows
-	}
+	return out
+}
+
+// cover returns figures without hits that are as fresh and complete as the list.
+func (l *listing) cover(span window.Range, asOf int64) Figures {
+	out := Figures{Fresh: !span.Outruns(asOf), Complete: span.From >= l.completeSince}
+	out.Young = !out.Complete && (l.countingSince == 0 || span.From < l.countingSince)
 	return out
 }
 
@@ -393,12 +391,9 @@ func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sig
 		if l == nil {
 			continue
 		}
-		to := f.at - int64(i)*r.Window.Milliseconds()
-		from := to - r.Window.Milliseconds()
+		end := f.at - int64(i)*r.Window.Milliseconds()
 		out.AsOf = min(f.asOf, l.asOf)
-		sums[i].Fresh = !(window.Range{From: from, To: to}).Outruns(out.AsOf)
-		sums[i].Complete = from >= l.completeSince
-		sums[i].Young = !sums[i].Complete && (l.countingSince == 0 || from < l.countingSince)
+		sums[i] = l.cover(window.Range{From: end - r.Window.Milliseconds(), To: end}, out.AsOf)
 	}
 	for _, counter := range counters {
 		for i, p := range r.parts(counter) {

@@ -81,6 +81,19 @@ func (f Figures) most() window.Bound {
 
 func (f Figures) known() bool { return f.Fresh && f.Complete }
 
+// unknownReason returns why the figures are not fresh or not complete, or "".
+func (f Figures) unknownReason() string {
+	switch {
+	case !f.Fresh:
+		return reasonStale
+	case f.Young:
+		return reasonYoung
+	case !f.Complete:
+		return reasonLost
+	}
+	return ""
+}
+
 // add adds another counter's figures of the same window. Sums saturate.
 func (f *Figures) add(o Figures) {
 	f.Total, f.Lower, f.Upper = addUpTo(f.Total, o.Total), addUpTo(f.Lower, o.Lower), addUpTo(f.Upper, o.Upper)
@@ -140,21 +153,11 @@ func (c Condition) judge(now, before Figures) (Verdict, string) {
 	case not || known:
 		return HoldsNot, ""
 	}
-	asked := []Figures{now, before}
-	if c.Kind != ByPercent {
-		asked = asked[:1]
+	reason := now.unknownReason()
+	if reason == "" {
+		reason = before.unknownReason()
 	}
-	for _, f := range asked {
-		switch {
-		case !f.Fresh:
-			return NobodyKnows, reasonStale
-		case f.Young:
-			return NobodyKnows, reasonYoung
-		case !f.Complete:
-			return NobodyKnows, reasonLost
-		}
-	}
-	return NobodyKnows, reasonLost
+	return NobodyKnows, reason
 }
 
 // less and more compare hits with those of the previous window, changed by the threshold.
