@@ -77,8 +77,8 @@ func TestQueriesEndIfMemoryIsShort(t *testing.T) {
 	}
 }
 
-// slow are settings with which slowQuery is accepted. It would take minutes.
-var slow = []string{"PROMQL_MAX_SAMPLES=10000000", "PROMQL_CONCURRENCY=1"}
+// slowSettings are settings with which slowQuery is accepted. It would take minutes.
+var slowSettings = []string{"PROMQL_MAX_SAMPLES=10000000", "PROMQL_CONCURRENCY=1"}
 
 func slowQuery() url.Values {
 	return url.Values{"query": {`max_over_time((vector(time())` + strings.Repeat(" + time()", 700) + `)[800h:1s])`}}
@@ -111,7 +111,7 @@ func TestQueryEndsIfItsClientLeaves(t *testing.T) {
 		hits = append(hits, hit{strings.Repeat("a", 509) + strconv.Itoa(100+i), time.Now().Add(-time.Minute), 1})
 	}
 	seed(t, redis.Client(), time.Now(), hits...)
-	promql := start(t, redis, append(slow, "PROMQL_TIMEOUT=10m")...)
+	promql := start(t, redis, append(slowSettings, "PROMQL_TIMEOUT=10m")...)
 	quick := url.Values{"query": {"1"}, "timeout": {"100ms"}}
 	busy := func() (bool, string) {
 		status, answer := get(t, promql, "query", quick)
@@ -152,7 +152,7 @@ func TestRequestsBeyondTheQueueAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now())
-	promql := start(t, redis, append(slow, "PROMQL_MAX_REQUESTS=3", "PROMQL_TIMEOUT=10m")...)
+	promql := start(t, redis, append(slowSettings, "PROMQL_MAX_REQUESTS=3", "PROMQL_TIMEOUT=10m")...)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var all sync.WaitGroup
@@ -179,7 +179,7 @@ func TestRequestsBeyondTheQueueAreRefusedAtOnce(t *testing.T) {
 // The bounds on scanned names and on samples apply to all selectors of a request together.
 func TestSelectorsAreSummed(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
+	redis, at := stack.Redis(t), quarterEnd()
 	var hits []hit
 	for i := range 6 {
 		hits = append(hits, hit{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, hit{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})

@@ -30,9 +30,9 @@ type selection struct {
 	function string        // that is applied to the selector
 }
 
-// selectionOf returns the samples to read. Without a range, the engine's lookback is undone, so that only the
+// newSelection returns the samples to read. Without a range, the engine's lookback is undone, so that only the
 // latest complete cell is selected, wherever the tier's cells begin.
-func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selection {
+func (q *querier) newSelection(metric string, hints *storage.SelectHints) selection {
 	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
 		s.from += (q.lookback() - maxLag).Milliseconds()
@@ -40,8 +40,8 @@ func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selecti
 	return s
 }
 
-func (q *querier) read(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
-	parts, err := q.parts(ctx, counters, sel)
+func (q *querier) readCells(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
+	parts, err := q.readParts(ctx, counters, sel)
 	if err != nil {
 		return nil, err
 	}
@@ -49,9 +49,9 @@ func (q *querier) read(ctx context.Context, counters []string, sel selection) (*
 	if len(parts) == 0 {
 		return set, nil
 	}
-	set.warnings = warningsOf(sel, parts)
+	set.warnings = buildWarnings(sel, parts)
 	for i, counter := range counters {
-		points, hits := pointsOf(parts, i, sel)
+		points, hits := buildPoints(parts, i, sel)
 		if hits {
 			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(sel.metric, counter), SampleIteratorFn: points.iterator})
 		}
@@ -65,13 +65,13 @@ type part struct {
 	end    int64           // of its last complete cell
 }
 
-// parts reads the cells of the finest tier that holds the start of the selection. If samples are only added up,
+// readParts reads the cells of the finest tier that holds the start of the selection. If samples are only added up,
 // cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The parts do not
 // overlap, so each hit is in at most one of them, whenever they are read.
-func (q *querier) parts(ctx context.Context, counters []string, sel selection) ([]part, error) {
+func (q *querier) readParts(ctx context.Context, counters []string, sel selection) ([]part, error) {
 	var out []part
 	for from := sel.from; from < min(sel.to, q.now()); {
-		p, err := q.part(ctx, counters, from, sel)
+		p, err := q.readPart(ctx, counters, from, sel)
 		var empty *window.EmptyError
 		if errors.As(err, &empty) {
 			break // it begins after now
@@ -84,11 +84,11 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 			break // no finer tier holds the rest
 		}
 		out = append(out, p)
-		q.points += len(counters) * len(first.Counts)
-		if q.points > q.service.settings.MaxSamples {
-			return nil, tooManySamples(int64(q.points), q.service.settings.MaxSamples)
+		q.samplesRead += len(counters) * len(first.Counts)
+		if q.samplesRead > q.service.settings.MaxSamples {
+			return nil, newTooManySamples(int64(q.samplesRead), q.service.settings.MaxSamples)
 		}
-		if !sel.sums() || p.end <= first.Range.From {
+		if !sel.isSum() || p.end <= first.Range.From {
 			break
 		}
 		from = p.end
@@ -96,13 +96,13 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 	return out, nil
 }
 
-// sums reports whether samples are only added up. Then each hit must be in one sample, and cells may differ in
+// isSum reports whether samples are only added up. Then each hit must be in one sample, and cells may differ in
 // length. Uniques cannot be added up.
-func (s selection) sums() bool {
+func (s selection) isSum() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
 }
 
-func (q *querier) part(ctx context.Context, counters []string, from int64, sel selection) (part, error) {
+func (q *querier) readPart(ctx context.Context, counters []string, from int64, sel selection) (part, error) {
 	span := window.Between(from, sel.to)
 	if sel.to >= q.now() {
 		span.To = window.Now
@@ -115,29 +115,29 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	for i, counter := range counters {
 		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Reach: reach}
 	}
-	ask := q.service.counters.Series
+	read := q.service.counters.Series
 	if sel.metric == uniqueName {
-		ask = q.service.counters.UniqueSeries
+		read = q.service.counters.UniqueSeries
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return ask(ctx, questions) })
+	series, err := readRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
 	if err != nil {
 		return part{}, err
 	}
-	return part{found, completeEnd(found, sel.to)}, nil
+	return part{series, findCompleteEnd(series, sel.to)}, nil
 }
 
-// completeEnd returns the end of the last cell that is complete on all shards and ends by the limit. It is the
+// findCompleteEnd returns the end of the last cell that is complete on all shards and ends by the limit. It is the
 // same for all counters, so that sums over them miss none.
-func completeEnd(found []window.Series, by int64) int64 {
-	first := found[0]
-	by = min(by, first.Range.To)
-	for _, s := range found {
-		by = min(by, s.AsOf)
+func findCompleteEnd(series []window.Series, limit int64) int64 {
+	first := series[0]
+	limit = min(limit, first.Range.To)
+	for _, s := range series {
+		limit = min(limit, s.AsOf)
 	}
-	if by <= first.Range.From {
+	if limit <= first.Range.From {
 		return first.Range.From
 	}
-	return by - (by-first.Range.From)%first.Step.Milliseconds()
+	return limit - (limit-first.Range.From)%first.Step.Milliseconds()
 }
 
 // now is an estimate of Redis's clock, by which keys expire.
@@ -146,8 +146,8 @@ func (q *querier) now() int64 {
 	return time.Now().Add(ahead).UnixMilli()
 }
 
-// pointsOf returns the samples of a counter, and whether any has hits.
-func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) {
+// buildPoints returns the samples of a counter, and whether any has hits.
+func buildPoints(parts []part, counter int, sel selection) (out points, hits bool) {
 	for _, p := range parts {
 		s := p.series[counter]
 		for i := s.Begun(); i < len(s.Counts); i++ {
@@ -162,14 +162,14 @@ func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) 
 		}
 	}
 	if sel.window == 0 && len(out) > 0 {
-		out = append(out, end(out[len(out)-1], parts[0].series[0].Tier))
+		out = append(out, newStaleMarker(out[len(out)-1], parts[0].series[0].Tier))
 	}
 	return out, hits
 }
 
-// end returns Prometheus's stale marker for when the next cell is overdue. Without it, the last value would stay
+// newStaleMarker returns Prometheus's stale marker for when the next cell is overdue. Without it, the last value would stay
 // for the lookback.
-func end(last point, t window.Tier) point {
+func newStaleMarker(last point, t window.Tier) point {
 	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
 }
 
@@ -203,16 +203,16 @@ func (p points) iterator(chunkenc.Iterator) chunkenc.Iterator {
 	return storage.NewListSeriesIterator(p)
 }
 
-// forCounters are the functions that expect a number that only grows.
-var forCounters = []string{"rate", "irate", "increase"}
+// counterFunctions are the functions that expect a number that only grows.
+var counterFunctions = []string{"rate", "irate", "increase"}
 
-// warningsOf returns warnings about the numbers of a selection, which Grafana shows at the panel.
-func warningsOf(sel selection, parts []part) annotations.Annotations {
+// buildWarnings returns warnings about the numbers of a selection, which Grafana shows at the panel.
+func buildWarnings(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
 	switch {
-	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(forCounters, sel.function)):
+	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(counterFunctions, sel.function)):
 		out.Add(fmt.Errorf("%s has the number of different ones of each cell, and one that appears in several cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques of query for a window", uniqueName, sel.function))
-	case slices.Contains(forCounters, sel.function):
+	case slices.Contains(counterFunctions, sel.function):
 		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
 	}
 	first := parts[0].series[0]

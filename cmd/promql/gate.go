@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// gate bounds how many requests run, and how many are admitted: those that wait hold their forms in memory.
-type gate struct{ there, running chan struct{} }
+// requestLimiter bounds how many requests run, and how many are admitted: those that wait hold their forms in memory.
+type requestLimiter struct{ admitted, running chan struct{} }
 
-func newGate(s Settings) gate {
-	return gate{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
+func newRequestLimiter(s Settings) requestLimiter {
+	return requestLimiter{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
 }
 
-// admit refuses a request if there are too many. Otherwise it reads the form, of the URL and of a POST's body, waits
+// limitRequests refuses a request if there are too many. Otherwise it reads the form, of the URL and of a POST's body, waits
 // for a slot, and runs the query, all within the time that the request and the settings allow.
-func (s *service) admit(find finder) encoder {
-	encode := encoded(find)
+func (s *service) limitRequests(run queryFunc) encoder {
+	encode := encodeResult(run)
 	return func(r *http.Request) ([]byte, error) {
 		select {
-		case s.gate.there <- struct{}{}:
+		case s.limiter.admitted <- struct{}{}:
 		default:
-			return nil, unavailable("%d requests are in progress, which is the limit (PROMQL_MAX_REQUESTS): retry in a second", s.settings.MaxRequests)
+			return nil, newUnavailable("%d requests are in progress, which is the limit (PROMQL_MAX_REQUESTS): retry in a second", s.settings.MaxRequests)
 		}
-		defer func() { <-s.gate.there }()
+		defer func() { <-s.limiter.admitted }()
 		if err := s.readForm(r); err != nil {
 			return nil, err
 		}
-		timeout, err := durationParam(r, "timeout", false)
+		timeout, err := readDuration(r, "timeout", false)
 		if err != nil {
 			return nil, err
 		}
@@ -43,16 +43,16 @@ func (s *service) admit(find finder) encoder {
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		select {
-		case s.gate.running <- struct{}{}:
+		case s.limiter.running <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		defer func() { <-s.gate.running }()
+		defer func() { <-s.limiter.running }()
 		ctx, stop := s.memory.watch(ctx)
 		defer stop()
 		text, err := encode(r.WithContext(ctx))
 		if err != nil && errors.Is(context.Cause(ctx), errMemory) {
-			err = unavailable("the queries that ran needed more memory than allowed (GOMEMLIMIT) and were ended: select fewer counters or a shorter time, or retry in a second")
+			err = newUnavailable("the queries that ran needed more memory than allowed (GOMEMLIMIT) and were ended: select fewer counters or a shorter time, or retry in a second")
 		}
 		return text, err
 	}
@@ -67,12 +67,12 @@ func (s *service) readForm(r *http.Request) error {
 	case errors.As(err, &large):
 		return &apiError{http.StatusRequestEntityTooLarge, "bad_data", fmt.Sprintf("the form is too large: at most %d bytes are allowed", large.Limit)}
 	}
-	return badData("the form cannot be read: %v", err)
+	return newBadData("the form cannot be read: %v", err)
 }
 
-// memory is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects garbage
+// memoryLimit is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects garbage
 // before the limit is reached. If live memory comes near it, running queries are ended.
-type memory int64
+type memoryLimit int64
 
 // errMemory is the cause with which those queries end.
 var errMemory = errors.New("memory is short")
@@ -85,54 +85,54 @@ const (
 	watchEvery = 10 * time.Millisecond
 )
 
-func limitMemory(s Settings) memory {
+func setMemoryLimit(s Settings) memoryLimit {
 	if s.Memory == "" { // if it is set, the runtime has read it
-		each := max(float64(s.MaxSamples)*bytesPerSample, float64(s.MaxCells)*bytesPerCell)
-		debug.SetMemoryLimit(int64(min(baseMemory+float64(s.Concurrency)*each, math.MaxInt64/2)))
+		perQuery := max(float64(s.MaxSamples)*bytesPerSample, float64(s.MaxCells)*bytesPerCell)
+		debug.SetMemoryLimit(int64(min(baseMemory+float64(s.Concurrency)*perQuery, math.MaxInt64/2)))
 	}
-	return memory(debug.SetMemoryLimit(-1))
+	return memoryLimit(debug.SetMemoryLimit(-1))
 }
 
 // watch returns a context that ends with errMemory if three quarters of the limit are in use. Call stop after
 // the query.
-func (m memory) watch(parent context.Context) (ctx context.Context, stop func()) {
-	ctx, end := context.WithCancelCause(parent)
-	over := make(chan struct{})
+func (m memoryLimit) watch(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	done := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(done)
 		ticker := time.NewTicker(watchEvery)
 		defer ticker.Stop()
-		for _, seen := inUse(); ; {
+		for _, lastCollection := readMemoryInUse(); ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
 			}
-			bytes, collection := inUse()
-			if collection != seen && m.short(bytes) {
+			bytes, collection := readMemoryInUse()
+			if collection != lastCollection && m.isNear(bytes) {
 				runtime.GC() // pools keep memory of ended queries in use for one more collection
-				if bytes, collection = inUse(); m.short(bytes) {
-					end(errMemory)
+				if bytes, collection = readMemoryInUse(); m.isNear(bytes) {
+					cancel(errMemory)
 					return
 				}
 			}
-			seen = collection
+			lastCollection = collection
 		}
 	}()
 	return ctx, func() {
-		short := errors.Is(context.Cause(ctx), errMemory)
-		end(nil)
-		<-over
-		if short {
+		isShort := errors.Is(context.Cause(ctx), errMemory)
+		cancel(nil)
+		<-done
+		if isShort {
 			debug.FreeOSMemory() // before the next query begins
 		}
 	}
 }
 
-func (m memory) short(inUse uint64) bool { return inUse > uint64(m)/4*3 }
+func (m memoryLimit) isNear(inUse uint64) bool { return inUse > uint64(m)/4*3 }
 
-// inUse returns the bytes in use at the last garbage collection, and the number of that.
-func inUse() (bytes, collection uint64) {
+// readMemoryInUse returns the bytes in use at the last garbage collection, and the number of that.
+func readMemoryInUse() (bytes, collection uint64) {
 	samples := []gometrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	gometrics.Read(samples)
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()

@@ -17,7 +17,7 @@ import (
 // Matchers select what they match, without scanning names that they exclude.
 func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
+	redis, at := stack.Redis(t), quarterEnd()
 	var hits []hit
 	for i := range 6 {
 		hits = append(hits, hit{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, hit{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})
@@ -80,7 +80,7 @@ func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, "PROMQL_TOKENS=secret")
-	ask := func(method, path, form string) (int, answerOf) {
+	ask := func(method, path, form string) (int, apiAnswer) {
 		body := ""
 		if method == http.MethodPost {
 			body = form
@@ -248,7 +248,7 @@ func TestQueryEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
-	promql := start(t, redis, append(slow, "PROMQL_TIMEOUT=400ms")...)
+	promql := start(t, redis, append(slowSettings, "PROMQL_TIMEOUT=400ms")...)
 	redis.Pause()
 	status, answer := get(t, promql, "query", slowQuery())
 	redis.Resume()

@@ -40,11 +40,11 @@ type hit struct {
 // seed counts hits as a worker would that has counted for ten days, up to asOf.
 func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
 	t.Helper()
-	seedFrom(t, client, cursorAt(asOf.Add(-240*time.Hour), asOf), hits...)
+	seedFrom(t, client, newCursor(asOf.Add(-240*time.Hour), asOf), hits...)
 }
 
-// cursorAt returns the cursor of a stream that began at a moment and is counted up to asOf.
-func cursorAt(began, asOf time.Time) window.Cursor {
+// newCursor returns the cursor of a stream that began at a moment and is counted up to asOf.
+func newCursor(began, asOf time.Time) window.Cursor {
 	return window.Cursor{Created: began.UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli()}
 }
 
@@ -76,8 +76,8 @@ func uniqueTiers(t testing.TB) window.Tiers {
 	return tiers
 }
 
-// came adds different ones of a counter to the unique cells of a moment, as a worker does.
-func came(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
+// seedUniques adds different ones of a counter to the unique cells of a moment, as a worker does.
+func seedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
 	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte(key)))
 	args := make([]any, len(who))
@@ -96,8 +96,8 @@ func start(t testing.TB, redis stack.Endpoint, env ...string) *stack.Service {
 	return stack.PromQL(t, redis, append([]string{"TALLYROLL_NAMESPACE=" + namespace}, env...)...)
 }
 
-// serviceOf returns the program's service in this process, with changed default settings.
-func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
+// newTestService returns the program's service in this process, with changed default settings.
+func newTestService(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
 	t.Helper()
 	var settings Settings
 	require.NoError(t, setting.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace))
@@ -120,16 +120,16 @@ func peakMemory(t testing.TB, pid int) int64 {
 	return kB << 10
 }
 
-// clientOf returns Prometheus's own client.
-func clientOf(t testing.TB, s *stack.Service) v1.API {
+// newClient returns Prometheus's own client.
+func newClient(t testing.TB, s *stack.Service) v1.API {
 	t.Helper()
 	client, err := api.NewClient(api.Config{Address: s.URL()})
 	require.NoError(t, err)
 	return v1.NewAPI(client)
 }
 
-// answerOf is an answer of the API.
-type answerOf struct {
+// apiAnswer is an answer of the API.
+type apiAnswer struct {
 	Status    string
 	ErrorType string
 	Error     string
@@ -139,7 +139,7 @@ type answerOf struct {
 }
 
 // get requests a path below /api/v1.
-func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, answerOf) {
+func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, apiAnswer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -149,7 +149,7 @@ func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, a
 }
 
 // post sends a form, which may be longer than a URL.
-func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, answerOf) {
+func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, apiAnswer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -159,14 +159,14 @@ func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, 
 	return send(t, req)
 }
 
-func send(t testing.TB, req *http.Request) (int, answerOf) {
+func send(t testing.TB, req *http.Request) (int, apiAnswer) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	var out answerOf
+	var out apiAnswer
 	require.NoErrorf(t, json.Unmarshal(text, &out), "%s: %d %s", req.URL, resp.StatusCode, text)
 	return resp.StatusCode, out
 }

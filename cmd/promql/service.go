@@ -33,8 +33,8 @@ type service struct {
 	counters access.Reader  // of everything about counters
 	tokens   *access.Tokens
 	engine   *promql.Engine
-	gate     gate
-	memory   memory
+	limiter  requestLimiter
+	memory   memoryLimit
 	parser   parser.Parser
 	failures zerolog.Logger // sampled, because clients decide how often something fails
 }
@@ -52,17 +52,17 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	defer s.engine.Close()
-	s.server.Leaving, s.memory = leaving, limitMemory(settings)
+	s.server.Leaving, s.memory = leaving, setMemoryLimit(settings)
 	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
 	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
-	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
+	setWriteTimeout := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
-	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), patient) })
+	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), setWriteTimeout) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: access.NewReader(reader), tokens: tokens, parser: p, gate: newGate(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: access.NewReader(reader), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
@@ -96,43 +96,43 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
-	for path, find := range map[string]finder{
+	for path, find := range map[string]queryFunc{
 		"/api/v1/query":       s.query,
 		"/api/v1/query_range": s.queryRange,
 		"/api/v1/labels":      s.labels,
 		"/api/v1/series":      s.series,
 	} {
-		mux.Handle("GET "+path, s.answer(s.admit(find)))
-		mux.Handle("POST "+path, s.answer(s.admit(find)))
+		mux.Handle("GET "+path, s.serve(s.limitRequests(find)))
+		mux.Handle("POST "+path, s.serve(s.limitRequests(find)))
 	}
-	mux.Handle("GET /api/v1/label/{name}/values", s.answer(s.admit(s.labelValues)))
-	mux.Handle("GET /api/v1/metadata", s.answer(encoded(s.metadata)))
-	mux.Handle("GET /api/v1/status/buildinfo", s.answer(encoded(s.buildInfo)))
-	mux.Handle("/api/", s.answer(encoded(func(r *http.Request) (found, error) {
-		return found{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("no resource for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
+	mux.Handle("GET /api/v1/label/{name}/values", s.serve(s.limitRequests(s.labelValues)))
+	mux.Handle("GET /api/v1/metadata", s.serve(encodeResult(s.metadata)))
+	mux.Handle("GET /api/v1/status/buildinfo", s.serve(encodeResult(s.buildInfo)))
+	mux.Handle("/api/", s.serve(encodeResult(func(r *http.Request) (result, error) {
+		return result{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("no resource for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
 	})))
 
 	s.server.RouteStatus(mux, func(ctx context.Context) string {
-		if _, err := askRedis(ctx, s.reader.Look); err != nil {
+		if _, err := readRedis(ctx, s.reader.Look); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	return s.edge(mux)
+	return s.addMiddleware(mux)
 }
 
 // maxMessage bounds an error's message in bytes, because the parser's messages repeat parts of a query.
 const maxMessage = 1000
 
-func bounded(message string) string {
+func truncateMessage(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
 	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 }
 
-// edge adds middleware to every request: it checks the host and the token, and compresses answers.
-func (s *service) edge(mux *http.ServeMux) http.Handler {
+// addMiddleware adds middleware to every request: it checks the host and the token, and compresses answers.
+func (s *service) addMiddleware(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	return s.server.Edge(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
 		if strings.HasPrefix(r.URL.Path, "/api/") {
@@ -148,7 +148,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 				return
 			}
 			if err := token.Need(access.Read, "promql"); err != nil {
-				writeError(w, s.apiErrorOf(forbidden(err)))
+				writeError(w, s.asAPIError(asForbidden(err)))
 				return
 			}
 			r = r.WithContext(access.With(r.Context(), token))

@@ -33,11 +33,11 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
 	}
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	s := serviceOf(t, redis, func(s *Settings) { s.TokensFile = file })
+	s := newTestService(t, redis, func(s *Settings) { s.TokensFile = file })
 	t.Cleanup(func() { _ = s.engine.Close() })
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(server.Close)
-	ask := func(token, method, path string, params url.Values) (int, answerOf) {
+	ask := func(token, method, path string, params url.Values) (int, apiAnswer) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/"+path, strings.NewReader(params.Encode()))
 		if method == http.MethodGet {
@@ -50,7 +50,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 	}
 	query := func(text string) url.Values { return url.Values{"query": {text}} }
 	during := url.Values{"start": {fmt.Sprint(now.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"60"}}
-	with := func(text string) url.Values {
+	rangeQuery := func(text string) url.Values {
 		out := query(text)
 		for name, values := range during {
 			out[name] = values
@@ -66,7 +66,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 	}{
 		{"no matcher", "GET", "query", query(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
 		{"a sum of all", "GET", "query", query(`sum(sum_over_time(tallyroll_hits[5m])) > 100`), 200, false},
-		{"a range", "GET", "query_range", with(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
+		{"a range", "GET", "query_range", rangeQuery(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
 		{"a form", "POST", "query", query(`sum_over_time(tallyroll_hits{key="b.OTHER"}[5m])`), 403, false},
 		{"a key", "GET", "query", query(`sum_over_time(tallyroll_hits{key="b.OTHER"}[5m])`), 403, false},
 		{"a key by name", "GET", "query", query(`sum_over_time({__name__="tallyroll_hits",key="b.OTHER"}[5m])`), 403, false},

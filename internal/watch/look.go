@@ -24,112 +24,112 @@ type Reader interface {
 	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
 }
 
-// eye queries the counters of rules and evaluates them. One goroutine uses it.
-type eye struct {
+// querier queries the counters of rules and evaluates them. One goroutine uses it.
+type querier struct {
 	reader Reader
 	maxSum int // counters that one rule adds up
 }
 
 const (
-	// lookers bounds the concurrent queries for names and largest counters.
-	lookers = 8
+	// listConcurrency bounds the concurrent queries for names and largest counters.
+	listConcurrency = 8
 	// maxQuestions bounds the counters and windows of one round trip: their replies take some megabytes.
 	maxQuestions = 5000
 )
 
-type view struct {
+type snapshot struct {
 	at      int64 // by Redis's clock, Unix milliseconds
-	seen    []Sighting
+	results []Result
 	refused map[*Rule]error // rules with windows that no tier holds
 }
 
-// part is a counter in a window that ends now or, if previous is set, in the window before that.
-type part struct {
-	counter string
-	length  time.Duration
-	before  bool
+// counterWindow is a counter in a window that ends now or, if previous is set, in the window before that.
+type counterWindow struct {
+	counter  string
+	length   time.Duration
+	previous bool
 }
 
-func (p part) question() window.Question {
-	if p.before {
-		return window.Question{Counter: p.counter, Span: window.Span{To: window.Now, Calendar: before(p.length)}}
+func (w counterWindow) question() window.Question {
+	if w.previous {
+		return window.Question{Counter: w.counter, Span: window.Span{To: window.Now, Calendar: previousWindow(w.length)}}
 	}
-	return window.Question{Counter: p.counter, Span: window.Last(p.length)}
+	return window.Question{Counter: w.counter, Span: window.Last(w.length)}
 }
 
-func (r *Rule) parts(counter string) []part {
-	out := []part{{counter, r.Window, false}}
+func (r *Rule) counterWindows(counter string) []counterWindow {
+	out := []counterWindow{{counter, r.Window, false}}
 	if r.Condition.Kind == ByPercent {
-		out = append(out, part{counter, r.Window, true})
+		out = append(out, counterWindow{counter, r.Window, true})
 	}
 	return out
 }
 
-// listing holds the counters of a rule with prefix or top.
-type listing struct {
+// counterList holds the counters of a rule with prefix or top.
+type counterList struct {
 	counters      []string
 	asOf          int64
 	completeSince int64
 	countingSince int64
-	why           string // why the rule cannot be queried; empty: it can
+	refusal       string // why the rule cannot be queried; empty: it can
 }
 
-// look evaluates all rules. kept returns the keys of a rule whose state is not idle. After an error, which is
+// query evaluates all rules. kept returns the keys of a rule whose state is not idle. After an error, which is
 // Redis's, every state is unknown.
-func (e *eye) look(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
-	out, err := e.lookAt(ctx, rules, kept)
+func (q *querier) query(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
+	out, err := q.queryRules(ctx, rules, activeKeys)
 	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
 		at := time.Now().UnixMilli()
-		return view{at: at, seen: allUnknown(rules, nil, at, reasonEmpty)}, nil
+		return snapshot{at: at, results: unknownResults(rules, nil, at, reasonNoLayout)}, nil
 	}
 	return out, err
 }
 
-func (e *eye) lookAt(ctx context.Context, rules []*Rule, kept func(*Rule) []string) (view, error) {
-	layout, err := e.reader.Look(ctx)
+func (q *querier) queryRules(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
+	layout, err := q.reader.Look(ctx)
 	if err != nil {
-		return view{}, err
+		return snapshot{}, err
 	}
-	out := view{refused: make(map[*Rule]error)}
-	var asked []*Rule
+	out := snapshot{refused: make(map[*Rule]error)}
+	var answerable []*Rule
 	for _, r := range rules {
-		if err := r.check(layout); err != nil {
+		if err := r.checkLayout(layout); err != nil {
 			out.refused[r] = err
 		} else {
-			asked = append(asked, r)
+			answerable = append(answerable, r)
 		}
 	}
-	lists, err := e.list(ctx, asked)
+	lists, err := q.listCounters(ctx, answerable)
 	if err != nil {
-		return view{}, err
+		return snapshot{}, err
 	}
-	for _, r := range asked {
-		if l := lists[r]; r.Top > 0 && l.why == "" {
-			l.counters = union(l.counters, kept(r))
+	for _, r := range answerable {
+		if l := lists[r]; r.Top > 0 && l.refusal == "" {
+			l.counters = mergeNames(l.counters, activeKeys(r))
 		}
 	}
-	found, err := e.ask(ctx, asked, lists)
+	answers, err := q.fetchAnswers(ctx, answerable, lists)
 	if err != nil {
-		return view{}, err
+		return snapshot{}, err
 	}
-	out.at = found.at
+	out.at = answers.at
 	for _, r := range rules {
 		if err := out.refused[r]; err != nil {
-			out.seen = append(out.seen, allUnknown([]*Rule{r}, kept, found.at, cannotBeAsked(err))...)
+			out.results = append(out.results, unknownResults([]*Rule{r}, activeKeys, answers.at, formatRefusal(err))...)
 		} else {
-			out.seen = append(out.seen, found.sightings(r, lists[r], kept)...)
+			out.results = append(out.results, answers.evaluateRule(r, lists[r], activeKeys)...)
 		}
 	}
 	return out, nil
 }
 
-// check returns an error if no tier of the layout can answer the rule.
-func (r *Rule) check(layout window.Layout) error {
+// checkLayout returns an error if no tier of the layout can answer the rule.
+func (r *Rule) checkLayout(layout window.Layout) error {
 	now := time.Now().UnixMilli() // any time will do
-	for _, p := range r.parts("") {
-		asked, err := p.question().Span.At(now)
+	for _, w := range r.counterWindows("") {
+		span, err := w.question().Span.At(now)
 		if err == nil {
-			_, err = layout.Plan("", asked, now)
+			_, err = layout.Plan("", span, now)
 		}
 		if err != nil {
 			return err
@@ -138,89 +138,89 @@ func (r *Rule) check(layout window.Layout) error {
 	return nil
 }
 
-func cannotBeAsked(err error) string { return fmt.Sprintf("it cannot be asked: %v", err) }
+func formatRefusal(err error) string { return fmt.Sprintf("it cannot be asked: %v", err) }
 
-// allUnknown returns an unknown result for each rule and each of its active keys.
-func allUnknown(rules []*Rule, kept func(*Rule) []string, at int64, why string) (out []Sighting) {
+// unknownResults returns an unknown result for each rule and each of its active keys.
+func unknownResults(rules []*Rule, activeKeys func(*Rule) []string, at int64, reason string) (out []Result) {
 	for _, r := range rules {
-		out = append(out, Sighting{Rule: r, Key: r.key(), Reason: why, At: at})
-		if !r.many() || kept == nil {
+		out = append(out, Result{Rule: r, Key: r.key(), Reason: reason, At: at})
+		if !r.hasManyKeys() || activeKeys == nil {
 			continue
 		}
-		for _, key := range kept(r) {
-			out = append(out, Sighting{Rule: r, Key: key, Reason: why, At: at})
+		for _, key := range activeKeys(r) {
+			out = append(out, Result{Rule: r, Key: key, Reason: reason, At: at})
 		}
 	}
 	return out
 }
 
-// list lists the counters of each rule with prefix or top. Rules with the same prefix, or the same top and
+// listCounters lists the counters of each rule with prefix or top. Rules with the same prefix, or the same top and
 // window, share a query.
-func (e *eye) list(ctx context.Context, rules []*Rule) (map[*Rule]*listing, error) {
-	type wanted struct {
+func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*counterList, error) {
+	type listQuery struct {
 		prefix string
 		top    int
 		length time.Duration
 	}
-	found := make(map[wanted]*listing)
-	want := func(r *Rule) wanted {
+	lists := make(map[listQuery]*counterList)
+	queryFor := func(r *Rule) listQuery {
 		if r.Top > 0 {
-			return wanted{top: r.Top, length: r.Window}
+			return listQuery{top: r.Top, length: r.Window}
 		}
-		return wanted{prefix: *r.Prefix}
+		return listQuery{prefix: *r.Prefix}
 	}
 	for _, r := range rules {
 		if r.Key == "" {
-			found[want(r)] = new(listing)
+			lists[queryFor(r)] = new(counterList)
 		}
 	}
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(lookers)
-	for w, into := range found {
+	group.SetLimit(listConcurrency)
+	for w, list := range lists {
 		group.Go(func() error {
-			var l listing
+			var l counterList
 			var err error
 			if w.top > 0 {
-				l, err = e.listTop(gctx, w.length, w.top)
+				l, err = q.fetchTop(gctx, w.length, w.top)
 			} else {
-				l, err = e.listNames(gctx, w.prefix)
+				l, err = q.fetchNames(gctx, w.prefix)
 			}
-			if refused := refusal(err); refused != "" {
-				l, err = listing{why: refused}, nil
+			if reason := refusalReason(err); reason != "" {
+				l, err = counterList{refusal: reason}, nil
 			}
-			*into = l
+			*list = l
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	out := make(map[*Rule]*listing)
+	out := make(map[*Rule]*counterList)
 	for _, r := range rules {
 		if r.Key == "" {
-			l := *found[want(r)]
+			l := *lists[queryFor(r)]
 			out[r] = &l
 		}
 	}
 	return out, nil
 }
 
-// refusal returns why a query can never be answered: its size, or a foreign key. It is empty for other
+// refusalReason returns why a query can never be answered: its size, or a foreign key. It is empty for other
 // errors, because Redis may answer the next time.
-func refusal(err error) string {
+func refusalReason(err error) string {
 	var much *window.TooMuchError
 	if errors.As(err, &much) || window.IsForeign(err) {
-		return cannotBeAsked(err)
+		return formatRefusal(err)
 	}
 	return ""
 }
 
-func (e *eye) listNames(ctx context.Context, prefix string) (listing, error) {
-	out := listing{asOf: math.MaxInt64}
+func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, error) {
+	out := counterList{asOf: math.MaxInt64}
 	question := window.NamesQuestion{Prefix: prefix}
 	for {
-		question.Limit = e.maxSum + 1 - len(out.counters)
-		page, err := e.reader.Names(ctx, question)
+		question.Limit = q.maxSum + 1 - len(out.counters)
+		page, err := q.reader.Names(ctx, question)
 		if err != nil {
 			return out, err
 		}
@@ -228,8 +228,8 @@ func (e *eye) listNames(ctx context.Context, prefix string) (listing, error) {
 		// Hits that the clock of NATS dated after Now are not listed yet.
 		out.asOf = min(out.asOf, page.AsOf, page.Now)
 		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
-		if len(out.counters) > e.maxSum {
-			return listing{why: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", e.maxSum)}, nil
+		if len(out.counters) > q.maxSum {
+			return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)}, nil
 		}
 		if question.After = page.Next; page.Next == "" {
 			return out, nil
@@ -237,12 +237,12 @@ func (e *eye) listNames(ctx context.Context, prefix string) (listing, error) {
 	}
 }
 
-func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (listing, error) {
-	found, err := e.reader.Top(ctx, window.Last(length), limit)
+func (q *querier) fetchTop(ctx context.Context, length time.Duration, limit int) (counterList, error) {
+	found, err := q.reader.Top(ctx, window.Last(length), limit)
 	if err != nil {
-		return listing{}, err
+		return counterList{}, err
 	}
-	out := listing{asOf: found.AsOf, countingSince: found.CountingSince}
+	out := counterList{asOf: found.AsOf, countingSince: found.CountingSince}
 	if !found.Complete {
 		out.completeSince = math.MaxInt64
 	}
@@ -252,24 +252,24 @@ func (e *eye) listTop(ctx context.Context, length time.Duration, limit int) (lis
 	return out, nil
 }
 
-type findings struct {
+type answerSet struct {
 	at, asOf int64
-	answers  map[part]window.Answer
-	refused  map[part]string // why
+	answers  map[counterWindow]window.Answer
+	refused  map[counterWindow]string // why
 }
 
-// ask queries all counters of all rules in few round trips. It leaves out refused questions. Each refusal costs
+// fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each refusal costs
 // a round trip, so after one the trips become smaller.
-func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) (*findings, error) {
-	f := &findings{asOf: math.MaxInt64, answers: make(map[part]window.Answer), refused: make(map[part]string)}
-	wanted := make(map[part]bool)
-	var order []part
+func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Rule]*counterList) (*answerSet, error) {
+	out := &answerSet{asOf: math.MaxInt64, answers: make(map[counterWindow]window.Answer), refused: make(map[counterWindow]string)}
+	queued := make(map[counterWindow]bool)
+	var order []counterWindow
 	for _, r := range rules {
-		for _, counter := range lists[r].of(r) {
-			for _, p := range r.parts(counter) {
-				if !wanted[p] {
-					wanted[p] = true
-					order = append(order, p)
+		for _, counter := range lists[r].countersToQuery(r) {
+			for _, w := range r.counterWindows(counter) {
+				if !queued[w] {
+					queued[w] = true
+					order = append(order, w)
 				}
 			}
 		}
@@ -277,38 +277,38 @@ func (e *eye) ask(ctx context.Context, rules []*Rule, lists map[*Rule]*listing) 
 	for size := maxQuestions; len(order) > 0; {
 		chunk := order[:min(size, len(order))]
 		questions := make([]window.Question, len(chunk))
-		for i, p := range chunk {
-			questions[i] = p.question()
+		for i, w := range chunk {
+			questions[i] = w.question()
 		}
-		found, err := e.reader.Answer(ctx, questions)
+		found, err := q.reader.Answer(ctx, questions)
 		var bad *window.QuestionError
 		switch {
 		case err == nil:
-			for i, p := range chunk {
-				f.answers[p] = found.Answers[i]
+			for i, w := range chunk {
+				out.answers[w] = found.Answers[i]
 			}
-			f.at, f.asOf = max(f.at, found.Now), min(f.asOf, found.AsOf)
+			out.at, out.asOf = max(out.at, found.Now), min(out.asOf, found.AsOf)
 			order, size = order[len(chunk):], min(2*size, maxQuestions)
 		case window.IsForeign(err) && errors.As(err, &bad):
-			f.refused[chunk[bad.Index]] = refusal(err)
+			out.refused[chunk[bad.Index]] = refusalReason(err)
 			order, size = slices.Delete(order, bad.Index, bad.Index+1), max(1, size/2)
 		default:
 			return nil, err
 		}
 	}
-	if f.at == 0 { // nothing was answered: the rules may have no counters
-		f.at = time.Now().UnixMilli()
+	if out.at == 0 { // nothing was answered: the rules may have no counters
+		out.at = time.Now().UnixMilli()
 	}
-	return f, nil
+	return out, nil
 }
 
-// of returns the counters to query for a rule. If there are none, it returns an unused name, so that Redis's
+// countersToQuery returns the counters to query for a rule. If there are none, it returns an unused name, so that Redis's
 // clock is read.
-func (l *listing) of(r *Rule) []string {
+func (l *counterList) countersToQuery(r *Rule) []string {
 	switch {
 	case l == nil:
 		return []string{r.Key}
-	case l.why != "":
+	case l.refusal != "":
 		return nil
 	case len(l.counters) == 0 && r.Prefix != nil:
 		return []string{*r.Prefix}
@@ -316,26 +316,26 @@ func (l *listing) of(r *Rule) []string {
 	return l.counters
 }
 
-func (f *findings) figures(p part) (out Figures, why string) {
-	if why = f.refused[p]; why != "" {
-		return out, why
+func (s *answerSet) readFigures(w counterWindow) (out Figures, refusal string) {
+	if refusal = s.refused[w]; refusal != "" {
+		return out, refusal
 	}
-	a := f.answers[p]
+	a := s.answers[w]
 	return Figures{
-		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(f.asOf), Complete: a.Complete,
+		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(s.asOf), Complete: a.Complete,
 		Young: !a.Complete && (a.CountingSince == 0 || a.Range.From < a.CountingSince),
 	}, ""
 }
 
-func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []Sighting {
+func (s *answerSet) evaluateRule(r *Rule, l *counterList, activeKeys func(*Rule) []string) []Result {
 	if l == nil {
-		return []Sighting{f.sight(r, r.Key, []string{r.Key}, nil)}
+		return []Result{s.evaluateKey(r, r.Key, []string{r.Key}, nil)}
 	}
-	if l.why != "" {
-		return allUnknown([]*Rule{r}, kept, f.at, l.why)
+	if l.refusal != "" {
+		return unknownResults([]*Rule{r}, activeKeys, s.at, l.refusal)
 	}
-	if !r.many() {
-		return []Sighting{f.sight(r, *r.Prefix, l.counters, l)}
+	if !r.hasManyKeys() {
+		return []Result{s.evaluateKey(r, *r.Prefix, l.counters, l)}
 	}
 	groups := make(map[string][]string)
 	for _, counter := range l.counters {
@@ -345,67 +345,67 @@ func (f *findings) sightings(r *Rule, l *listing, kept func(*Rule) []string) []S
 		}
 		groups[name] = append(groups[name], counter)
 	}
-	for _, key := range kept(r) {
+	for _, key := range activeKeys(r) {
 		groups[key] = append([]string{}, groups[key]...) // a key that is no longer listed has no hits
 	}
-	about := l
+	list := l
 	if r.Top > 0 {
-		about = nil // each of the largest counters has its own answer
+		list = nil // each of the largest counters has its own answer
 	}
-	out := make([]Sighting, 0, len(groups)+1)
+	out := make([]Result, 0, len(groups)+1)
 	for _, key := range slices.SortedFunc(maps.Keys(groups), strings.Compare) {
-		out = append(out, f.sight(r, key, groups[key], about))
+		out = append(out, s.evaluateKey(r, key, groups[key], list))
 	}
 	// The largest come first, because they get a state if not all keys can have one.
-	slices.SortStableFunc(out, func(a, b Sighting) int {
-		most, _, _ := a.numbers()
-		other, _, _ := b.numbers()
+	slices.SortStableFunc(out, func(a, b Result) int {
+		most, _, _ := a.bounds()
+		other, _, _ := b.bounds()
 		return cmp.Compare(other, most)
 	})
-	return append([]Sighting{f.whole(r, l)}, out...)
+	return append([]Result{s.evaluateAllKeys(r, l)}, out...)
 }
 
-// whole returns the result of a rule with many keys itself: unknown if not all keys are known.
-func (f *findings) whole(r *Rule, l *listing) Sighting {
-	out := Sighting{Rule: r, At: f.at, AsOf: min(f.asOf, l.asOf), Verdict: HoldsNot}
-	if figures := l.cover(window.Range{From: f.at - r.Window.Milliseconds(), To: f.at}, out.AsOf); !figures.known() {
-		out.Verdict, out.Reason = NobodyKnows, figures.unknownReason()
+// evaluateAllKeys returns the result of a rule with many keys itself: unknown if not all keys are known.
+func (s *answerSet) evaluateAllKeys(r *Rule, l *counterList) Result {
+	out := Result{Rule: r, At: s.at, AsOf: min(s.asOf, l.asOf), Verdict: DoesNotHold}
+	if figures := l.cover(window.Range{From: s.at - r.Window.Milliseconds(), To: s.at}, out.AsOf); !figures.isKnown() {
+		out.Verdict, out.Reason = Undecided, figures.unknownReason()
 	}
 	return out
 }
 
 // cover returns figures without hits that are as fresh and complete as the list.
-func (l *listing) cover(span window.Range, asOf int64) Figures {
+func (l *counterList) cover(span window.Range, asOf int64) Figures {
 	out := Figures{Fresh: !span.Outruns(asOf), Complete: span.From >= l.completeSince}
 	out.Young = !out.Complete && (l.countingSince == 0 || span.From < l.countingSince)
 	return out
 }
 
-// sight adds up a key's counters and evaluates the condition. If l is not nil, the figures are only as complete
+// evaluateKey adds up a key's counters and evaluates the condition. If l is not nil, the figures are only as complete
 // as that list, because an unlisted counter may belong to the key.
-func (f *findings) sight(r *Rule, key string, counters []string, l *listing) Sighting {
-	out := Sighting{Rule: r, Key: key, At: f.at, AsOf: f.asOf}
-	sums := make([]Figures, len(r.parts("")))
+func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *counterList) Result {
+	out := Result{Rule: r, Key: key, At: s.at, AsOf: s.asOf}
+	sums := make([]Figures, len(r.counterWindows("")))
 	for i := range sums {
 		sums[i] = Figures{Fresh: true, Complete: true}
 		if l == nil {
 			continue
 		}
-		end := f.at - int64(i)*r.Window.Milliseconds()
-		out.AsOf = min(f.asOf, l.asOf)
+		end := s.at - int64(i)*r.Window.Milliseconds()
+		out.AsOf = min(s.asOf, l.asOf)
 		sums[i] = l.cover(window.Range{From: end - r.Window.Milliseconds(), To: end}, out.AsOf)
 	}
 	for _, counter := range counters {
-		for i, p := range r.parts(counter) {
-			one, why := f.figures(p)
-			if why != "" {
-				out.Reason = why
+		for i, w := range r.counterWindows(counter) {
+			figures, refusal := s.readFigures(w)
+			if refusal != "" {
+				out.Reason = refusal
 				return out
 			}
-			sums[i].add(one)
+			sums[i].add(figures)
 		}
 	}
 	out.Figures = &sums[0]
-	out.Verdict, out.Reason = r.Condition.judge(sums[0], sums[len(sums)-1])
+	out.Verdict, out.Reason = r.Condition.evaluate(sums[0], sums[len(sums)-1])
 	return out
 }

@@ -26,13 +26,13 @@ type Rule struct {
 	line int // of its window in the file
 }
 
-// many reports whether the rule has group or top: a state per key, and keys come and go.
-func (r *Rule) many() bool { return r.Top > 0 || r.Group > 0 }
+// hasManyKeys reports whether the rule has group or top: a state per key, and keys come and go.
+func (r *Rule) hasManyKeys() bool { return r.Top > 0 || r.Group > 0 }
 
 // key returns the key of the rule's own state, which is empty if the rule has many keys.
 func (r *Rule) key() string {
 	switch {
-	case r.many():
+	case r.hasManyKeys():
 		return ""
 	case r.Prefix != nil:
 		return *r.Prefix
@@ -40,10 +40,10 @@ func (r *Rule) key() string {
 	return r.Key
 }
 
-// before is the window that ends where the current one starts.
-type before time.Duration
+// previousWindow is the window that ends where the current one starts.
+type previousWindow time.Duration
 
-func (b before) Range(now int64) window.Range {
+func (b previousWindow) Range(now int64) window.Range {
 	length := time.Duration(b).Milliseconds()
 	return window.Range{From: now - 2*length, To: now - length}
 }
@@ -72,14 +72,14 @@ type Figures struct {
 	Young               bool // not complete, because counting began inside the window
 }
 
-func (f Figures) most() window.Bound {
+func (f Figures) upperBound() window.Bound {
 	if !f.Fresh {
-		return unread
+		return unknownBound
 	}
 	return window.Bound(f.Upper)
 }
 
-func (f Figures) known() bool { return f.Fresh && f.Complete }
+func (f Figures) isKnown() bool { return f.Fresh && f.Complete }
 
 // unknownReason returns why the figures are not fresh or not complete, or "".
 func (f Figures) unknownReason() string {
@@ -96,84 +96,84 @@ func (f Figures) unknownReason() string {
 
 // add adds another counter's figures of the same window. Sums saturate.
 func (f *Figures) add(o Figures) {
-	f.Total, f.Lower, f.Upper = addUpTo(f.Total, o.Total), addUpTo(f.Lower, o.Lower), addUpTo(f.Upper, o.Upper)
+	f.Total, f.Lower, f.Upper = addSaturating(f.Total, o.Total), addSaturating(f.Lower, o.Lower), addSaturating(f.Upper, o.Upper)
 	f.Fresh, f.Complete, f.Young = f.Fresh && o.Fresh, f.Complete && o.Complete, f.Young || o.Young
 }
 
-func addUpTo(a, b int64) int64 {
+func addSaturating(a, b int64) int64 {
 	return a + min(b, math.MaxInt64-a)
 }
 
 // Verdict is the result of a condition.
 type Verdict int
 
-// NobodyKnows, the zero value, means unknown.
+// Undecided, the zero value, means unknown.
 const (
-	NobodyKnows Verdict = iota
+	Undecided Verdict = iota
 	Holds
-	HoldsNot
+	DoesNotHold
 )
 
-// The reasons for NobodyKnows.
+// The reasons for Undecided.
 const (
-	reasonStale  = "nobody has counted lately"
-	reasonLost   = "hits of the window are missing"
-	reasonYoung  = "counting began inside the window"
-	reasonBlind  = "Redis does not answer"
-	reasonEmpty  = "nobody has counted in this namespace yet"
-	reasonStates = "more keys than the rule's share of WATCH_MAX_STATES allows"
+	reasonStale    = "nobody has counted lately"
+	reasonLost     = "hits of the window are missing"
+	reasonYoung    = "counting began inside the window"
+	reasonNoRedis  = "Redis does not answer"
+	reasonNoLayout = "nobody has counted in this namespace yet"
+	reasonStates   = "more keys than the rule's share of WATCH_MAX_STATES allows"
 )
 
-// judge compares the figures of the current window and, for ByPercent, of the previous one. It gives a reason
-// if the verdict is NobodyKnows. A lower bound decides even if no worker counts, because missing and uncounted
+// evaluate compares the figures of the current window and, for ByPercent, of the previous one. It gives a reason
+// if the verdict is Undecided. A lower bound decides even if no worker counts, because missing and uncounted
 // hits can only add to it. All other decisions need fresh and complete figures.
-func (c Condition) judge(now, before Figures) (Verdict, string) {
-	holds, not, known := false, false, now.known()
+func (c Condition) evaluate(current, previous Figures) (Verdict, string) {
+	holds, fails, known := false, false, current.isKnown()
 	switch c.Kind {
 	case Above:
-		holds = now.Lower > c.Threshold || known && !c.Surely && now.Total > c.Threshold
+		holds = current.Lower > c.Threshold || known && !c.Surely && current.Total > c.Threshold
 	case Below:
-		not = now.Lower >= c.Threshold
-		holds = known && (now.Upper < c.Threshold || !c.Surely && now.Total < c.Threshold)
+		fails = current.Lower >= c.Threshold
+		holds = known && (current.Upper < c.Threshold || !c.Surely && current.Total < c.Threshold)
 	case ByPercent:
-		known = known && before.known()
-		rise, fall := now.Lower > before.Upper && !c.less(now.Lower, before.Upper), now.Upper < before.Lower && !c.more(now.Upper, before.Lower)
+		known = known && previous.isKnown()
+		rise, fall := current.Lower > previous.Upper && !c.isLess(current.Lower, previous.Upper), current.Upper < previous.Lower && !c.isMore(current.Upper, previous.Lower)
 		switch {
 		case c.Threshold > 0:
-			holds = before.known() && rise || known && !c.Surely && now.Total > before.Total && !c.less(now.Total, before.Total)
+			holds = previous.isKnown() && rise || known && !c.Surely && current.Total > previous.Total && !c.isLess(current.Total, previous.Total)
 		default:
-			not = before.known() && c.more(now.Lower, before.Upper)
-			holds = known && (fall || !c.Surely && now.Total < before.Total && !c.more(now.Total, before.Total))
+			fails = previous.isKnown() && c.isMore(current.Lower, previous.Upper)
+			holds = known && (fall || !c.Surely && current.Total < previous.Total && !c.isMore(current.Total, previous.Total))
 		}
-		holds = holds && max(now.Lower, before.Lower) >= c.Least
+		holds = holds && max(current.Lower, previous.Lower) >= c.Least
 	}
 	switch {
 	case holds:
 		return Holds, ""
-	case not || known:
-		return HoldsNot, ""
+	case fails || known:
+		return DoesNotHold, ""
 	}
-	reason := now.unknownReason()
+	reason := current.unknownReason()
 	if reason == "" {
-		reason = before.unknownReason()
+		reason = previous.unknownReason()
 	}
-	return NobodyKnows, reason
+	return Undecided, reason
 }
 
-// less and more compare hits with those of the previous window, changed by the threshold.
-func (c Condition) less(now, before int64) bool { return c.compare(now, before) < 0 }
-func (c Condition) more(now, before int64) bool { return c.compare(now, before) > 0 }
+// isLess and more compare hits with those of the previous window, changed by the threshold.
+func (c Condition) isLess(current, previous int64) bool { return c.compare(current, previous) < 0 }
+func (c Condition) isMore(current, previous int64) bool { return c.compare(current, previous) > 0 }
 
-// whole is 100 %, in the unit of a threshold.
-const whole = 100 * 100
+// hundredPercent is 100 %, in the unit of a threshold.
+const hundredPercent = 100 * 100
 
-func (c Condition) compare(now, before int64) int {
-	nowHigh, nowLow := bits.Mul64(uint64(now), whole)
-	thenHigh, thenLow := bits.Mul64(uint64(before), uint64(whole+c.Threshold))
+func (c Condition) compare(current, previous int64) int {
+	currentHigh, currentLow := bits.Mul64(uint64(current), hundredPercent)
+	previousHigh, previousLow := bits.Mul64(uint64(previous), uint64(hundredPercent+c.Threshold))
 	switch {
-	case nowHigh < thenHigh || nowHigh == thenHigh && nowLow < thenLow:
+	case currentHigh < previousHigh || currentHigh == previousHigh && currentLow < previousLow:
 		return -1
-	case nowHigh == thenHigh && nowLow == thenLow:
+	case currentHigh == previousHigh && currentLow == previousLow:
 		return 0
 	}
 	return 1

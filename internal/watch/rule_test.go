@@ -48,8 +48,8 @@ func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 		if change {
 			before = parseFigures(t, earlier)
 		}
-		verdict, why := rule.Condition.judge(now, before)
-		out := map[Verdict]string{Holds: "holds", HoldsNot: "does not hold", NobodyKnows: "unknown"}[verdict]
+		verdict, why := rule.Condition.evaluate(now, before)
+		out := map[Verdict]string{Holds: "holds", DoesNotHold: "does not hold", Undecided: "unknown"}[verdict]
 		if why != "" {
 			out += ": " + why
 		}
@@ -65,8 +65,8 @@ func (c Condition) holds(now, before int64) bool {
 	case Below:
 		return now < c.Threshold
 	}
-	left := new(big.Int).Mul(big.NewInt(now), big.NewInt(whole))
-	right := new(big.Int).Mul(big.NewInt(before), big.NewInt(whole+c.Threshold))
+	left := new(big.Int).Mul(big.NewInt(now), big.NewInt(hundredPercent))
+	right := new(big.Int).Mul(big.NewInt(before), big.NewInt(hundredPercent+c.Threshold))
 	if c.Threshold > 0 {
 		return now > before && left.Cmp(right) >= 0
 	}
@@ -86,7 +86,7 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 			f.Total = rapid.Int64Range(f.Lower, f.Upper).Draw(t, name+" total")
 			f.Fresh, f.Complete = rapid.Bool().Draw(t, name+" fresh"), rapid.Bool().Draw(t, name+" complete")
 			truth = rapid.Int64Range(f.Lower, f.Upper).Draw(t, name+" truth")
-			if !f.known() { // any number of hits may be missing or not counted yet
+			if !f.isKnown() { // any number of hits may be missing or not counted yet
 				truth += rapid.Int64Range(0, scale).Draw(t, name+" missing")
 			}
 			return f, truth
@@ -96,22 +96,22 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 		c := Condition{Kind: rapid.SampledFrom([]Kind{Above, Below, ByPercent}).Draw(t, "kind"), Surely: rapid.Bool().Draw(t, "surely")}
 		c.Threshold = rapid.Int64Range(0, scale).Draw(t, "threshold")
 		if c.Kind == ByPercent {
-			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-whole, -1)).Draw(t, "percent")
+			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-hundredPercent, -1)).Draw(t, "percent")
 			c.Least = rapid.Int64Range(0, scale).Draw(t, "least")
 		}
-		verdict, why := c.judge(now, before)
-		decided := now.known() && (c.Kind != ByPercent || before.known())
+		verdict, why := c.evaluate(now, before)
+		decided := now.isKnown() && (c.Kind != ByPercent || before.isKnown())
 		truth := c.holds(nowTruth, beforeTruth) && max(nowTruth, beforeTruth) >= c.Least
 		switch {
-		case (verdict == NobodyKnows) != (why != ""):
+		case (verdict == Undecided) != (why != ""):
 			t.Errorf("%v %q", verdict, why)
-		case decided && verdict == NobodyKnows:
+		case decided && verdict == Undecided:
 			t.Error("undecided with complete figures")
 		case decided && !c.Surely && (verdict == Holds) != (c.holds(now.Total, before.Total) && max(now.Lower, before.Lower) >= c.Least):
 			t.Errorf("%v, want the verdict of the totals", verdict)
 		case verdict == Holds && (c.Surely || !decided) && !truth:
 			t.Errorf("it holds, but not for %d and %d", nowTruth, beforeTruth)
-		case verdict == HoldsNot && !decided && truth:
+		case verdict == DoesNotHold && !decided && truth:
 			t.Errorf("it holds not, but for %d and %d it does", nowTruth, beforeTruth)
 		}
 	})
@@ -128,16 +128,16 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 		}
 		at := int64(1_700_000_000_000)
 		var now Record
-		heldSince, told := int64(-1), State("") // by a model: since when it has held, and the last state that the target received
+		heldSince, notified := int64(-1), State("") // by a model: since when it has held, and the last state that the target received
 		open := false
 		for range rapid.IntRange(1, 60).Draw(t, "sightings") {
 			at += rapid.Int64Range(1, 3000).Draw(t, "pause")
-			s := Sighting{Rule: rule, Key: "k", At: at, AsOf: at, Verdict: rapid.SampledFrom([]Verdict{NobodyKnows, Holds, Holds, HoldsNot}).Draw(t, "verdict")}
-			if s.Verdict == NobodyKnows {
+			s := Result{Rule: rule, Key: "k", At: at, AsOf: at, Verdict: rapid.SampledFrom([]Verdict{Undecided, Holds, Holds, DoesNotHold}).Draw(t, "verdict")}
+			if s.Verdict == Undecided {
 				s.Reason = rapid.SampledFrom([]string{reasonStale, reasonYoung}).Draw(t, "reason")
 			}
 			before := now
-			after, changed := now.next(s)
+			after, changed := now.advance(s)
 			if changed != (after.State != before.State) {
 				t.Fatalf("%s to %s, changed %v", before.State, after.State, changed)
 			}
@@ -154,11 +154,11 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 				continue
 			}
 			switch s.Verdict {
-			case NobodyKnows:
+			case Undecided:
 				if now.State != Unknown && !(many && before.State == "") {
 					t.Fatalf("it is undecided, and the state is %s", now.State)
 				}
-			case HoldsNot:
+			case DoesNotHold:
 				if now.State != OK && now.State != Resolved {
 					t.Fatalf("it does not hold, and the state is %s", now.State)
 				}
@@ -179,20 +179,20 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 			if !changed {
 				continue
 			}
-			if now.Previous != before.State || !now.Since.Equal(moment(at)) {
+			if now.Previous != before.State || !now.Since.Equal(toTime(at)) {
 				t.Fatalf("%+v", now)
 			}
 			// A target receives no state twice in a row, and an idle state only after another one.
 			if !now.Quiet {
-				if told == now.State || told.calm() && now.State.calm() {
-					t.Fatalf("notified of %s after %s", now.State, told)
+				if notified == now.State || notified.isIdle() && now.State.isIdle() {
+					t.Fatalf("notified of %s after %s", now.State, notified)
 				}
-				told = now.State
-			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !told.calm() {
-				t.Fatalf("no target is notified of %s after %s", now.State, told)
+				notified = now.State
+			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !notified.isIdle() {
+				t.Fatalf("no target is notified of %s after %s", now.State, notified)
 			}
-			if notified := len(now.Notified) > 0; notified == told.calm() {
-				t.Fatalf("last notified of %s, and Notified is %v", told, now.Notified)
+			if isNotified := len(now.Notified) > 0; isNotified == notified.isIdle() {
+				t.Fatalf("last notified of %s, and Notified is %v", notified, now.Notified)
 			}
 		}
 	})
@@ -202,23 +202,23 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a", "b"}}
-	firing, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
+	firing, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
 	edited := &Rule{Name: "r", Window: time.Minute, To: []string{"b", "c"}}
-	resolved, changed := firing.next(Sighting{Rule: edited, Key: "k", At: 2000, Verdict: HoldsNot})
+	resolved, changed := firing.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
 	if !changed || resolved.State != Resolved || resolved.Quiet || !slices.Equal(resolved.To, []string{"a", "b"}) {
 		t.Errorf("%+v", resolved)
 	}
-	patient := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
-	pending, _ := Record{}.next(Sighting{Rule: patient, Key: "k", At: 1000, Verdict: Holds})
-	ok, changed := pending.next(Sighting{Rule: edited, Key: "k", At: 2000, Verdict: HoldsNot})
+	slowRule := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
+	pending, _ := Record{}.advance(Result{Rule: slowRule, Key: "k", At: 1000, Verdict: Holds})
+	ok, changed := pending.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
 	if !changed || ok.State != OK || ok.Quiet || !slices.Equal(ok.To, []string{"a"}) {
 		t.Errorf("ok after pending: %+v", ok)
 	}
-	removed := firing.end(3000, "gone")
-	if removed.State != Resolved || removed.Quiet || !removed.Gone || removed.live() || removed.Open || removed.Reason != "gone" {
+	removed := firing.finish(3000, "gone")
+	if removed.State != Resolved || removed.Quiet || !removed.Gone || removed.isLive() || removed.Open || removed.Reason != "gone" {
 		t.Errorf("%+v", removed)
 	}
-	again, changed := removed.next(Sighting{Rule: rule, Key: "k", At: 4000, Verdict: Holds})
+	again, changed := removed.advance(Result{Rule: rule, Key: "k", At: 4000, Verdict: Holds})
 	if !changed || again.State != Firing || again.Quiet || again.Gone || !again.Open {
 		t.Errorf("%+v", again)
 	}
@@ -228,12 +228,12 @@ func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Window: time.Minute, For: 10 * time.Second}
 	hour := time.Hour.Milliseconds()
-	now, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
-	now, changed := now.next(Sighting{Rule: rule, Key: "k", At: hour, Verdict: Holds})
-	if !changed || now.State != Pending || !now.Quiet || !now.Began.Equal(moment(hour)) {
+	now, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
+	now, changed := now.advance(Result{Rule: rule, Key: "k", At: hour, Verdict: Holds})
+	if !changed || now.State != Pending || !now.Quiet || !now.Began.Equal(toTime(hour)) {
 		t.Fatalf("%+v", now)
 	}
-	now, changed = now.next(Sighting{Rule: rule, Key: "k", At: hour + 10_000, Verdict: Holds})
+	now, changed = now.advance(Result{Rule: rule, Key: "k", At: hour + 10_000, Verdict: Holds})
 	if !changed || now.State != Firing || now.Quiet {
 		t.Errorf("%+v", now)
 	}
@@ -241,7 +241,7 @@ func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
 
 func TestFileIsReadIntoRulesAndTargets(t *testing.T) {
 	t.Parallel()
-	book, err := Parse([]byte(`
+	set, err := Parse([]byte(`
 targets:
   ops: {webhook: "https://example.org/hook", secret_file: /run/secrets/hook}
   chat: {webhook_file: /run/secrets/url}
@@ -259,10 +259,10 @@ rules:
 		{Name: "errors", Key: "http.5xx", Window: 5 * time.Minute, Condition: Condition{Kind: Above, Threshold: 100, Surely: true}, For: time.Minute, To: []string{"ops", "bus"}},
 		{Name: "shops", Prefix: &prefix, Group: 2, Window: time.Hour, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"chat"}},
 		{Name: "busiest", Top: 20, Window: 24 * time.Hour, Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
-		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: usualLeast}, To: []string{"am"}},
+		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: defaultLeast}, To: []string{"am"}},
 	} {
 		want.line = 8 + i
-		require.Equal(t, want, *book.Rules[i])
+		require.Equal(t, want, *set.Rules[i])
 	}
 	for i, want := range []Target{
 		{Name: "ops", Webhook: "https://example.org/hook", SecretFile: "/run/secrets/hook"},
@@ -270,7 +270,7 @@ rules:
 		{Name: "am", Alertmanager: "http://127.0.0.1:9093"},
 		{Name: "bus", NATS: "tallyroll.alert", States: []State{Firing, Resolved}},
 	} {
-		require.Equal(t, want, *book.Targets[i])
+		require.Equal(t, want, *set.Targets[i])
 	}
 }
 
@@ -318,11 +318,11 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 		fmt.Fprintf(&text, "- {name: bad%d, %s, window: %dd, above: 1, to: [a]}\n", i, []string{"key: k", "prefix: k", "prefix: k, group: 1", "top: 3"}[i%4], 100+i)
 	}
 	text.WriteString("- {name: before, key: k, window: 20d, change: +50%, to: [a]}\n")
-	book := mustParse(t, text.String())
-	e := eye{window.NewReader(newStore(t)), 10}
-	seen, err := e.look(t.Context(), book.Rules, func(*Rule) []string { return nil })
+	set := mustParse(t, text.String())
+	q := querier{window.NewReader(newStore(t)), 10}
+	current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 	require.NoError(t, err)
-	for _, s := range seen.seen {
+	for _, s := range current.results {
 		bad := s.Rule.Name != "good"
 		if refused := strings.HasPrefix(s.Reason, "it cannot be asked: ") && strings.Contains(s.Reason, "1h cells reach back 32d"); refused != bad {
 			t.Errorf("%s: %q", s.Rule.Name, s.Reason)

@@ -26,7 +26,7 @@ import (
 //	tallyroll_watch.<namespace>.state.<rule>.<hash of the key>   a Record
 //	tallyroll_watch.<namespace>.seat                             a heartbeat (beat)
 //	tallyroll_watch.<namespace>.delivery.<target>                a progress
-//	tallyroll_watch.<namespace>.given_up.<target>                a givenUp
+//	tallyroll_watch.<namespace>.given_up.<target>                a giveUpRecord
 const (
 	streamPrefix  = "WATCH_"
 	subjectPrefix = "tallyroll_watch."
@@ -35,38 +35,38 @@ const (
 // StreamName is the stream of a namespace.
 func StreamName(namespace string) string { return streamPrefix + hit.NamespaceToken(namespace) }
 
-// subjectFor returns the subject of a kind: seat, or state, delivery or given_up with what follows.
-func subjectFor(namespace, kind string) string {
+// buildSubject returns the subject of a kind: seat, or state, delivery or given_up with what follows.
+func buildSubject(namespace, kind string) string {
 	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
 
-// subjectOf returns the subject of a rule's key. It hashes the key, which may have any characters and 512 bytes.
-func subjectOf(namespace, rule, key string) string {
+// stateSubject returns the subject of a rule's key. It hashes the key, which may have any characters and 512 bytes.
+func stateSubject(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return subjectFor(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
+	return buildSubject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
-// identify returns a change's id, from its sequence and time in the stream. A restored or recreated stream
+// changeID returns a change's id, from its sequence and time in the stream. A restored or recreated stream
 // may reuse a sequence, but not for a message of the same nanosecond.
-func identify(seq uint64, stored time.Time) string {
+func changeID(seq uint64, stored time.Time) string {
 	return strconv.FormatInt(stored.UnixNano(), 36) + "-" + strconv.FormatUint(seq, 10)
 }
 
-// Keeping configures retention in a stream that openStream creates.
-type Keeping struct {
+// Retention configures retention in a stream that openStream creates.
+type Retention struct {
 	Age      time.Duration
 	PerKey   int64 // changes of one rule's key
 	Replicas int
 }
 
 // openStream finds or creates the stream of a namespace. It leaves an existing one as it is.
-func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Keeping) (*jetstream.StreamInfo, error) {
+func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Retention) (*jetstream.StreamInfo, error) {
 	name := StreamName(namespace)
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Description: "tallyroll: states of rules, their history, and what targets are told",
-			Subjects: []string{subjectFor(namespace, ">")},
+			Subjects: []string{buildSubject(namespace, ">")},
 			MaxAge:   keep.Age, MaxMsgsPerSubject: keep.PerKey, Replicas: keep.Replicas,
 			AllowRollup: true, AllowDirect: true,
 		})
@@ -86,13 +86,13 @@ type entry struct {
 	stored time.Time
 }
 
-// beat is the leader's heartbeat.
-type beat struct {
-	By    string    `json:"by"`              // the leader's unique name; empty: it has released leadership
-	At    time.Time `json:"at"`              // of the evaluation, by Redis's clock
-	File  string    `json:"file"`            // fingerprint of its file
-	Blind bool      `json:"blind,omitempty"` // it could not reach Redis
-	Rules int       `json:"rules"`
+// heartbeat is the leader's heartbeat.
+type heartbeat struct {
+	By          string    `json:"by"`              // the leader's unique name; empty: it has released leadership
+	At          time.Time `json:"at"`              // of the evaluation, by Redis's clock
+	Fingerprint string    `json:"file"`            // fingerprint of its file
+	NoRedis     bool      `json:"blind,omitempty"` // it could not reach Redis
+	Rules       int       `json:"rules"`
 }
 
 // progress is how far a target was notified: of every change up to Cursor, except those in Waiting. It is the
@@ -125,254 +125,254 @@ func (p *progress) UnmarshalJSON(data []byte) error {
 // lease is a target's progress as this process last read it: the process in By may deliver.
 type lease struct {
 	progress
-	seq   uint64    // 0: the stream has no progress
-	heard time.Time // by this machine's clock
+	seq    uint64    // 0: the stream has no progress
+	readAt time.Time // by this machine's clock
 }
 
-// givenUp is a change that is no longer delivered to a target.
-type givenUp struct {
+// giveUpRecord is a change that is no longer delivered to a target.
+type giveUpRecord struct {
 	Position uint64 `json:"position"`
 	GivenUp
 }
 
-// log is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
+// stateStream is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
 // old, so publishes name the message that they follow, and the server refuses them if there is a later one.
 // Safe for concurrent use.
-type log struct {
+type stateStream struct {
 	js        jetstream.JetStream
 	namespace string
-	told      func(*entry)  // optional: it gets each record
-	gaveUp    func(givenUp) // optional
+	onRecord  func(*entry)       // optional: it gets each record
+	onGiveUp  func(giveUpRecord) // optional
 
-	mu       sync.Mutex
-	states   map[string]*entry // by subject; replaced, never changed
-	last     uint64            // the sequence of the last heartbeat
-	beat     beat
-	heard    time.Time         // the last heartbeat of a process that reaches Redis, by this machine's clock
-	leases   map[string]*lease // by target; replaced, never changed
-	newest   uint64            // the highest sequence that was taken
-	forgot   bool              // the stream lacks a message that was taken
-	clock    time.Time         // when the server stored the last message that was read
-	clockAt  time.Time         // and when it was read, by this machine's clock
-	swept    time.Time         // when quiet keys were last forgotten, by the server's clock
-	foreseen map[string]*entry // see foresee
+	mu               sync.Mutex
+	states           map[string]*entry // by subject; replaced, never changed
+	heartbeatSeq     uint64            // the sequence of the last heartbeat
+	heartbeat        heartbeat
+	heartbeatReadAt  time.Time         // the last heartbeat of a process that reaches Redis, by this machine's clock
+	leases           map[string]*lease // by target; replaced, never changed
+	newestSeq        uint64            // the highest sequence that was taken
+	rolledBack       bool              // the stream lacks a message that was taken
+	serverTime       time.Time         // when the server stored the last message that was read
+	serverTimeReadAt time.Time         // and when it was read, by this machine's clock
+	sweptAt          time.Time         // when quiet keys were last forgotten, by the server's clock
+	unpublished      map[string]*entry // see foresee
 }
 
-func newLog(js jetstream.JetStream, namespace string) *log {
-	return &log{js: js, namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}
+func newStateStream(js jetstream.JetStream, namespace string) *stateStream {
+	return &stateStream{js: js, namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}
 }
 
 // now returns the server's clock: the time of its last message plus the time since; zero before the first
 // message. Ages of messages are compared with it alone, because this machine's clock may be wrong by days.
-func (l *log) now() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nowLocked()
+func (c *stateStream) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nowLocked()
 }
 
-func (l *log) nowLocked() time.Time {
-	if l.clock.IsZero() {
-		return l.clock
+func (c *stateStream) nowLocked() time.Time {
+	if c.serverTime.IsZero() {
+		return c.serverTime
 	}
-	return l.clock.Add(time.Since(l.clockAt))
+	return c.serverTime.Add(time.Since(c.serverTimeReadAt))
 }
 
-// take applies a message unless a later one of its subject was applied. stored is the server's time; zero if
+// apply applies a message unless a later one of its subject was applied. stored is the server's time; zero if
 // this process has just published the message and will read it.
-func (l *log) take(subject string, data []byte, seq uint64, stored time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.newest = max(l.newest, seq)
-	kind, about := l.kindOf(subject)
+func (c *stateStream) apply(subject string, data []byte, seq uint64, stored time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newestSeq = max(c.newestSeq, seq)
+	kind, about := c.splitSubject(subject)
 	switch kind {
 	case "seat":
-		var b beat
-		if seq > l.last && json.Unmarshal(data, &b) == nil {
-			l.last, l.beat, l.foreseen = seq, b, nil
-			if !b.Blind {
-				l.heard = time.Now()
+		var b heartbeat
+		if seq > c.heartbeatSeq && json.Unmarshal(data, &b) == nil {
+			c.heartbeatSeq, c.heartbeat, c.unpublished = seq, b, nil
+			if !b.NoRedis {
+				c.heartbeatReadAt = time.Now()
 			}
 		}
-		l.sweep(stored)
+		c.forgetIdleKeys(stored)
 	case "delivery":
-		if known := l.leases[about]; known == nil || known.seq < seq {
-			held := &lease{seq: seq, heard: time.Now()}
-			_ = json.Unmarshal(data, &held.progress) // a foreign message leaves it empty
-			l.leases[about] = held
+		if known := c.leases[about]; known == nil || known.seq < seq {
+			read := &lease{seq: seq, readAt: time.Now()}
+			_ = json.Unmarshal(data, &read.progress) // a foreign message leaves it empty
+			c.leases[about] = read
 		}
 	case "given_up":
-		var g givenUp
-		if l.gaveUp != nil && json.Unmarshal(data, &g) == nil {
-			l.gaveUp(g)
+		var g giveUpRecord
+		if c.onGiveUp != nil && json.Unmarshal(data, &g) == nil {
+			c.onGiveUp(g)
 		}
 	case "state":
-		before := l.states[subject]
-		if before != nil && (before.seq > seq || before.seq == seq && stored.IsZero()) {
+		known := c.states[subject]
+		if known != nil && (known.seq > seq || known.seq == seq && stored.IsZero()) {
 			return
 		}
 		e := &entry{seq: seq, stored: stored}
 		if stored.IsZero() {
-			e.stored = l.nowLocked()
+			e.stored = c.nowLocked()
 		}
 		if json.Unmarshal(data, &e.Record) != nil {
 			e.Record = Record{} // a foreign message: the next evaluation overwrites it
 		}
-		l.states[subject] = e
-		if l.told != nil {
-			l.told(e)
+		c.states[subject] = e
+		if c.onRecord != nil {
+			c.onRecord(e)
 		}
 	}
 }
 
 const (
-	// idleFor is how long a process keeps the state of a key that has come and gone.
-	idleFor    = time.Hour
-	sweepEvery = time.Minute
+	// idleRetention is how long a process keeps the state of a key that has come and gone.
+	idleRetention = time.Hour
+	sweepInterval = time.Minute
 )
 
-// sweep removes keys that have been idle for idleFor. The stream still has them, so a publish to one is
+// forgetIdleKeys removes keys that have been idle for idleRetention. The stream still has them, so a publish to one is
 // refused, and then reread.
-func (l *log) sweep(now time.Time) {
-	if now.Sub(l.swept) < sweepEvery {
+func (c *stateStream) forgetIdleKeys(now time.Time) {
+	if now.Sub(c.sweptAt) < sweepInterval {
 		return
 	}
-	l.swept = now
-	maps.DeleteFunc(l.states, func(_ string, e *entry) bool {
-		return e.State.calm() && (e.Gone || e.Many) && now.Sub(e.stored) > idleFor
+	c.sweptAt = now
+	maps.DeleteFunc(c.states, func(_ string, e *entry) bool {
+		return e.State.isIdle() && (e.Gone || e.Many) && now.Sub(e.stored) > idleRetention
 	})
 }
 
-func (l *log) snapshot() map[string]*entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.states)
+func (c *stateStream) copyStates() map[string]*entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.states)
 }
 
-// recalled returns the states to store again in a rolled-back stream: per key the later one of this copy and of
+// collectLost returns the states to store again in a rolled-back stream: per key the later one of this copy and of
 // previous, which earlier roll-backs lost.
-func (l *log) recalled(before []*entry) []*entry {
-	known := l.snapshot()
-	for _, lost := range before {
-		subject := subjectOf(l.namespace, lost.Rule, lost.Key)
-		if now := known[subject]; now == nil || now.At.Before(lost.At) {
+func (c *stateStream) collectLost(previous []*entry) []*entry {
+	known := c.copyStates()
+	for _, lost := range previous {
+		subject := stateSubject(c.namespace, lost.Rule, lost.Key)
+		if current := known[subject]; current == nil || current.At.Before(lost.At) {
 			known[subject] = lost
 		}
 	}
 	return slices.Collect(maps.Values(known))
 }
 
-// foresee keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets them, because
+// setUnpublished keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets them, because
 // it must be notified at once and tolerates repetition.
-func (l *log) foresee(drafts []draft) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.foreseen = make(map[string]*entry, len(drafts))
+func (c *stateStream) setUnpublished(drafts []draft) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unpublished = make(map[string]*entry, len(drafts))
 	for _, d := range drafts {
-		l.foreseen[d.subject] = &entry{d.Record, d.follows, l.nowLocked()}
+		c.unpublished[d.subject] = &entry{d.Record, d.expectedSeq, c.nowLocked()}
 	}
 }
 
-// expected returns the states, with the unpublished changes applied.
-func (l *log) expected() map[string]*entry {
-	out := l.snapshot()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.Copy(out, l.foreseen)
+// expectedStates returns the states, with the unpublished changes applied.
+func (c *stateStream) expectedStates() map[string]*entry {
+	out := c.copyStates()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(out, c.unpublished)
 	return out
 }
 
-func (l *log) seat() (b beat, seq uint64, heard time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.beat, l.last, l.heard
+func (c *stateStream) lastHeartbeat() (b heartbeat, seq uint64, readAt time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heartbeat, c.heartbeatSeq, c.heartbeatReadAt
 }
 
-func (l *log) lease(target string) lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if held := l.leases[target]; held != nil {
+func (c *stateStream) readLease(target string) lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if held := c.leases[target]; held != nil {
 		return *held
 	}
 	return lease{}
 }
 
-func (l *log) targets() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.leases))
+func (c *stateStream) listTargets() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.leases))
 }
 
-// kindOf splits a subject into its kind, as in subjectFor, and the target, or rule and key.
-func (l *log) kindOf(subject string) (kind, about string) {
-	kind, about, _ = strings.Cut(strings.TrimPrefix(subject, subjectFor(l.namespace, "")), ".")
+// splitSubject splits a subject into its kind, as in buildSubject, and the target, or rule and key.
+func (c *stateStream) splitSubject(subject string) (kind, about string) {
+	kind, about, _ = strings.Cut(strings.TrimPrefix(subject, buildSubject(c.namespace, "")), ".")
 	return kind, about
 }
 
-// takenOf returns the sequence of the subject's last applied message, or 0. The caller holds mu.
-func (l *log) takenOf(subject string) uint64 {
-	kind, about := l.kindOf(subject)
-	switch held := l.leases[about]; {
+// lastSeq returns the sequence of the subject's last applied message, or 0. The caller holds mu.
+func (c *stateStream) lastSeq(subject string) uint64 {
+	kind, about := c.splitSubject(subject)
+	switch held := c.leases[about]; {
 	case kind == "seat":
-		return l.last
+		return c.heartbeatSeq
 	case kind == "delivery" && held != nil:
 		return held.seq
-	case l.states[subject] != nil:
-		return l.states[subject].seq
+	case c.states[subject] != nil:
+		return c.states[subject].seq
 	}
 	return 0
 }
 
-func (l *log) newestTaken() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.newest
+func (c *stateStream) readNewestSeq() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newestSeq
 }
 
-// published applies a message that this process has published. If its sequence is not above newestBefore, the
+// applyPublished applies a message that this process has published. If its sequence is not above newestBefore, the
 // newest one when it was sent, the stream is an older copy.
-func (l *log) published(subject string, data []byte, seq, before uint64) {
-	l.take(subject, data, seq, time.Time{})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forgot = l.forgot || seq <= before
+func (c *stateStream) applyPublished(subject string, data []byte, seq, newestBefore uint64) {
+	c.apply(subject, data, seq, time.Time{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rolledBack = c.rolledBack || seq <= newestBefore
 }
 
-// forget removes a subject that the stream, whose first sequence is first, lacks. It keeps a target's progress.
+// forgetSubject removes a subject that the stream, whose first sequence is first, lacks. It keeps a target's progress.
 // If neither age nor the stream's limits can have removed the message, the stream is an older copy.
-func (l *log) forget(subject string, first uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known := l.takenOf(subject); known > 0 && known >= first {
-		l.forgot = true
+func (c *stateStream) forgetSubject(subject string, first uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.lastSeq(subject); known > 0 && known >= first {
+		c.rolledBack = true
 		return
 	}
-	delete(l.states, subject)
-	kind, about := l.kindOf(subject)
-	switch held := l.leases[about]; {
+	delete(c.states, subject)
+	kind, about := c.splitSubject(subject)
+	switch held := c.leases[about]; {
 	case kind == "seat":
-		l.last = 0
+		c.heartbeatSeq = 0
 	case kind == "delivery" && held != nil:
-		l.leases[about] = &lease{progress: held.progress, heard: held.heard}
+		c.leases[about] = &lease{progress: held.progress, readAt: held.readAt}
 	}
 }
 
 // follow reads the stream until ctx ends. It calls caughtUp once, after all messages stored before.
-func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
-	consumer, err := l.js.OrderedConsumer(ctx, StreamName(l.namespace), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subjectFor(l.namespace, ">")}, DeliverPolicy: policy, InactiveThreshold: readerGone,
+func (s *stateStream) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
+	consumer, err := s.js.OrderedConsumer(ctx, StreamName(s.namespace), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{buildSubject(s.namespace, ">")}, DeliverPolicy: policy, InactiveThreshold: consumerTimeout,
 	})
 	if err != nil {
-		return fmt.Errorf("read stream %s: %w", StreamName(l.namespace), err)
+		return fmt.Errorf("read stream %s: %w", StreamName(s.namespace), err)
 	}
 	waiting := consumer.CachedInfo().NumPending
 	if waiting == 0 {
 		caughtUp()
 	}
-	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
-		l.take(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
-		l.mu.Lock()
-		l.clock, l.clockAt = meta.Timestamp, time.Now()
-		l.mu.Unlock()
+	return readMessages(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		s.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
+		s.mu.Lock()
+		s.serverTime, s.serverTimeReadAt = meta.Timestamp, time.Now()
+		s.mu.Unlock()
 		if waiting > 0 {
 			if waiting--; waiting == 0 || meta.NumPending == 0 {
 				waiting = 0
@@ -382,10 +382,10 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 	})
 }
 
-// readerGone is how long the server keeps an abandoned consumer.
-const readerGone = 30 * time.Second
+// consumerTimeout is how long the server keeps an abandoned consumer.
+const consumerTimeout = 30 * time.Second
 
-func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+func readMessages(ctx context.Context, consumer jetstream.Consumer, handle func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
 	if err != nil {
 		return fmt.Errorf("read the stream of states: %w", err)
@@ -401,7 +401,7 @@ func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.
 			return fmt.Errorf("read the stream of states: %w", err)
 		}
 		if meta, err := m.Metadata(); err == nil { // otherwise the message is not from a stream
-			take(m, meta)
+			handle(m, meta)
 		}
 	}
 }
@@ -409,10 +409,10 @@ func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.
 // errRolledBack means that the stream lacks messages read before: it is an older copy, or power was lost.
 var errRolledBack = errors.New("the stream is an older copy of itself")
 
-// guard returns when the stream is gone, replaced or rolled back.
-func (l *log) guard(ctx context.Context, created time.Time) error {
-	name := StreamName(l.namespace)
-	ticker := time.NewTicker(lookAtStream)
+// monitor returns when the stream is gone, replaced or rolled back.
+func (s *stateStream) monitor(ctx context.Context, created time.Time) error {
+	name := StreamName(s.namespace)
+	ticker := time.NewTicker(streamCheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -420,11 +420,11 @@ func (l *log) guard(ctx context.Context, created time.Time) error {
 			return nil
 		case <-ticker.C:
 		}
-		l.mu.Lock()
-		newest, forgot := l.newest, l.forgot
-		l.mu.Unlock()
-		bounded, cancel := context.WithTimeout(ctx, lookAtStream)
-		stream, err := l.js.Stream(bounded, name)
+		s.mu.Lock()
+		newest, forgot := s.newestSeq, s.rolledBack
+		s.mu.Unlock()
+		bounded, cancel := context.WithTimeout(ctx, streamCheckInterval)
+		stream, err := s.js.Stream(bounded, name)
 		cancel()
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("stream %s is gone: states restart", name)
@@ -441,82 +441,82 @@ func (l *log) guard(ctx context.Context, created time.Time) error {
 	}
 }
 
-// lookAgain reads the last message of a subject after the server has refused one.
-func (l *log) lookAgain(ctx context.Context, subject string) error {
-	stream, err := l.js.Stream(ctx, StreamName(l.namespace))
+// reread reads the last message of a subject after the server has refused one.
+func (s *stateStream) reread(ctx context.Context, subject string) error {
+	stream, err := s.js.Stream(ctx, StreamName(s.namespace))
 	if err != nil {
 		return err
 	}
 	m, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		l.forget(subject, stream.CachedInfo().State.FirstSeq)
+		s.forgetSubject(subject, stream.CachedInfo().State.FirstSeq)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	l.take(subject, m.Data, m.Sequence, m.Time)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forgot = l.forgot || l.takenOf(subject) > m.Sequence
+	s.apply(subject, m.Data, m.Sequence, m.Time)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rolledBack = s.rolledBack || s.lastSeq(subject) > m.Sequence
 	return nil
 }
 
-var errOvertaken = errors.New("another process was first")
+var errConflict = errors.New("another process was first")
 
-// message returns a message that must follow this sequence on its subject, or with 0 be the first.
-func (l *log) message(subject string, follows uint64, data []byte) *nats.Msg {
+// newMessage returns a message that must follow this sequence on its subject, or with 0 be the first.
+func (s *stateStream) newMessage(subject string, expectedSeq uint64, data []byte) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Data = data
-	m.Header.Set(jetstream.ExpectedStreamHeader, StreamName(l.namespace))
-	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(follows, 10))
+	m.Header.Set(jetstream.ExpectedStreamHeader, StreamName(s.namespace))
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expectedSeq, 10))
 	return m
 }
 
-func overtaken(err error) error {
+func asConflict(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-		return errOvertaken
+		return errConflict
 	}
 	return err
 }
 
-// replace publishes a message that replaces the subject's previous ones.
-func (l *log) replace(ctx context.Context, kind string, content any, follows uint64) error {
+// replaceMessage publishes a message that replaces the subject's previous ones.
+func (s *stateStream) replaceMessage(ctx context.Context, kind string, content any, expectedSeq uint64) error {
 	data, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
-	m := l.message(subjectFor(l.namespace, kind), follows, data)
+	m := s.newMessage(buildSubject(s.namespace, kind), expectedSeq, data)
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	before := l.newestTaken()
-	ack, err := l.js.PublishMsg(ctx, m)
-	if err = overtaken(err); err != nil {
-		if errors.Is(err, errOvertaken) {
-			err = errors.Join(err, l.lookAgain(ctx, m.Subject))
+	newestBefore := s.readNewestSeq()
+	ack, err := s.js.PublishMsg(ctx, m)
+	if err = asConflict(err); err != nil {
+		if errors.Is(err, errConflict) {
+			err = errors.Join(err, s.reread(ctx, m.Subject))
 		}
 		return err
 	}
-	l.published(m.Subject, data, ack.Sequence, before)
+	s.applyPublished(m.Subject, data, ack.Sequence, newestBefore)
 	return nil
 }
 
 type draft struct {
-	subject string
-	follows uint64
+	subject     string
+	expectedSeq uint64
 	Record
 }
 
-// publish publishes each record with its expected sequence. It returns how many were stored, and for how many
+// publishRecords publishes each record with its expected sequence. It returns how many were stored, and for how many
 // another process was first; it rereads these. After an error, the rest may be stored or not; the next
 // evaluation continues from what the stream has.
-func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, err error) {
-	futures, sent, before := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts)), l.newestTaken()
+func (s *stateStream) publishRecords(ctx context.Context, drafts []draft) (stored, conflicts int, err error) {
+	futures, sent, newestBefore := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts)), s.readNewestSeq()
 	for i, d := range drafts {
 		if sent[i], err = json.Marshal(d.Record); err != nil {
-			return stored, lost, err
+			return stored, conflicts, err
 		}
-		if futures[i], err = l.js.PublishMsgAsync(l.message(d.subject, d.follows, sent[i])); err != nil {
+		if futures[i], err = s.js.PublishMsgAsync(s.newMessage(d.subject, d.expectedSeq, sent[i])); err != nil {
 			futures, drafts = futures[:i], drafts[:i]
 			break
 		}
@@ -525,19 +525,19 @@ func (l *log) publish(ctx context.Context, drafts []draft) (stored, lost int, er
 		select {
 		case ack := <-f.Ok():
 			stored++
-			l.published(drafts[i].subject, sent[i], ack.Sequence, before)
-		case failed := <-f.Err():
-			if failed = overtaken(failed); !errors.Is(failed, errOvertaken) {
-				err = errors.Join(err, failed)
+			s.applyPublished(drafts[i].subject, sent[i], ack.Sequence, newestBefore)
+		case failure := <-f.Err():
+			if failure = asConflict(failure); !errors.Is(failure, errConflict) {
+				err = errors.Join(err, failure)
 				continue
 			}
-			lost++
-			if again := l.lookAgain(ctx, drafts[i].subject); again != nil {
-				err = errors.Join(err, again)
+			conflicts++
+			if rereadErr := s.reread(ctx, drafts[i].subject); rereadErr != nil {
+				err = errors.Join(err, rereadErr)
 			}
 		case <-ctx.Done():
-			return stored, lost, ctx.Err()
+			return stored, conflicts, ctx.Err()
 		}
 	}
-	return stored, lost, err
+	return stored, conflicts, err
 }
