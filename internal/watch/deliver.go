@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -20,58 +18,9 @@ import (
 const (
 	// maxRetryAfter bounds the pause that a target's Retry-After sets.
 	maxRetryAfter = time.Hour
-	// maxConcurrent bounds a target's concurrent first attempts and, separately, its retries.
-	maxConcurrent = 8
 	// maxWaiting bounds the changes waiting for one target, some 40 MB. At the bound, reading pauses.
 	maxWaiting = 50_000
 )
-
-type notification struct {
-	id string
-	KeyState
-}
-
-func (n notification) body() []byte {
-	data, err := json.Marshal(struct {
-		ID string `json:"id"`
-		KeyState
-	}{n.id, n.KeyState})
-	if err != nil {
-		panic("a notice cannot be encoded: " + err.Error()) // it has only texts, numbers and times
-	}
-	return data
-}
-
-type notifier interface {
-	notify(ctx context.Context, n notification) error
-}
-
-// statusError is a target's answer other than 2xx. It quotes nothing that the target wrote, because that may
-// contain the URL, which may be a secret.
-type statusError struct {
-	code       int
-	retryAfter time.Duration // the target's Retry-After; 0: none
-}
-
-func (e *statusError) Error() string {
-	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
-	switch {
-	case e.code/100 == 3:
-		text += ": redirects are not followed"
-	case e.code == http.StatusGone:
-		text += ": the target wants no more of them"
-	}
-	return text
-}
-
-// isRefusal reports whether the target refuses the change itself, so that a retry is unlikely to help.
-func (e *statusError) isRefusal() bool {
-	switch e.code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return true
-	}
-	return false
-}
 
 // delivery delivers changes to one target while this process has the target's lease. The lease is the target's
 // progress: a process that has not read the last one cannot store the next. A change waits only for earlier
@@ -441,10 +390,4 @@ func (s *deliverySession) reportFailure(e *entry, err error, age, pause time.Dur
 
 func (s *deliverySession) describeChange(event *zerolog.Event, e *entry, err error) *zerolog.Event {
 	return event.Err(err).Str("target", s.target.Name).Str("id", changeID(e.seq, e.stored)).Str("rule", e.Rule).Str("state", string(e.State))
-}
-
-// retryPause is the pause before a retry: half of age, within bounds. Jitter spreads simultaneous failures.
-func (t timeouts) retryPause(age time.Duration) time.Duration {
-	pause := min(max(age/2, t.retryMin), t.retryMax)
-	return pause*4/5 + rand.N(pause/5)
 }

@@ -7,38 +7,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"tallyroll/internal/human"
-)
-
-// timeouts holds the process's timeouts. Tests shorten them.
-type timeouts struct {
-	// lease is how long the leader may be silent before another process takes over.
-	lease time.Duration
-	// outage is how long no process must have reached Redis before states are unknown.
-	outage time.Duration
-	// orphanGrace is how long a process must have led before it ends states of rules that its file lacks: the
-	// previous leader may have had another file, which is just being rolled out.
-	orphanGrace time.Duration
-	// retryMin and retryMax bound the pause after a failed attempt. It grows with the age of the change.
-	retryMin, retryMax time.Duration
-	// refusal is how long a target may refuse a change itself before the change is given up.
-	refusal time.Duration
-	// silence is how long a target may not answer a process before another process tries.
-	silence time.Duration
-}
-
-// newTimeouts returns the timeouts for an evaluation interval. outage is as long as as_of may usually lag.
-func newTimeouts(interval time.Duration) timeouts {
-	return timeouts{
-		lease: max(3*interval, 3*time.Second), outage: max(5*interval, 5*time.Second), orphanGrace: time.Minute,
-		retryMin: time.Second, retryMax: time.Minute, refusal: 5 * time.Minute, silence: 15 * time.Second,
-	}
-}
-
-const (
-	publishTimeout = 5 * time.Second
-	queryTimeout   = 4 * time.Second
 )
 
 // evaluator evaluates all rules at each tick while it leads. It belongs to one goroutine.
@@ -342,29 +310,4 @@ func (e *evaluator) compareFiles(leader heartbeat) {
 		e.warnedFingerprint = leader.Fingerprint
 		e.log.Warn().Str("by", leader.By).Str("its", leader.Fingerprint).Str("own", e.ruleSet.Fingerprint).Msg("the leader has another WATCH_FILE than this process: the leader's rules count")
 	}
-}
-
-// problemLog logs a problem when it begins, once per minute while it lasts, and when it ends.
-type problemLog struct {
-	since time.Time // zero: there is no problem
-	last  time.Time // when it was last logged
-}
-
-func (p *problemLog) warn(log zerolog.Logger, err error, message string) {
-	if p.since.IsZero() {
-		p.since = time.Now()
-	}
-	if time.Since(p.last) < time.Minute {
-		return
-	}
-	p.last = time.Now()
-	log.Warn().Err(err).Msg(message)
-}
-
-func (p *problemLog) recovered(log zerolog.Logger, message string) {
-	if p.since.IsZero() {
-		return
-	}
-	log.Info().Str("after", human.Duration(time.Since(p.since))).Msg(message)
-	p.since, p.last = time.Time{}, time.Time{}
 }

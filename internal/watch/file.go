@@ -174,6 +174,8 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 	return t, nil
 }
 
+const secretPrefix = "whsec_"
+
 const urlHint = "a URL that begins with http:// or https://, such as https://example.org/hook"
 
 func isURL(text string) bool {

@@ -31,13 +31,6 @@ type Change struct {
 	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets to which it is no longer delivered, because they refused it or were away for too long."`
 }
 
-// GivenUp is a target to which a change is no longer delivered.
-type GivenUp struct {
-	Target string    `json:"target" doc:"The target." example:"ops"`
-	Reason string    `json:"reason" doc:"Why: the status of the last answer, or that the target did not accept the change in time." example:"403 Forbidden"`
-	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
-}
-
 // History holds a namespace's states and newest changes. The zero value is empty. Safe for concurrent use.
 type History struct {
 	mu      sync.Mutex

@@ -64,6 +64,9 @@ type Condition struct {
 	Least     int64 // of ByPercent: hits that one of the windows must certainly have
 }
 
+// unknownBound is an unknown number, null in JSON.
+const unknownBound = window.Unbounded
+
 // Figures are the hits of a window with their bounds.
 type Figures struct {
 	Total, Lower, Upper int64

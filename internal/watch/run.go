@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// streamCheckInterval is the interval at which the stream's identity is checked.
-	streamCheckInterval = 2 * time.Second
 	// catchUpTimeout bounds the reading of the stream before the first evaluation.
 	catchUpTimeout    = 10 * time.Second
 	sessionRetryDelay = time.Second
@@ -212,11 +210,4 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		s.lostStates = stream.collectLost(e.lostStates)
 	}
 	return err
-}
-
-func (t *Target) newNotifier(js jetstream.JetStream) notifier {
-	if t.NATS != "" {
-		return &natsPublisher{js, t.NATS}
-	}
-	return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 }

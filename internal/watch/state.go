@@ -66,9 +66,6 @@ type Result struct {
 	At      int64  // Unix milliseconds, by that of Redis
 }
 
-// unknownBound is an unknown number, null in JSON.
-const unknownBound = window.Unbounded
-
 func (s Result) bounds() (total, lower, upper window.Bound) {
 	if s.Figures == nil {
 		return unknownBound, unknownBound, unknownBound

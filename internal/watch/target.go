@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,63 @@ import (
 
 	"tallyroll/internal/release"
 )
+
+// maxConcurrent bounds a target's concurrent first attempts and, separately, its retries.
+const maxConcurrent = 8
+
+type notification struct {
+	id string
+	KeyState
+}
+
+func (n notification) body() []byte {
+	data, err := json.Marshal(struct {
+		ID string `json:"id"`
+		KeyState
+	}{n.id, n.KeyState})
+	if err != nil {
+		panic("a notification cannot be encoded: " + err.Error()) // it has only texts, numbers and times
+	}
+	return data
+}
+
+type notifier interface {
+	notify(ctx context.Context, n notification) error
+}
+
+// statusError is a target's answer other than 2xx. It quotes nothing that the target wrote, because that may
+// contain the URL, which may be a secret.
+type statusError struct {
+	code       int
+	retryAfter time.Duration // the target's Retry-After; 0: none
+}
+
+func (e *statusError) Error() string {
+	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
+	switch {
+	case e.code/100 == 3:
+		text += ": redirects are not followed"
+	case e.code == http.StatusGone:
+		text += ": the target wants no more of them"
+	}
+	return text
+}
+
+// isRefusal reports whether the target refuses the change itself, so that a retry is unlikely to help.
+func (e *statusError) isRefusal() bool {
+	switch e.code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+func (t *Target) newNotifier(js jetstream.JetStream) notifier {
+	if t.NATS != "" {
+		return &natsPublisher{js, t.NATS}
+	}
+	return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
+}
 
 // newClient returns a client that follows no redirect: a change goes only where the file says.
 func newClient() *http.Client {
@@ -115,8 +173,6 @@ func (w *webhook) notify(ctx context.Context, n notification) error {
 	}
 	return sendRequest(w.client, r, now)
 }
-
-const secretPrefix = "whsec_"
 
 const maxSecrets = 8
 
