@@ -48,7 +48,8 @@ func TestQueriesEndIfMemoryIsShort(t *testing.T) {
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, "GOMEMLIMIT=300MiB", "PROMQL_TIMEOUT=1m", "PROMQL_CONCURRENCY=8")
-	// The engine does not count the results of absent_over_time. Each of these holds 3 MB while the next is evaluated.
+	// The engine does not count the results of absent_over_time. Each of these holds 3 MB while the next is
+	// evaluated.
 	absent := `absent_over_time(tallyroll_hits{key="nobody"}[1s])`
 	nested := strings.Repeat(absent+" + on () (", 100) + absent + strings.Repeat(")", 100)
 	for _, expr := range []string{

@@ -30,8 +30,8 @@ type selection struct {
 	function string        // that is applied to the selector
 }
 
-// newSelection returns the samples to read. Without a range, the engine's lookback is undone, so that only the
-// latest complete cell is selected, wherever the tier's cells begin.
+// newSelection returns the samples to read. Without a range, the engine's lookback is undone, so that only
+// the latest complete cell is selected, wherever the tier's cells begin.
 func (q *querier) newSelection(metric string, hints *storage.SelectHints) selection {
 	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
@@ -65,9 +65,9 @@ type part struct {
 	end    int64           // of its last complete cell
 }
 
-// readParts reads the cells of the finest tier that holds the start of the selection. If samples are only added up,
-// cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The parts do not
-// overlap, so each hit is in at most one of them, whenever they are read.
+// readParts reads the cells of the finest tier that holds the start of the selection. If samples are only
+// added up, cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The
+// parts do not overlap, so each hit is in at most one of them, whenever they are read.
 func (q *querier) readParts(ctx context.Context, counters []string, sel selection) ([]part, error) {
 	var out []part
 	for from := sel.from; from < min(sel.to, q.now()); {
@@ -96,8 +96,8 @@ func (q *querier) readParts(ctx context.Context, counters []string, sel selectio
 	return out, nil
 }
 
-// isSum reports whether samples are only added up. Then each hit must be in one sample, and cells may differ in
-// length. Uniques cannot be added up.
+// isSum reports whether samples are only added up. Then each hit must be in one sample, and cells may differ
+// in length. Uniques cannot be added up.
 func (s selection) isSum() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
 }
@@ -126,8 +126,8 @@ func (q *querier) readPart(ctx context.Context, counters []string, from int64, s
 	return part{series, findCompleteEnd(series, sel.to)}, nil
 }
 
-// findCompleteEnd returns the end of the last cell that is complete on all shards and ends by the limit. It is the
-// same for all counters, so that sums over them miss none.
+// findCompleteEnd returns the end of the last cell that is complete on all shards and ends by the limit. It
+// is the same for all counters, so that sums over them miss none.
 func findCompleteEnd(series []window.Series, limit int64) int64 {
 	first := series[0]
 	limit = min(limit, first.Range.To)
@@ -167,8 +167,8 @@ func buildPoints(parts []part, counter int, sel selection) (out points, hits boo
 	return out, hits
 }
 
-// newStaleMarker returns Prometheus's stale marker for when the next cell is overdue. Without it, the last value would stay
-// for the lookback.
+// newStaleMarker returns Prometheus's stale marker for when the next cell is overdue. Without it, the last
+// value would stay for the lookback.
 func newStaleMarker(last point, t window.Tier) point {
 	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
 }

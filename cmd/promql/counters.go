@@ -21,10 +21,10 @@ func seriesLabels(metric, counter string) labels.Labels {
 	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
-// findCounters returns the counters of a selector. Listed keys need not exist. The error is an *apiError if the query
-// has now read too many.
+// findCounters returns the counters of a selector. Listed keys need not exist. The error is an *apiError if
+// the query has now read too many.
 func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
-	keys, _ := splitMatchers(matchers)
+	keys, _ := splitMatchers(matchers, metricName)
 	if out, ok := listExactKeys(ctx, keys); ok {
 		q.countersRead += len(out)
 		if q.countersRead > q.service.settings.MaxCounters {
@@ -44,14 +44,10 @@ func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) 
 	return filterNames(ctx, keys, names)
 }
 
-// splitMatchers returns a selector's matchers on the key, and the metrics that its other matchers allow. Series have
-// no other label. A selector without a metric's name selects hits only, so that sums do not mix hits and uniques.
-func splitMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, metrics []string) {
-	return splitMatchersWithDefault(matchers, metricName)
-}
-
-// splitMatchersWithDefault is splitMatchers with other default metrics for a selector without a name.
-func splitMatchersWithDefault(matchers []*labels.Matcher, defaults ...string) (keys []*labels.Matcher, metrics []string) {
+// splitMatchers returns a selector's matchers on the key, and the metrics that its other matchers allow.
+// Series have no other label. defaults are the metrics of a selector without a metric's name. To read, that
+// is hits only, so that sums do not mix hits and uniques.
+func splitMatchers(matchers []*labels.Matcher, defaults ...string) (keys []*labels.Matcher, metrics []string) {
 	metrics, hasName := []string{metricName, uniqueName}, false
 	for _, m := range matchers {
 		switch m.Name {
@@ -72,8 +68,8 @@ func splitMatchersWithDefault(matchers []*labels.Matcher, defaults ...string) (k
 	return keys, metrics
 }
 
-// listExactKeys returns the counters that the matchers list, or false if they list none. If ctx has ended, the result is
-// incomplete.
+// listExactKeys returns the counters that the matchers list, or false if they list none. If ctx has ended,
+// the result is incomplete.
 func listExactKeys(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
 	for _, m := range matchers {
 		set := listExactValues(m)
@@ -112,8 +108,8 @@ func findPrefix(matchers []*labels.Matcher) (prefix string) {
 	return prefix
 }
 
-// filterNames returns the names that match. It checks ctx per name, because a hostile regular expression takes up to
-// 1 s for one.
+// filterNames returns the names that match. It checks ctx per name, because a hostile regular expression
+// takes up to 1 s for one.
 func filterNames(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
 	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
 	return out, ctx.Err()

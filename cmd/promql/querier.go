@@ -39,8 +39,8 @@ func (s *service) newQuerier(ctx context.Context) (*querier, error) {
 func (q *querier) Querier(int64, int64) (storage.Querier, error) { return q, nil }
 func (q *querier) Close() error                                  { return nil }
 
-// lookback is how far back a selector without a range searches for a complete cell: the longest cell and the lag
-// allowed for as_of. Stale markers end a series earlier (newStaleMarker).
+// lookback is how far back a selector without a range searches for a complete cell: the longest cell and the
+// lag allowed for as_of. Stale markers end a series earlier (newStaleMarker).
 func (q *querier) lookback() time.Duration {
 	longest := q.layout.Tiers[len(q.layout.Tiers)-1].Cell
 	if n := len(q.layout.UniqueTiers); n > 0 {
@@ -51,7 +51,7 @@ func (q *querier) lookback() time.Duration {
 
 // Select reads the cells of the counters that match.
 func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	_, metrics := splitMatchers(matchers)
+	_, metrics := splitMatchers(matchers, metricName)
 	all := &seriesSet{at: -1}
 	for _, metric := range q.filterMetrics(metrics) {
 		counters, err := q.findCounters(ctx, matchers)
@@ -93,10 +93,10 @@ const seriesOnly = "series"
 // LabelValues returns the values of a label in the longest window; it ignores the requested time.
 func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if name == model.MetricNameLabel {
-		_, metrics := splitMatchersWithDefault(matchers, metricName, uniqueName)
+		_, metrics := splitMatchers(matchers, metricName, uniqueName)
 		return q.filterMetrics(metrics), nil, nil
 	}
-	keys, metrics := splitMatchers(matchers)
+	keys, metrics := splitMatchers(matchers, metricName)
 	if metrics = q.filterMetrics(metrics); len(metrics) == 0 {
 		return nil, nil, nil
 	}
@@ -106,8 +106,8 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 	return nil, nil, nil
 }
 
-// listKeys lists names to choose from, so it truncates the list where a query would be refused. For uniques it lists all
-// counters, because only for listed keys is it checked which have uniques.
+// listKeys lists names to choose from, so it truncates the list where a query would be refused. For uniques
+// it lists all counters, because only for listed keys is it checked which have uniques.
 func (q *querier) listKeys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, ok := listExactKeys(ctx, matchers); ok {
 		counters, err := q.findCounters(ctx, matchers)
@@ -136,7 +136,7 @@ func (q *querier) listKeys(ctx context.Context, limit int, metric string, matche
 
 // LabelNames returns the names of the labels, which all series have.
 func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	if _, metrics := splitMatchers(matchers); len(q.filterMetrics(metrics)) == 0 {
+	if _, metrics := splitMatchers(matchers, metricName); len(q.filterMetrics(metrics)) == 0 {
 		return nil, nil, nil
 	}
 	return []string{model.MetricNameLabel, keyLabel}, nil, nil
@@ -179,18 +179,17 @@ func (s *service) serveList(r *http.Request, list func(*querier, *storage.LabelH
 		sets = [][]*labels.Matcher{nil}
 	}
 	all := []string{}
-	var out result
+	var allWarnings annotations.Annotations
 	for _, set := range sets {
 		names, warnings, err := list(q, &storage.LabelHints{Limit: limit}, set)
 		if err != nil {
 			return result{}, err
 		}
 		all = append(all, names...)
-		out.warnings = out.warnings.Merge(warnings)
+		allWarnings = allWarnings.Merge(warnings)
 	}
 	slices.Sort(all)
-	out.setLimited(slices.Compact(all), limit)
-	return out, nil
+	return limitResult(slices.Compact(all), limit, allWarnings), nil
 }
 
 func (s *service) series(r *http.Request) (result, error) {
@@ -205,7 +204,7 @@ func (s *service) series(r *http.Request) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	var all []labels.Labels
+	all := []labels.Labels{}
 	for _, set := range sets {
 		selected := q.Select(r.Context(), true, &storage.SelectHints{Start: math.MinInt64, End: math.MaxInt64, Func: seriesOnly}, set...)
 		for selected.Next() {
@@ -216,19 +215,11 @@ func (s *service) series(r *http.Request) (result, error) {
 		}
 	}
 	slices.SortFunc(all, labels.Compare)
-	all, cut := truncate(slices.CompactFunc(all, labels.Equal), limit)
-	if all == nil {
-		all = []labels.Labels{}
-	}
-	out := result{data: all}
-	if cut {
-		out.warnings = out.warnings.Add(errTruncated)
-	}
-	return out, nil
+	return limitResult(slices.CompactFunc(all, labels.Equal), limit, nil), nil
 }
 
-// readListParams reads the parameters of lists. start and end are ignored, because names are kept for the longest window
-// only.
+// readListParams reads the parameters of lists. start and end are ignored, because names are kept for the
+// longest window only.
 func (s *service) readListParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
 	anyTime := time.Time{}
 	for _, name := range []string{"start", "end"} {
@@ -247,12 +238,13 @@ func (s *service) readListParams(r *http.Request) (sets [][]*labels.Matcher, lim
 // errTruncated is Prometheus's warning.
 var errTruncated = errors.New("results truncated due to limit")
 
-func (f *result) setLimited(all []string, limit int) {
+// limitResult returns at most limit elements as a result, with a warning if there are more.
+func limitResult[E any](all []E, limit int, warnings annotations.Annotations) result {
 	all, cut := truncate(all, limit)
-	f.data = all
 	if cut {
-		f.warnings = f.warnings.Add(errTruncated)
+		warnings = warnings.Add(errTruncated)
 	}
+	return result{data: all, warnings: warnings}
 }
 
 // metadata is empty: Prometheus has no type for the hits of a cell.

@@ -93,8 +93,8 @@ func (s *service) evaluate(r *http.Request, period timeRange) (result, error) {
 	return out, nil
 }
 
-// checkQuery refuses invalid queries, and subqueries with too many steps, which the engine would allocate before it counts
-// samples.
+// checkQuery refuses invalid queries, and subqueries with too many steps, which the engine would allocate
+// before it counts samples.
 func (s *service) checkQuery(text string, period timeRange) error {
 	if err := s.checkSize("query", text); err != nil {
 		return err

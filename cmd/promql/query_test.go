@@ -112,7 +112,8 @@ func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 	})
 }
 
-// A line shows the last whole cell, ends soon after as_of, and has no point before the first hit or the beginning of counting.
+// A line shows the last whole cell, ends soon after as_of, and has no point before the first hit or the
+// beginning of counting.
 func TestLineEndsWithAsOf(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarterEnd()

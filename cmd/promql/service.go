@@ -39,9 +39,9 @@ type service struct {
 	failures zerolog.Logger // sampled, because clients decide how often something fails
 }
 
-// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, during which it is not
-// ready, is over. It finishes current requests before it closes the connections to Redis. At each signal of reload
-// it rereads its files.
+// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, during which it is
+// not ready, is over. It finishes current requests before it closes the connections to Redis. At each signal
+// of reload it rereads its files.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()

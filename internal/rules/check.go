@@ -6,8 +6,8 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// Checker checks CloudEvents before they are published, as a Decoder does later. It does not read the data. It
-// reuses its memory, so only one goroutine may use it.
+// Checker checks CloudEvents before they are published, as a Decoder does later. It does not read the data.
+// It reuses its memory, so only one goroutine may use it.
 type Checker struct {
 	event *tree
 	cloud *cloudEvent

@@ -128,8 +128,8 @@ func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 	})
 }
 
-// JSON that a Checker accepts, a Decoder accepts as a DetectMode with a time, alone and in a batch. What the Checker
-// refuses, the Decoder refuses, too, except times that are not RFC 3339.
+// JSON that a Checker accepts, a Decoder accepts as a DetectMode with a time, alone and in a batch. What the
+// Checker refuses, the Decoder refuses, too, except times that are not RFC 3339.
 func FuzzChecker(f *testing.F) {
 	const good = `{"specversion":"1.0","type":"a","source":"b","id":"c","time":"2026-11-21T10:00:00Z","data":{}}`
 	for _, event := range []string{

@@ -146,8 +146,8 @@ func (d *Decoder) countOrReject(item int, raw []byte, refusal *hit.Refusal) (mor
 	return true
 }
 
-// maxHits bounds the hits of a message: MaxHits for each counter of the rules. Only arrays can exceed it, so an
-// event without an array is never rejected because of others.
+// maxHits bounds the hits of a message: MaxHits for each counter of the rules. Only arrays can exceed it, so
+// an event without an array is never rejected because of others.
 func (d *Decoder) maxHits() int { return d.limits.MaxHits * max(1, d.current.plan.counters) }
 
 func (d *Decoder) newTooManyRefusal() *hit.Refusal {

@@ -54,8 +54,8 @@ type headers map[string]string
 
 func (h headers) get(name string) string { return h[name] }
 
-// describeOutcome describes the outcome of a message: counter=n@milliseconds before it was stored and #unique value per hit,
-// reason/item:body per reject, and ~ per event that a condition skipped.
+// describeOutcome describes the outcome of a message: counter=n@milliseconds before it was stored and #unique
+// value per hit, reason/item:body per reject, and ~ per event that a condition skipped.
 func describeOutcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 	var out []string
 	for _, h := range hits {
@@ -170,7 +170,8 @@ func TestLongNamesStayApart(t *testing.T) {
 	}
 }
 
-// More subjects are decoded than are remembered. The first recur in between, and new ones are remembered at the end.
+// More subjects are decoded than are remembered. The first recur in between, and new ones are remembered at
+// the end.
 func TestMemoryOfSubjectsIsBounded(t *testing.T) {
 	t.Parallel()
 	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").ForStream("ORDERS"), testLimits(10))

@@ -1,6 +1,6 @@
-// Package rules counts events that are not hits. A rules file says which subjects of which streams carry them,
-// where in their JSON the time, amount and names are, and on which counters an event counts. docs/rules.md
-// describes the file.
+// Package rules counts events that are not hits. A rules file says which subjects of which streams carry
+// them, where in their JSON the time, amount and names are, and on which counters an event counts.
+// docs/rules.md describes the file.
 //
 // # What it promises
 //
@@ -16,19 +16,19 @@
 //
 // # An event
 //
-// hit.Splitter splits a message into events: an object, several line by line, or an array of objects. With the
-// format none, and in the binary mode of CloudEvents, the message is one event.
+// hit.Splitter splits a message into events: an object, several line by line, or an array of objects. With
+// the format none, and in the binary mode of CloudEvents, the message is one event.
 //
 // A Decoder applies the rules in the order of the file. Per event, or per element of each, it checks the
-// conditions, reads the time, and then builds every counter's hit. The first error rejects the event. An event
-// that a condition skips need not be valid, but its JSON must be. If a message has more events than
+// conditions, reads the time, and then builds every counter's hit. The first error rejects the event. An
+// event that a condition skips need not be valid, but its JSON must be. If a message has more events than
 // hit.Limits.MaxHits, it is rejected as one.
 //
 // An event is unmet if it had no error, no counter counted it, and a condition was the reason.
 //
-// Paths have gjson's syntax without wildcards, queries, modifiers and multipaths, with which the cost of an event
-// would be hard to bound. One pass finds all rules' values and checks the JSON (tree.go). Of a repeated field the
-// last counts, as for a hit. Names are unescaped before comparison.
+// Paths have gjson's syntax without wildcards, queries, modifiers and multipaths, with which the cost of an
+// event would be hard to bound. One pass finds all rules' values and checks the JSON (tree.go). Of a repeated
+// field the last counts, as for a hit. Names are unescaped before comparison.
 //
 // Parse returns a *FileError with the line and what is allowed. Decode does not fail: an event that it cannot
 // count becomes a hit.Reject, whose detail names the rule's line, the path and the value.

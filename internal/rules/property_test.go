@@ -337,8 +337,8 @@ func modelEvent(rules []modelRule, event any) (counted []string, skipped bool, r
 	return counted, skipped, ""
 }
 
-// drawObject draws an object of a caller: a hit as collect writes it, perhaps with a hostile name, an event, or
-// neither.
+// drawObject draws an object of a caller: a hit as collect writes it, perhaps with a hostile name, an event,
+// or neither.
 func drawObject(t *rapid.T) string {
 	switch rapid.IntRange(0, 5).Draw(t, "object") {
 	case 0, 1, 2:

@@ -76,8 +76,8 @@ func (s *Set) CommonSource() (stream, subject string) {
 	return stream, subject
 }
 
-// ForStream returns the rules for a stream in the order of the file, never nil. If there are none, messages are decoded
-// as hits, except CloudEvents, which are rejected with hit.NoRule.
+// ForStream returns the rules for a stream in the order of the file, never nil. If there are none, messages
+// are decoded as hits, except CloudEvents, which are rejected with hit.NoRule.
 func (s *Set) ForStream(stream string) *Rules {
 	r := new(Rules)
 	for _, rule := range s.rules {

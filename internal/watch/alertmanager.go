@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// postInterval is how often all firing alerts are posted, and alertLifetime how long Alertmanager then keeps them, as
-	// with Prometheus: an alert whose sender is gone ends by itself.
+	// postInterval is how often all firing alerts are posted, and alertLifetime how long Alertmanager then
+	// keeps them, as with Prometheus: an alert whose sender is gone ends by itself.
 	postInterval  = 30 * time.Second
 	alertLifetime = 4 * postInterval
 	// resolvedRetention is how long ended alerts are posted.
@@ -35,8 +35,8 @@ type alert struct {
 }
 
 // alertSync posts alerts to an Alertmanager, which holds what fires now and no history, so it gets states and
-// not changes. As with replicas of Prometheus, every process posts all firing alerts, at each change and every
-// postInterval, because the leader may not reach Alertmanager. Without NATS it posts its own results.
+// not changes. As with replicas of Prometheus, every process posts all firing alerts, at each change and
+// every postInterval, because the leader may not reach Alertmanager. Without NATS it posts its own results.
 type alertSync struct {
 	stream  *stateStream
 	target  *Target
@@ -126,8 +126,8 @@ func (a *alertSync) postAlerts(ctx context.Context, alerts []alert) error {
 	return group.Wait()
 }
 
-// buildAlerts returns an alert for each state that fires, is unknown, or has ended lately. A firing alert continues
-// while its state is unknown.
+// buildAlerts returns an alert for each state that fires, is unknown, or has ended lately. A firing alert
+// continues while its state is unknown.
 func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
 		isRecipient := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)

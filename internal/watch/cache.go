@@ -104,8 +104,8 @@ const (
 	sweepInterval = time.Minute
 )
 
-// removeIdleKeys removes keys that have been idle for idleRetention. The stream still has them, so a publish to
-// one is refused, and then reread.
+// removeIdleKeys removes keys that have been idle for idleRetention. The stream still has them, so a publish
+// to one is refused, and then reread.
 func (c *cache) removeIdleKeys(now time.Time) {
 	if now.Sub(c.sweptAt) < sweepInterval {
 		return
@@ -122,8 +122,8 @@ func (c *cache) copyStates() map[string]*entry {
 	return maps.Clone(c.states)
 }
 
-// collectLost returns the states to store again in a rolled-back stream: per key the later one of this copy and
-// of previous, which earlier roll-backs lost.
+// collectLost returns the states to store again in a rolled-back stream: per key the later one of this copy
+// and of previous, which earlier roll-backs lost.
 func (c *cache) collectLost(previous []*entry) []*entry {
 	known := c.copyStates()
 	for _, lost := range previous {
@@ -135,8 +135,8 @@ func (c *cache) collectLost(previous []*entry) []*entry {
 	return slices.Collect(maps.Values(known))
 }
 
-// setUnpublished keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets them,
-// because it must be notified at once and tolerates repetition.
+// setUnpublished keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets
+// them, because it must be notified at once and tolerates repetition.
 func (c *cache) setUnpublished(drafts []draft) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,8 @@ func (c *cache) expectedStates() map[string]*entry {
 	return out
 }
 
-// lastHeartbeat returns the last heartbeat, its sequence, and when one of a process that reached Redis was read.
+// lastHeartbeat returns the last heartbeat, its sequence, and when one of a process that reached Redis was
+// read.
 func (c *cache) lastHeartbeat() (h heartbeat, seq uint64, readAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +205,8 @@ func (c *cache) check() (newestSeq uint64, rolledBack bool) {
 	return c.newestSeq, c.rolledBack
 }
 
-// applyPublished applies a message that this process has published. If its sequence is not above newestBefore,
-// the newest one when it was sent, the stream is an older copy.
+// applyPublished applies a message that this process has published. If its sequence is not above
+// newestBefore, the newest one when it was sent, the stream is an older copy.
 func (c *cache) applyPublished(subject string, data []byte, seq, newestBefore uint64) {
 	c.apply(subject, data, seq, time.Time{})
 	c.mu.Lock()
@@ -213,8 +214,8 @@ func (c *cache) applyPublished(subject string, data []byte, seq, newestBefore ui
 	c.rolledBack = c.rolledBack || seq <= newestBefore
 }
 
-// applyReread applies the last message of a subject that the server has refused to overwrite. If a later one was
-// applied, the stream is an older copy.
+// applyReread applies the last message of a subject that the server has refused to overwrite. If a later one
+// was applied, the stream is an older copy.
 func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time.Time) {
 	c.apply(subject, data, seq, stored)
 	c.mu.Lock()
@@ -222,8 +223,9 @@ func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time
 	c.rolledBack = c.rolledBack || c.lastSeq(subject) > seq
 }
 
-// removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a target's
-// progress. If neither age nor the stream's limits can have removed the message, the stream is an older copy.
+// removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a
+// target's progress. If neither age nor the stream's limits can have removed the message, the stream is an
+// older copy.
 func (c *cache) removeSubject(subject string, firstSeq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

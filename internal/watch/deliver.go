@@ -22,13 +22,13 @@ const (
 	maxWaiting = 50_000
 )
 
-// delivery delivers changes to one target while this process has the target's lease. The lease is the target's
-// progress: a process that has not read the last one cannot store the next. A change waits only for earlier
-// ones of its rule and key. A process that has lost the lease may still deliver a change, which the next holder
-// may repeat, but never one before an earlier change of its rule and key.
+// delivery delivers changes to one target while this process has the target's lease. The lease is the
+// target's progress: a process that has not read the last one cannot store the next. A change waits only for
+// earlier ones of its rule and key. A process that has lost the lease may still deliver a change, which the
+// next holder may repeat, but never one before an earlier change of its rule and key.
 type delivery struct {
 	stream   *stateStream
-	process  string // of this process, in leases
+	process  string // unique among processes; in leases
 	target   *Target
 	notifier notifier
 	timeout  time.Duration // of one attempt
@@ -151,8 +151,8 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 	return nil
 }
 
-// holdsLease reports whether this process has stored the lease lately, over the current connection. After a reconnect,
-// NATS may have an older copy of the stream.
+// holdsLease reports whether this process has stored the lease lately, over the current connection. After a
+// reconnect, NATS may have an older copy of the stream.
 func (s *deliverySession) holdsLease() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +224,8 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 	})
 }
 
-// enqueue queues a change if the target is a recipient. first means that the queue of its rule and key was empty.
+// enqueue queues a change if the target is a recipient. first means that the queue of its rule and key was
+// empty.
 func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +319,8 @@ func (s *deliverySession) deliverQueue(ctx context.Context, subject string) erro
 			if err := s.giveUpChange(ctx, e, err, reason); err != nil {
 				return err
 			}
-			// Store that before the next is delivered. Otherwise another process could deliver this one afterwards.
+			// Store that before the next is delivered. Otherwise another process could deliver this one
+			// afterwards.
 			e = s.dequeue(subject)
 			if err := s.storeProgress(ctx, s.process); err != nil {
 				return err

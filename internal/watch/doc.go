@@ -14,8 +14,8 @@
 //
 // The stream WATCH_<namespace> is state, history and outbox in one (messages.go, stream.go): the last message
 // of a subject is its state. A change is published with the expected sequence of the message that it follows,
-// which was read before Redis was, and the server refuses it if there is a later one. One process, the leader,
-// evaluates (evaluate.go). Leadership only saves work; correctness comes from the expected sequence.
+// which was read before Redis was, and the server refuses it if there is a later one. One process, the
+// leader, evaluates (evaluate.go). Leadership only saves work; correctness comes from the expected sequence.
 //
 // A target's progress is a message of the stream, too, and the lease of the process that delivers to it
 // (deliver.go). Alertmanager is different: every process posts all firing alerts (alertmanager.go).
@@ -26,15 +26,15 @@
 // # What can go wrong
 //
 // If the reply to a publish is lost, the process reads from the stream whether it was stored, and the next
-// evaluation continues from there. If the stream is deleted or replaced, the session ends, and states restart.
-// If it is an older copy of itself, the next session stores again what the copy lacks.
+// evaluation continues from there. If the stream is deleted or replaced, the session ends, and states
+// restart. If it is an older copy of itself, the next session stores again what the copy lacks.
 //
 // # Goroutines
 //
 // Run starts and waits for the reader of the file, the HTTP server, and service.runSessions, which runs one
-// session after the other. A session's goroutines are stateStream.follow, the evaluator, an alertSync for each
-// Alertmanager, a delivery for each other target, stateStream.monitor, and one that waits for another rule set.
-// The first that fails ends the session. A delivery with the lease has a deliverySession: goroutines that read
-// the changes and keep the lease, and one for each rule and key with a waiting change. A History, which query
-// has, follows the stream in one goroutine, and monitors it in another.
+// session after the other. A session's goroutines are stateStream.follow, the evaluator, an alertSync for
+// each Alertmanager, a delivery for each other target, stateStream.monitor, and one that waits for another
+// rule set. The first that fails ends the session. A delivery with the lease has a deliverySession:
+// goroutines that read the changes and keep the lease, and one for each rule and key with a waiting change. A
+// History, which query has, follows the stream in one goroutine, and monitors it in another.
 package watch

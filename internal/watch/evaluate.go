@@ -133,7 +133,8 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 }
 
-// restoreLostStates publishes the states that a rolled-back stream lacks. Targets are notified again, with new ids.
+// restoreLostStates publishes the states that a rolled-back stream lacks. Targets are notified again, with
+// new ids.
 func (e *evaluator) restoreLostStates(ctx context.Context, base baseline) {
 	var drafts []draft
 	for _, lost := range e.lostStates {
@@ -282,8 +283,8 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 	return out
 }
 
-// isOrphan reports whether the file no longer has the rule or key of a state without a result. An idle state of a
-// key that comes and goes stays until the stream expires it.
+// isOrphan reports whether the file no longer has the rule or key of a state without a result. An idle state
+// of a key that comes and goes stays until the stream expires it.
 func (e *evaluator) isOrphan(s *entry) bool {
 	for _, r := range e.ruleSet.Rules {
 		if r.Name == s.Rule {

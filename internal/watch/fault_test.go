@@ -27,9 +27,9 @@ var (
 	faultSteps = flag.Int("watch.steps", 0, "faults of TestRandomFaultsLoseAndRepeatNoChange; 0: 20, and 60 in make test-all")
 )
 
-// Three processes are killed, held up, and cut off from NATS and Redis at random, while counters cross thresholds
-// and targets fail. In the end each target has received every stored change, once per id and in order per rule,
-// and each stored state follows the previous one.
+// Three processes are killed, held up, and cut off from NATS and Redis at random, while counters cross
+// thresholds and targets fail. In the end each target has received every stored change, once per id and in
+// order per rule, and each stored state follows the previous one.
 func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	t.Parallel()
 	seed := *faultSeed
@@ -204,7 +204,34 @@ func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 	}
 }
 
-// If the stream is rolled back again before the lost states are stored, the latest state of each key is stored.
+// A refused change is reread from the leader, because a lagging follower's answer would look like a
+// roll-back.
+func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
+	t.Parallel()
+	js := stack.SharedNATS(t).JetStream()
+	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
+	require.NoError(t, err)
+	stream, subject := newStateStream(js, "tallyroll"), stateSubject("tallyroll", "r", "k")
+	_, err = js.Publish(t.Context(), subject, []byte(`{"rule":"r","key":"k","state":"ok"}`))
+	require.NoError(t, err)
+	reads, err := js.Conn().SubscribeSync("$JS.API.*.*.GET.WATCH_tallyroll")
+	require.NoError(t, err)
+	direct, err := js.Conn().SubscribeSync("$JS.API.DIRECT.GET.>")
+	require.NoError(t, err)
+	_, conflicts, err := stream.publishRecords(t.Context(), []draft{{subject, 7, Record{}}})
+	require.NoError(t, err)
+	require.Equal(t, 1, conflicts)
+	require.Equal(t, OK, stream.copyStates()[subject].State)
+	m, err := reads.NextMsg(stack.Hung)
+	require.NoError(t, err)
+	require.Equal(t, "$JS.API.STREAM.MSG.GET.WATCH_tallyroll", m.Subject)
+	pending, _, err := direct.Pending()
+	require.NoError(t, err)
+	require.Zero(t, pending, "reads that any replica may answer")
+}
+
+// If the stream is rolled back again before the lost states are stored, the latest state of each key is
+// stored.
 func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
@@ -256,8 +283,8 @@ func TestAHeartbeatShowsARollBack(t *testing.T) {
 	}
 }
 
-// NATS returns with an older copy. A target that received a change which the copy lacks receives it again, with
-// another id. One that had not received it does, too. Both receive its end.
+// NATS returns with an older copy. A target that received a change which the copy lacks receives it again,
+// with another id. One that had not received it does, too. Both receive its end.
 func TestChangesLostInARollBackOfNATSAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	store, older := t.TempDir(), t.TempDir()

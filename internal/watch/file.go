@@ -278,7 +278,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		return nil, fieldErrorf("below", "the counters with most hits are rarely below a threshold: use key, or prefix with group")
 	}
 	for i, name := range r.To {
-		if !slices.ContainsFunc(s.Targets, func(t *Target) bool { return t.Name == name }) {
+		if s.findTarget(name) == nil {
 			return nil, fieldErrorf("to", "%q is not a target of this file: allowed are %s", name, s.targetNames())
 		}
 		if slices.Contains(r.To[:i], name) {

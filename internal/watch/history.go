@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 )
 
 // maxHistory bounds the changes of a History: some megabytes.
@@ -60,22 +61,16 @@ func (h *History) followOnce(ctx context.Context, js jetstream.JetStream, namesp
 	stream := newStateStream(js, namespace)
 	stream.onRecord, stream.onGiveUp = h.addChange, h.addGiveUp
 	h.reset(stream)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	monitored := make(chan struct{})
-	go func() {
-		defer close(monitored)
-		defer cancel()
-		_ = stream.monitor(ctx, jsStream.CachedInfo().Created)
-	}()
-	err = stream.follow(ctx, jetstream.DeliverAllPolicy, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.ready = true
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return stream.monitor(gctx, jsStream.CachedInfo().Created) })
+	group.Go(func() error {
+		return stream.follow(gctx, jetstream.DeliverAllPolicy, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.ready = true
+		})
 	})
-	cancel()
-	<-monitored
-	return err
+	return group.Wait()
 }
 
 func (h *History) reset(stream *stateStream) {

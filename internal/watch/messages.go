@@ -18,13 +18,10 @@ import (
 //	tallyroll_watch.<namespace>.seat                             a heartbeat
 //	tallyroll_watch.<namespace>.delivery.<target>                a progress
 //	tallyroll_watch.<namespace>.given_up.<target>                a giveUpRecord
-const (
-	streamPrefix  = "WATCH_"
-	subjectPrefix = "tallyroll_watch."
-)
+const subjectPrefix = "tallyroll_watch."
 
 // StreamName is the stream of a namespace.
-func StreamName(namespace string) string { return streamPrefix + hit.NamespaceToken(namespace) }
+func StreamName(namespace string) string { return "WATCH_" + hit.NamespaceToken(namespace) }
 
 // buildSubject returns the subject of a kind: seat, or state, delivery or given_up with what follows.
 func buildSubject(namespace, kind string) string {
@@ -38,8 +35,8 @@ func stateSubject(namespace, rule, key string) string {
 	return buildSubject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
-// changeID returns a change's id, from its sequence and time in the stream. A restored or recreated stream may
-// reuse a sequence, but not for a message of the same nanosecond.
+// changeID returns a change's id, from its sequence and time in the stream. A restored or recreated stream
+// may reuse a sequence, but not for a message of the same nanosecond.
 func changeID(seq uint64, stored time.Time) string {
 	return strconv.FormatInt(stored.UnixNano(), 36) + "-" + strconv.FormatUint(seq, 10)
 }

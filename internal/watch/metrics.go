@@ -4,8 +4,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/human"
 	"tallyroll/internal/web"
 )
 
@@ -93,4 +95,29 @@ func (m *metrics) observeDelivery(target string, began time.Time, delay time.Dur
 	m.deliveries.WithLabelValues(target, "delivered").Inc()
 	m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())
 	m.delaySeconds.WithLabelValues(target).Observe(max(0, delay.Seconds()))
+}
+
+// problemLog logs a problem when it begins, once per minute while it lasts, and when it ends.
+type problemLog struct {
+	since time.Time // zero: there is no problem
+	last  time.Time // when it was last logged
+}
+
+func (p *problemLog) warn(log zerolog.Logger, err error, message string) {
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if time.Since(p.last) < time.Minute {
+		return
+	}
+	p.last = time.Now()
+	log.Warn().Err(err).Msg(message)
+}
+
+func (p *problemLog) recovered(log zerolog.Logger, message string) {
+	if p.since.IsZero() {
+		return
+	}
+	log.Info().Str("after", human.Duration(time.Since(p.since))).Msg(message)
+	p.since, p.last = time.Time{}, time.Time{}
 }

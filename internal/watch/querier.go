@@ -74,8 +74,8 @@ type counterList struct {
 	refusal       string // why the rule cannot be queried; empty: it can
 }
 
-// query evaluates all rules. kept returns the keys of a rule whose state is not idle. After an error, which is
-// Redis's, every state is unknown.
+// query evaluates all rules. activeKeys returns the keys of a rule whose state is not idle. After an error,
+// which is Redis's, every state is unknown.
 func (q *querier) query(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
 	out, err := q.queryRules(ctx, rules, activeKeys)
 	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
@@ -154,8 +154,8 @@ func unknownResults(rules []*Rule, activeKeys func(*Rule) []string, at int64, re
 	return out
 }
 
-// listCounters lists the counters of each rule with prefix or top. Rules with the same prefix, or the same top and
-// window, share a query.
+// listCounters lists the counters of each rule with prefix or top. Rules with the same prefix, or the same
+// top and window, share a query.
 func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*counterList, error) {
 	type listQuery struct {
 		prefix string
@@ -258,8 +258,8 @@ type answerSet struct {
 	refused  map[counterWindow]string // why
 }
 
-// fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each refusal costs
-// a round trip, so after one the trips become smaller.
+// fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each
+// refusal costs a round trip, so after one the trips become smaller.
 func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Rule]*counterList) (*answerSet, error) {
 	out := &answerSet{asOf: math.MaxInt64, answers: make(map[counterWindow]window.Answer), refused: make(map[counterWindow]string)}
 	queued := make(map[counterWindow]bool)
@@ -302,8 +302,8 @@ func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Ru
 	return out, nil
 }
 
-// countersToQuery returns the counters to query for a rule. If there are none, it returns an unused name, so that Redis's
-// clock is read.
+// countersToQuery returns the counters to query for a rule. If there are none, it returns an unused name, so
+// that Redis's clock is read.
 func (l *counterList) countersToQuery(r *Rule) []string {
 	switch {
 	case l == nil:
@@ -381,8 +381,8 @@ func (l *counterList) cover(span window.Range, asOf int64) Figures {
 	return out
 }
 
-// evaluateKey adds up a key's counters and evaluates the condition. If l is not nil, the figures are only as complete
-// as that list, because an unlisted counter may belong to the key.
+// evaluateKey adds up a key's counters and evaluates the condition. If l is not nil, the figures are only as
+// complete as that list, because an unlisted counter may belong to the key.
 func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *counterList) Result {
 	out := Result{Rule: r, Key: key, At: s.at, AsOf: s.asOf}
 	sums := make([]Figures, len(r.counterWindows("")))

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"time"
@@ -127,9 +128,9 @@ const (
 	reasonStates   = "more keys than the rule's share of WATCH_MAX_STATES allows"
 )
 
-// evaluate compares the figures of the current window and, for ByPercent, of the previous one. It gives a reason
-// if the verdict is Undecided. A lower bound decides even if no worker counts, because missing and uncounted
-// hits can only add to it. All other decisions need fresh and complete figures.
+// evaluate compares the figures of the current window and, for ByPercent, of the previous one. It gives a
+// reason if the verdict is Undecided. A lower bound decides even if no worker counts, because missing and
+// uncounted hits can only add to it. All other decisions need fresh and complete figures.
 func (c Condition) evaluate(current, previous Figures) (Verdict, string) {
 	holds, fails, known := false, false, current.isKnown()
 	switch c.Kind {
@@ -173,11 +174,5 @@ const hundredPercent = 100 * 100
 func (c Condition) compare(current, previous int64) int {
 	currentHigh, currentLow := bits.Mul64(uint64(current), hundredPercent)
 	previousHigh, previousLow := bits.Mul64(uint64(previous), uint64(hundredPercent+c.Threshold))
-	switch {
-	case currentHigh < previousHigh || currentHigh == previousHigh && currentLow < previousLow:
-		return -1
-	case currentHigh == previousHigh && currentLow == previousLow:
-		return 0
-	}
-	return 1
+	return cmp.Or(cmp.Compare(currentHigh, previousHigh), cmp.Compare(currentLow, previousLow))
 }

@@ -73,9 +73,9 @@ func (c Condition) holds(now, before int64) bool {
 	return now < before && left.Cmp(right) <= 0
 }
 
-// For any truth within the bounds, a condition that surely holds does hold. Without surely, totals decide, and a
-// lower bound that reaches least. If hits are uncounted, only the lower bound is known: then a verdict is true for
-// any number of further hits.
+// For any truth within the bounds, a condition that surely holds does hold. Without surely, totals decide,
+// and a lower bound that reaches least. If hits are uncounted, only the lower bound is known: then a verdict
+// is true for any number of further hits.
 func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -98,7 +98,8 @@ func (s *service) warnUnsignedWebhooks(set *RuleSet) {
 	}
 }
 
-// runSessions runs sessions one after the other. A new one starts if the rule set changes or the stream is replaced.
+// runSessions runs sessions one after the other. A new one starts if the rule set changes or the stream is
+// replaced.
 func (s *service) runSessions(ctx context.Context) error {
 	settings := s.settings
 	conn, err := settings.NATS.Connect(ctx, "tallyroll watch", s.log)
@@ -137,8 +138,8 @@ func (s *service) runSessions(ctx context.Context) error {
 
 var errRuleSetChanged = errors.New("the rule set has changed")
 
-// runSession evaluates and delivers with one rule set and one stream. It returns nil if ctx ends or the rule set
-// changes.
+// runSession evaluates and delivers with one rule set and one stream. It returns nil if ctx ends or the rule
+// set changes.
 func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader Reader, problems *problemLog) error {
 	select {
 	case <-s.ruleSetChanged:

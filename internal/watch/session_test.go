@@ -150,8 +150,8 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	require.NotContains(t, out.String(), "hunter2")
 }
 
-// A rule that is removed while it fires ends, and the targets that were notified receive the end. A target that is
-// removed while it is down is dropped with its waiting changes, and delays no other.
+// A rule that is removed while it fires ends, and the targets that were notified receive the end. A target
+// that is removed while it is down is dropped with its waiting changes, and delays no other.
 func TestRemovedRuleAndTargetEnd(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
@@ -179,8 +179,8 @@ func TestRemovedRuleAndTargetEnd(t *testing.T) {
 	}
 }
 
-// If an operator deletes the stream, it is recreated: firing rules are notified again, with another id, and their
-// end is notified, too.
+// If an operator deletes the stream, it is recreated: firing rules are notified again, with another id, and
+// their end is notified, too.
 func TestDeletedStreamIsRecreatedAndFiringRulesAreNotifiedAgain(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
@@ -197,8 +197,8 @@ func TestDeletedStreamIsRecreatedAndFiringRulesAreNotifiedAgain(t *testing.T) {
 	a.await(t, "r", "firing firing resolved")
 }
 
-// If more keys of a rule are not idle than its share allows, those with most hits have a state, and the rule is
-// unknown until there is room. Other rules have their own shares.
+// If more keys of a rule are not idle than its share allows, those with most hits have a state, and the rule
+// is unknown until there is room. Other rules have their own shares.
 func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCounters(map[string]int64{"mine.a": 10})
@@ -236,9 +236,9 @@ func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 		"shop.4 resolved, shop.5 resolved, shop.6 resolved, shop.7 resolved, shop.8 resolved, unknown " + reasonStates)
 }
 
-// A change that a target refuses delays only later ones of its rule and key, whatever the status. If the status
-// refuses the change itself, it is given up after minutes; the log, a metric and the history report that, and the
-// next changes of its key are delivered.
+// A change that a target refuses delays only later ones of its rule and key, whatever the status. If the
+// status refuses the change itself, it is given up after minutes; the log, a metric and the history report
+// that, and the next changes of its key are delivered.
 func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 	t.Parallel()
 	const bad = "shop.<script>"
@@ -368,8 +368,8 @@ func (s *scriptedTarget) notify(context.Context, notification) error {
 	return nil
 }
 
-// A failed change is retried after a pause, and not before the target's Retry-After. A machine whose clock is a day
-// ahead of that of NATS gives up nothing, because the age of a change is by NATS's clock.
+// A failed change is retried after a pause, and not before the target's Retry-After. A machine whose clock is
+// a day ahead of that of NATS gives up nothing, because the age of a change is by NATS's clock.
 func TestFailedChangeIsRetriedAfterAPauseOrRetryAfter(t *testing.T) {
 	t.Parallel()
 	js := stack.SharedNATS(t).JetStream() // only for the state of its connection
@@ -392,7 +392,8 @@ func TestFailedChangeIsRetriedAfterAPauseOrRetryAfter(t *testing.T) {
 	})
 }
 
-// Keys that have come and gone are removed after an hour by every process that follows the stream, and no others.
+// Keys that have come and gone are removed after an hour by every process that follows the stream, and no
+// others.
 func TestIdleKeysAreRemovedAfterAnHour(t *testing.T) {
 	t.Parallel()
 	stream := newStateStream(nil, "tallyroll")

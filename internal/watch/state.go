@@ -127,8 +127,9 @@ func (r Record) advance(result Result) (out Record, changed bool) {
 	return out, true
 }
 
-// setRecipients sets the targets of the record. The end of trouble goes to exactly the targets that were notified of it,
-// whatever the file lists now. A first state that is unknown because counting is young notifies no target.
+// setRecipients sets the targets of the record. The end of trouble goes to exactly the targets that were
+// notified of it, whatever the file lists now. A first state that is unknown because counting is young
+// notifies no target.
 func (r *Record) setRecipients(previous Record, reason string) {
 	if r.State.isIdle() {
 		r.To, r.Notified = r.Notified, nil

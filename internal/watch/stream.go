@@ -196,9 +196,9 @@ func (s *stateStream) replaceMessage(ctx context.Context, kind string, content a
 	return nil
 }
 
-// publishRecords publishes each record with its expected sequence. It returns how many were stored, and for how
-// many another process was first; it rereads these. After an error, the rest may be stored or not; the next
-// evaluation continues from what the stream has.
+// publishRecords publishes each record with its expected sequence. It returns how many were stored, and for
+// how many another process was first; it rereads these. After an error, the rest may be stored or not; the
+// next evaluation continues from what the stream has.
 func (s *stateStream) publishRecords(ctx context.Context, drafts []draft) (stored, conflicts int, err error) {
 	futures, sent := make([]jetstream.PubAckFuture, len(drafts)), make([][]byte, len(drafts))
 	newestBefore, _ := s.check()

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,11 +67,10 @@ func (e *statusError) Error() string {
 
 // isRefusal reports whether the target refuses the change itself, so that a retry is unlikely to help.
 func (e *statusError) isRefusal() bool {
-	switch e.code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return true
-	}
-	return false
+	return slices.Contains([]int{
+		http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge,
+		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+	}, e.code)
 }
 
 func (t *Target) newNotifier(js jetstream.JetStream) notifier {
@@ -87,8 +87,8 @@ func newClient() *http.Client {
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// sendRequest sends a request, and returns an error unless the answer is 2xx. The error quotes neither the URL,
-// which may hold a secret, nor the answer, which may quote the URL in any encoding.
+// sendRequest sends a request, and returns an error unless the answer is 2xx. The error quotes neither the
+// URL, which may hold a secret, nor the answer, which may quote the URL in any encoding.
 func sendRequest(client *http.Client, r *http.Request, now time.Time) error {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "tallyroll-watch/"+release.Version())
@@ -108,7 +108,8 @@ func sendRequest(client *http.Client, r *http.Request, now time.Time) error {
 	return &statusError{resp.StatusCode, parseRetryAfter(resp.Header.Get("Retry-After"), now)}
 }
 
-// redactError passes network and TLS errors. Others of net/http may quote a status line or a redirect's target.
+// redactError passes network and TLS errors. Others of net/http may quote a status line or a redirect's
+// target.
 func redactError(err error) error {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
@@ -176,7 +177,8 @@ func (w *webhook) notify(ctx context.Context, n notification) error {
 
 const maxSecrets = 8
 
-// signBody signs with each secret of the file, so that receivers can rotate them. It reads the file each time.
+// signBody signs with each secret of the file, so that receivers can rotate them. It reads the file each
+// time.
 func signBody(file, id string, now time.Time, body []byte) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -199,8 +201,8 @@ func signBody(file, id string, now time.Time, body []byte) (string, error) {
 	return strings.Join(signatures, " "), nil
 }
 
-// natsPublisher publishes changes to a subject of NATS. If a stream has the subject, it must store the change;
-// otherwise delivery is at most once, to current subscribers.
+// natsPublisher publishes changes to a subject of NATS. If a stream has the subject, it must store the
+// change; otherwise delivery is at most once, to current subscribers.
 type natsPublisher struct {
 	js      jetstream.JetStream
 	subject string

@@ -12,15 +12,17 @@ import (
 	"time"
 )
 
-// requestLimiter bounds how many requests run, and how many are admitted: those that wait hold their forms in memory.
+// requestLimiter bounds how many requests run, and how many are admitted: those that wait hold their forms in
+// memory.
 type requestLimiter struct{ admitted, running chan struct{} }
 
 func newRequestLimiter(s Settings) requestLimiter {
 	return requestLimiter{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
 }
 
-// limitRequests refuses a request if there are too many. Otherwise it reads the form, of the URL and of a POST's body, waits
-// for a slot, and runs the query, all within the time that the request and the settings allow.
+// limitRequests refuses a request if there are too many. Otherwise it reads the form, of the URL and of a
+// POST's body, waits for a slot, and runs the query, all within the time that the request and the settings
+// allow.
 func (s *service) limitRequests(run queryFunc) encoder {
 	encode := encodeResult(run)
 	return func(r *http.Request) ([]byte, error) {
@@ -70,8 +72,8 @@ func (s *service) readForm(r *http.Request) error {
 	return newBadData("the form cannot be read: %v", err)
 }
 
-// memoryLimit is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects garbage
-// before the limit is reached. If live memory comes near it, running queries are ended.
+// memoryLimit is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects
+// garbage before the limit is reached. If live memory comes near it, running queries are ended.
 type memoryLimit int64
 
 // errMemory is the cause with which those queries end.
