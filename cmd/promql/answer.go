@@ -121,8 +121,7 @@ func newBadData(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "bad_data", fmt.Sprintf(format, args...)}
 }
 
-// readRedis reads from Redis for at most readTimeout. Its error is an *apiError, a *window.QuestionError, or
-// one of the context.
+// readRedis reads for at most readTimeout. It returns an *apiError, *window.QuestionError or ctx's error.
 func readRedis[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	deadline, queryEndsFirst := ctx.Deadline()
 	queryEndsFirst = queryEndsFirst && time.Until(deadline) <= readTimeout // the query's time ends first

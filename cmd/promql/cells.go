@@ -70,8 +70,8 @@ type part struct {
 // parts do not overlap, so each hit is in at most one of them, whenever they are read.
 func (q *querier) readParts(ctx context.Context, counters []string, sel selection) ([]part, error) {
 	var out []part
-	for from := sel.from; from < min(sel.to, q.now()); {
-		p, err := q.readPart(ctx, counters, from, sel)
+	for start := sel.from; start < min(sel.to, q.now()); {
+		p, err := q.readPart(ctx, counters, start, sel)
 		var empty *window.EmptyError
 		if errors.As(err, &empty) {
 			break // it begins after now
@@ -80,7 +80,7 @@ func (q *querier) readParts(ctx context.Context, counters []string, sel selectio
 			return nil, err
 		}
 		first := p.series[0]
-		if len(out) > 0 && (first.Tier.Cell >= out[len(out)-1].series[0].Tier.Cell || first.Range.From != from) {
+		if len(out) > 0 && (first.Tier.Cell >= out[len(out)-1].series[0].Tier.Cell || first.Range.From != start) {
 			break // no finer tier holds the rest
 		}
 		out = append(out, p)
@@ -91,7 +91,7 @@ func (q *querier) readParts(ctx context.Context, counters []string, sel selectio
 		if !sel.isSum() || p.end <= first.Range.From {
 			break
 		}
-		from = p.end
+		start = p.end
 	}
 	return out, nil
 }
@@ -102,8 +102,8 @@ func (s selection) isSum() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
 }
 
-func (q *querier) readPart(ctx context.Context, counters []string, from int64, sel selection) (part, error) {
-	span := window.Between(from, sel.to)
+func (q *querier) readPart(ctx context.Context, counters []string, start int64, sel selection) (part, error) {
+	span := window.Between(start, sel.to)
 	if sel.to >= q.now() {
 		span.To = window.Now
 	}
@@ -151,12 +151,12 @@ func buildPoints(parts []part, counter int, sel selection) (out points, hits boo
 	for _, p := range parts {
 		s := p.series[counter]
 		for i := s.Begun(); i < len(s.Counts); i++ {
-			end := s.Start(i + 1)
-			if end > p.end {
+			cellEnd := s.Start(i + 1)
+			if cellEnd > p.end {
 				break
 			}
-			if end > sel.from || sel.window == 0 {
-				out = append(out, point{end, float64(s.Counts[i])})
+			if cellEnd > sel.from || sel.window == 0 {
+				out = append(out, point{cellEnd, float64(s.Counts[i])})
 				hits = hits || s.Counts[i] > 0
 			}
 		}

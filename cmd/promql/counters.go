@@ -21,8 +21,7 @@ func seriesLabels(metric, counter string) labels.Labels {
 	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
-// findCounters returns the counters of a selector. Listed keys need not exist. The error is an *apiError if
-// the query has now read too many.
+// findCounters returns a selector's counters. Listed keys need not exist. A query may not read too many.
 func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
 	keys, _ := splitMatchers(matchers, metricName)
 	if out, ok := listExactKeys(ctx, keys); ok {
@@ -68,8 +67,7 @@ func splitMatchers(matchers []*labels.Matcher, defaults ...string) (keys []*labe
 	return keys, metrics
 }
 
-// listExactKeys returns the counters that the matchers list, or false if they list none. If ctx has ended,
-// the result is incomplete.
+// listExactKeys returns the keys that the matchers list, or false. It is incomplete if ctx has ended.
 func listExactKeys(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
 	for _, m := range matchers {
 		set := listExactValues(m)
@@ -108,8 +106,7 @@ func findPrefix(matchers []*labels.Matcher) (prefix string) {
 	return prefix
 }
 
-// filterNames returns the names that match. It checks ctx per name, because a hostile regular expression
-// takes up to 1 s for one.
+// filterNames returns the names that match. It checks ctx, as a hostile pattern takes up to 1 s per name.
 func filterNames(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
 	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
 	return out, ctx.Err()

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// requestLimiter bounds how many requests run, and how many are admitted: those that wait hold their forms in
-// memory.
+// requestLimiter bounds how many requests run, and how many are admitted, whose forms take memory.
 type requestLimiter struct{ admitted, running chan struct{} }
 
 func newRequestLimiter(s Settings) requestLimiter {
@@ -95,8 +94,7 @@ func setMemoryLimit(s Settings) memoryLimit {
 	return memoryLimit(debug.SetMemoryLimit(-1))
 }
 
-// watch returns a context that ends with errMemory if three quarters of the limit are in use. Call stop after
-// the query.
+// watch returns a context that ends with errMemory if three quarters of the limit are in use, until stop.
 func (m memoryLimit) watch(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})

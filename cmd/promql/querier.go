@@ -18,8 +18,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// querier answers the selectors of one query, as its own storage.Queryable. The engine calls Select
-// sequentially.
+// querier answers one query's selectors, as its own storage.Queryable. The engine calls Select sequentially.
 type querier struct {
 	service      *service
 	layout       window.Layout
@@ -218,8 +217,7 @@ func (s *service) series(r *http.Request) (result, error) {
 	return limitResult(slices.CompactFunc(all, labels.Equal), limit, nil), nil
 }
 
-// readListParams reads the parameters of lists. start and end are ignored, because names are kept for the
-// longest window only.
+// readListParams reads the parameters of lists but start and end, because lists cover the longest window.
 func (s *service) readListParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
 	anyTime := time.Time{}
 	for _, name := range []string{"start", "end"} {

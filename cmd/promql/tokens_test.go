@@ -49,10 +49,10 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		return send(t, req)
 	}
 	query := func(text string) url.Values { return url.Values{"query": {text}} }
-	during := url.Values{"start": {fmt.Sprint(now.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"60"}}
+	period := url.Values{"start": {fmt.Sprint(now.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"60"}}
 	rangeQuery := func(text string) url.Values {
 		out := query(text)
-		for name, values := range during {
+		for name, values := range period {
 			out[name] = values
 		}
 		return out

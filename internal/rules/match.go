@@ -4,8 +4,7 @@ package rules
 const (
 	maxSubjects = 4096
 	maxPlans    = 1024
-	// After missesPerReset misses per remembered subject, a full memory is emptied to remove disused
-	// subjects.
+	// After missesPerReset misses per remembered subject, a full memory is emptied of disused ones.
 	missesPerReset = 16
 )
 

@@ -168,8 +168,7 @@ func parseWanted(node *yaml.Node) (value, bool) {
 	return value{}, false
 }
 
-// checkFormats refuses different formats for the same message, because its events would be ambiguous. It
-// treats a stream with wildcards as all streams.
+// checkFormats refuses different formats for the same message. A stream with wildcards counts as all streams.
 func checkFormats(all []*rule) error {
 	for i, r := range all {
 		for _, earlier := range all[:i] {

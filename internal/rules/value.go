@@ -74,8 +74,7 @@ func (v value) isText() bool {
 	return v.kind == kindText || v.kind == kindEscaped || v.kind == kindPlain
 }
 
-// appendTo appends text, an integer, true or false. ok is false for other kinds, and for half of a surrogate
-// pair.
+// appendTo appends text, an integer, true or false. ok is false for others and for half of a surrogate pair.
 func (v value) appendTo(b []byte) (out []byte, ok bool) {
 	switch v.kind {
 	case kindText, kindPlain, kindInteger, kindBool:

@@ -126,8 +126,7 @@ func (a *alertSync) postAlerts(ctx context.Context, alerts []alert) error {
 	return group.Wait()
 }
 
-// buildAlerts returns an alert for each state that fires, is unknown, or has ended lately. A firing alert
-// continues while its state is unknown.
+// buildAlerts returns an alert for each state that fires (also while unknown), is unknown, or ended lately.
 func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
 		isRecipient := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)

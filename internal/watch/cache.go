@@ -104,8 +104,7 @@ const (
 	sweepInterval = time.Minute
 )
 
-// removeIdleKeys removes keys that have been idle for idleRetention. The stream still has them, so a publish
-// to one is refused, and then reread.
+// removeIdleKeys removes keys idle for idleRetention. A publish to one is refused, and it is reread.
 func (c *cache) removeIdleKeys(now time.Time) {
 	if now.Sub(c.sweptAt) < sweepInterval {
 		return
@@ -155,8 +154,7 @@ func (c *cache) expectedStates() map[string]*entry {
 	return out
 }
 
-// lastHeartbeat returns the last heartbeat, its sequence, and when one of a process that reached Redis was
-// read.
+// lastHeartbeat returns the last heartbeat, its sequence, and when the last one with Redis was read.
 func (c *cache) lastHeartbeat() (h heartbeat, seq uint64, readAt time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,8 +212,7 @@ func (c *cache) applyPublished(subject string, data []byte, seq, newestBefore ui
 	c.rolledBack = c.rolledBack || seq <= newestBefore
 }
 
-// applyReread applies the last message of a subject that the server has refused to overwrite. If a later one
-// was applied, the stream is an older copy.
+// applyReread applies a subject's last message. If a later one was applied, the stream is an older copy.
 func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time.Time) {
 	c.apply(subject, data, seq, stored)
 	c.mu.Lock()

@@ -44,8 +44,8 @@ type delivery struct {
 func (d *delivery) openProgress(ctx context.Context, last uint64) error {
 	kind := "delivery." + d.target.Name
 	err := d.stream.reread(ctx, buildSubject(d.stream.namespace, kind))
-	if held := d.stream.readLease(d.target.Name); err == nil && (held.seq == 0 || held.Gone) {
-		err = d.stream.replaceMessage(ctx, kind, progress{Cursor: last}, held.seq)
+	if current := d.stream.readLease(d.target.Name); err == nil && (current.seq == 0 || current.Gone) {
+		err = d.stream.replaceMessage(ctx, kind, progress{Cursor: last}, current.seq)
 	}
 	if err != nil && !errors.Is(err, errConflict) { // another process may have been first
 		return fmt.Errorf("store the progress of target %s: %w", d.target.Name, err)
@@ -60,8 +60,8 @@ func (d *delivery) run(ctx context.Context) error {
 	defer ticker.Stop()
 	var pausedUntil time.Time // until then, others may take the lease
 	for ctx.Err() == nil {
-		if held := d.stream.readLease(d.target.Name); d.isVacant(held) && time.Now().After(pausedUntil) {
-			err := d.deliver(ctx, held)
+		if current := d.stream.readLease(d.target.Name); d.isVacant(current) && time.Now().After(pausedUntil) {
+			err := d.deliver(ctx, current)
 			if errors.Is(err, errYield) {
 				pausedUntil = time.Now().Add(d.timeouts.lease)
 			}
@@ -75,14 +75,14 @@ func (d *delivery) run(ctx context.Context) error {
 	return nil
 }
 
-func (d *delivery) isVacant(held lease) bool {
-	return !held.Gone && (held.By == "" || held.By == d.process || time.Since(held.readAt) > d.timeouts.lease)
+func (d *delivery) isVacant(current lease) bool {
+	return !current.Gone && (current.By == "" || current.By == d.process || time.Since(current.readAt) > d.timeouts.lease)
 }
 
 // deliver acquires the lease, and delivers until it is lost, or ctx ends.
-func (d *delivery) deliver(ctx context.Context, held lease) error {
+func (d *delivery) deliver(ctx context.Context, current lease) error {
 	session := &deliverySession{
-		delivery: d, start: held.progress, cursor: held.Cursor, leaseSeq: held.seq, queues: make(map[string][]*entry), progressChanged: make(chan struct{}, 1),
+		delivery: d, start: current.progress, cursor: current.Cursor, leaseSeq: current.seq, queues: make(map[string][]*entry), progressChanged: make(chan struct{}, 1),
 		spaceFreed: make(chan struct{}, 1), firstSlots: make(chan struct{}, maxConcurrent), retrySlots: make(chan struct{}, maxConcurrent),
 	}
 	if err := session.storeProgress(ctx, d.process); err != nil {
@@ -224,8 +224,7 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 	})
 }
 
-// enqueue queues a change if the target is a recipient. first means that the queue of its rule and key was
-// empty.
+// enqueue queues a change if the target is a recipient. first means that its queue was empty.
 func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,8 +318,7 @@ func (s *deliverySession) deliverQueue(ctx context.Context, subject string) erro
 			if err := s.giveUpChange(ctx, e, err, reason); err != nil {
 				return err
 			}
-			// Store that before the next is delivered. Otherwise another process could deliver this one
-			// afterwards.
+			// Store that first. Otherwise another process could deliver it after the next one.
 			e = s.dequeue(subject)
 			if err := s.storeProgress(ctx, s.process); err != nil {
 				return err

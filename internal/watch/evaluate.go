@@ -133,8 +133,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 }
 
-// restoreLostStates publishes the states that a rolled-back stream lacks. Targets are notified again, with
-// new ids.
+// restoreLostStates publishes what a rolled-back stream lacks. Targets are notified again, with new ids.
 func (e *evaluator) restoreLostStates(ctx context.Context, base baseline) {
 	var drafts []draft
 	for _, lost := range e.lostStates {
@@ -165,11 +164,11 @@ func (e *evaluator) endRemovedTargets(ctx context.Context) {
 	defer cancel()
 	e.targetsEnded = true
 	for _, name := range e.stream.listTargets() {
-		held := e.stream.readLease(name)
-		if t := e.ruleSet.findTarget(name); t != nil && t.Alertmanager == "" || held.Gone {
+		current := e.stream.readLease(name)
+		if t := e.ruleSet.findTarget(name); t != nil && t.Alertmanager == "" || current.Gone {
 			continue
 		}
-		if err := e.stream.replaceMessage(bounded, "delivery."+name, progress{Gone: true}, held.seq); err != nil {
+		if err := e.stream.replaceMessage(bounded, "delivery."+name, progress{Gone: true}, current.seq); err != nil {
 			e.targetsEnded = false // retried at the next tick
 			continue
 		}

@@ -28,8 +28,7 @@ func buildSubject(namespace, kind string) string {
 	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
 
-// stateSubject returns the subject of a rule's key. It hashes the key, which may have any characters and 512
-// bytes.
+// stateSubject returns the subject of a rule's key. It hashes the key, which may have any characters.
 func stateSubject(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return buildSubject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))

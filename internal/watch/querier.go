@@ -74,8 +74,7 @@ type counterList struct {
 	refusal       string // why the rule cannot be queried; empty: it can
 }
 
-// query evaluates all rules. activeKeys returns the keys of a rule whose state is not idle. After an error,
-// which is Redis's, every state is unknown.
+// query evaluates all rules. activeKeys returns the keys of a rule that are not idle. An error is Redis's.
 func (q *querier) query(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
 	out, err := q.queryRules(ctx, rules, activeKeys)
 	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
@@ -154,8 +153,7 @@ func unknownResults(rules []*Rule, activeKeys func(*Rule) []string, at int64, re
 	return out
 }
 
-// listCounters lists the counters of each rule with prefix or top. Rules with the same prefix, or the same
-// top and window, share a query.
+// listCounters lists the counters of each rule with prefix or top. Rules with the same list share a query.
 func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*counterList, error) {
 	type listQuery struct {
 		prefix string
@@ -238,15 +236,15 @@ func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, e
 }
 
 func (q *querier) fetchTop(ctx context.Context, length time.Duration, limit int) (counterList, error) {
-	found, err := q.reader.Top(ctx, window.Last(length), limit)
+	top, err := q.reader.Top(ctx, window.Last(length), limit)
 	if err != nil {
 		return counterList{}, err
 	}
-	out := counterList{asOf: found.AsOf, countingSince: found.CountingSince}
-	if !found.Complete {
+	out := counterList{asOf: top.AsOf, countingSince: top.CountingSince}
+	if !top.Complete {
 		out.completeSince = math.MaxInt64
 	}
-	for _, c := range found.Counters {
+	for _, c := range top.Counters {
 		out.counters = append(out.counters, c.Counter)
 	}
 	return out, nil
@@ -280,14 +278,14 @@ func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Ru
 		for i, w := range chunk {
 			questions[i] = w.question()
 		}
-		found, err := q.reader.Answer(ctx, questions)
+		reply, err := q.reader.Answer(ctx, questions)
 		var bad *window.QuestionError
 		switch {
 		case err == nil:
 			for i, w := range chunk {
-				out.answers[w] = found.Answers[i]
+				out.answers[w] = reply.Answers[i]
 			}
-			out.at, out.asOf = max(out.at, found.Now), min(out.asOf, found.AsOf)
+			out.at, out.asOf = max(out.at, reply.Now), min(out.asOf, reply.AsOf)
 			order, size = order[len(chunk):], min(2*size, maxQuestions)
 		case window.IsForeign(err) && errors.As(err, &bad):
 			out.refused[chunk[bad.Index]] = refusalReason(err)
@@ -302,8 +300,7 @@ func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Ru
 	return out, nil
 }
 
-// countersToQuery returns the counters to query for a rule. If there are none, it returns an unused name, so
-// that Redis's clock is read.
+// countersToQuery returns the counters to query: of an empty list an unused name, which yields Redis's clock.
 func (l *counterList) countersToQuery(r *Rule) []string {
 	switch {
 	case l == nil:
@@ -391,9 +388,9 @@ func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *count
 		if l == nil {
 			continue
 		}
-		end := s.at - int64(i)*r.Window.Milliseconds()
+		windowEnd := s.at - int64(i)*r.Window.Milliseconds()
 		out.AsOf = min(s.asOf, l.asOf)
-		sums[i] = l.cover(window.Range{From: end - r.Window.Milliseconds(), To: end}, out.AsOf)
+		sums[i] = l.cover(window.Range{From: windowEnd - r.Window.Milliseconds(), To: windowEnd}, out.AsOf)
 	}
 	for _, counter := range counters {
 		for i, w := range r.counterWindows(counter) {

@@ -125,10 +125,10 @@ func (n *network) Dial(network, address string) (net.Conn, error) {
 
 func (n *network) wait() {
 	n.mu.Lock()
-	held := n.held
+	paused := n.held
 	n.mu.Unlock()
-	if held != nil {
-		<-held
+	if paused != nil {
+		<-paused
 	}
 }
 

@@ -44,11 +44,11 @@ func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 			rule.Condition.Least = 0
 		}
 		text, earlier, change := strings.Cut(given, "; before: ")
-		now, before := parseFigures(t, text), Figures{}
+		current, previous := parseFigures(t, text), Figures{}
 		if change {
-			before = parseFigures(t, earlier)
+			previous = parseFigures(t, earlier)
 		}
-		verdict, why := rule.Condition.evaluate(now, before)
+		verdict, why := rule.Condition.evaluate(current, previous)
 		out := map[Verdict]string{Holds: "holds", DoesNotHold: "does not hold", Undecided: "unknown"}[verdict]
 		if why != "" {
 			out += ": " + why
@@ -58,19 +58,19 @@ func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 }
 
 // holds reports whether a condition holds for exact numbers, in arithmetic without overflow.
-func (c Condition) holds(now, before int64) bool {
+func (c Condition) holds(current, previous int64) bool {
 	switch c.Kind {
 	case Above:
-		return now > c.Threshold
+		return current > c.Threshold
 	case Below:
-		return now < c.Threshold
+		return current < c.Threshold
 	}
-	left := new(big.Int).Mul(big.NewInt(now), big.NewInt(hundredPercent))
-	right := new(big.Int).Mul(big.NewInt(before), big.NewInt(hundredPercent+c.Threshold))
+	left := new(big.Int).Mul(big.NewInt(current), big.NewInt(hundredPercent))
+	right := new(big.Int).Mul(big.NewInt(previous), big.NewInt(hundredPercent+c.Threshold))
 	if c.Threshold > 0 {
-		return now > before && left.Cmp(right) >= 0
+		return current > previous && left.Cmp(right) >= 0
 	}
-	return now < before && left.Cmp(right) <= 0
+	return current < previous && left.Cmp(right) <= 0
 }
 
 // For any truth within the bounds, a condition that surely holds does hold. Without surely, totals decide,

@@ -98,8 +98,7 @@ func (s *service) warnUnsignedWebhooks(set *RuleSet) {
 	}
 }
 
-// runSessions runs sessions one after the other. A new one starts if the rule set changes or the stream is
-// replaced.
+// runSessions runs one session after the other: a new one for each rule set, and for a replaced stream.
 func (s *service) runSessions(ctx context.Context) error {
 	settings := s.settings
 	conn, err := settings.NATS.Connect(ctx, "tallyroll watch", s.log)
@@ -138,8 +137,7 @@ func (s *service) runSessions(ctx context.Context) error {
 
 var errRuleSetChanged = errors.New("the rule set has changed")
 
-// runSession evaluates and delivers with one rule set and one stream. It returns nil if ctx ends or the rule
-// set changes.
+// runSession runs one rule set with one stream. It returns nil if ctx ends or the rule set changes.
 func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader Reader, problems *problemLog) error {
 	select {
 	case <-s.ruleSetChanged:

@@ -304,14 +304,14 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			go func() { defer close(done); history.Follow(ctx, broker.JetStream(), "tallyroll") }()
 			defer func() { cancel(); <-done }()
 			stack.Eventually(t, "the history to have it", func() (bool, string) {
-				found := history.Report()
-				for _, c := range found.Changes {
-					g := found.GivenUp[c.Position]
+				report := history.Report()
+				for _, c := range report.Changes {
+					g := report.GivenUp[c.Position]
 					if c.Key == bad && len(g) == 1 && g[0].Target == "a" && g[0].Reason == "403 Forbidden" && !g[0].At.IsZero() {
-						return len(found.GivenUp) == 1, ""
+						return len(report.GivenUp) == 1, ""
 					}
 				}
-				return false, fmt.Sprintf("%+v", found)
+				return false, fmt.Sprintf("%+v", report)
 			})
 		})
 	}

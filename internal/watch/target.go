@@ -108,8 +108,7 @@ func sendRequest(client *http.Client, r *http.Request, now time.Time) error {
 	return &statusError{resp.StatusCode, parseRetryAfter(resp.Header.Get("Retry-After"), now)}
 }
 
-// redactError passes network and TLS errors. Others of net/http may quote a status line or a redirect's
-// target.
+// redactError passes network and TLS errors. Other errors of net/http may quote a status line or a URL.
 func redactError(err error) error {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
@@ -177,8 +176,7 @@ func (w *webhook) notify(ctx context.Context, n notification) error {
 
 const maxSecrets = 8
 
-// signBody signs with each secret of the file, so that receivers can rotate them. It reads the file each
-// time.
+// signBody signs with each secret of the file, which it rereads, so that receivers can rotate them.
 func signBody(file, id string, now time.Time, body []byte) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
