@@ -59,7 +59,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 	c.newestSeq = max(c.newestSeq, seq)
 	kind, target := c.splitSubject(subject)
 	switch kind {
-	case "seat":
+	case heartbeatKind:
 		var h heartbeat
 		if seq > c.heartbeatSeq && json.Unmarshal(data, &h) == nil {
 			c.heartbeatSeq, c.heartbeat, c.unpublished = seq, h, nil
@@ -186,7 +186,7 @@ func (c *cache) splitSubject(subject string) (kind, rest string) {
 func (c *cache) lastSeq(subject string) uint64 {
 	kind, target := c.splitSubject(subject)
 	switch known := c.leases[target]; {
-	case kind == "seat":
+	case kind == heartbeatKind:
 		return c.heartbeatSeq
 	case kind == "delivery" && known != nil:
 		return known.seq
@@ -233,7 +233,7 @@ func (c *cache) removeSubject(subject string, firstSeq uint64) {
 	delete(c.states, subject)
 	kind, target := c.splitSubject(subject)
 	switch known := c.leases[target]; {
-	case kind == "seat":
+	case kind == heartbeatKind:
 		c.heartbeatSeq = 0
 	case kind == "delivery" && known != nil:
 		c.leases[target] = &lease{progress: known.progress, readAt: known.readAt}

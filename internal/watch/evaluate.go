@@ -60,7 +60,7 @@ func (e *evaluator) releaseLeadership(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	leader.By = ""
-	_ = e.stream.replaceMessage(bounded, "seat", leader, seq) // if this fails, another process takes over after the lease
+	_ = e.stream.replaceMessage(bounded, heartbeatKind, leader, seq) // if this fails, another process takes over after the lease
 }
 
 // tick evaluates once, unless another process leads.
@@ -103,7 +103,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	if time.Since(began) > e.timeouts.lease+queryTimeout {
 		return // the process stalled: what it read is old
 	}
-	if err := e.stream.replaceMessage(ctx, "seat", heartbeat{By: e.process, At: toTime(current.at), Fingerprint: e.ruleSet.Fingerprint, NoRedis: noRedis, Rules: len(e.ruleSet.Rules)}, leaderSeq); err != nil {
+	if err := e.stream.replaceMessage(ctx, heartbeatKind, heartbeat{By: e.process, At: toTime(current.at), Fingerprint: e.ruleSet.Fingerprint, NoRedis: noRedis, Rules: len(e.ruleSet.Rules)}, leaderSeq); err != nil {
 		if !errors.Is(err, errConflict) && ctx.Err() == nil {
 			e.problems.warn(e.log, err, "evaluation failed: NATS does not store it")
 			e.stream.setUnpublished(e.planChanges(base, current))

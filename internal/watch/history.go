@@ -125,8 +125,8 @@ func (h *History) Report() Report {
 	if stream == nil {
 		return out
 	}
-	b, _, _ := stream.lastHeartbeat()
-	out.Evaluated, out.Rules = b.At, b.Rules
+	leader, _, _ := stream.lastHeartbeat()
+	out.Evaluated, out.Rules = leader.At, leader.Rules
 	for _, e := range stream.copyStates() {
 		if e.isLive() {
 			out.States = append(out.States, Standing{e.KeyState, e.Since})

@@ -18,12 +18,15 @@ import (
 //	tallyroll_watch.<namespace>.seat                             a heartbeat
 //	tallyroll_watch.<namespace>.delivery.<target>                a progress
 //	tallyroll_watch.<namespace>.given_up.<target>                a giveUpRecord
-const subjectPrefix = "tallyroll_watch."
+const (
+	subjectPrefix = "tallyroll_watch."
+	heartbeatKind = "seat"
+)
 
 // StreamName is the stream of a namespace.
 func StreamName(namespace string) string { return "WATCH_" + hit.NamespaceToken(namespace) }
 
-// buildSubject returns the subject of a kind: seat, or state, delivery or given_up with what follows.
+// buildSubject returns the subject of a kind: heartbeatKind, or state, delivery or given_up with the rest.
 func buildSubject(namespace, kind string) string {
 	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
 }
@@ -54,7 +57,7 @@ type draft struct {
 	Record
 }
 
-// heartbeat is the leader's.
+// heartbeat keeps the leader's lease. Without one, another process takes over.
 type heartbeat struct {
 	By          string    `json:"by"`              // the leader's unique name; empty: it has released leadership
 	At          time.Time `json:"at"`              // of the evaluation, by Redis's clock
