@@ -47,7 +47,7 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 	if err != nil {
 		return 0, setting.UsageError{Err: given.Mistake(err)}
 	}
-	stream, subject := set.Only()
+	stream, subject := set.CommonSource()
 	if defaults.stream == "" {
 		defaults.stream = stream
 	}
@@ -97,7 +97,7 @@ type trial struct {
 func (t *trial) message(s sample) error {
 	d := t.decoders[s.stream]
 	if d == nil {
-		d = rules.NewDecoder(t.set.For(s.stream), t.limits)
+		d = rules.NewDecoder(t.set.ForStream(s.stream), t.limits)
 		t.decoders[s.stream] = d
 	}
 	m := rules.Message{Subject: s.subject, Counter: s.subject, Stored: s.stored.UnixMilli(), Body: s.body}

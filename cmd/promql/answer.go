@@ -17,13 +17,13 @@ import (
 	"tallyroll/internal/window"
 )
 
-type found struct {
+type result struct {
 	data     any
 	warnings annotations.Annotations
 	query    string // that the warnings are about
 }
 
-type finder func(r *http.Request) (found, error)
+type queryFunc func(r *http.Request) (result, error)
 
 type response struct {
 	Status    string   `json:"status"`
@@ -38,9 +38,9 @@ const maxNotes = 10
 
 type encoder func(r *http.Request) ([]byte, error)
 
-func encoded(find finder) encoder {
+func encodeResult(run queryFunc) encoder {
 	return func(r *http.Request) ([]byte, error) {
-		out, err := find(r)
+		out, err := run(r)
 		if err != nil {
 			return nil, err
 		}
@@ -49,14 +49,14 @@ func encoded(find finder) encoder {
 	}
 }
 
-func (s *service) answer(encode encoder) http.Handler {
+func (s *service) serve(encode encoder) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := encode(r)
 		if err == nil {
-			write(w, http.StatusOK, text)
+			writeJSON(w, http.StatusOK, text)
 			return
 		}
-		e := s.apiErrorOf(err)
+		e := s.asAPIError(err)
 		if e.status >= http.StatusInternalServerError {
 			cause := err
 			var redis *redisError
@@ -73,11 +73,11 @@ func writeError(w http.ResponseWriter, e *apiError) {
 	if e.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	text, _ := json.Marshal(response{Status: "error", ErrorType: e.kind, Error: bounded(e.message)}) // strings have no errors
-	write(w, e.status, text)
+	text, _ := json.Marshal(response{Status: "error", ErrorType: e.kind, Error: truncateMessage(e.message)}) // strings have no errors
+	writeJSON(w, e.status, text)
 }
 
-func write(w http.ResponseWriter, status int, text []byte) {
+func writeJSON(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(text) // the client may be gone; an error has no other recipient
@@ -87,16 +87,16 @@ func write(w http.ResponseWriter, status int, text []byte) {
 func encodeValue(v parser.Value, limit int) (data json.RawMessage, cut bool, err error) {
 	switch list := v.(type) {
 	case promql.Vector:
-		v, cut = first(list, limit)
+		v, cut = truncate(list, limit)
 	case promql.Matrix:
-		v, cut = first(list, limit)
+		v, cut = truncate(list, limit)
 	}
 	data, err = json.Marshal(queryData{ResultType: v.Type(), Result: v})
 	return data, cut, err
 }
 
-// first returns the first n elements, or all if n is 0.
-func first[S ~[]E, E any](list S, n int) (out S, cut bool) {
+// truncate returns the first n elements, or all if n is 0.
+func truncate[S ~[]E, E any](list S, n int) (out S, cut bool) {
 	if n > 0 && len(list) > n {
 		return list[:n], true
 	}
@@ -117,15 +117,14 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.message }
 
-func badData(format string, args ...any) *apiError {
+func newBadData(format string, args ...any) *apiError {
 	return &apiError{http.StatusBadRequest, "bad_data", fmt.Sprintf(format, args...)}
 }
 
-// askRedis reads from Redis for at most readTimeout. Its errors are *apiError, or window's that a caller may
-// handle.
-func askRedis[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
-	until, own := ctx.Deadline()
-	own = own && time.Until(until) <= readTimeout // the query's time ends first
+// readRedis reads for at most readTimeout. It returns an *apiError, *window.QuestionError or ctx's error.
+func readRedis[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	deadline, queryEndsFirst := ctx.Deadline()
+	queryEndsFirst = queryEndsFirst && time.Until(deadline) <= readTimeout // the query's time ends first
 	bounded, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	out, err := read(bounded)
@@ -136,34 +135,34 @@ func askRedis[T any](ctx context.Context, read func(context.Context) (T, error))
 	var foreign *window.ForeignError
 	var bad *window.QuestionError
 	switch {
-	case forbidden(err) != nil:
-		return out, forbidden(err)
+	case asForbidden(err) != nil:
+		return out, asForbidden(err)
 	case errors.As(err, &foreign):
 		return out, &apiError{http.StatusInternalServerError, "internal", foreign.Error()}
 	case errors.Is(err, window.ErrBadLayout):
 		return out, &apiError{http.StatusInternalServerError, "internal", err.Error()}
 	case errors.As(err, &much) && much.What == "points":
-		return out, tooManySamples(much.Count, int(much.Max))
+		return out, newTooManySamples(much.Count, int(much.Max))
 	case errors.As(err, &much) && much.What == window.UniqueCells:
-		return out, refused("this query reads %d cells of uniques: at most %d are allowed (PROMQL_MAX_UNIQUE_CELLS): ask about fewer counters or a shorter time", much.Count, much.Max)
+		return out, newRefusal("this query reads %d cells of uniques: at most %d are allowed (PROMQL_MAX_UNIQUE_CELLS): select fewer counters or a shorter time", much.Count, much.Max)
 	case errors.As(err, &much):
-		return out, refused("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): ask about fewer counters", much.Count, much.Max)
+		return out, newRefusal("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): select fewer counters", much.Count, much.Max)
 	case errors.As(err, &bad):
 		return out, err
 	case errors.Is(err, window.ErrNoLayout):
-		return out, unavailable("%s", err)
+		return out, newUnavailable("%s", err)
 	case ctx.Err() != nil:
-		return out, ctx.Err() // the query's own time is over, or its client is gone
+		return out, ctx.Err() // the query's own time has ended, or its client is gone
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
-		return out, &redisError{*unavailable("Redis cannot answer now: ask again in a second"), err}
-	case own:
+		return out, &redisError{*newUnavailable("Redis cannot answer now: retry in a second"), err}
+	case queryEndsFirst:
 		return out, context.DeadlineExceeded
 	}
-	return out, &redisError{*unavailable("Redis did not answer within %s: ask again in a second", readTimeout), err}
+	return out, &redisError{*newUnavailable("Redis did not answer within %s: retry in a second", readTimeout), err}
 }
 
-// forbidden returns the error of a token that does not cover the question; nil if err is another one.
-func forbidden(err error) *apiError {
+// asForbidden returns err as a 403 if it is a token's that does not cover the query; otherwise nil.
+func asForbidden(err error) *apiError {
 	var p *web.Problem
 	if !errors.As(err, &p) {
 		return nil
@@ -171,13 +170,13 @@ func forbidden(err error) *apiError {
 	return &apiError{p.Status, "forbidden", p.Detail}
 }
 
-// unavailable is a 503: the same request may succeed later.
-func unavailable(format string, args ...any) *apiError {
+// newUnavailable returns a 503: the same request may succeed later.
+func newUnavailable(format string, args ...any) *apiError {
 	return &apiError{http.StatusServiceUnavailable, "unavailable", fmt.Sprintf(format, args...)}
 }
 
-func tooManySamples(n int64, most int) *apiError {
-	return refused("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", n, most)
+func newTooManySamples(n int64, most int) *apiError {
+	return newRefusal("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): select fewer counters or a shorter time", n, most)
 }
 
 // redisError is an error of Redis. The cause may describe the internal network, so it is only logged.
@@ -188,28 +187,28 @@ type redisError struct {
 
 func (e *redisError) Unwrap() error { return &e.apiError }
 
-func (s *service) apiErrorOf(err error) *apiError {
-	var known *apiError
+func (s *service) asAPIError(err error) *apiError {
+	var apiErr *apiError
 	var bad *window.QuestionError
 	var timeout promql.ErrQueryTimeout
 	var canceled promql.ErrQueryCanceled
 	var samples promql.ErrTooManySamples
 	switch {
-	case errors.As(err, &known):
-		return known
+	case errors.As(err, &apiErr):
+		return apiErr
 	case errors.As(err, &bad):
-		return refused("%s: choose a later start or a shorter range", bad)
+		return newRefusal("%s: choose a later start or a shorter range", bad)
 	case errors.As(err, &timeout), errors.Is(err, context.DeadlineExceeded):
-		return &apiError{http.StatusServiceUnavailable, "timeout", fmt.Sprintf("the query took longer than it may (timeout, or PROMQL_TIMEOUT=%s): ask about fewer counters or a shorter time", s.settings.Timeout)}
+		return &apiError{http.StatusServiceUnavailable, "timeout", fmt.Sprintf("the query took longer than it may (timeout, or PROMQL_TIMEOUT=%s): select fewer counters or a shorter time", s.settings.Timeout)}
 	case errors.As(err, &canceled), errors.Is(err, context.Canceled):
 		return &apiError{statusClientGone, "canceled", "the client is gone"}
 	case errors.As(err, &samples):
-		return refused("this query holds more than %d samples (PROMQL_MAX_SAMPLES): ask about fewer counters or a shorter time", s.settings.MaxSamples)
+		return newRefusal("this query holds more than %d samples (PROMQL_MAX_SAMPLES): select fewer counters or a shorter time", s.settings.MaxSamples)
 	}
-	return refused("%s", err)
+	return newRefusal("%s", err)
 }
 
-// refused is a 422: the request is well formed, but costs too much or cannot be answered.
-func refused(format string, args ...any) *apiError {
+// newRefusal returns a 422: the request is well formed, but costs too much or cannot be answered.
+func newRefusal(format string, args ...any) *apiError {
 	return &apiError{http.StatusUnprocessableEntity, "execution", fmt.Sprintf(format, args...)}
 }

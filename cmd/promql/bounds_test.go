@@ -15,7 +15,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// What the engine makes room for before it counts samples is refused at once.
+// Queries for which the engine allocates before it counts samples are refused at once.
 func TestLargeQueriesAreRefused(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -42,13 +42,14 @@ func TestLargeQueriesAreRefused(t *testing.T) {
 	}
 }
 
-// Queries that pass, but fill the memory from step to step, end when it is short. Those after them are answered.
+// Queries that are accepted, but fill the memory step by step, end if it is short. Later ones are answered.
 func TestQueriesEndIfMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, "GOMEMLIMIT=300MiB", "PROMQL_TIMEOUT=1m", "PROMQL_CONCURRENCY=8")
-	// The engine does not count what absent_over_time gives. Each of these holds 3 MB while the next is evaluated.
+	// The engine does not count the results of absent_over_time. Each of these holds 3 MB while the next is
+	// evaluated.
 	absent := `absent_over_time(tallyroll_hits{key="nobody"}[1s])`
 	nested := strings.Repeat(absent+" + on () (", 100) + absent + strings.Repeat(")", 100)
 	for _, expr := range []string{
@@ -77,14 +78,14 @@ func TestQueriesEndIfMemoryIsShort(t *testing.T) {
 	}
 }
 
-// slow are settings with which slowQuery passes. It would take minutes.
-var slow = []string{"PROMQL_MAX_SAMPLES=10000000", "PROMQL_CONCURRENCY=1"}
+// slowSettings are settings with which slowQuery is accepted. It would take minutes.
+var slowSettings = []string{"PROMQL_MAX_SAMPLES=10000000", "PROMQL_CONCURRENCY=1"}
 
 func slowQuery() url.Values {
 	return url.Values{"query": {`max_over_time((vector(time())` + strings.Repeat(" + time()", 700) + `)[800h:1s])`}}
 }
 
-// askSlowly asks for slowQuery until ctx ends, again and again if it is refused.
+// askSlowly sends slowQuery until ctx ends, and again if it is refused.
 func askSlowly(ctx context.Context, s *stack.Service) error {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/api/v1/query?"+slowQuery().Encode(), nil)
@@ -102,7 +103,7 @@ func askSlowly(ctx context.Context, s *stack.Service) error {
 	}
 }
 
-// A query ends when its client leaves and when its time is over, and the next one runs then.
+// A query ends when its client leaves and at its timeout. Then the next one runs.
 func TestQueryEndsIfItsClientLeaves(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -111,7 +112,7 @@ func TestQueryEndsIfItsClientLeaves(t *testing.T) {
 		hits = append(hits, hit{strings.Repeat("a", 509) + strconv.Itoa(100+i), time.Now().Add(-time.Minute), 1})
 	}
 	seed(t, redis.Client(), time.Now(), hits...)
-	promql := start(t, redis, append(slow, "PROMQL_TIMEOUT=10m")...)
+	promql := start(t, redis, append(slowSettings, "PROMQL_TIMEOUT=10m")...)
 	quick := url.Values{"query": {"1"}, "timeout": {"100ms"}}
 	busy := func() (bool, string) {
 		status, answer := get(t, promql, "query", quick)
@@ -147,12 +148,12 @@ func TestQueryEndsIfItsClientLeaves(t *testing.T) {
 	}
 }
 
-// Who comes when too many wait is told so at once.
+// A request beyond the queue is refused at once.
 func TestRequestsBeyondTheQueueAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now())
-	promql := start(t, redis, append(slow, "PROMQL_MAX_REQUESTS=3", "PROMQL_TIMEOUT=10m")...)
+	promql := start(t, redis, append(slowSettings, "PROMQL_MAX_REQUESTS=3", "PROMQL_TIMEOUT=10m")...)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var all sync.WaitGroup
@@ -176,10 +177,10 @@ func TestRequestsBeyondTheQueueAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// All selectors of a request together look through so many names, and all selectors of a query read so many samples.
+// The bounds on scanned names and on samples apply to all selectors of a request together.
 func TestSelectorsAreSummed(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
+	redis, at := stack.Redis(t), quarterEnd()
 	var hits []hit
 	for i := range 6 {
 		hits = append(hits, hit{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, hit{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})

@@ -22,17 +22,17 @@ import (
 // maxLag is how far as_of may lag before a line ends. A healthy worker moves it every second.
 const maxLag = 10 * time.Second
 
-// selection is what a selector needs: samples stamped after from and up to to (Unix milliseconds).
+// selection describes the samples of a selector: stamped after from and up to to (Unix milliseconds).
 type selection struct {
 	metric   string
 	from, to int64
 	window   time.Duration // the range of the selector: [1h]; 0 if it has none
-	function string        // around the selector
+	function string        // that is applied to the selector
 }
 
-// selectionOf undoes what the engine has added to the time of the first evaluation. Without a range, it
-// selects the latest cell complete by then, wherever the tier's cells begin.
-func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selection {
+// newSelection returns the samples to read. Without a range, the engine's lookback is undone, so that only
+// the latest complete cell is selected, wherever the tier's cells begin.
+func (q *querier) newSelection(metric string, hints *storage.SelectHints) selection {
 	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
 		s.from += (q.lookback() - maxLag).Milliseconds()
@@ -40,8 +40,8 @@ func (q *querier) selectionOf(metric string, hints *storage.SelectHints) selecti
 	return s
 }
 
-func (q *querier) read(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
-	parts, err := q.parts(ctx, counters, sel)
+func (q *querier) readCells(ctx context.Context, counters []string, sel selection) (*seriesSet, error) {
+	parts, err := q.readParts(ctx, counters, sel)
 	if err != nil {
 		return nil, err
 	}
@@ -49,9 +49,9 @@ func (q *querier) read(ctx context.Context, counters []string, sel selection) (*
 	if len(parts) == 0 {
 		return set, nil
 	}
-	set.warnings = warningsOf(sel, parts)
+	set.warnings = buildWarnings(sel, parts)
 	for i, counter := range counters {
-		points, hits := pointsOf(parts, i, sel)
+		points, hits := buildPoints(parts, i, sel)
 		if hits {
 			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(sel.metric, counter), SampleIteratorFn: points.iterator})
 		}
@@ -65,13 +65,13 @@ type part struct {
 	end    int64           // of its last complete cell
 }
 
-// parts reads the cells of the finest tier that holds the beginning of the selection. If samples are only
+// readParts reads the cells of the finest tier that holds the start of the selection. If samples are only
 // added up, cells of finer tiers follow its last complete cell, so that the sum reaches as far as as_of. The
-// parts do not overlap, so a hit is in at most one of them, whenever they are read.
-func (q *querier) parts(ctx context.Context, counters []string, sel selection) ([]part, error) {
+// parts do not overlap, so each hit is in at most one of them, whenever they are read.
+func (q *querier) readParts(ctx context.Context, counters []string, sel selection) ([]part, error) {
 	var out []part
-	for from := sel.from; from < min(sel.to, q.now()); {
-		p, err := q.part(ctx, counters, from, sel)
+	for start := sel.from; start < min(sel.to, q.now()); {
+		p, err := q.readPart(ctx, counters, start, sel)
 		var empty *window.EmptyError
 		if errors.As(err, &empty) {
 			break // it begins after now
@@ -80,30 +80,30 @@ func (q *querier) parts(ctx context.Context, counters []string, sel selection) (
 			return nil, err
 		}
 		first := p.series[0]
-		if len(out) > 0 && (first.Tier.Cell >= out[len(out)-1].series[0].Tier.Cell || first.Range.From != from) {
-			break // nothing finer holds what is left
+		if len(out) > 0 && (first.Tier.Cell >= out[len(out)-1].series[0].Tier.Cell || first.Range.From != start) {
+			break // no finer tier holds the rest
 		}
 		out = append(out, p)
-		q.points += len(counters) * len(first.Counts)
-		if q.points > q.service.settings.MaxSamples {
-			return nil, tooManySamples(int64(q.points), q.service.settings.MaxSamples)
+		q.samplesRead += len(counters) * len(first.Counts)
+		if q.samplesRead > q.service.settings.MaxSamples {
+			return nil, newTooManySamples(int64(q.samplesRead), q.service.settings.MaxSamples)
 		}
-		if !sel.sums() || p.end <= first.Range.From {
+		if !sel.isSum() || p.end <= first.Range.From {
 			break
 		}
-		from = p.end
+		start = p.end
 	}
 	return out, nil
 }
 
-// sums reports whether samples are only added up, so that each hit must be in one of them, and cells may
-// differ in length. Uniques cannot be added up.
-func (s selection) sums() bool {
+// isSum reports whether samples are only added up. Then each hit must be in one sample, and cells may differ
+// in length. Uniques cannot be added up.
+func (s selection) isSum() bool {
 	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
 }
 
-func (q *querier) part(ctx context.Context, counters []string, from int64, sel selection) (part, error) {
-	span := window.Between(from, sel.to)
+func (q *querier) readPart(ctx context.Context, counters []string, start int64, sel selection) (part, error) {
+	span := window.Between(start, sel.to)
 	if sel.to >= q.now() {
 		span.To = window.Now
 	}
@@ -115,29 +115,29 @@ func (q *querier) part(ctx context.Context, counters []string, from int64, sel s
 	for i, counter := range counters {
 		questions[i] = window.SeriesQuestion{Counter: counter, Span: span, Reach: reach}
 	}
-	ask := q.service.counters.Series
+	read := q.service.counters.Series
 	if sel.metric == uniqueName {
-		ask = q.service.counters.UniqueSeries
+		read = q.service.counters.UniqueSeries
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return ask(ctx, questions) })
+	series, err := readRedis(ctx, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
 	if err != nil {
 		return part{}, err
 	}
-	return part{found, completeEnd(found, sel.to)}, nil
+	return part{series, findCompleteEnd(series, sel.to)}, nil
 }
 
-// completeEnd returns the end of the last cell that is complete on all shards and ends by the given moment.
-// It is the same for all counters, or sums over them would miss some.
-func completeEnd(found []window.Series, by int64) int64 {
-	first := found[0]
-	by = min(by, first.Range.To)
-	for _, s := range found {
-		by = min(by, s.AsOf)
+// findCompleteEnd returns the end of the last cell that is complete on all shards and ends by the limit. It
+// is the same for all counters, so that sums over them miss none.
+func findCompleteEnd(series []window.Series, limit int64) int64 {
+	first := series[0]
+	limit = min(limit, first.Range.To)
+	for _, s := range series {
+		limit = min(limit, s.AsOf)
 	}
-	if by <= first.Range.From {
+	if limit <= first.Range.From {
 		return first.Range.From
 	}
-	return by - (by-first.Range.From)%first.Step.Milliseconds()
+	return limit - (limit-first.Range.From)%first.Step.Milliseconds()
 }
 
 // now is an estimate of Redis's clock, by which keys expire.
@@ -146,30 +146,30 @@ func (q *querier) now() int64 {
 	return time.Now().Add(ahead).UnixMilli()
 }
 
-// pointsOf returns the samples of a counter, and whether any has hits.
-func pointsOf(parts []part, counter int, sel selection) (out points, hits bool) {
+// buildPoints returns the samples of a counter, and whether any has hits.
+func buildPoints(parts []part, counter int, sel selection) (out points, hits bool) {
 	for _, p := range parts {
 		s := p.series[counter]
 		for i := s.Begun(); i < len(s.Counts); i++ {
-			end := s.Start(i + 1)
-			if end > p.end {
+			cellEnd := s.Start(i + 1)
+			if cellEnd > p.end {
 				break
 			}
-			if end > sel.from || sel.window == 0 {
-				out = append(out, point{end, float64(s.Counts[i])})
+			if cellEnd > sel.from || sel.window == 0 {
+				out = append(out, point{cellEnd, float64(s.Counts[i])})
 				hits = hits || s.Counts[i] > 0
 			}
 		}
 	}
 	if sel.window == 0 && len(out) > 0 {
-		out = append(out, end(out[len(out)-1], parts[0].series[0].Tier))
+		out = append(out, newStaleMarker(out[len(out)-1], parts[0].series[0].Tier))
 	}
 	return out, hits
 }
 
-// end marks a series as ended when its next cell is overdue. Otherwise its last value would stay for the
-// lookback.
-func end(last point, t window.Tier) point {
+// newStaleMarker returns Prometheus's stale marker for when the next cell is overdue. Without it, the last
+// value would stay for the lookback.
+func newStaleMarker(last point, t window.Tier) point {
 	return point{last.t + (t.Cell + maxLag).Milliseconds(), math.Float64frombits(value.StaleNaN)}
 }
 
@@ -203,25 +203,25 @@ func (p points) iterator(chunkenc.Iterator) chunkenc.Iterator {
 	return storage.NewListSeriesIterator(p)
 }
 
-// forCounters are the functions that expect a number which only grows.
-var forCounters = []string{"rate", "irate", "increase"}
+// counterFunctions are the functions that expect a number that only grows.
+var counterFunctions = []string{"rate", "irate", "increase"}
 
-// warningsOf returns warnings about the numbers of a selection, which Grafana shows beside the panel.
-func warningsOf(sel selection, parts []part) annotations.Annotations {
+// buildWarnings returns warnings about the numbers of a selection, which Grafana shows at the panel.
+func buildWarnings(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
 	switch {
-	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(forCounters, sel.function)):
-		out.Add(fmt.Errorf("%s holds how many different ones each cell has, and whoever came in several cells is in each of them, so %s() counts them more than once: ask /v1/uniques of query for how many there were in a window, and use max_over_time or avg_over_time here", uniqueName, sel.function))
-	case slices.Contains(forCounters, sel.function):
-		out.Add(fmt.Errorf("%s holds the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
+	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(counterFunctions, sel.function)):
+		out.Add(fmt.Errorf("%s has the number of different ones of each cell, and one that appears in several cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques of query for a window", uniqueName, sel.function))
+	case slices.Contains(counterFunctions, sel.function):
+		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
 	}
 	first := parts[0].series[0]
 	if sel.window > 0 && sel.window < first.Tier.Cell {
 		cell := window.FormatDuration(first.Tier.Cell)
-		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s in which this query's time is held: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
+		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s that hold this query's time: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
 	}
 	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) }); s.Asked.Outruns(s.AsOf) {
-		out.Add(fmt.Errorf("hits stored after %s are not counted yet, and this query reads on: nobody knows how many there are", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
+		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
 	}
 	for _, s := range parts[0].series {
 		if s.Complete {
@@ -231,7 +231,7 @@ func warningsOf(sel selection, parts []part) annotations.Annotations {
 			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier hits, only those that carried their own time are counted", annotations.PromQLInfo, time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
 			continue
 		}
-		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: complete is false at /v1/total of query"))
+		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: /v1/total of query has complete false"))
 	}
 	return *out
 }

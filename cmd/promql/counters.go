@@ -21,44 +21,39 @@ func seriesLabels(metric, counter string) labels.Labels {
 	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
-// counters returns the counters of a selector. Those that it spells out need not exist. The error is a
-// *apiError if the query has now touched too many.
-func (q *querier) counters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
-	keys, _ := keyMatchers(matchers)
-	if out, ok := spelled(ctx, keys); ok {
-		q.touched += len(out)
-		if q.touched > q.service.settings.MaxCounters {
-			return nil, refused("this query touches %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): ask about fewer at once", q.touched, q.service.settings.MaxCounters)
+// findCounters returns a selector's counters. Listed keys need not exist. A query may not read too many.
+func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
+	keys, _ := splitMatchers(matchers, metricName)
+	if out, ok := listExactKeys(ctx, keys); ok {
+		q.countersRead += len(out)
+		if q.countersRead > q.service.settings.MaxCounters {
+			return nil, newRefusal("this query reads %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): select fewer at once", q.countersRead, q.service.settings.MaxCounters)
 		}
 		return out, nil
 	}
-	prefix := prefixOf(keys)
-	names, more, err := q.names(ctx, prefix, q.service.settings.MaxCounters-q.touched)
+	prefix := findPrefix(keys)
+	names, more, err := q.listNames(ctx, prefix, q.service.settings.MaxCounters-q.countersRead)
 	if err != nil {
 		return nil, err
 	}
 	if more {
-		return nil, tooManyNames(prefix, q.service.settings.MaxCounters)
+		return nil, newTooManyNames(prefix, q.service.settings.MaxCounters)
 	}
-	q.touched += len(names)
-	return matching(ctx, keys, names)
+	q.countersRead += len(names)
+	return filterNames(ctx, keys, names)
 }
 
-// keyMatchers returns a selector's matchers on the key, and the metrics that the others leave. Series have no
-// other label. A selector without a metric's name is about hits only, or its sums would mix hits and uniques.
-func keyMatchers(matchers []*labels.Matcher) (keys []*labels.Matcher, metrics []string) {
-	return keyMatchersAmong(matchers, metricName)
-}
-
-// keyMatchersAmong is keyMatchers with the metrics for a selector without a name.
-func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*labels.Matcher, metrics []string) {
-	metrics, named := []string{metricName, uniqueName}, false
+// splitMatchers returns a selector's matchers on the key, and the metrics that its other matchers allow.
+// Series have no other label. defaults are the metrics of a selector without a metric's name. To read, that
+// is hits only, so that sums do not mix hits and uniques.
+func splitMatchers(matchers []*labels.Matcher, defaults ...string) (keys []*labels.Matcher, metrics []string) {
+	metrics, hasName := []string{metricName, uniqueName}, false
 	for _, m := range matchers {
 		switch m.Name {
 		case keyLabel:
 			keys = append(keys, m)
 		case model.MetricNameLabel:
-			named = true
+			hasName = true
 			metrics = slices.DeleteFunc(metrics, func(metric string) bool { return !m.Matches(metric) })
 		default:
 			if !m.Matches("") {
@@ -66,17 +61,16 @@ func keyMatchersAmong(matchers []*labels.Matcher, byDefault ...string) (keys []*
 			}
 		}
 	}
-	if !named {
-		metrics = byDefault
+	if !hasName {
+		metrics = defaults
 	}
 	return keys, metrics
 }
 
-// spelled returns the counters that the matchers spell out, or false if none. After the end of ctx it is
-// incomplete.
-func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
+// listExactKeys returns the keys that the matchers list, or false. It is incomplete if ctx has ended.
+func listExactKeys(ctx context.Context, matchers []*labels.Matcher) (counters []string, ok bool) {
 	for _, m := range matchers {
-		set := spelledBy(m)
+		set := listExactValues(m)
 		if len(set) == 0 {
 			continue
 		}
@@ -91,8 +85,8 @@ func spelled(ctx context.Context, matchers []*labels.Matcher) (counters []string
 	return nil, false
 }
 
-// spelledBy returns the counters of key="a" or key=~"a|b"; none if all names must be searched.
-func spelledBy(m *labels.Matcher) []string {
+// listExactValues returns the keys listed by key="a" or key=~"a|b"; none for other matchers.
+func listExactValues(m *labels.Matcher) []string {
 	switch m.Type {
 	case labels.MatchEqual:
 		return []string{m.Value}
@@ -102,8 +96,8 @@ func spelledBy(m *labels.Matcher) []string {
 	return nil
 }
 
-// prefixOf is the longest prefix that the matchers require.
-func prefixOf(matchers []*labels.Matcher) (prefix string) {
+// findPrefix returns the longest prefix that the matchers require.
+func findPrefix(matchers []*labels.Matcher) (prefix string) {
 	for _, m := range matchers {
 		if p := m.Prefix(); m.Type == labels.MatchRegexp && len(p) > len(prefix) {
 			prefix = p
@@ -112,9 +106,8 @@ func prefixOf(matchers []*labels.Matcher) (prefix string) {
 	return prefix
 }
 
-// matching returns the names that match. A hostile regular expression takes up to 1 s per name, so it watches
-// ctx.
-func matching(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
+// filterNames returns the names that match. It checks ctx, as a hostile pattern takes up to 1 s per name.
+func filterNames(ctx context.Context, matchers []*labels.Matcher, names []string) ([]string, error) {
 	out := slices.DeleteFunc(names, func(name string) bool { return ctx.Err() != nil || !matchesAll(matchers, name) })
 	return out, ctx.Err()
 }
@@ -123,52 +116,52 @@ func matchesAll(matchers []*labels.Matcher, counter string) bool {
 	return !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(counter) })
 }
 
-func tooManyNames(prefix string, most int) error {
-	which := "this query looks through all counters"
+func newTooManyNames(prefix string, limit int) error {
+	scope := "this query scans all counters"
 	if prefix != "" {
-		which = fmt.Sprintf("this query looks through all counters that begin with %q", prefix)
+		scope = fmt.Sprintf("this query scans all counters that begin with %q", prefix)
 	}
-	return refused(`%s, and so touches more than %d, which is the most allowed (PROMQL_MAX_COUNTERS): name them with key="a" or key=~"a|b", or narrow them by a longer beginning, as in key=~"shop\\..*"; the largest counters are at /v1/top of query`, which, most)
+	return newRefusal(`%s, which are more than the %d allowed (PROMQL_MAX_COUNTERS): list them with key="a" or key=~"a|b", or require a longer prefix, as in key=~"shop\\..*"; /v1/top of query has the largest counters`, scope, limit)
 }
 
-// names returns at most most names with a prefix, in order, and whether there are more.
-func (q *querier) names(ctx context.Context, prefix string, most int) (names []string, more bool, err error) {
-	ask := window.NamesQuestion{Prefix: prefix, Limit: min(most+1, namesPage)}
+// listNames returns at most limit names with a prefix, in order, and whether there are more.
+func (q *querier) listNames(ctx context.Context, prefix string, limit int) (names []string, more bool, err error) {
+	question := window.NamesQuestion{Prefix: prefix, Limit: min(limit+1, namesPage)}
 	for {
-		page, err := askRedis(ctx, func(ctx context.Context) (window.Names, error) { return q.service.counters.Names(ctx, ask) })
+		page, err := readRedis(ctx, func(ctx context.Context) (window.Names, error) { return q.service.counters.Names(ctx, question) })
 		if err != nil {
 			return nil, false, err
 		}
 		names = append(names, page.Counters...)
-		if len(names) > most {
-			return names[:most], true, nil
+		if len(names) > limit {
+			return names[:limit], true, nil
 		}
 		if page.Next == "" {
 			return names, false, nil
 		}
-		ask.After = page.Next
+		question.After = page.Next
 	}
 }
 
 // namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.
 const namesPage = 1000
 
-// known returns the counters that have hits, or uniques, in the longest window.
-func (q *querier) known(ctx context.Context, metric string, counters []string) ([]string, error) {
-	tiers, ask := q.layout.Tiers, q.service.counters.Answer
+// filterNonEmpty returns the counters with hits, or uniques, in the longest window.
+func (q *querier) filterNonEmpty(ctx context.Context, metric string, counters []string) ([]string, error) {
+	tiers, read := q.layout.Tiers, q.service.counters.Answer
 	if metric == uniqueName {
-		tiers, ask = q.layout.UniqueTiers, q.service.counters.Uniques
+		tiers, read = q.layout.UniqueTiers, q.service.counters.Uniques
 	}
 	questions := make([]window.Question, len(counters))
 	for i, counter := range counters {
 		questions[i] = window.Question{Counter: counter, Span: window.Last(tiers[len(tiers)-1].Window)}
 	}
-	found, err := askRedis(ctx, func(ctx context.Context) (window.Answers, error) { return ask(ctx, questions) })
+	answers, err := readRedis(ctx, func(ctx context.Context) (window.Answers, error) { return read(ctx, questions) })
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for i, a := range found.Answers {
+	for i, a := range answers.Answers {
 		if a.Upper > 0 {
 			out = append(out, counters[i])
 		}

@@ -18,18 +18,17 @@ import (
 	"tallyroll/internal/window"
 )
 
-// querier answers the selectors of one query, as its own storage.Queryable. The engine calls Select
-// sequentially.
+// querier answers one query's selectors, as its own storage.Queryable. The engine calls Select sequentially.
 type querier struct {
-	service *service
-	layout  window.Layout
-	touched int // counters read or looked through, of all selectors
-	points  int // samples read, of all selectors
+	service      *service
+	layout       window.Layout
+	countersRead int // counters that all selectors have read or scanned
+	samplesRead  int // samples that all selectors have read
 }
 
 // newQuerier reads the layout, which also shows whether Redis can answer.
 func (s *service) newQuerier(ctx context.Context) (*querier, error) {
-	layout, err := askRedis(ctx, s.reader.Look)
+	layout, err := readRedis(ctx, s.reader.Look)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +38,8 @@ func (s *service) newQuerier(ctx context.Context) (*querier, error) {
 func (q *querier) Querier(int64, int64) (storage.Querier, error) { return q, nil }
 func (q *querier) Close() error                                  { return nil }
 
-// lookback is how far a selector without a range may look for a complete cell: the longest cell and the lag
-// allowed for as_of. Marks of staleness end a series earlier (see end).
+// lookback is how far back a selector without a range searches for a complete cell: the longest cell and the
+// lag allowed for as_of. Stale markers end a series earlier (newStaleMarker).
 func (q *querier) lookback() time.Duration {
 	longest := q.layout.Tiers[len(q.layout.Tiers)-1].Cell
 	if n := len(q.layout.UniqueTiers); n > 0 {
@@ -51,17 +50,17 @@ func (q *querier) lookback() time.Duration {
 
 // Select reads the cells of the counters that match.
 func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	_, metrics := keyMatchers(matchers)
+	_, metrics := splitMatchers(matchers, metricName)
 	all := &seriesSet{at: -1}
-	for _, metric := range q.there(metrics) {
-		counters, err := q.counters(ctx, matchers)
+	for _, metric := range q.filterMetrics(metrics) {
+		counters, err := q.findCounters(ctx, matchers)
 		if err != nil {
 			return storage.ErrSeriesSet(err)
 		}
 		if len(counters) == 0 {
 			continue
 		}
-		set, err := q.selected(ctx, hints, metric, counters)
+		set, err := q.readMetric(ctx, hints, metric, counters)
 		if err != nil {
 			return storage.ErrSeriesSet(err)
 		}
@@ -70,73 +69,73 @@ func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.Select
 	return all
 }
 
-func (q *querier) selected(ctx context.Context, hints *storage.SelectHints, metric string, counters []string) (*seriesSet, error) {
+func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, metric string, counters []string) (*seriesSet, error) {
 	if hints.Func != seriesOnly {
-		return q.read(ctx, counters, q.selectionOf(metric, hints))
+		return q.readCells(ctx, counters, q.newSelection(metric, hints))
 	}
-	known, err := q.known(ctx, metric, counters)
+	nonEmpty, err := q.filterNonEmpty(ctx, metric, counters)
 	set := &seriesSet{}
-	for _, counter := range known {
+	for _, counter := range nonEmpty {
 		set.series = append(set.series, storage.NewListSeries(seriesLabels(metric, counter), nil))
 	}
 	return set, err
 }
 
-// there drops the metric for which the namespace has no tiers.
-func (q *querier) there(metrics []string) []string {
+// filterMetrics removes the metric for which the namespace has no tiers.
+func (q *querier) filterMetrics(metrics []string) []string {
 	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool { return metric == uniqueName && len(q.layout.UniqueTiers) == 0 })
 }
 
 // seriesOnly, in place of a function, means that samples are not needed.
 const seriesOnly = "series"
 
-// LabelValues returns the values of a label in the longest window, whatever the time.
+// LabelValues returns the values of a label in the longest window; it ignores the requested time.
 func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if name == model.MetricNameLabel {
-		_, metrics := keyMatchersAmong(matchers, metricName, uniqueName)
-		return q.there(metrics), nil, nil
+		_, metrics := splitMatchers(matchers, metricName, uniqueName)
+		return q.filterMetrics(metrics), nil, nil
 	}
-	keys, metrics := keyMatchers(matchers)
-	if metrics = q.there(metrics); len(metrics) == 0 {
+	keys, metrics := splitMatchers(matchers, metricName)
+	if metrics = q.filterMetrics(metrics); len(metrics) == 0 {
 		return nil, nil, nil
 	}
 	if name == keyLabel {
-		return q.keys(ctx, hints.Limit, metrics[0], keys)
+		return q.listKeys(ctx, hints.Limit, metrics[0], keys)
 	}
 	return nil, nil, nil
 }
 
-// keys lists names to choose from, so it truncates the list where a query would be refused. For uniques it
-// lists all counters: which of them have uniques is known only if they are spelled out.
-func (q *querier) keys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
-	if _, ok := spelled(ctx, matchers); ok {
-		counters, err := q.counters(ctx, matchers)
+// listKeys lists names to choose from, so it truncates the list where a query would be refused. For uniques
+// it lists all counters, because only for listed keys is it checked which have uniques.
+func (q *querier) listKeys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+	if _, ok := listExactKeys(ctx, matchers); ok {
+		counters, err := q.findCounters(ctx, matchers)
 		if err != nil {
 			return nil, nil, err
 		}
-		counters, err = q.known(ctx, metric, counters)
+		counters, err = q.filterNonEmpty(ctx, metric, counters)
 		return counters, nil, err
 	}
-	most := q.service.settings.MaxCounters - q.touched
+	maxNames := q.service.settings.MaxCounters - q.countersRead
 	if len(matchers) == 0 && limit > 0 {
-		most = min(most, limit)
+		maxNames = min(maxNames, limit)
 	}
-	names, more, err := q.names(ctx, prefixOf(matchers), most)
+	names, more, err := q.listNames(ctx, findPrefix(matchers), maxNames)
 	if err != nil {
 		return nil, nil, err
 	}
-	q.touched += len(names)
+	q.countersRead += len(names)
 	var warnings annotations.Annotations
 	if more {
-		warnings = annotations.New().Add(refused("there are more counters: only the first %d were looked through (PROMQL_MAX_COUNTERS, or limit)", most))
+		warnings = annotations.New().Add(newRefusal("there are more counters: only the first %d were scanned (PROMQL_MAX_COUNTERS, or limit)", maxNames))
 	}
-	names, err = matching(ctx, matchers, names)
+	names, err = filterNames(ctx, matchers, names)
 	return names, warnings, err
 }
 
 // LabelNames returns the names of the labels, which all series have.
 func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	if _, metrics := keyMatchers(matchers); len(q.there(metrics)) == 0 {
+	if _, metrics := splitMatchers(matchers, metricName); len(q.filterMetrics(metrics)) == 0 {
 		return nil, nil, nil
 	}
 	return []string{model.MetricNameLabel, keyLabel}, nil, nil
@@ -153,118 +152,109 @@ func (s *seriesSet) At() storage.Series                { return s.series[s.at] }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return s.warnings }
 
-func (s *service) labels(r *http.Request) (found, error) {
-	return s.list(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (s *service) labels(r *http.Request) (result, error) {
+	return s.serveList(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 		return q.LabelNames(r.Context(), hints, matchers...)
 	})
 }
 
-func (s *service) labelValues(r *http.Request) (found, error) {
-	return s.list(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (s *service) labelValues(r *http.Request) (result, error) {
+	return s.serveList(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 		return q.LabelValues(r.Context(), r.PathValue("name"), hints, matchers...)
 	})
 }
 
-// list merges what is found for each selector, or without any.
-func (s *service) list(r *http.Request, find func(*querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error)) (found, error) {
-	sets, limit, err := s.listParams(r)
+// serveList merges the results of all selectors, or of none.
+func (s *service) serveList(r *http.Request, list func(*querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error)) (result, error) {
+	sets, limit, err := s.readListParams(r)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
 	q, err := s.newQuerier(r.Context())
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
 	if len(sets) == 0 {
 		sets = [][]*labels.Matcher{nil}
 	}
 	all := []string{}
-	var out found
+	var allWarnings annotations.Annotations
 	for _, set := range sets {
-		some, warnings, err := find(q, &storage.LabelHints{Limit: limit}, set)
+		names, warnings, err := list(q, &storage.LabelHints{Limit: limit}, set)
 		if err != nil {
-			return found{}, err
+			return result{}, err
 		}
-		all = append(all, some...)
-		out.warnings = out.warnings.Merge(warnings)
+		all = append(all, names...)
+		allWarnings = allWarnings.Merge(warnings)
 	}
 	slices.Sort(all)
-	out.limit(slices.Compact(all), limit)
-	return out, nil
+	return limitResult(slices.Compact(all), limit, allWarnings), nil
 }
 
-func (s *service) series(r *http.Request) (found, error) {
-	sets, limit, err := s.listParams(r)
+func (s *service) series(r *http.Request) (result, error) {
+	sets, limit, err := s.readListParams(r)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
 	if len(sets) == 0 {
-		return found{}, badData("no match[] parameter provided: at least one selector is needed, such as %s", metricName)
+		return result{}, newBadData("no match[] parameter provided: at least one selector is needed, such as %s", metricName)
 	}
 	q, err := s.newQuerier(r.Context())
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	var all []labels.Labels
+	all := []labels.Labels{}
 	for _, set := range sets {
 		selected := q.Select(r.Context(), true, &storage.SelectHints{Start: math.MinInt64, End: math.MaxInt64, Func: seriesOnly}, set...)
 		for selected.Next() {
 			all = append(all, selected.At().Labels())
 		}
 		if err := selected.Err(); err != nil {
-			return found{}, err
+			return result{}, err
 		}
 	}
 	slices.SortFunc(all, labels.Compare)
-	all, cut := first(slices.CompactFunc(all, labels.Equal), limit)
-	if all == nil {
-		all = []labels.Labels{}
-	}
-	out := found{data: all}
-	if cut {
-		out.warnings = out.warnings.Add(errTruncated)
-	}
-	return out, nil
+	return limitResult(slices.CompactFunc(all, labels.Equal), limit, nil), nil
 }
 
-// listParams reads the lists' parameters. start and end are ignored: names are kept for the longest window
-// only.
-func (s *service) listParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
-	always := time.Time{}
+// readListParams reads the parameters of lists but start and end, because lists cover the longest window.
+func (s *service) readListParams(r *http.Request) (sets [][]*labels.Matcher, limit int, err error) {
+	anyTime := time.Time{}
 	for _, name := range []string{"start", "end"} {
-		if _, err := timeParam(r, name, &always); err != nil {
+		if _, err := readTime(r, name, &anyTime); err != nil {
 			return nil, 0, err
 		}
 	}
-	limit, err = limitParam(r)
+	limit, err = readLimit(r)
 	if err != nil {
 		return nil, 0, err
 	}
-	sets, err = s.selectorsParam(r)
+	sets, err = s.readSelectors(r)
 	return sets, limit, err
 }
 
-// errTruncated is a warning in Prometheus's words.
+// errTruncated is Prometheus's warning.
 var errTruncated = errors.New("results truncated due to limit")
 
-func (f *found) limit(all []string, limit int) {
-	all, cut := first(all, limit)
-	f.data = all
+// limitResult returns at most limit elements as a result, with a warning if there are more.
+func limitResult[E any](all []E, limit int, warnings annotations.Annotations) result {
+	all, cut := truncate(all, limit)
 	if cut {
-		f.warnings = f.warnings.Add(errTruncated)
+		warnings = warnings.Add(errTruncated)
 	}
+	return result{data: all, warnings: warnings}
 }
 
 // metadata is empty: Prometheus has no type for the hits of a cell.
-func (s *service) metadata(*http.Request) (found, error) {
-	return found{data: map[string]any{}}, nil
+func (s *service) metadata(*http.Request) (result, error) {
+	return result{data: map[string]any{}}, nil
 }
 
 // engineVersion is the release of Prometheus that clients adapt to: that of the engine in go.mod.
 const engineVersion = "3.15.0"
 
-func (s *service) buildInfo(*http.Request) (found, error) {
-	return found{data: map[string]string{
+func (s *service) buildInfo(*http.Request) (result, error) {
+	return result{data: map[string]string{
 		"version": engineVersion, "revision": release.Version(), "branch": "tallyroll",
 		"buildUser": "", "buildDate": "", "goVersion": runtime.Version(),
 	}}, nil

@@ -22,91 +22,91 @@ type queryData struct {
 	Result     parser.Value     `json:"result"`
 }
 
-type moments struct {
+type timeRange struct {
 	start, end time.Time
-	step       time.Duration // 0 if there is one moment
+	step       time.Duration // 0: one moment
 }
 
-func (s *service) query(r *http.Request) (found, error) {
+func (s *service) query(r *http.Request) (result, error) {
 	now := time.Now()
-	at, err := timeParam(r, "time", &now)
+	at, err := readTime(r, "time", &now)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	return s.evaluate(r, moments{start: at, end: at})
+	return s.evaluate(r, timeRange{start: at, end: at})
 }
 
-func (s *service) queryRange(r *http.Request) (found, error) {
-	start, err := timeParam(r, "start", nil)
+func (s *service) queryRange(r *http.Request) (result, error) {
+	start, err := readTime(r, "start", nil)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	end, err := timeParam(r, "end", nil)
+	end, err := readTime(r, "end", nil)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	step, err := durationParam(r, "step", true)
+	step, err := readDuration(r, "step", true)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	over := moments{start, end, step}
+	period := timeRange{start, end, step}
 	switch points := end.Sub(start).Milliseconds() / step.Milliseconds(); {
 	case end.Before(start):
-		return found{}, badData("invalid parameter %q: it is before start: a moment from start on is allowed", "end")
+		return result{}, newBadData("invalid parameter %q: it is before start", "end")
 	case points > maxSteps:
-		return found{}, badData("%d points per series: at most %d are allowed: choose a longer step", points, maxSteps)
+		return result{}, newBadData("%d points per series: at most %d are allowed: choose a longer step", points, maxSteps)
 	}
-	return s.evaluate(r, over)
+	return s.evaluate(r, period)
 }
 
-func (s *service) evaluate(r *http.Request, over moments) (found, error) {
-	limit, err := limitParam(r)
+func (s *service) evaluate(r *http.Request, period timeRange) (result, error) {
+	limit, err := readLimit(r)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
 	text := r.FormValue("query")
-	if err := s.check(text, over); err != nil {
-		return found{}, err
+	if err := s.checkQuery(text, period); err != nil {
+		return result{}, err
 	}
 	q, err := s.newQuerier(r.Context())
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	prepared, err := s.prepare(r.Context(), q, text, over)
+	query, err := s.newQuery(r.Context(), q, text, period)
 	if err != nil {
-		return found{}, badData("invalid parameter %q: %v", "query", err)
+		return result{}, newBadData("invalid parameter %q: %v", "query", err)
 	}
-	defer prepared.Close()
-	result := prepared.Exec(r.Context())
-	if result.Err != nil {
-		return found{}, result.Err
+	defer query.Close()
+	output := query.Exec(r.Context())
+	if output.Err != nil {
+		return result{}, output.Err
 	}
 	// The engine owns the value's memory until Close, so it is encoded before.
-	data, cut, err := encodeValue(result.Value, limit)
+	data, cut, err := encodeValue(output.Value, limit)
 	if err != nil {
-		return found{}, err
+		return result{}, err
 	}
-	out := found{data: data, warnings: result.Warnings, query: text}
+	out := result{data: data, warnings: output.Warnings, query: text}
 	if cut {
 		out.warnings = out.warnings.Add(errTruncated)
 	}
 	return out, nil
 }
 
-// check refuses what is no query, and what the engine's bounds miss: it allocates a subquery's steps before
-// it counts samples.
-func (s *service) check(text string, over moments) error {
-	if err := s.checkText("query", text); err != nil {
+// checkQuery refuses invalid queries, and subqueries with too many steps, which the engine would allocate
+// before it counts samples.
+func (s *service) checkQuery(text string, period timeRange) error {
+	if err := s.checkSize("query", text); err != nil {
 		return err
 	}
 	expr, err := s.parser.ParseExpr(text)
 	if err != nil {
-		return badData("invalid parameter %q: %v", "query", err)
+		return newBadData("invalid parameter %q: %v", "query", err)
 	}
 	var refusal error
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
 		if e, ok := node.(*parser.SubqueryExpr); ok && refusal == nil {
-			refusal = s.checkSubquery(e, path, over)
+			refusal = s.checkSubquery(e, path, period)
 		}
 		return refusal
 	})
@@ -115,41 +115,41 @@ func (s *service) check(text string, over moments) error {
 
 const subqueryStep = time.Minute
 
-// checkSubquery bounds the steps of a subquery, which also covers the time of those around it.
-func (s *service) checkSubquery(e *parser.SubqueryExpr, around []parser.Node, over moments) error {
+// checkSubquery bounds the steps of a subquery, which also covers the time of enclosing subqueries.
+func (s *service) checkSubquery(e *parser.SubqueryExpr, enclosing []parser.Node, period timeRange) error {
 	step := cmp.Or(e.Step, subqueryStep)
 	if step < time.Millisecond || e.Range < time.Millisecond {
-		return refused("a subquery's range and step are 1ms or longer")
+		return newRefusal("a subquery's range and step are 1ms or longer")
 	}
-	span := over.end.Sub(over.start).Seconds() + e.Range.Seconds() // of several, a duration may overflow
-	for _, node := range around {
+	span := period.end.Sub(period.start).Seconds() + e.Range.Seconds() // a sum of durations may overflow
+	for _, node := range enclosing {
 		if outer, ok := node.(*parser.SubqueryExpr); ok {
 			span += outer.Range.Seconds()
 		}
 	}
 	if steps := span / step.Seconds(); steps > float64(s.settings.MaxSamples) {
-		return refused("a subquery has %.0f steps: at most %d are allowed (PROMQL_MAX_SAMPLES): choose a shorter range or, in brackets [range:step], a longer step", steps, s.settings.MaxSamples)
+		return newRefusal("a subquery has %.0f steps: at most %d are allowed (PROMQL_MAX_SAMPLES): choose a shorter range or, in brackets [range:step], a longer step", steps, s.settings.MaxSamples)
 	}
 	return nil
 }
 
-func (s *service) checkText(name string, texts ...string) error {
+func (s *service) checkSize(name string, texts ...string) error {
 	size := 0
 	for _, text := range texts {
 		size += len(text)
 	}
 	if size > s.settings.MaxQuery {
-		return refused("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES): ask about fewer at once", name, size, s.settings.MaxQuery)
+		return newRefusal("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES)", name, size, s.settings.MaxQuery)
 	}
 	return nil
 }
 
-func (s *service) prepare(ctx context.Context, q *querier, text string, over moments) (promql.Query, error) {
+func (s *service) newQuery(ctx context.Context, q *querier, text string, period timeRange) (promql.Query, error) {
 	opts := promql.NewPrometheusQueryOpts(false, q.lookback())
-	if over.step == 0 {
-		return s.engine.NewInstantQuery(ctx, q, opts, text, over.start)
+	if period.step == 0 {
+		return s.engine.NewInstantQuery(ctx, q, opts, text, period.start)
 	}
-	return s.engine.NewRangeQuery(ctx, q, opts, text, over.start, over.end, over.step)
+	return s.engine.NewRangeQuery(ctx, q, opts, text, period.start, period.end, period.step)
 }
 
 // The forms of Prometheus's API: times are Unix seconds or RFC 3339, durations are seconds or 1h30m.
@@ -157,11 +157,11 @@ func (s *service) prepare(ctx context.Context, q *querier, text string, over mom
 // maxSeconds is the end of the year 9999: later moments do not fit the engine's milliseconds.
 const maxSeconds = 253402300799
 
-// timeParam reads a moment. byDefault is its default; nil means that it is required.
-func timeParam(r *http.Request, name string, byDefault *time.Time) (time.Time, error) {
+// readTime reads a moment. If defaultTime is nil, it is required.
+func readTime(r *http.Request, name string, defaultTime *time.Time) (time.Time, error) {
 	text := r.FormValue(name)
-	if text == "" && byDefault != nil {
-		return *byDefault, nil
+	if text == "" && defaultTime != nil {
+		return *defaultTime, nil
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err == nil && math.Abs(seconds) <= maxSeconds {
@@ -171,13 +171,13 @@ func timeParam(r *http.Request, name string, byDefault *time.Time) (time.Time, e
 	if err == nil {
 		return at, nil
 	}
-	return time.Time{}, badData("invalid parameter %q: %.64q is not a time: Unix seconds or RFC 3339 are allowed", name, text)
+	return time.Time{}, newBadData("invalid parameter %q: %.64q is not a time: Unix seconds or RFC 3339 are allowed", name, text)
 }
 
-// durationParam reads a duration above 0. It returns 0 if the parameter is absent and not needed.
-func durationParam(r *http.Request, name string, needed bool) (time.Duration, error) {
+// readDuration reads a duration above 0. It returns 0 if the parameter is absent and not required.
+func readDuration(r *http.Request, name string, required bool) (time.Duration, error) {
 	text := r.FormValue(name)
-	if text == "" && !needed {
+	if text == "" && !required {
 		return 0, nil
 	}
 	var out time.Duration
@@ -190,36 +190,36 @@ func durationParam(r *http.Request, name string, needed bool) (time.Duration, er
 		out = time.Duration(parsed)
 	}
 	if out < time.Millisecond {
-		return 0, badData("invalid parameter %q: %.64q is not a duration above 0: seconds or a duration such as 15s or 1h30m are allowed", name, text)
+		return 0, newBadData("invalid parameter %q: %.64q is not a duration above 0: seconds or a duration such as 15s or 1h30m are allowed", name, text)
 	}
 	return out, nil
 }
 
-// limitParam reads the most results; 0 means all.
-func limitParam(r *http.Request) (int, error) {
+// readLimit reads the maximal number of results; 0 means all.
+func readLimit(r *http.Request) (int, error) {
 	text := r.FormValue("limit")
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, badData("invalid parameter %q: %.64q: a whole number from 0 on is allowed", "limit", text)
+		return 0, newBadData("invalid parameter %q: %.64q: a whole number from 0 on is allowed", "limit", text)
 	}
 	return n, nil
 }
 
-// selectorsParam reads match[]. Like Prometheus, it refuses a selector that every series would match.
-func (s *service) selectorsParam(r *http.Request) ([][]*labels.Matcher, error) {
-	if err := s.checkText("match[]", r.Form["match[]"]...); err != nil {
+// readSelectors reads match[]. Like Prometheus, it refuses a selector that every series would match.
+func (s *service) readSelectors(r *http.Request) ([][]*labels.Matcher, error) {
+	if err := s.checkSize("match[]", r.Form["match[]"]...); err != nil {
 		return nil, err
 	}
 	sets, err := s.parser.ParseMetricSelectors(r.Form["match[]"])
 	if err != nil {
-		return nil, badData("invalid parameter %q: %v", "match[]", err)
+		return nil, newBadData("invalid parameter %q: %v", "match[]", err)
 	}
 	for _, set := range sets {
 		if matchesAll(set, "") {
-			return nil, badData("invalid parameter %q: a selector needs a matcher that does not match everything, such as %s", "match[]", metricName)
+			return nil, newBadData("invalid parameter %q: a selector needs a matcher that does not match everything, such as %s", "match[]", metricName)
 		}
 	}
 	return sets, nil

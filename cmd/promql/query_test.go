@@ -15,18 +15,18 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// quarter is a moment at the end of a cell of 15 minutes. It is so long ago that no finer cells are held:
+// quarterEnd is a moment at the end of a cell of 15 minutes. It is so long ago that no finer cells are held:
 // those of a minute live for three hours and a few minutes at most.
-func quarter() time.Time { return time.Now().Add(-5 * time.Hour).Truncate(15 * time.Minute) }
+func quarterEnd() time.Time { return time.Now().Add(-5 * time.Hour).Truncate(15 * time.Minute) }
 
-// Prometheus's own client asks, and gets what was counted.
+// Prometheus's own client reads what was counted.
 func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
+	redis, at := stack.Redis(t), quarterEnd()
 	seed(t, redis.Client(), time.Now(),
 		hit{"a", at.Add(-time.Minute), 5}, hit{"a", at.Add(-14 * time.Minute), 2}, hit{"a", at.Add(-50 * time.Minute), 1},
 		hit{"b", at.Add(-20 * time.Minute), 40}, hit{"b", at, 1000}) // at is in the next cell
-	client := clientOf(t, start(t, redis))
+	client := newClient(t, start(t, redis))
 
 	t.Run("instant", func(t *testing.T) {
 		for expr, want := range map[string]string{
@@ -112,14 +112,15 @@ func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 	})
 }
 
-// A line shows the last whole cell, ends soon after as_of, and has no point before the first hit or the beginning of counting.
+// A line shows the last whole cell, ends soon after as_of, and has no point before the first hit or the
+// beginning of counting.
 func TestLineEndsWithAsOf(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
+	redis, at := stack.Redis(t), quarterEnd()
 	asOf, since := at.Add(20*time.Minute), at.Add(-40*time.Minute) // five minutes into a cell; five minutes before the end of one
-	seedFrom(t, redis.Client(), cursorAt(since, asOf), hit{"a", at.Add(-time.Minute), 7}, hit{"a", at.Add(16 * time.Minute), 100})
+	seedFrom(t, redis.Client(), newCursor(since, asOf), hit{"a", at.Add(-time.Minute), 7}, hit{"a", at.Add(16 * time.Minute), 100})
 	promql := start(t, redis)
-	value, _, _, err := clientOf(t, promql).QueryRange(t.Context(), "tallyroll_hits", v1.Range{Start: at.Add(-time.Hour), End: time.Now(), Step: 5 * time.Minute})
+	value, _, _, err := newClient(t, promql).QueryRange(t.Context(), "tallyroll_hits", v1.Range{Start: at.Add(-time.Hour), End: time.Now(), Step: 5 * time.Minute})
 	require.NoError(t, err)
 	values := value.(model.Matrix)[0].Values
 	first, last := values[0].Timestamp.Time(), values[len(values)-1].Timestamp.Time()
@@ -145,10 +146,10 @@ func TestLineEndsWithAsOf(t *testing.T) {
 // Hits from before counting began are shown, with the note that not all of them may be there.
 func TestBackfilledHitsAreAtTheirTimes(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
-	seedFrom(t, redis.Client(), cursorAt(at.Add(-40*time.Minute), time.Now()), hit{"a", at.Add(-65 * time.Minute), 5}, hit{"a", at.Add(-time.Minute), 7})
+	redis, at := stack.Redis(t), quarterEnd()
+	seedFrom(t, redis.Client(), newCursor(at.Add(-40*time.Minute), time.Now()), hit{"a", at.Add(-65 * time.Minute), 5}, hit{"a", at.Add(-time.Minute), 7})
 	promql := start(t, redis)
-	value, warnings, _, err := clientOf(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[15m])`,
+	value, warnings, _, err := newClient(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[15m])`,
 		v1.Range{Start: at.Add(-2 * time.Hour), End: at, Step: 15 * time.Minute})
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v %q", err, warnings)
@@ -166,11 +167,11 @@ func TestBackfilledHitsAreAtTheirTimes(t *testing.T) {
 	}
 }
 
-// What is not right for this metric is said beside the answer.
+// An answer has warnings about functions that are wrong for this metric.
 func TestAnswersWarnOfWhatIsWrongForTheMetric(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
-	cursor := cursorAt(at.Add(-240*time.Hour), time.Now())
+	redis, at := stack.Redis(t), quarterEnd()
+	cursor := newCursor(at.Add(-240*time.Hour), time.Now())
 	cursor.IncompleteBefore = at.Add(-10 * time.Hour).UnixMilli()
 	seedFrom(t, redis.Client(), cursor, hit{"a", at.Add(-time.Minute), 7})
 	promql := start(t, redis)
@@ -202,7 +203,7 @@ func TestLastHourHasMinutes(t *testing.T) {
 	seed(t, redis.Client(), time.Now(), hits...)
 	promql.WaitReady()
 	over := v1.Range{Start: end.Add(-time.Hour), End: end, Step: time.Minute}
-	value, warnings, _, err := clientOf(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[1m])`, over)
+	value, warnings, _, err := newClient(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[1m])`, over)
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v %q", err, warnings)
 	}

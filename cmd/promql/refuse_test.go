@@ -14,10 +14,10 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Matchers select what they say, without looking through names that they exclude.
+// Matchers select what they match, without scanning names that they exclude.
 func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	t.Parallel()
-	redis, at := stack.Redis(t), quarter()
+	redis, at := stack.Redis(t), quarterEnd()
 	var hits []hit
 	for i := range 6 {
 		hits = append(hits, hit{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, hit{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})
@@ -33,10 +33,10 @@ func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 		`{key="shop.1", key=~"shop.*"}`:             "1",
 		`{key=~"nothing.*"}`:                        "",
 		`{key=""}`:                                  "",
-		`{key!=""}`:                                 "all counters, and so touches more than 6",
-		`{key=~".*1"}`:                              "all counters, and so touches more than 6",
+		`{key!=""}`:                                 "all counters, which are more than the 6 allowed",
+		`{key=~".*1"}`:                              "all counters, which are more than the 6 allowed",
 		`{key!~"shop.*"}`:                           "PROMQL_MAX_COUNTERS",
-		`{key=~"a|b|c|d|e|f|g"}`:                    "touches 7 counters: at most 6",
+		`{key=~"a|b|c|d|e|f|g"}`:                    "reads 7 counters: at most 6",
 		`{key=~"SHOP.*"}`:                           "",
 		`{key=~"(?i)SHOP.1"}`:                       "PROMQL_MAX_COUNTERS",
 		`{__name__=~"tally.*",key="shop.1"}`:        "1",
@@ -57,11 +57,11 @@ func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	}
 
 	status, answer := get(t, promql, "query", url.Values{"query": {`sum_over_time(tallyroll_hits{key="shop.1"}[20h])+sum_over_time(tallyroll_hits{key=~"web.[0-5]"}[1h])`}})
-	if status != http.StatusUnprocessableEntity || !strings.Contains(answer.Error, `begin with "web", and so touches more than 6`) {
+	if status != http.StatusUnprocessableEntity || !strings.Contains(answer.Error, `begin with "web", which are more than the 6 allowed`) {
 		t.Errorf("two selectors: %d %+v", status, answer)
 	}
 	status, answer = get(t, promql, "query", url.Values{"query": {`sum_over_time(tallyroll_hits{key=~"web.*"}[10s])+sum_over_time(tallyroll_hits{key="shop.1"}[10s])`}})
-	if status != http.StatusUnprocessableEntity || !strings.Contains(answer.Error, "touches 7 counters") {
+	if status != http.StatusUnprocessableEntity || !strings.Contains(answer.Error, "reads 7 counters") {
 		t.Errorf("two selectors, the other way round: %d %+v", status, answer)
 	}
 	status, answer = get(t, promql, "query", url.Values{"query": {`sum_over_time(tallyroll_hits{key=~"shop.*"}[20h])`}})
@@ -74,13 +74,13 @@ func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	}
 }
 
-// What cannot be answered is refused with Prometheus's error types, and says what is allowed.
+// Bad queries are refused with Prometheus's error types, and the error says what is allowed.
 func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, "PROMQL_TOKENS=secret")
-	ask := func(method, path, form string) (int, answerOf) {
+	ask := func(method, path, form string) (int, apiAnswer) {
 		body := ""
 		if method == http.MethodPost {
 			body = form
@@ -146,7 +146,7 @@ func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 	}
 }
 
-// Huge and strange values are refused, if they are, in a few words.
+// Errors about huge and strange values are short.
 func TestHugeValuesAreRefusedInFewWords(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -206,7 +206,7 @@ func TestSpecialNumbersAreStrings(t *testing.T) {
 	}
 }
 
-// While Redis is away the errors are Prometheus's, and the program comes back with Redis.
+// While Redis is away the errors are Prometheus's, and the program recovers with Redis.
 func TestErrorsArePrometheusOnesWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -243,12 +243,12 @@ func TestErrorsArePrometheusOnesWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// A query that takes too long ends in time, whether it runs or waits for others.
+// A query that takes too long ends at its timeout, whether it runs or waits for others.
 func TestQueryEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
-	promql := start(t, redis, append(slow, "PROMQL_TIMEOUT=400ms")...)
+	promql := start(t, redis, append(slowSettings, "PROMQL_TIMEOUT=400ms")...)
 	redis.Pause()
 	status, answer := get(t, promql, "query", slowQuery())
 	redis.Resume()

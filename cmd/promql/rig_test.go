@@ -37,14 +37,14 @@ type hit struct {
 	n   int64
 }
 
-// seed counts hits as a worker would that has counted for ten days, and says that the stream is counted up to asOf.
+// seed counts hits as a worker would that has counted for ten days, up to asOf.
 func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
 	t.Helper()
-	seedFrom(t, client, cursorAt(asOf.Add(-240*time.Hour), asOf), hits...)
+	seedFrom(t, client, newCursor(asOf.Add(-240*time.Hour), asOf), hits...)
 }
 
-// cursorAt is a stream that began at a moment and is counted up to another one.
-func cursorAt(began, asOf time.Time) window.Cursor {
+// newCursor returns the cursor of a stream that began at a moment and is counted up to asOf.
+func newCursor(began, asOf time.Time) window.Cursor {
 	return window.Cursor{Created: began.UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli()}
 }
 
@@ -76,8 +76,8 @@ func uniqueTiers(t testing.TB) window.Tiers {
 	return tiers
 }
 
-// came puts different ones of a counter into the unique cells of a moment, as a worker does.
-func came(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
+// seedUniques adds different ones of a counter to the unique cells of a moment, as a worker does.
+func seedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
 	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte(key)))
 	args := make([]any, len(who))
@@ -96,8 +96,8 @@ func start(t testing.TB, redis stack.Endpoint, env ...string) *stack.Service {
 	return stack.PromQL(t, redis, append([]string{"TALLYROLL_NAMESPACE=" + namespace}, env...)...)
 }
 
-// serviceOf is the program's handler, in this process, with its default settings but for some.
-func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
+// newTestService returns the program's service in this process, with changed default settings.
+func newTestService(t testing.TB, redis stack.Endpoint, change func(*Settings)) *service {
 	t.Helper()
 	var settings Settings
 	require.NoError(t, setting.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace))
@@ -107,11 +107,11 @@ func serviceOf(t testing.TB, redis stack.Endpoint, change func(*Settings)) *serv
 	return s
 }
 
-// peakMemory is the most memory that a process has held, in bytes.
+// peakMemory returns the peak memory of a process, in bytes.
 func peakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux says how much memory a process has held")
+		t.Skip("only Linux reports the peak memory of a process")
 	}
 	_, after, _ := strings.Cut(readFile(t, fmt.Sprintf("/proc/%d/status", pid)), "VmHWM:")
 	text, _, _ := strings.Cut(after, "kB")
@@ -120,16 +120,16 @@ func peakMemory(t testing.TB, pid int) int64 {
 	return kB << 10
 }
 
-// clientOf is Prometheus's own client.
-func clientOf(t testing.TB, s *stack.Service) v1.API {
+// newClient returns Prometheus's own client.
+func newClient(t testing.TB, s *stack.Service) v1.API {
 	t.Helper()
 	client, err := api.NewClient(api.Config{Address: s.URL()})
 	require.NoError(t, err)
 	return v1.NewAPI(client)
 }
 
-// answerOf is an answer as it is sent.
-type answerOf struct {
+// apiAnswer is an answer of the API.
+type apiAnswer struct {
 	Status    string
 	ErrorType string
 	Error     string
@@ -138,8 +138,8 @@ type answerOf struct {
 	Infos     []string
 }
 
-// get asks for a path below /api/v1.
-func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, answerOf) {
+// get requests a path below /api/v1.
+func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, apiAnswer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -148,8 +148,8 @@ func get(t testing.TB, s *stack.Service, path string, params url.Values) (int, a
 	return send(t, req)
 }
 
-// post asks with a form, which may be longer than a URL.
-func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, answerOf) {
+// post sends a form, which may be longer than a URL.
+func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, apiAnswer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -159,14 +159,14 @@ func post(t testing.TB, s *stack.Service, path string, params url.Values) (int, 
 	return send(t, req)
 }
 
-func send(t testing.TB, req *http.Request) (int, answerOf) {
+func send(t testing.TB, req *http.Request) (int, apiAnswer) {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	var out answerOf
+	var out apiAnswer
 	require.NoErrorf(t, json.Unmarshal(text, &out), "%s: %d %s", req.URL, resp.StatusCode, text)
 	return resp.StatusCode, out
 }

@@ -33,15 +33,15 @@ type service struct {
 	counters access.Reader  // of everything about counters
 	tokens   *access.Tokens
 	engine   *promql.Engine
-	gate     gate
-	memory   memory
+	limiter  requestLimiter
+	memory   memoryLimit
 	parser   parser.Parser
-	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+	failures zerolog.Logger // sampled, because clients decide how often something fails
 }
 
-// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, when it is not
-// ready any more, is over. It finishes the requests under way before it closes the connections to Redis. At
-// each signal of reload it rereads its files.
+// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, during which it is
+// not ready, is over. It finishes current requests before it closes the connections to Redis. At each signal
+// of reload it rereads its files.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
@@ -52,17 +52,17 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	defer s.engine.Close()
-	s.server.Leaving, s.memory = leaving, limitMemory(settings)
+	s.server.Leaving, s.memory = leaving, setMemoryLimit(settings)
 	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
 	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
-	patient := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
+	setWriteTimeout := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
-	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), patient) })
+	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), setWriteTimeout) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	return nil
 }
 
-// newService's error is about the file of tokens.
+// newService returns an error if the file of tokens is wrong.
 func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
 	files := buildinfo.NewFiles(metrics.Registry, log)
@@ -81,10 +81,10 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: access.NewReader(reader), tokens: tokens, parser: p, gate: newGate(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: access.NewReader(reader), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
-			Logger:     slog.New(slog.DiscardHandler), // what it logs are errors that it also returns
+			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
 			MaxSamples: settings.MaxSamples,
 			Timeout:    settings.Timeout, EnableAtModifier: true, EnableNegativeOffset: true,
 			NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
@@ -96,43 +96,43 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
-	for path, find := range map[string]finder{
+	for path, find := range map[string]queryFunc{
 		"/api/v1/query":       s.query,
 		"/api/v1/query_range": s.queryRange,
 		"/api/v1/labels":      s.labels,
 		"/api/v1/series":      s.series,
 	} {
-		mux.Handle("GET "+path, s.answer(s.admit(find)))
-		mux.Handle("POST "+path, s.answer(s.admit(find)))
+		mux.Handle("GET "+path, s.serve(s.limitRequests(find)))
+		mux.Handle("POST "+path, s.serve(s.limitRequests(find)))
 	}
-	mux.Handle("GET /api/v1/label/{name}/values", s.answer(s.admit(s.labelValues)))
-	mux.Handle("GET /api/v1/metadata", s.answer(encoded(s.metadata)))
-	mux.Handle("GET /api/v1/status/buildinfo", s.answer(encoded(s.buildInfo)))
-	mux.Handle("/api/", s.answer(encoded(func(r *http.Request) (found, error) {
-		return found{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("there is nothing for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
+	mux.Handle("GET /api/v1/label/{name}/values", s.serve(s.limitRequests(s.labelValues)))
+	mux.Handle("GET /api/v1/metadata", s.serve(encodeResult(s.metadata)))
+	mux.Handle("GET /api/v1/status/buildinfo", s.serve(encodeResult(s.buildInfo)))
+	mux.Handle("/api/", s.serve(encodeResult(func(r *http.Request) (result, error) {
+		return result{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("no resource for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
 	})))
 
 	s.server.RouteStatus(mux, func(ctx context.Context) string {
-		if _, err := askRedis(ctx, s.reader.Look); err != nil {
+		if _, err := readRedis(ctx, s.reader.Look); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	return s.edge(mux)
+	return s.addMiddleware(mux)
 }
 
-// maxMessage bounds an error's message in bytes: the parser's own repeat parts of a query.
+// maxMessage bounds an error's message in bytes, because the parser's messages repeat parts of a query.
 const maxMessage = 1000
 
-func bounded(message string) string {
+func truncateMessage(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
 	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 }
 
-// edge is the middleware of every request: it checks the host and the token, and compresses.
-func (s *service) edge(mux *http.ServeMux) http.Handler {
+// addMiddleware adds middleware to every request: it checks the host and the token, and compresses answers.
+func (s *service) addMiddleware(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	return s.server.Edge(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
 		if strings.HasPrefix(r.URL.Path, "/api/") {
@@ -148,7 +148,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 				return
 			}
 			if err := token.Need(access.Read, "promql"); err != nil {
-				writeError(w, s.apiErrorOf(forbidden(err)))
+				writeError(w, s.asAPIError(asForbidden(err)))
 				return
 			}
 			r = r.WithContext(access.With(r.Context(), token))
@@ -168,25 +168,25 @@ type Settings struct {
 	Shutdown web.Shutdown
 
 	Addr        string         `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
-	Hosts       web.Hosts      `env:"PROMQL_HOSTS" help:"public names at which promql may be asked, comma-separated, such as promql.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
+	Hosts       web.Hosts      `env:"PROMQL_HOSTS" help:"public host names that requests may use, comma-separated, such as promql.example.com; * allows any; addresses, names of one part and private names such as *.internal are always allowed, and nothing is checked with tokens or over HTTPS"`
 	TLSCert     string         `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
 	TLSKey      string         `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
-	TLSClientCA string         `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
+	TLSClientCA string         `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate signed by one of them, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
 	Tokens      setting.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
 	TokensFile  string         `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
 
 	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
 
-	MaxCounters    int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or look through; each costs up to two hash reads per selector and tier with the default tiers"`
+	MaxCounters    int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or scan; each costs up to two hash reads per selector and tier with the default tiers"`
 	MaxCells       int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
-	MaxUniqueCells int64         `env:"PROMQL_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques read for one selector; one of 2,000 different ones or more costs Redis 39 µs the first time after it has changed, and 1 µs then"`
+	MaxUniqueCells int64         `env:"PROMQL_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques read for one selector; a cell of 2,000 different ones or more costs Redis 39 µs at its first read after a change, and then 1 µs"`
 	MaxSamples     int           `env:"PROMQL_MAX_SAMPLES" envDefault:"1000000" help:"most samples that one query may read or hold at a time, and most steps of a subquery"`
 	Timeout        time.Duration `env:"PROMQL_TIMEOUT" envDefault:"10s" help:"longest time that a query or a list may take, its wait for others included"`
 	Concurrency    int           `env:"PROMQL_CONCURRENCY" envDefault:"4" help:"most queries and lists that run at a time; others wait"`
 
 	MaxQuery    int    `env:"PROMQL_MAX_QUERY_BYTES" envDefault:"65536" help:"most bytes of a query, and of all match[] of a request together"`
 	MaxRequests int    `env:"PROMQL_MAX_REQUESTS" envDefault:"200" help:"most requests at a time, those that wait included; more are answered 503"`
-	Memory      string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and what PROMQL_CONCURRENCY queries may need; queries that need more are ended"`
+	Memory      string `env:"GOMEMLIMIT" help:"most memory of the process, in Go's form, such as 900MiB; if not set, 256 MiB and the need of PROMQL_CONCURRENCY queries; queries that need more are ended"`
 }
 
 // maxTimeout bounds PROMQL_TIMEOUT, because no one waits longer for a panel.

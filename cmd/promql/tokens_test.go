@@ -17,7 +17,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A token with a prefix sees its counters and nothing else. Each way is shown to work with one that may see all.
+// A token with a prefix reads its counters and nothing else. Each query works with a token for all counters.
 func TestATokenKeepsToItsOwn(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -33,11 +33,11 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		text += fmt.Sprintf("  - {name: %s, sha256: %x, %s}\n", name, sha256.Sum256([]byte(name)), fields)
 	}
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	s := serviceOf(t, redis, func(s *Settings) { s.TokensFile = file })
+	s := newTestService(t, redis, func(s *Settings) { s.TokensFile = file })
 	t.Cleanup(func() { _ = s.engine.Close() })
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(server.Close)
-	ask := func(token, method, path string, params url.Values) (int, answerOf) {
+	ask := func(token, method, path string, params url.Values) (int, apiAnswer) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/"+path, strings.NewReader(params.Encode()))
 		if method == http.MethodGet {
@@ -49,10 +49,10 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		return send(t, req)
 	}
 	query := func(text string) url.Values { return url.Values{"query": {text}} }
-	during := url.Values{"start": {fmt.Sprint(now.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"60"}}
-	with := func(text string) url.Values {
+	period := url.Values{"start": {fmt.Sprint(now.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"60"}}
+	rangeQuery := func(text string) url.Values {
 		out := query(text)
-		for name, values := range during {
+		for name, values := range period {
 			out[name] = values
 		}
 		return out
@@ -66,7 +66,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 	}{
 		{"no matcher", "GET", "query", query(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
 		{"a sum of all", "GET", "query", query(`sum(sum_over_time(tallyroll_hits[5m])) > 100`), 200, false},
-		{"a range", "GET", "query_range", with(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
+		{"a range", "GET", "query_range", rangeQuery(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
 		{"a form", "POST", "query", query(`sum_over_time(tallyroll_hits{key="b.OTHER"}[5m])`), 403, false},
 		{"a key", "GET", "query", query(`sum_over_time(tallyroll_hits{key="b.OTHER"}[5m])`), 403, false},
 		{"a key by name", "GET", "query", query(`sum_over_time({__name__="tallyroll_hits",key="b.OTHER"}[5m])`), 403, false},
@@ -106,7 +106,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 		if len(out.Warnings)+len(out.Infos) > 0 && strings.Contains(fmt.Sprint(out.Warnings, out.Infos), "OTHER") {
 			t.Errorf("%s: %v %v", c.name, out.Warnings, out.Infos)
 		}
-		// It says the same about what does not exist.
+		// The answer is the same for counters that do not exist.
 		for _, values := range c.params {
 			for i, v := range values {
 				values[i] = strings.ReplaceAll(v, "OTHER", "NOONE")

@@ -27,10 +27,10 @@ func TestSumsAreTotals(t *testing.T) {
 		span := []time.Duration{90 * time.Second, time.Hour, 24 * time.Hour, 29 * 24 * time.Hour}[random.IntN(4)]
 		hits = append(hits, hit{keys[random.IntN(len(keys))], asOf.Add(-time.Duration(random.Int64N(int64(span)))), 1 + random.Int64N(1000)})
 	}
-	seedFrom(t, redis.Client(), cursorAt(asOf.Add(-720*time.Hour), asOf), hits...)
+	seedFrom(t, redis.Client(), newCursor(asOf.Add(-720*time.Hour), asOf), hits...)
 	promql.WaitReady()
 	query.WaitReady()
-	client := clientOf(t, promql)
+	client := newClient(t, promql)
 
 	compared, counted := 0, 0
 	for _, tier := range []struct {
@@ -86,7 +86,7 @@ func TestSumsReachAsOf(t *testing.T) {
 	promql.WaitReady()
 	query.WaitReady()
 	for _, w := range []string{"30s", "1h", "1d", "7d"} {
-		value, _, _, err := clientOf(t, promql).Query(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[`+w+`])`, asOf)
+		value, _, _, err := newClient(t, promql).Query(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[`+w+`])`, asOf)
 		require.NoError(t, err)
 		d, err := model.ParseDuration(w)
 		require.NoError(t, err)

@@ -15,17 +15,17 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Each sample of tallyroll_uniques is how many different ones a cell has, stamped with its end.
+// Each sample of tallyroll_uniques is the number of different ones of a cell, stamped with its end.
 func TestUniquesOfACellAreStampedWithItsEnd(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), time.Now().Add(-5*time.Hour).Truncate(time.Hour) // so long ago, cells are of an hour
 	client := redis.Client()
 	seed(t, client, time.Now(), hit{"a", at.Add(-time.Minute), 5}, hit{"b", at.Add(-time.Minute), 40})
-	came(t, client, "a", at.Add(-time.Minute), "ann", "bob")
-	came(t, client, "a", at.Add(-20*time.Minute), "ann")
-	came(t, client, "a", at.Add(-70*time.Minute), "ann", "bob", "cid")
-	came(t, client, "b", at.Add(-70*time.Minute), "ann")
-	api := clientOf(t, start(t, redis))
+	seedUniques(t, client, "a", at.Add(-time.Minute), "ann", "bob")
+	seedUniques(t, client, "a", at.Add(-20*time.Minute), "ann")
+	seedUniques(t, client, "a", at.Add(-70*time.Minute), "ann", "bob", "cid")
+	seedUniques(t, client, "b", at.Add(-70*time.Minute), "ann")
+	api := newClient(t, start(t, redis))
 	for expr, want := range map[string]string{
 		`tallyroll_uniques{key="a"}`:                            `tallyroll_uniques{key="a"} => 2 @[T]`,
 		`max_over_time(tallyroll_uniques{key="a"}[2h])`:         `{key="a"} => 3 @[T]`,
@@ -67,16 +67,16 @@ func queryAt(t *testing.T, api v1.API, expr string, at time.Time) (model.Value, 
 	return value, warnings, err
 }
 
-// Of the newest time, cells are of five minutes, and only whole ones have samples.
+// The newest cells are five minutes long, and only whole ones have samples.
 func TestUniquesOfNowAreOfWholeCells(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), time.Now()
 	last := now.Truncate(5 * time.Minute)
 	seed(t, redis.Client(), now, hit{"a", now, 1})
-	came(t, redis.Client(), "a", last.Add(-time.Minute), "ann", "bob")
-	came(t, redis.Client(), "a", last.Add(-6*time.Minute), "ann")
+	seedUniques(t, redis.Client(), "a", last.Add(-time.Minute), "ann", "bob")
+	seedUniques(t, redis.Client(), "a", last.Add(-6*time.Minute), "ann")
 	promql := start(t, redis, "PROMQL_MAX_UNIQUE_CELLS=20")
-	ask := func(expr string) (int, answerOf) {
+	ask := func(expr string) (int, apiAnswer) {
 		return get(t, promql, "query", url.Values{"query": {expr}, "time": {fmt.Sprint(last.Unix() + 1)}})
 	}
 	if status, got := ask(`tallyroll_uniques{key="a"}`); status != http.StatusOK || !strings.Contains(string(got.Data), `"2"]`) {

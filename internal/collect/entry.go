@@ -229,7 +229,7 @@ func sameEvent(a, b nats.Header) bool {
 	attributesOf := func(h nats.Header) map[string]string {
 		out := make(map[string]string)
 		for name, values := range h {
-			if rules.EventHeader(name) && name != "ce-traceparent" && name != "ce-tracestate" {
+			if rules.IsEventHeader(name) && name != "ce-traceparent" && name != "ce-tracestate" {
 				out[name] = strings.TrimSpace(values[0])
 			}
 		}

@@ -27,7 +27,7 @@ const (
 // eventMode returns how a request carries CloudEvents. A header of one attribute is enough for the binary
 // mode, so that an event without its specversion is not taken for a hit.
 func eventMode(r *http.Request) rules.Mode {
-	mode := rules.CloudEvent(r.Header.Get("Content-Type"), r.Header.Get)
+	mode := rules.DetectMode(r.Header.Get("Content-Type"), r.Header.Get)
 	if mode != rules.NoCloudEvent {
 		return mode
 	}

@@ -446,7 +446,7 @@ func (r *rig) decodeEvents(text string) (all []hit.Hit) {
 	r.t.Helper()
 	set, err := rules.Parse([]byte(text))
 	require.NoError(r.t, err)
-	d := rules.NewDecoder(set.For("HITS"), decoderLimits)
+	d := rules.NewDecoder(set.ForStream("HITS"), decoderLimits)
 	for _, m := range r.storedMessages() {
 		message := rules.Message{Subject: m.Subject, Header: m.Header.Get, Stored: m.Time.UnixMilli(), Body: m.Data}
 		hits, rejects, _ := d.Decode(message)

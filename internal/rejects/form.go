@@ -105,7 +105,7 @@ type Origin struct {
 func NewOrigin(subject string, h nats.Header) Origin {
 	o := Origin{Subject: subject}
 	for name, values := range h {
-		if rules.EventHeader(name) && len(values) > 0 {
+		if rules.IsEventHeader(name) && len(values) > 0 {
 			if o.Header == nil {
 				o.Header = make(nats.Header)
 			}

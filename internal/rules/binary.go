@@ -34,21 +34,21 @@ func newAttribute(n *node) attribute {
 
 var specVersionNames = newAttribute(&node{name: required[0]}).names
 
-// CloudEvent returns how a message or an HTTP request carries CloudEvents. header returns the first value of
-// a header, or "". A body without these marks can still be a CloudEvent.
-func CloudEvent(contentType string, header func(name string) string) Mode {
-	mode, _ := modeOf(contentType, header)
+// DetectMode returns how the headers of a message or an HTTP request announce CloudEvents. header returns the
+// first value of a header, or "". With NoCloudEvent, the body can still be a DetectMode.
+func DetectMode(contentType string, header func(name string) string) Mode {
+	mode, _ := detectModeAndStyle(contentType, header)
 	return mode
 }
 
-func cloudEventMode(header func(name string) string) (Mode, style) {
+func detectMessageMode(header func(name string) string) (Mode, style) {
 	if header == nil {
 		return NoCloudEvent, 0
 	}
-	return modeOf(contentTypeOf(header), header)
+	return detectModeAndStyle(readContentType(header), header)
 }
 
-func contentTypeOf(header func(name string) string) string {
+func readContentType(header func(name string) string) string {
 	contentType := header("Content-Type")
 	if contentType == "" {
 		contentType = header("content-type")
@@ -56,7 +56,7 @@ func contentTypeOf(header func(name string) string) string {
 	return contentType
 }
 
-func modeOf(contentType string, header func(name string) string) (Mode, style) {
+func detectModeAndStyle(contentType string, header func(name string) string) (Mode, style) {
 	const family = "application/cloudevents"
 	if len(contentType) >= len(family) && strings.EqualFold(contentType[:len(family)], family) {
 		if strings.HasPrefix(mediaType(contentType), family+"-batch") {
@@ -72,29 +72,29 @@ func modeOf(contentType string, header func(name string) string) (Mode, style) {
 	return NoCloudEvent, 0
 }
 
-// BinaryHeaders converts the headers of an HTTP request with a CloudEvent in binary mode to a NATS message's.
+// BinaryHeaders converts the headers of an HTTP request with a DetectMode in binary mode to a NATS message's.
 // It encodes values as in the bindings, so the same event always has the same headers.
 func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal) {
 	out := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(request)) {
-		low, values := strings.ToLower(name), request[name]
+		lower, values := strings.ToLower(name), request[name]
 		switch {
 		case len(values) == 0:
-		case strings.HasPrefix(low, "ce-"):
+		case strings.HasPrefix(lower, "ce-"):
 			value, err := hyphen.appendValue(nil, values[0])
 			if err != nil {
-				return nil, badHeader(low, values[0], err)
+				return nil, newHeaderRefusal(lower, values[0], err)
 			}
-			out[low] = encodeValue(value)
-		case low == "content-type": // which is not encoded
+			out[lower] = encodeValue(value)
+		case lower == "content-type": // HTTP does not percent-encode it
 			out["ce-datacontenttype"] = encodeValue([]byte(values[0]))
 		}
 	}
 	return out, nil
 }
 
-// EventHeader reports whether a NATS header can be part of a CloudEvent, or tell how one is carried.
-func EventHeader(name string) bool {
+// IsEventHeader reports whether a NATS header can be part of a DetectMode, or announce one.
+func IsEventHeader(name string) bool {
 	const prefix = "ce-" // or ce_
 	return strings.EqualFold(name, "Content-Type") ||
 		len(name) > len(prefix) && strings.EqualFold(name[:2], prefix[:2]) && (name[2] == '-' || name[2] == '_')
@@ -102,33 +102,33 @@ func EventHeader(name string) bool {
 
 // readBinary reads an event whose attributes are headers.
 func (d *Decoder) readBinary(names style) *hit.Refusal {
-	p := d.matched.plan
+	p := d.current.plan
 	header := d.message.Header
-	p.event.root.forget()
+	p.event.root.clearValues()
 	for _, a := range p.cloud.attributes {
 		name, start := a.names[names], len(d.texts)
 		if text := header(name); text != "" {
 			var err error
 			d.texts, err = names.appendValue(d.texts, text)
 			if err != nil {
-				return badHeader(name, text, err)
+				return newHeaderRefusal(name, text, err)
 			}
 		} else if a.node == p.cloud.contentType {
-			d.texts = append(d.texts, contentTypeOf(header)...)
+			d.texts = append(d.texts, readContentType(header)...)
 		}
 		if len(d.texts) > start {
-			p.event.values[a.node.slot] = value{isPlain, d.texts[start:len(d.texts):len(d.texts)]}
+			p.event.values[a.node.slot] = value{kindPlain, d.texts[start:len(d.texts):len(d.texts)]}
 		}
 	}
-	refused := d.checkCloudEvent()
-	if refused != nil || p.cloud.data == nil || !d.hasJSON() || hit.Blank(d.message.Body) {
-		return refused
+	refusal := d.checkCloudEvent()
+	if refusal != nil || p.cloud.data == nil || !d.hasJSON() || hit.Blank(d.message.Body) {
+		return refusal
 	}
 	return d.readData(d.message.Body)
 }
 
-func badHeader(name, text string, err error) *hit.Refusal {
-	return notCloudEvent(name + " is " + value{isPlain, []byte(text)}.String() + ": " + err.Error())
+func newHeaderRefusal(name, text string, err error) *hit.Refusal {
+	return newCloudEventRefusal(name + " is " + value{kindPlain, []byte(text)}.String() + ": " + err.Error())
 }
 
 var (
@@ -163,7 +163,7 @@ func (s style) appendValue(b []byte, text string) ([]byte, error) {
 		b = append(b, c)
 	}
 	if s != underscore {
-		b = b[:start+undoPercent(b[start:])]
+		b = b[:start+decodePercent(b[start:])]
 	}
 	if !utf8.Valid(b[start:]) {
 		return b[:start], errHeaderUTF8
@@ -171,8 +171,8 @@ func (s style) appendValue(b []byte, text string) ([]byte, error) {
 	return b, nil
 }
 
-// undoPercent decodes percent-encoding in place and returns the remaining length.
-func undoPercent(text []byte) int {
+// decodePercent decodes percent-encoding in place and returns the remaining length.
+func decodePercent(text []byte) int {
 	n := 0
 	for i := 0; i < len(text); i++ {
 		c := text[i]

@@ -6,14 +6,14 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// Checker tells publishers whether something is a CloudEvent, as a Decoder will. It does not read the data.
-// It reuses its memory, so it belongs to one goroutine.
+// Checker checks CloudEvents before they are published, as a Decoder does later. It does not read the data.
+// It reuses its memory, so only one goroutine may use it.
 type Checker struct {
 	event *tree
 	cloud *cloudEvent
 }
 
-// Identity identifies a CloudEvent.
+// Identity identifies a DetectMode.
 type Identity struct{ Source, ID string }
 
 func NewChecker() *Checker {
@@ -27,26 +27,26 @@ func NewChecker() *Checker {
 // JSON checks an event in structured mode, or one of a batch.
 func (c *Checker) JSON(event []byte) (Identity, *hit.Refusal) {
 	if len(event) == 0 || event[0] != '{' {
-		return Identity{}, notCloudEvent("it is not a JSON object")
+		return Identity{}, newCloudEventRefusal("it is not a JSON object")
 	}
 	err := c.event.root.readAll(event)
 	if err != nil {
-		return Identity{}, notCloudEvent("it is not a JSON object: " + err.Error())
+		return Identity{}, newCloudEventRefusal("it is not a JSON object: " + err.Error())
 	}
 	return c.check("")
 }
 
 // Header checks an event in binary mode with headers as BinaryHeaders returns them.
 func (c *Checker) Header(header map[string]string) (Identity, *hit.Refusal) {
-	c.event.root.forget()
+	c.event.root.clearValues()
 	for _, a := range c.cloud.attributes {
 		name := a.names[hyphen]
 		text, err := hyphen.appendValue(nil, header[name])
 		if err != nil {
-			return Identity{}, badHeader(name, header[name], err)
+			return Identity{}, newHeaderRefusal(name, header[name], err)
 		}
 		if len(text) > 0 {
-			c.event.values[a.node.slot] = value{isPlain, text}
+			c.event.values[a.node.slot] = value{kindPlain, text}
 		}
 	}
 	return c.check("ce-")
@@ -56,40 +56,40 @@ func (c *Checker) Header(header map[string]string) (Identity, *hit.Refusal) {
 func (c *Checker) check(prefix string) (Identity, *hit.Refusal) {
 	var missing []string
 	for i, n := range c.cloud.required {
-		if n.value().missing() {
+		if n.value().isMissing() {
 			missing = append(missing, prefix+required[i])
 		}
 	}
 	if len(missing) > 0 {
-		return Identity{}, notCloudEvent(strings.Join(missing, ", ") + isOrAre(len(missing)) + " missing")
+		return Identity{}, newCloudEventRefusal(strings.Join(missing, ", ") + chooseVerb(len(missing)) + " missing")
 	}
-	refused := c.cloud.check(prefix)
-	if refused != nil {
-		return Identity{}, refused
+	refusal := c.cloud.check(prefix)
+	if refusal != nil {
+		return Identity{}, refusal
 	}
 	at := c.cloud.time.value()
-	if !at.missing() {
+	if !at.isMissing() {
 		text, _ := at.appendTo(nil)
 		when, err := hit.ParseTime(string(text))
 		if err == nil {
 			err = hit.CheckTime(when)
 		}
 		if err != nil || !at.isText() {
-			return Identity{}, notCloudEvent(prefix + "time is " + at.String() + ": allowed is an RFC 3339 string")
+			return Identity{}, newCloudEventRefusal(prefix + "time is " + at.String() + ": allowed is an RFC 3339 string")
 		}
 	}
 	var texts [len(required)]string
 	for i, n := range c.cloud.required {
 		text, ok := n.value().appendTo(nil)
 		if !ok {
-			return Identity{}, notCloudEvent(prefix + required[i] + " has half of a surrogate pair")
+			return Identity{}, newCloudEventRefusal(prefix + required[i] + " has half of a surrogate pair")
 		}
 		texts[i] = string(text)
 	}
 	return Identity{Source: texts[2], ID: texts[3]}, nil
 }
 
-func isOrAre(n int) string {
+func chooseVerb(n int) string {
 	if n == 1 {
 		return " is"
 	}

@@ -18,12 +18,12 @@ const (
 	Binary            // the headers are the event's attributes, and the body is its data
 )
 
-// required are the mandatory attributes of a CloudEvent.
+// required are the mandatory attributes of a DetectMode.
 var required = [...]string{"specversion", "type", "source", "id"}
 
 const specVersion = "1.0"
 
-const noRule = "it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES"
+const noRuleDetail = "it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES"
 
 type cloudEvent struct {
 	required    [len(required)]*node
@@ -45,7 +45,7 @@ func newCloudEvent(event *tree) *cloudEvent {
 	return c
 }
 
-// finish must be called when the tree has all paths.
+// finish is called when the tree has all paths.
 func (c *cloudEvent) finish(event *tree) {
 	for _, n := range event.root.children {
 		switch {
@@ -57,22 +57,22 @@ func (c *cloudEvent) finish(event *tree) {
 	}
 }
 
-// checkCloudEvent refuses a JSON event that is no CloudEvent, and reads its data.
+// checkCloudEvent refuses an event that is no DetectMode, and reads data_base64.
 func (d *Decoder) checkCloudEvent() *hit.Refusal {
-	c := d.matched.plan.cloud
-	refused := c.check("")
-	if refused != nil {
-		return refused
+	c := d.current.plan.cloud
+	refusal := c.check("")
+	if refusal != nil {
+		return refusal
 	}
 	if c.data == nil {
 		return nil
 	}
 	if !d.hasJSON() {
-		c.data.forget()
+		c.data.clearValues()
 		return nil
 	}
 	encoded := c.base64.value()
-	if encoded.missing() {
+	if encoded.isMissing() {
 		return nil
 	}
 	return d.readBase64(encoded)
@@ -82,20 +82,20 @@ func (d *Decoder) checkCloudEvent() *hit.Refusal {
 func (c *cloudEvent) check(prefix string) *hit.Refusal {
 	for i, n := range c.required {
 		v := n.value()
-		if v.missing() || !v.isText() {
-			return notCloudEvent(prefix + required[i] + " is " + v.String() + ": allowed is text")
+		if v.isMissing() || !v.isText() {
+			return newCloudEventRefusal(prefix + required[i] + " is " + v.String() + ": allowed is text")
 		}
 	}
 	if version := c.required[0].value(); string(version.text) != specVersion {
-		return notCloudEvent(prefix + "specversion is " + version.String() + ": allowed is " + specVersion)
+		return newCloudEventRefusal(prefix + "specversion is " + version.String() + ": allowed is " + specVersion)
 	}
 	return nil
 }
 
 // hasJSON reports whether the event's data is JSON, which is the default.
 func (d *Decoder) hasJSON() bool {
-	v := d.matched.plan.cloud.contentType.value()
-	if v.missing() {
+	v := d.current.plan.cloud.contentType.value()
+	if v.isMissing() {
 		return true
 	}
 	text, ok := v.appendTo(d.scratch[:0])
@@ -115,21 +115,21 @@ func mediaType(contentType string) string {
 
 // readBase64 reads data that a JSON event carries as base64.
 func (d *Decoder) readBase64(encoded value) *hit.Refusal {
-	data := d.matched.plan.cloud.data
+	data := d.current.plan.cloud.data
 	for _, v := range data.tree.values[data.first:data.last] {
-		if v.kind != isAbsent {
-			return notCloudEvent("it has both data and data_base64")
+		if v.kind != kindAbsent {
+			return newCloudEventRefusal("it has both data and data_base64")
 		}
 	}
-	if encoded.kind != isText && encoded.kind != isEscaped {
-		return notCloudEvent("data_base64 is " + encoded.String() + ": allowed is text")
+	if encoded.kind != kindText && encoded.kind != kindEscaped {
+		return newCloudEventRefusal("data_base64 is " + encoded.String() + ": allowed is text")
 	}
 	text, ok := encoded.appendTo(d.scratch[:0])
 	d.scratch = text
 	start := len(d.texts)
 	out, err := base64.StdEncoding.AppendDecode(d.texts, text)
 	if !ok || err != nil {
-		return notCloudEvent("data_base64 is " + encoded.String() + ", which is not base64")
+		return newCloudEventRefusal("data_base64 is " + encoded.String() + ", which is not base64")
 	}
 	d.texts = out
 	return d.readData(out[start:])
@@ -137,23 +137,23 @@ func (d *Decoder) readBase64(encoded value) *hit.Refusal {
 
 // readData reads an event's data, which must be JSON.
 func (d *Decoder) readData(json []byte) *hit.Refusal {
-	err := d.matched.plan.cloud.data.readAll(json)
+	err := d.current.plan.cloud.data.readAll(json)
 	if err != nil {
-		return notCloudEvent("its data should be JSON: " + err.Error())
+		return newCloudEventRefusal("its data should be JSON: " + err.Error())
 	}
 	return nil
 }
 
-func notCloudEvent(detail string) *hit.Refusal {
+func newCloudEventRefusal(detail string) *hit.Refusal {
 	return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a CloudEvent: " + detail}
 }
 
-func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
+func (d *Decoder) decodeWithoutRule() ([]hit.Hit, []hit.Reject, int) {
 	m := &d.message
-	mode, _ := cloudEventMode(m.Header)
+	mode, _ := detectMessageMode(m.Header)
 	switch {
 	case mode == NoCloudEvent:
-		hits, rejects := d.plain.Decode(m.Counter, m.Stored, m.Body)
+		hits, rejects := d.hitDecoder.Decode(m.Counter, m.Stored, m.Body)
 		for i := range rejects {
 			if rejects[i].Reason == hit.NoRule {
 				rejects[i].Kind = hit.OfEvent
@@ -162,46 +162,45 @@ func (d *Decoder) withoutRule() ([]hit.Hit, []hit.Reject, int) {
 		return hits, rejects, 0
 	case mode == Binary, hit.Blank(m.Body):
 		d.kind = hit.OfMessage
-		d.reject(0, m.Body, hit.NoRule, noRule)
+		d.reject(0, m.Body, hit.NoRule, noRuleDetail)
 	default:
-		d.unruly.Split(m.Body)
+		d.unmatchedSplitter.Split(m.Body)
 	}
 	return d.hits, d.rejects, 0
 }
 
-// hitsAndEvents decodes a message on the subject of CloudEvents without a content mode. It judges objects one
-// by one, because collect joins hits of several callers. A hit must name its key, so that nothing counts by
-// mistake.
-func (d *Decoder) hitsAndEvents() ([]hit.Hit, []hit.Reject, int) {
+// decodeMixed decodes a message on the subject of CloudEvents without a content mode. It decides per object,
+// because collect joins hits of several callers. A hit must name its key, so that nothing counts by mistake.
+func (d *Decoder) decodeMixed() ([]hit.Hit, []hit.Reject, int) {
 	m := &d.message
-	if !maybeEvent(m.Body) { // the usual case, without looking twice
-		hits, rejects := d.plain.Decode("", m.Stored, m.Body)
+	if !mayBeEvent(m.Body) { // the usual case, in one pass
+		hits, rejects := d.hitDecoder.Decode("", m.Stored, m.Body)
 		return hits, rejects, 0
 	}
-	d.plain.Begin("", m.Stored)
-	d.mixed.Split(m.Body)
-	d.tidy()
+	d.hitDecoder.Begin("", m.Stored)
+	d.mixedSplitter.Split(m.Body)
+	d.freeBuffers()
 	return d.hits, d.rejects, d.unmet
 }
 
-// hitOrEvent reads an object. One with a specversion is an event.
-func (d *Decoder) hitOrEvent(item int, raw []byte) (more bool) {
-	if maybeEvent(raw) && (d.veto.root.readAll(raw) != nil || d.veto.values[0].kind != isAbsent) {
-		return d.item(item, raw)
+// decodeMixedItem reads an object. One with a specversion is an event.
+func (d *Decoder) decodeMixedItem(item int, raw []byte) (more bool) {
+	if mayBeEvent(raw) && (d.eventDetector.root.readAll(raw) != nil || d.eventDetector.values[0].kind != kindAbsent) {
+		return d.decodeItem(item, raw)
 	}
-	h, refused := d.plain.Object(raw)
-	if refused == nil {
+	h, refusal := d.hitDecoder.Object(raw)
+	if refusal == nil {
 		d.hits = append(d.hits, h)
 		return true
 	}
-	d.rejects = append(d.rejects, hit.Reject{Reason: refused.Reason, Detail: refused.Detail, Item: item, Body: raw})
+	d.rejects = append(d.rejects, hit.Reject{Reason: refusal.Reason, Detail: refusal.Detail, Item: item, Body: raw})
 	return true
 }
 
-// maybeEvent is false only for what is certainly no event, without parsing the JSON.
-func maybeEvent(json []byte) bool { return bytes.Contains(json, []byte(required[0])) }
+// mayBeEvent reports, without parsing the JSON, whether it may be an event. False is certain.
+func mayBeEvent(json []byte) bool { return bytes.Contains(json, []byte(required[0])) }
 
-func newVeto() *tree {
+func newEventDetector() *tree {
 	t := newTree()
 	for _, name := range required {
 		t.add([]string{name})
@@ -210,18 +209,18 @@ func newVeto() *tree {
 	return t
 }
 
-func (d *Decoder) vetoEvent(object []byte) *hit.Refusal {
-	if !maybeEvent(object) {
+func (d *Decoder) refuseCloudEvent(object []byte) *hit.Refusal {
+	if !mayBeEvent(object) {
 		return nil
 	}
-	err := d.veto.root.readAll(object)
+	err := d.eventDetector.root.readAll(object)
 	if err != nil {
-		return nil // it is not JSON, which hit.Decoder says better
+		return nil // not JSON: hit.Decoder has the better detail
 	}
-	for _, v := range d.veto.values {
-		if v.kind == isAbsent {
+	for _, v := range d.eventDetector.values {
+		if v.kind == kindAbsent {
 			return nil
 		}
 	}
-	return &hit.Refusal{Reason: hit.NoRule, Detail: noRule}
+	return &hit.Refusal{Reason: hit.NoRule, Detail: noRuleDetail}
 }

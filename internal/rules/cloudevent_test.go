@@ -34,13 +34,13 @@ const eventHead = `"specversion":"1.0","type":"order.paid","source":"/shop","id"
 func TestCloudEventsAreReadInAllModes(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "cloudevents", func(t *testing.T, section, body string) string {
-		d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
+		d := NewDecoder(mustParse(t, shopRule).ForStream("SHOP"), testLimits(10))
 		d.Decode(Message{Subject: "shop.orders", Stored: now, Body: []byte(`{` + eventHead + `,"plan":"old","data":{"country":"old"}}`)})
 		return explain(t, d, eventMessage("shop.orders", section, body))
 	})
 }
 
-// eventMessage is a message whose headers a section of a file has.
+// eventMessage returns a message with the headers in a section's title.
 func eventMessage(subject, section, body string) Message {
 	m := Message{Subject: subject, Counter: "plain", Stored: now, Body: []byte(strings.ReplaceAll(body, "HEAD", eventHead))}
 	if section == "no headers" {
@@ -63,8 +63,8 @@ func TestWithoutARuleOnlyCloudEventsAreRefused(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "norule", func(t *testing.T, section, body string) string {
 		m := eventMessage("other", section, body)
-		first := explain(t, NewDecoder(mustParse(t, shopRule).For("OTHER"), testLimits(10)), m)
-		require.Equal(t, first, explain(t, NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10)), m), "the stream has a rule for other subjects")
+		first := explain(t, NewDecoder(mustParse(t, shopRule).ForStream("OTHER"), testLimits(10)), m)
+		require.Equal(t, first, explain(t, NewDecoder(mustParse(t, shopRule).ForStream("SHOP"), testLimits(10)), m), "the stream has a rule for other subjects")
 		return first
 	})
 }
@@ -75,19 +75,19 @@ func TestHeadersOfARequestBecomeThoseOfAMessage(t *testing.T) {
 		"Ce-Specversion": {"1.0"}, "Ce-Type": {"order.paid"}, "Ce-Source": {"/shop"}, "Ce-Id": {"1"}, "Ce-Plan": {"pro%20max"},
 		"Content-Type": {"application/json"}, "Authorization": {"Bearer secret"},
 	}
-	require.EqualValues(t, Binary, CloudEvent(request.Get("Content-Type"), request.Get))
+	require.EqualValues(t, Binary, DetectMode(request.Get("Content-Type"), request.Get))
 	values, refused := BinaryHeaders(request)
 	message := headers(values)
 	if refused != nil || len(message) != 6 || message.get("Authorization") != "" {
 		t.Fatalf("headers %v", message)
 	}
-	d := NewDecoder(mustParse(t, shopRule).For("SHOP"), testLimits(10))
-	got := outcome(d.Decode(Message{Subject: "shop.x", Header: message.get, Stored: now, Body: []byte(`{"country":"fr"}`)}))
+	d := NewDecoder(mustParse(t, shopRule).ForStream("SHOP"), testLimits(10))
+	got := describeOutcome(d.Decode(Message{Subject: "shop.x", Header: message.get, Stored: now, Body: []byte(`{"country":"fr"}`)}))
 	require.Equal(t, got, "order.paid=1 order.paid.fr=1 plan.pro max=1")
 }
 
-// What a header's value stands for, by the words of the bindings. Where these are those of other standards, Go's
-// standard library judges: mime knows quoted strings, and net/url percent-encoding.
+// Values of headers are decoded as the bindings specify. For the standards that they refer to, Go's standard
+// library is the reference: mime for quoted strings, and net/url for percent-encoding.
 func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -100,7 +100,7 @@ func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 	}
 	for _, text := range []string{"%C0%A0", "%FF", "\xff", "%ED%A0%80", `"`, `"a`, `"a\"`, `"a"b`, `"a"b"`, `"a" `} {
 		if got, err := hyphen.appendValue(nil, text); err == nil || len(got) > 0 {
-			t.Errorf("%q is taken for %q", text, got)
+			t.Errorf("%q is decoded as %q", text, got)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -111,25 +111,25 @@ func TestHeaderValuesAreDecodedAsTheBindingsSay(t *testing.T) {
 			t.Fatalf("%q is encoded as %q, and that is %q (%v)", value, encoded, decoded, err)
 		}
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"a", `"`, `\"`, `\\`, "%", "41", "%41", "%C3", "%A4", "%22", "ä", "\xc3"})).Draw(t, "text"), "")
-		want, fine := text, true
+		want, valid := text, true
 		if strings.HasPrefix(text, `"`) {
 			_, params, err := mime.ParseMediaType("x/y; v=" + text)
-			want, fine = params["v"], err == nil
+			want, valid = params["v"], err == nil
 		}
 		want, err = url.PathUnescape(want)
 		if err != nil {
-			return // the bindings say nothing of that
+			return // the bindings do not specify that
 		}
-		fine = fine && utf8.ValidString(want)
+		valid = valid && utf8.ValidString(want)
 		got, err := hyphen.appendValue(nil, text)
-		if (err == nil) != fine || fine && string(got) != want {
-			t.Fatalf("%q is %q (%v); want %q (%t)", text, got, err, want, fine)
+		if (err == nil) != valid || valid && string(got) != want {
+			t.Fatalf("%q is %q (%v); want %q (%t)", text, got, err, want, valid)
 		}
 	})
 }
 
-// What a Checker takes in JSON, a Decoder takes for a CloudEvent with a time, alone and in a batch. What it refuses, the
-// Decoder refuses, too, but for times that are no RFC 3339.
+// JSON that a Checker accepts, a Decoder accepts as a DetectMode with a time, alone and in a batch. What the
+// Checker refuses, the Decoder refuses, too, except times that are not RFC 3339.
 func FuzzChecker(f *testing.F) {
 	const good = `{"specversion":"1.0","type":"a","source":"b","id":"c","time":"2026-11-21T10:00:00Z","data":{}}`
 	for _, event := range []string{
@@ -143,16 +143,16 @@ func FuzzChecker(f *testing.F) {
 	structured := nats.Header{"Content-Type": {"application/cloudevents+json"}}.Get // as collect publishes them
 	f.Fuzz(func(t *testing.T, event string) {
 		event = strings.Trim(event, " \t\r\n")
-		is, refused := NewChecker().JSON([]byte(event))
-		d := NewDecoder(set.For("S"), hit.Limits{MaxHits: 10, MaxAhead: time.Second, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
+		identity, refused := NewChecker().JSON([]byte(event))
+		d := NewDecoder(set.ForStream("S"), hit.Limits{MaxHits: 10, MaxAhead: time.Second, Place: func([]byte, int64, int64) (uint64, string) { return 0, "" }})
 		stored := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).UnixMilli()
 		for _, body := range []string{event, "[" + event + "]"} {
 			hits, rejects, _ := d.Decode(Message{Subject: "e", Header: structured, Stored: stored, Body: []byte(body)})
 			switch {
 			case refused == nil && (len(hits) != 1 || len(rejects) > 0):
-				t.Errorf("%q is taken, and makes %d hits and %+v", body, len(hits), rejects)
-			case refused == nil && (is.Source == "" || is.ID == ""):
-				t.Errorf("%q is %+v", body, is)
+				t.Errorf("%q is accepted, and makes %d hits and %+v", body, len(hits), rejects)
+			case refused == nil && (identity.Source == "" || identity.ID == ""):
+				t.Errorf("%q is %+v", body, identity)
 			case refused != nil && len(hits) == 1 && len(rejects) == 0 && !strings.HasPrefix(event, "[") &&
 				!strings.Contains(refused.Detail, "time is") && !strings.Contains(refused.Detail, "surrogate") && hit.IsObject([]byte(event)):
 				t.Errorf("%q is refused (%s), and counts", body, refused.Detail)
@@ -172,21 +172,21 @@ func TestHeadersOfARequestAreCheckedAsADecoderReadsThem(t *testing.T) {
 		}
 		message, refused := BinaryHeaders(request)
 		if refused == nil {
-			var is Identity
-			if is, refused = NewChecker().Header(message); refused == nil {
-				return fmt.Sprintf("source %s, id %s", is.Source, is.ID)
+			var identity Identity
+			if identity, refused = NewChecker().Header(message); refused == nil {
+				return fmt.Sprintf("source %s, id %s", identity.Source, identity.ID)
 			}
 		}
 		return refused.Detail
 	})
 }
 
-func TestHeadersOfEventsAreToldFromOthers(t *testing.T) {
+func TestHeadersOfEventsAreDistinguished(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"ce-id": true, "Ce-Id": true, "ce_id": true, "Content-Type": true, "content-type": true,
 		"ce-": false, "ce": false, "cex-id": false, nats.MsgIdHdr: false, "Nats-Expected-Stream": false, "Tallyroll-Subject": false, "": false,
 	} {
-		require.Equal(t, want, EventHeader(name), !want)
+		require.Equal(t, want, IsEventHeader(name), !want)
 	}
 }

@@ -13,16 +13,16 @@ import (
 )
 
 func (d *Decoder) countEvent() *hit.Refusal {
-	for _, r := range d.matched.plan.rules {
+	for _, r := range d.current.plan.rules {
 		d.element = -1
-		var refused *hit.Refusal
+		var refusal *hit.Refusal
 		if r.each == nil {
-			refused = d.countOnce(r)
+			refusal = d.countOnce(r)
 		} else {
-			refused = d.countEach(r)
+			refusal = d.countEach(r)
 		}
-		if refused != nil {
-			return refused
+		if refusal != nil {
+			return refusal
 		}
 	}
 	return nil
@@ -30,69 +30,69 @@ func (d *Decoder) countEvent() *hit.Refusal {
 
 var errRefused = errors.New("refused")
 
-func (d *Decoder) countEach(r *planned) *hit.Refusal {
+func (d *Decoder) countEach(r *plannedRule) *hit.Refusal {
 	array := r.each.value()
-	if array.kind != isArray {
+	if array.kind != kindArray {
 		return d.refuse(r, hit.BadJSON, "%s is %s: each needs an array", r.path, array)
 	}
-	d.refused = nil
+	d.elementRefusal = nil
 	d.array.ResetBytes(array.text)
 	err := d.array.Arr(r.apply)
-	if err != nil && d.refused == nil {
+	if err != nil && d.elementRefusal == nil {
 		return d.refuse(r, hit.BadJSON, "%s: %v", r.path, err)
 	}
-	return d.refused
+	return d.elementRefusal
 }
 
-func (d *Decoder) countElement(r *planned, j *jx.Decoder) error {
+func (d *Decoder) countElement(r *plannedRule, j *jx.Decoder) error {
 	d.element++
 	err := r.element.root.read(j)
 	if err != nil {
 		return err
 	}
-	d.refused = d.countOnce(r)
-	if d.refused != nil {
+	d.elementRefusal = d.countOnce(r)
+	if d.elementRefusal != nil {
 		return errRefused
 	}
 	return nil
 }
 
 // countOnce counts the event, or the element that was read, by one rule.
-func (d *Decoder) countOnce(r *planned) *hit.Refusal {
+func (d *Decoder) countOnce(r *plannedRule) *hit.Refusal {
 	for i := range r.when {
 		c := &r.when[i]
-		if !d.value(&c.of).equals(c.want, d.scratch) {
-			d.left = true
+		if !d.lookUp(&c.reference).equals(c.want, d.scratch) {
+			d.skipped = true
 			return nil
 		}
 	}
-	at, refused := d.at(r)
-	if refused != nil {
-		return refused
+	at, refusal := d.readTime(r)
+	if refusal != nil {
+		return refusal
 	}
 	for i := range r.count {
-		refused = d.countOn(r, &r.count[i], at)
-		if refused != nil {
-			return refused
+		refusal = d.countCounter(r, &r.count[i], at)
+		if refusal != nil {
+			return refusal
 		}
 	}
 	return nil
 }
 
-// at is the time of the event or element.
-func (d *Decoder) at(r *planned) (int64, *hit.Refusal) {
+// readTime returns the time of the event or element, in Unix milliseconds.
+func (d *Decoder) readTime(r *plannedRule) (int64, *hit.Refusal) {
 	if r.time == nil {
 		return d.message.Stored, nil
 	}
-	v := d.value(r.time)
-	if r.lax && v.missing() {
+	v := d.lookUp(r.time)
+	if r.timeOptional && v.isMissing() {
 		return d.message.Stored, nil
 	}
-	at, ok := v.integer()
+	at, ok := v.parseInteger()
 	if !ok {
 		text, isTime := v.appendTo(d.scratch[:0])
 		d.scratch = text
-		if !isTime || v.kind == isInteger || v.kind == isBool {
+		if !isTime || v.kind == kindInteger || v.kind == kindBool {
 			return 0, d.refuse(r, hit.BadTime, "time: %s is %s: allowed are Unix milliseconds as a whole number, or an RFC 3339 string", r.time.text, v)
 		}
 		var err error
@@ -108,20 +108,20 @@ func (d *Decoder) at(r *planned) (int64, *hit.Refusal) {
 	return at, nil
 }
 
-func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal {
+func (d *Decoder) countCounter(r *plannedRule, c *plannedCounter, at int64) *hit.Refusal {
 	h := hit.Hit{Counter: c.fixed, N: c.n, At: at}
 	if c.fixed == nil {
-		name, missing, refused := d.name(r, c)
-		if missing || refused != nil {
-			return refused
+		name, missing, refusal := d.buildName(r, c)
+		if missing || refusal != nil {
+			return refusal
 		}
 		h.Counter = name
 	}
 	if c.amount != nil {
-		v := d.value(c.amount)
-		n, ok := v.integer()
+		v := d.lookUp(c.amount)
+		n, ok := v.parseInteger()
 		switch {
-		case c.optional && (v.missing() || ok && n == 0):
+		case c.optional && (v.isMissing() || ok && n == 0):
 			return nil
 		case !ok || n < 1 || n > hit.MaxN:
 			return d.refuse(r, hit.BadCount, "n: %s is %s: allowed is a whole number from 1 to %d", c.amount.text, v, int64(hit.MaxN))
@@ -129,64 +129,64 @@ func (d *Decoder) countOn(r *planned, c *plannedCounter, at int64) *hit.Refusal 
 		h.N = n
 	}
 	if c.unique != nil {
-		value, missing, refused := d.unique(r, c)
-		if missing || refused != nil {
-			return refused
+		value, missing, refusal := d.buildUnique(r, c)
+		if missing || refusal != nil {
+			return refusal
 		}
 		h.Unique = value
 	}
-	if len(d.hits) >= d.most() {
-		return d.errTooMany()
+	if len(d.hits) >= d.maxHits() {
+		return d.newTooManyRefusal()
 	}
-	refused := d.limits.Judge(&h, d.message.Stored)
-	if refused != nil {
-		return d.refuse(r, refused.Reason, "%s", refused.Detail)
+	refusal := d.limits.Judge(&h, d.message.Stored)
+	if refusal != nil {
+		return d.refuse(r, refusal.Reason, "%s", refusal.Detail)
 	}
 	d.hits = append(d.hits, h)
 	return nil
 }
 
-// name builds a counter's name. missing means that a value is missing and the counter is optional.
-func (d *Decoder) name(r *planned, c *plannedCounter) (name []byte, missing bool, refused *hit.Refusal) {
-	long, bad := d.assemble(c.parts)
+// buildName builds a counter's name. missing means that a value is missing and the counter is optional.
+func (d *Decoder) buildName(r *plannedRule, c *plannedCounter) (name []byte, missing bool, refusal *hit.Refusal) {
+	long, bad := d.joinParts(c.parts)
 	if bad != nil {
-		v := d.value(bad)
+		v := d.lookUp(bad)
 		switch {
-		case v.missing() && c.optional:
+		case v.isMissing() && c.optional:
 			return nil, true, nil
-		case v.missing():
+		case v.isMissing():
 			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have (line %d; optional: true would leave the counter out)", bad.text, v, c.line)
 		}
 		return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, v, c.line)
 	}
-	err := checkLong(long)
+	err := checkLongName(long)
 	if err != nil {
-		return nil, false, d.refuse(r, hit.BadKey, "key: %s: %v (line %d)", d.culprit(c), err, c.line)
+		return nil, false, d.refuse(r, hit.BadKey, "key: %s: %v (line %d)", d.describeBadValue(c), err, c.line)
 	}
-	return d.keep(long), false, nil
+	return d.storeText(long), false, nil
 }
 
-// unique builds a hit's unique value. missing is as for name. No refusal contains the value.
-func (d *Decoder) unique(r *planned, c *plannedCounter) (made []byte, missing bool, refused *hit.Refusal) {
-	long, bad := d.assemble(c.unique)
+// buildUnique builds a hit's unique value. missing is as for name. No refusal contains the value.
+func (d *Decoder) buildUnique(r *plannedRule, c *plannedCounter) (value []byte, missing bool, refusal *hit.Refusal) {
+	long, bad := d.joinParts(c.unique)
 	switch {
 	case bad == nil && utf8.Valid(long):
-		return d.keep(long), false, nil
+		return d.storeText(long), false, nil
 	case bad == nil:
 		return nil, false, d.refuse(r, hit.BadUnique, "unique: it is not valid UTF-8 (line %d)", c.line)
 	}
-	v := d.value(bad)
+	v := d.lookUp(bad)
 	switch {
-	case v.missing() && c.optional:
+	case v.isMissing() && c.optional:
 		return nil, true, nil
-	case v.missing():
+	case v.isMissing():
 		return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s (line %d; optional: true would leave the counter out)", bad.text, v, c.line)
 	}
 	return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, kindNames[v.kind], c.line)
 }
 
-// assemble joins text and values in scratch memory. bad is the first value that is missing or no part.
-func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
+// joinParts joins text and values in scratch memory. bad is the first value that is missing or no part.
+func (d *Decoder) joinParts(parts []reference) (text []byte, bad *reference) {
 	text = d.scratch[:0]
 	for i := range parts {
 		part := &parts[i]
@@ -194,8 +194,8 @@ func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
 			text = append(text, part.literal...)
 			continue
 		}
-		v := d.value(part)
-		ok := !v.missing()
+		v := d.lookUp(part)
+		ok := !v.isMissing()
 		if ok {
 			text, ok = v.appendTo(text)
 		}
@@ -207,15 +207,15 @@ func (d *Decoder) assemble(parts []reference) (text []byte, bad *reference) {
 	return text, nil
 }
 
-// keep cuts a long text, and keeps it as long as the hits.
-func (d *Decoder) keep(text []byte) []byte {
+// storeText cuts a long text and stores it for as long as the hits are valid.
+func (d *Decoder) storeText(text []byte) []byte {
 	start := len(d.names)
 	d.names = append(d.names, hit.Shorten(text)...)
 	return d.names[start:len(d.names):len(d.names)]
 }
 
-// checkLong is hit.CheckName for a name that may be too long.
-func checkLong(name []byte) error {
+// checkLongName is hit.CheckName, but allows a name that is too long.
+func checkLongName(name []byte) error {
 	switch {
 	case len(name) <= hit.MaxName:
 		return hit.CheckName(name)
@@ -227,31 +227,31 @@ func checkLong(name []byte) error {
 	return nil
 }
 
-// culprit names the first value that prevents a name.
-func (d *Decoder) culprit(c *plannedCounter) string {
+// describeBadValue describes the first value that a name cannot have.
+func (d *Decoder) describeBadValue(c *plannedCounter) string {
 	for i := range c.parts {
 		part := &c.parts[i]
 		if part.kind == constant {
 			continue
 		}
-		v := d.value(part)
+		v := d.lookUp(part)
 		text, _ := v.appendTo(nil)
-		if checkLong(text) != nil {
+		if checkLongName(text) != nil {
 			return fmt.Sprintf("%s is %s", part.text, v)
 		}
 	}
 	return "its name"
 }
 
-func (d *Decoder) value(r *reference) value {
+func (d *Decoder) lookUp(r *reference) value {
 	if r.kind == field {
 		return r.node.value()
 	}
-	return d.matched.captures[r.capture]
+	return d.current.captures[r.capture]
 }
 
 // refuse returns a refusal that names the rule and the element.
-func (d *Decoder) refuse(r *planned, reason hit.Reason, format string, a ...any) *hit.Refusal {
+func (d *Decoder) refuse(r *plannedRule, reason hit.Reason, format string, a ...any) *hit.Refusal {
 	where := fmt.Sprintf("rule on line %d: ", r.line)
 	if d.element >= 0 {
 		where += fmt.Sprintf("element %d of %s: ", d.element, r.path)

@@ -22,29 +22,29 @@ type counter struct {
 
 func (r *rule) readCount(node *yaml.Node) error {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
-		return wrong(node.Line, "count: allowed is a list of counters, each with %s", "key, n, unique, optional")
+		return fileErrorf(node.Line, "count: allowed is a list of counters, each with %s", "key, n, unique, optional")
 	}
 	if len(node.Content) > MaxCounters {
-		return wrong(node.Content[MaxCounters].Line, "count: this is counter %d of the rule: at most %d are allowed", MaxCounters+1, MaxCounters)
+		return fileErrorf(node.Content[MaxCounters].Line, "count: this is counter %d of the rule: at most %d are allowed", MaxCounters+1, MaxCounters)
 	}
-	seen := make(map[string]int)
+	lines := make(map[string]int)
 	for _, entry := range node.Content {
 		fields, err := yamlfile.Fields(entry, "a counter", "key", "n", "unique", "optional")
 		if err != nil {
 			return err
 		}
 		if fields["key"] == nil {
-			return wrong(entry.Line, "key: it is missing: a counter needs a key")
+			return fileErrorf(entry.Line, "key: missing: a counter needs a key")
 		}
-		key, err := textOf("key", fields["key"])
+		key, err := readText("key", fields["key"])
 		if err != nil {
 			return err
 		}
 		line := fields["key"].Line
-		if seen[key] != 0 {
-			return wrong(line, "key: %s is the key on line %d, too: an event would count twice", shown(fields["key"]), seen[key])
+		if lines[key] != 0 {
+			return fileErrorf(line, "key: %s is the key on line %d, too: an event would count twice", quoteNode(fields["key"]), lines[key])
 		}
-		seen[key] = line
+		lines[key] = line
 		c, err := r.readCounter(key, fields)
 		if err != nil {
 			return err
@@ -57,10 +57,10 @@ func (r *rule) readCount(node *yaml.Node) error {
 func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, err error) {
 	c = counter{line: fields["key"].Line, n: 1}
 	if c.key, err = r.parseTemplate(key); err != nil {
-		return c, wrong(c.line, "key: %s: %v", shown(fields["key"]), err)
+		return c, fileErrorf(c.line, "key: %s: %v", quoteNode(fields["key"]), err)
 	}
 	if node := fields["unique"]; node != nil {
-		text, err := textOf("unique", node)
+		text, err := readText("unique", node)
 		if err != nil {
 			return c, err
 		}
@@ -69,12 +69,12 @@ func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter,
 			err = errors.New("it is the same for all events: allowed is text with at least one value in braces, such as {user.id}")
 		}
 		if err != nil {
-			return c, wrong(node.Line, "unique: %s: %v", shown(node), err)
+			return c, fileErrorf(node.Line, "unique: %s: %v", quoteNode(node), err)
 		}
 	}
 	if node := fields["optional"]; node != nil {
 		if node.Value != "true" && node.Value != "false" || node.ShortTag() != "!!bool" {
-			return c, wrong(node.Line, "optional: allowed is true or false")
+			return c, fileErrorf(node.Line, "optional: allowed is true or false")
 		}
 		c.optional = node.Value == "true"
 	}
@@ -99,15 +99,15 @@ func (r *rule) readAmount(c *counter, node *yaml.Node) error {
 	case "!!int", "!!float":
 		c.n, err = strconv.ParseInt(node.Value, 10, 64)
 		if err != nil || c.n < 1 || c.n > hit.MaxN || !wholeNumber.MatchString(node.Value) {
-			return wrong(node.Line, "n: %s: %s", shown(node), form)
+			return fileErrorf(node.Line, "n: %s: %s", quoteNode(node), form)
 		}
 	case "!!str":
 		c.amount, err = r.parsePath(node.Value)
 		if err != nil {
-			return wrong(node.Line, "n: %s: %v", shown(node), err)
+			return fileErrorf(node.Line, "n: %s: %v", quoteNode(node), err)
 		}
 	default:
-		return wrong(node.Line, "n: %s: %s", shown(node), form)
+		return fileErrorf(node.Line, "n: %s: %s", quoteNode(node), form)
 	}
 	return nil
 }

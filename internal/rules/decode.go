@@ -17,15 +17,15 @@ type Message struct {
 	Body    []byte
 }
 
-// Decoder turns messages into hits and rejects. It reuses its memory, so it belongs to one goroutine.
+// Decoder turns messages into hits and rejects. It reuses its memory, so only one goroutine may use it.
 type Decoder struct {
-	limits   hit.Limits
-	matcher  matcher
-	plain    *hit.Decoder // for messages without a rule
-	veto     *tree        // finds CloudEvents among these
-	splitter hit.Splitter
-	unruly   hit.Splitter // refuses all events, as no rule matches
-	mixed    hit.Splitter // tells hits from CloudEvents
+	limits            hit.Limits
+	matcher           matcher
+	hitDecoder        *hit.Decoder // for messages without a rule
+	eventDetector     *tree        // detects CloudEvents in these
+	splitter          hit.Splitter
+	unmatchedSplitter hit.Splitter // rejects all events, because no rule matches
+	mixedSplitter     hit.Splitter // decodes hits and CloudEvents
 
 	hits    []hit.Hit
 	rejects []hit.Reject
@@ -33,37 +33,37 @@ type Decoder struct {
 	unmet   int
 
 	// Of the current message and event.
-	message Message
-	kind    hit.Kind // of its rejects
-	matched *matched
-	left    bool // a condition left something uncounted
-	element int  // index of the element under way, or -1
-	refused *hit.Refusal
-	scratch []byte
-	texts   []byte // of headers, and of data
-	array   jx.Decoder
+	message        Message
+	kind           hit.Kind // of its rejects
+	current        *subjectPlan
+	skipped        bool // a condition has skipped a rule or element
+	element        int  // index of the current element, or -1
+	elementRefusal *hit.Refusal
+	scratch        []byte
+	texts          []byte // of headers, and of data
+	array          jx.Decoder
 }
 
 // NewDecoder returns a decoder for the messages of a stream with these rules.
 func NewDecoder(r *Rules, limits hit.Limits) *Decoder {
-	d := &Decoder{limits: limits, veto: newVeto()}
-	d.matcher = newMatcher(r.rules, d.prepare)
-	plain := limits
-	plain.Veto = d.vetoEvent
-	d.plain = hit.NewDecoder(plain)
-	wrong := func(item int, raw []byte, detail string) { d.reject(item, raw, hit.BadJSON, detail) }
-	d.splitter = hit.Splitter{Most: limits.MaxHits, Item: d.item, Wrong: wrong, TooMany: d.tooMany}
-	d.unruly = d.splitter
-	d.unruly.Item = func(item int, raw []byte) bool {
-		d.reject(item, raw, hit.NoRule, noRule)
+	d := &Decoder{limits: limits, eventDetector: newEventDetector()}
+	d.matcher = newMatcher(r.rules, d.preparePlan)
+	hitLimits := limits
+	hitLimits.Veto = d.refuseCloudEvent
+	d.hitDecoder = hit.NewDecoder(hitLimits)
+	rejectJSON := func(item int, raw []byte, detail string) { d.reject(item, raw, hit.BadJSON, detail) }
+	d.splitter = hit.Splitter{Most: limits.MaxHits, Item: d.decodeItem, Wrong: rejectJSON, TooMany: d.rejectTooMany}
+	d.unmatchedSplitter = d.splitter
+	d.unmatchedSplitter.Item = func(item int, raw []byte) bool {
+		d.reject(item, raw, hit.NoRule, noRuleDetail)
 		return true
 	}
-	d.mixed = d.splitter
-	d.mixed.Item = d.hitOrEvent
+	d.mixedSplitter = d.splitter
+	d.mixedSplitter.Item = d.decodeMixedItem
 	return d
 }
 
-func (d *Decoder) prepare(p *plan) {
+func (d *Decoder) preparePlan(p *plan) {
 	for _, r := range p.rules {
 		r.apply = func(j *jx.Decoder) error { return d.countElement(r, j) }
 	}
@@ -75,47 +75,47 @@ func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet
 	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
 	d.names, d.texts = d.names[:0], d.texts[:0]
 	d.message, d.kind = m, hit.OfEvent
-	d.matched = d.matcher.match(m.Subject)
-	if d.matched.plan == nil {
-		return d.withoutRule()
+	d.current = d.matcher.match(m.Subject)
+	if d.current.plan == nil {
+		return d.decodeWithoutRule()
 	}
-	switch d.matched.plan.format {
+	switch d.current.plan.format {
 	case None:
 		d.kind = hit.OfMessage
-		d.judge(0, m.Body, nil)
+		d.countOrReject(0, m.Body, nil)
 	case JSON:
-		d.bodies()
+		d.decodeBody()
 	case CloudEvents:
-		mode, style := cloudEventMode(m.Header)
+		mode, style := detectMessageMode(m.Header)
 		switch {
 		case mode == Binary:
 			d.kind = hit.OfMessage
-			d.judge(0, m.Body, d.readBinary(style))
+			d.countOrReject(0, m.Body, d.readBinary(style))
 		case mode == NoCloudEvent && !hit.Blank(m.Body):
-			return d.hitsAndEvents()
+			return d.decodeMixed()
 		default:
-			d.bodies()
+			d.decodeBody()
 		}
 	}
-	d.tidy()
+	d.freeBuffers()
 	return d.hits, d.rejects, d.unmet
 }
 
-func (d *Decoder) bodies() {
+func (d *Decoder) decodeBody() {
 	if hit.Blank(d.message.Body) {
 		d.kind = hit.OfMessage // another format may count it
-		d.reject(0, d.message.Body, hit.BadJSON, fmt.Sprintf("the body is empty: a rule with format none, unlike that on line %d, counts messages without a body", d.matched.plan.rules[0].line))
+		d.reject(0, d.message.Body, hit.BadJSON, fmt.Sprintf("the body is empty: a rule with format none, unlike that on line %d, counts messages without a body", d.current.plan.rules[0].line))
 		return
 	}
 	d.splitter.Split(d.message.Body)
 }
 
-func (d *Decoder) item(item int, raw []byte) (more bool) {
-	return d.judge(item, raw, d.readEvent(raw))
+func (d *Decoder) decodeItem(item int, raw []byte) (more bool) {
+	return d.countOrReject(item, raw, d.readEvent(raw))
 }
 
 func (d *Decoder) readEvent(raw []byte) *hit.Refusal {
-	p := d.matched.plan
+	p := d.current.plan
 	if len(raw) == 0 || raw[0] != '{' {
 		return &hit.Refusal{Reason: hit.BadJSON, Detail: "an event is a JSON object"}
 	}
@@ -129,34 +129,34 @@ func (d *Decoder) readEvent(raw []byte) *hit.Refusal {
 	return nil
 }
 
-// judge counts an event that was read, or rejects it.
-func (d *Decoder) judge(item int, raw []byte, refused *hit.Refusal) (more bool) {
+// countOrReject counts an event that was read, or rejects it.
+func (d *Decoder) countOrReject(item int, raw []byte, refusal *hit.Refusal) (more bool) {
 	hits, names := len(d.hits), len(d.names)
-	d.left = false
-	if refused == nil {
-		refused = d.countEvent()
+	d.skipped = false
+	if refusal == nil {
+		refusal = d.countEvent()
 	}
 	switch {
-	case refused != nil:
+	case refusal != nil:
 		d.hits, d.names = d.hits[:hits], d.names[:names]
-		d.reject(item, raw, refused.Reason, refused.Detail)
-	case d.left && len(d.hits) == hits:
+		d.reject(item, raw, refusal.Reason, refusal.Detail)
+	case d.skipped && len(d.hits) == hits:
 		d.unmet++
 	}
 	return true
 }
 
-// most bounds the hits of a message's events. MaxHits events that count once on each counter of their rules
-// fit. So only arrays can exceed it, and an event without one never lacks room because of others.
-func (d *Decoder) most() int { return d.limits.MaxHits * max(1, d.matched.plan.counters) }
+// maxHits bounds the hits of a message: MaxHits for each counter of the rules. Only arrays can exceed it, so
+// an event without an array is never rejected because of others.
+func (d *Decoder) maxHits() int { return d.limits.MaxHits * max(1, d.current.plan.counters) }
 
-func (d *Decoder) errTooMany() *hit.Refusal {
+func (d *Decoder) newTooManyRefusal() *hit.Refusal {
 	return &hit.Refusal{Reason: hit.TooLarge, Detail: fmt.Sprintf(
-		"with its arrays, the message makes more than %d hits (INGEST_MAX_HITS for each counter of the rules): send its events apart, or smaller arrays", d.most())}
+		"with its arrays, the message makes more than %d hits (INGEST_MAX_HITS for each counter of the rules): send its events apart, or smaller arrays", d.maxHits())}
 }
 
-// tooMany rejects a message with too many objects.
-func (d *Decoder) tooMany(body []byte) {
+// rejectTooMany rejects a message with too many objects.
+func (d *Decoder) rejectTooMany(body []byte) {
 	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
 	d.reject(0, body, hit.TooLarge, d.limits.TooMany())
 }
@@ -165,13 +165,13 @@ func (d *Decoder) reject(item int, body []byte, reason hit.Reason, detail string
 	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: d.kind})
 }
 
-// tidy frees the memory of an unusually long value.
-func (d *Decoder) tidy() {
-	const most = 64 << 10
-	if cap(d.scratch) > most {
+// freeBuffers frees buffers that an unusually long value has grown.
+func (d *Decoder) freeBuffers() {
+	const maxIdle = 64 << 10
+	if cap(d.scratch) > maxIdle {
 		d.scratch = nil
 	}
-	if cap(d.texts) > most {
+	if cap(d.texts) > maxIdle {
 		d.texts = nil
 	}
 }

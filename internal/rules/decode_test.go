@@ -23,7 +23,7 @@ const order = `{"id":"ord_01HZX8T7Q0","occurred_at":"2025-11-20T23:59:59.123Z","
 	`"items":[{"sku":"A-100","name":"Kettle, 1.7 l","quantity":1,"price":4995},{"sku":"B-220","name":"Cup \"Blue\"","quantity":4,"price":2000}],` +
 	`"coupon":null,"meta":{"source":"web","ab":["x1","y2"],"user_agent":"Mozilla/5.0 (X11; Linux x86_64)"}}`
 
-// testLimits know a tier of 30 days.
+// testLimits have a tier of 30 days.
 func testLimits(maxHits int) hit.Limits {
 	return hit.Limits{MaxAhead: 10 * time.Second, MaxHits: maxHits, Place: func(_ []byte, at, stored int64) (uint64, string) {
 		if stored-at > 30*24*3600*1000 {
@@ -54,9 +54,9 @@ type headers map[string]string
 
 func (h headers) get(name string) string { return h[name] }
 
-// outcome is what a message became, in words: counter=n@milliseconds before it was stored and #unique value, reason/item:body, and ~ for an
-// event that a condition left out.
-func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
+// describeOutcome describes the outcome of a message: counter=n@milliseconds before it was stored and #unique
+// value per hit, reason/item:body per reject, and ~ per event that a condition skipped.
+func describeOutcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 	var out []string
 	for _, h := range hits {
 		word := fmt.Sprintf("%s=%d", h.Counter, h.N)
@@ -81,19 +81,19 @@ func outcome(hits []hit.Hit, rejects []hit.Reject, unmet int) string {
 func TestEventsAreCountedAsTheRuleSays(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "decode", func(t *testing.T, rule, body string) string {
-		d := NewDecoder(mustParse(t, ruleText(rule)).For("ORDERS"), testLimits(10))
+		d := NewDecoder(mustParse(t, ruleText(rule)).ForStream("ORDERS"), testLimits(10))
 		m := Message{Subject: "orders.eu.created", Counter: "plain", Stored: now, Body: []byte(body)}
 		first := explain(t, d, m)
-		require.Equal(t, first, explain(t, d, m), "what the first has left does not change the second: %s", body)
+		require.Equal(t, first, explain(t, d, m), "the second decoding of %s", body)
 		return first
 	})
 }
 
-// explain says what a message became, and why what was rejected was. No reason quotes a secret.
+// explain returns the outcome of a message and the rejects' details, which quote no secret.
 func explain(t *testing.T, d *Decoder, m Message) string {
 	t.Helper()
 	hits, rejects, unmet := d.Decode(m)
-	out := outcome(hits, rejects, unmet)
+	out := describeOutcome(hits, rejects, unmet)
 	for _, r := range rejects {
 		require.NotContains(t, r.Detail, "secret")
 		out += "\n" + r.Detail
@@ -101,7 +101,7 @@ func explain(t *testing.T, d *Decoder, m Message) string {
 	return out
 }
 
-// ruleText is a file with one rule, whose other fields are lines or a flow mapping.
+// ruleText returns a file with one rule, whose other fields are lines or a flow mapping.
 func ruleText(fields string) string {
 	if strings.HasPrefix(fields, "{") {
 		return "- {stream: ORDERS, subject: orders.*.created, " + fields[1:] + "\n"
@@ -109,7 +109,7 @@ func ruleText(fields string) string {
 	return oneRule(fields)
 }
 
-// Rules that differ in unique alone are different versions: a replay would count otherwise.
+// Rules that differ only in unique are different versions, because a replay would count differently.
 func TestUniqueMakesAnotherVersion(t *testing.T) {
 	t.Parallel()
 	versions := map[string]string{}
@@ -140,15 +140,15 @@ const severalRules = `- stream: ORDERS*
 
 func TestAllRulesThatMatchAreApplied(t *testing.T) {
 	t.Parallel()
-	decoders := map[string]*Decoder{} // what a decoder knows of other subjects changes nothing
+	decoders := map[string]*Decoder{} // what a decoder remembers of other subjects has no effect
 	cases.Check(t, "several", func(t *testing.T, section, body string) string {
 		stream, subject, _ := strings.Cut(section, ", ")
 		if decoders[stream] == nil {
-			decoders[stream] = NewDecoder(mustParse(t, severalRules).For(stream), testLimits(10))
+			decoders[stream] = NewDecoder(mustParse(t, severalRules).ForStream(stream), testLimits(10))
 		}
 		m := Message{Subject: subject, Counter: "plain", Stored: now, Body: []byte(body)}
-		first := outcome(decoders[stream].Decode(m))
-		require.Equal(t, first, outcome(decoders[stream].Decode(m)), body)
+		first := describeOutcome(decoders[stream].Decode(m))
+		require.Equal(t, first, describeOutcome(decoders[stream].Decode(m)), body)
 		return first
 	})
 }
@@ -156,7 +156,7 @@ func TestAllRulesThatMatchAreApplied(t *testing.T) {
 // The names differ only far behind.
 func TestLongNamesStayApart(t *testing.T) {
 	t.Parallel()
-	d := NewDecoder(mustParse(t, oneRule(`count: [{key: "page.{path}"}]`)).For("ORDERS"), testLimits(10))
+	d := NewDecoder(mustParse(t, oneRule(`count: [{key: "page.{path}"}]`)).ForStream("ORDERS"), testLimits(10))
 	long := strings.Repeat("ä", 400)
 	hits, rejects, _ := d.Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(`[{"path":"` + long + `1"},{"path":"` + long + `2"}]`)})
 	if len(hits) != 2 || len(rejects) != 0 || string(hits[0].Counter) == string(hits[1].Counter) {
@@ -170,24 +170,25 @@ func TestLongNamesStayApart(t *testing.T) {
 	}
 }
 
-// More subjects are decoded than are remembered. The first come back in between, and others are remembered in the end.
+// More subjects are decoded than are remembered. The first recur in between, and new ones are remembered at
+// the end.
 func TestMemoryOfSubjectsIsBounded(t *testing.T) {
 	t.Parallel()
-	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").For("ORDERS"), testLimits(10))
+	d := NewDecoder(mustParse(t, "- {stream: ORDERS, subject: orders.*.created.>, count: [{key: \"a.{subject.1}.{subject.2}.{subject}\"}]}").ForStream("ORDERS"), testLimits(10))
 	const most = 64
-	d.matcher.most = most
-	for i := range most + most*forgetAfter + 10 {
+	d.matcher.limit = most
+	for i := range most + most*missesPerReset + 10 {
 		for _, n := range []int{i, i % 3} {
 			subject := fmt.Sprintf("orders.%d.created.x.y", n)
 			want := fmt.Sprintf("a.%d.x.y.%s=1", n, subject)
-			got := outcome(d.Decode(Message{Subject: subject, Stored: now, Body: []byte("{}")}))
+			got := describeOutcome(d.Decode(Message{Subject: subject, Stored: now, Body: []byte("{}")}))
 			require.Equal(t, want, got)
 		}
 		if len(d.matcher.subjects) > most {
 			t.Fatalf("%d subjects are remembered", len(d.matcher.subjects))
 		}
 	}
-	if last := fmt.Sprintf("orders.%d.created.x.y", most+most*forgetAfter+5); d.matcher.subjects[last] == nil {
+	if last := fmt.Sprintf("orders.%d.created.x.y", most+most*missesPerReset+5); d.matcher.subjects[last] == nil {
 		t.Errorf("%s is not remembered", last)
 	}
 }
@@ -207,7 +208,7 @@ func TestFiltersOverlapInWhatBothMatch(t *testing.T) {
 		}
 		subjects := false
 		forEach("ab", ".", 5, func(s string) {
-			subjects = subjects || filters[0].matches(tokens(nil, s)) && filters[1].matches(tokens(nil, s))
+			subjects = subjects || filters[0].matches(splitSubject(nil, s)) && filters[1].matches(splitSubject(nil, s))
 		})
 		require.Equal(t, subjects, filters[0].overlaps(filters[1]), "%v %v", filters[0].text, filters[1].text)
 	})

@@ -20,14 +20,14 @@ const (
 // FileError is the first mistake in a rules file.
 type FileError = yamlfile.Error
 
-func wrong(line int, format string, a ...any) *FileError {
+func fileErrorf(line int, format string, a ...any) *FileError {
 	return yamlfile.Errorf(line, "%s", strings.Join(strings.Fields(fmt.Sprintf(format, a...)), " "))
 }
 
 // readFile parses a file's rules. Its errors are *FileError.
 func readFile(text []byte) ([]*rule, error) {
 	if len(text) > MaxFile {
-		return nil, wrong(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)
+		return nil, fileErrorf(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)
 	}
 	allowed := "a list of rules, each with " + ruleForm
 	top, err := yamlfile.Document(text, allowed)
@@ -35,10 +35,10 @@ func readFile(text []byte) ([]*rule, error) {
 		return nil, err
 	}
 	if top.Kind != yaml.SequenceNode || len(top.Content) == 0 {
-		return nil, wrong(top.Line, "allowed is %s", allowed)
+		return nil, fileErrorf(top.Line, "allowed is %s", allowed)
 	}
 	if len(top.Content) > MaxRules {
-		return nil, wrong(top.Content[MaxRules].Line, "this is rule %d: at most %d are allowed", MaxRules+1, MaxRules)
+		return nil, fileErrorf(top.Content[MaxRules].Line, "this is rule %d: at most %d are allowed", MaxRules+1, MaxRules)
 	}
 	out := make([]*rule, 0, len(top.Content))
 	for _, node := range top.Content {
@@ -51,20 +51,20 @@ func readFile(text []byte) ([]*rule, error) {
 	return out, checkFormats(out)
 }
 
-func textOf(name string, node *yaml.Node) (string, error) {
+func readText(name string, node *yaml.Node) (string, error) {
 	if node.ShortTag() != "!!str" {
-		return "", wrong(node.Line, "%s: %s is no text: put it in quotes", name, shown(node))
+		return "", fileErrorf(node.Line, "%s: %s is not text: put it in quotes", name, quoteNode(node))
 	}
 	return node.Value, nil
 }
 
-func shown(node *yaml.Node) string {
-	const most = 64
+func quoteNode(node *yaml.Node) string {
+	const maxLength = 64
 	switch {
 	case node.Kind != yaml.ScalarNode:
-		return "that is no text"
-	case len(node.Value) > most:
-		return fmt.Sprintf("%q…", node.Value[:most])
+		return "a mapping or list"
+	case len(node.Value) > maxLength:
+		return fmt.Sprintf("%q…", node.Value[:maxLength])
 	}
 	return fmt.Sprintf("%q", node.Value)
 }

@@ -7,26 +7,26 @@ type plan struct {
 	format   Format
 	event    *tree
 	cloud    *cloudEvent // nil for other formats
-	rules    []*planned
+	rules    []*plannedRule
 	counters int // of all rules
 	captures []capture
 }
 
-type planned struct {
-	line    int
-	time    *reference // nil: when the message was stored
-	lax     bool       // without time, the time stored counts
-	each    *node      // nil: the rule is about the event
-	path    string     // of each
-	element *tree
-	when    []plannedCondition
-	count   []plannedCounter
-	apply   func(j *jx.Decoder) error // to an element
+type plannedRule struct {
+	line         int
+	time         *reference // nil: the time stored
+	timeOptional bool       // if it is missing, the time stored counts
+	each         *node      // nil: the rule counts the event itself
+	path         string     // of each
+	element      *tree
+	when         []plannedCondition
+	count        []plannedCounter
+	apply        func(j *jx.Decoder) error // to an element
 }
 
 type plannedCondition struct {
-	of   reference
-	want value
+	reference reference
+	want      value
 }
 
 type plannedCounter struct {
@@ -43,7 +43,7 @@ type reference struct {
 	kind    kind
 	text    string // of the source
 	literal []byte
-	capture int // index in what the subject gives
+	capture int // index in subjectPlan.captures
 	node    *node
 }
 
@@ -59,7 +59,7 @@ func newPlan(rules []*rule) *plan {
 		p.cloud = newCloudEvent(p.event)
 	}
 	for _, r := range rules {
-		p.rules = append(p.rules, p.plan(r))
+		p.rules = append(p.rules, p.planRule(r))
 		p.counters += len(r.count)
 	}
 	p.event.finish()
@@ -69,20 +69,20 @@ func newPlan(rules []*rule) *plan {
 	return p
 }
 
-func (p *plan) plan(r *rule) *planned {
-	out := &planned{line: r.line}
-	starts := p.event
+func (p *plan) planRule(r *rule) *plannedRule {
+	out := &plannedRule{line: r.line}
+	root := p.event
 	if r.each != nil {
 		out.each, out.path, out.element = p.event.add(r.each.names), r.each.text, newTree()
-		starts = out.element
+		root = out.element
 	}
-	refer := func(s source) reference { return p.refer(r, s, starts) }
+	refer := func(s source) reference { return p.addReference(r, s, root) }
 	switch {
 	case r.time != nil:
 		at := refer(source{kind: field, text: r.time.text, path: *r.time})
 		out.time = &at
 	case p.cloud != nil:
-		out.time, out.lax = &reference{kind: field, text: "time", node: p.cloud.time}, true
+		out.time, out.timeOptional = &reference{kind: field, text: "time", node: p.cloud.time}, true
 	}
 	for _, c := range r.when {
 		out.when = append(out.when, plannedCondition{refer(c.source), c.want})
@@ -110,7 +110,7 @@ func (p *plan) plan(r *rule) *planned {
 	return out
 }
 
-func (p *plan) refer(r *rule, s source, starts *tree) reference {
+func (p *plan) addReference(r *rule, s source, root *tree) reference {
 	ref := reference{kind: s.kind, text: s.text}
 	switch s.kind {
 	case constant:
@@ -120,9 +120,9 @@ func (p *plan) refer(r *rule, s source, starts *tree) reference {
 		p.captures = append(p.captures, capture{r.filter, s.wildcard})
 	case field:
 		if s.path.event {
-			starts = p.event
+			root = p.event
 		}
-		ref.node = starts.add(s.path.names)
+		ref.node = root.add(s.path.names)
 	}
 	return ref
 }

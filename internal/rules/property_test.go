@@ -18,7 +18,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// The model counts events with maps of encoding/json. It knows the rules as they were drawn, not as they are written.
+// modelRule counts events with maps of encoding/json. It has the rule as it was drawn, not its YAML text.
 type modelRule struct {
 	each, time string
 	when       map[string]any
@@ -62,8 +62,8 @@ func (m modelRule) String() string {
 	return out
 }
 
-// find follows a path from the event or the element.
-func find(event, element any, path string) any {
+// findInEvent follows a path from the event or the element.
+func findInEvent(event, element any, path string) any {
 	at := element
 	rest, fromEvent := strings.CutPrefix(path, "^.")
 	if fromEvent {
@@ -86,11 +86,11 @@ func find(event, element any, path string) any {
 	return at
 }
 
-// model counts one event.
-func (m modelRule) model(event any) (counted []string, left bool, reason hit.Reason) {
+// countEvent counts one event.
+func (m modelRule) countEvent(event any) (counted []string, skipped bool, reason hit.Reason) {
 	elements := []any{event}
 	if m.each != "" {
-		array, ok := find(event, event, m.each).([]any)
+		array, ok := findInEvent(event, event, m.each).([]any)
 		if !ok {
 			return nil, false, hit.BadJSON
 		}
@@ -99,14 +99,14 @@ func (m modelRule) model(event any) (counted []string, left bool, reason hit.Rea
 elements:
 	for _, element := range elements {
 		for path, want := range m.when {
-			if fmt.Sprintf("%T%v", find(event, element, path), find(event, element, path)) != fmt.Sprintf("%T%v", want, want) {
-				left = true
+			if fmt.Sprintf("%T%v", findInEvent(event, element, path), findInEvent(event, element, path)) != fmt.Sprintf("%T%v", want, want) {
+				skipped = true
 				continue elements
 			}
 		}
 		at := now
 		if m.time != "" {
-			switch v := find(event, element, m.time).(type) {
+			switch v := findInEvent(event, element, m.time).(type) {
 			case string:
 				parsed, err := time.Parse(time.RFC3339, v)
 				if err != nil {
@@ -124,7 +124,7 @@ elements:
 			}
 		}
 		for _, c := range m.count {
-			name, ok := textOfModel(find(event, element, c.path))
+			name, ok := modelText(findInEvent(event, element, c.path))
 			n := int64(1)
 			if !ok {
 				return nil, false, hit.BadKey
@@ -139,7 +139,7 @@ elements:
 				return nil, false, hit.BadKey
 			}
 			if c.n != "" {
-				switch v := find(event, element, c.n).(type) {
+				switch v := findInEvent(event, element, c.n).(type) {
 				case nil:
 					n = 0
 				case string:
@@ -165,7 +165,7 @@ elements:
 			}
 			unique := ""
 			if c.unique != "" {
-				value, ok := textOfModel(find(event, element, c.unique))
+				value, ok := modelText(findInEvent(event, element, c.unique))
 				switch {
 				case ok && value == "" && c.optional:
 					continue
@@ -183,11 +183,11 @@ elements:
 			counted = append(counted, fmt.Sprintf("%s.%s=%d@%d%s", c.text, name, n, min(at, now), unique))
 		}
 	}
-	return counted, left, ""
+	return counted, skipped, ""
 }
 
-// textOfModel is what a value is in a name or a unique value; empty if it is missing.
-func textOfModel(value any) (text string, ok bool) {
+// modelText returns the text of a value in a name or a unique value; empty if it is missing.
+func modelText(value any) (text string, ok bool) {
 	switch v := value.(type) {
 	case nil:
 		return "", true
@@ -245,24 +245,24 @@ func drawValue(t *rapid.T, depth int) any {
 
 func drawRule(t *rapid.T, i int) modelRule {
 	var m modelRule
-	of := paths
+	available := paths
 	if rapid.IntRange(0, 3).Draw(t, "each") == 0 {
-		m.each, of = "items", inEach
+		m.each, available = "items", inEach
 	}
 	if rapid.IntRange(0, 3).Draw(t, "time") == 0 {
-		m.time = rapid.SampledFrom(of).Draw(t, "time")
+		m.time = rapid.SampledFrom(available).Draw(t, "time")
 	}
 	if rapid.IntRange(0, 2).Draw(t, "when") == 0 {
 		want := rapid.SampledFrom([]any{"x", true, json.Number("1")}).Draw(t, "want")
-		m.when = map[string]any{rapid.SampledFrom(of).Draw(t, "when"): want}
+		m.when = map[string]any{rapid.SampledFrom(available).Draw(t, "when"): want}
 	}
 	for j := range rapid.IntRange(1, 3).Draw(t, "counters") {
-		c := modelCounter{text: fmt.Sprintf("%d-%d", i, j), path: rapid.SampledFrom(of).Draw(t, "key"), optional: rapid.IntRange(0, 2).Draw(t, "optional") > 0}
+		c := modelCounter{text: fmt.Sprintf("%d-%d", i, j), path: rapid.SampledFrom(available).Draw(t, "key"), optional: rapid.IntRange(0, 2).Draw(t, "optional") > 0}
 		if rapid.IntRange(0, 2).Draw(t, "n") == 0 {
-			c.n = rapid.SampledFrom(of).Draw(t, "n")
+			c.n = rapid.SampledFrom(available).Draw(t, "n")
 		}
 		if rapid.IntRange(0, 2).Draw(t, "unique") == 0 {
-			c.unique = rapid.SampledFrom(of).Draw(t, "unique of")
+			c.unique = rapid.SampledFrom(available).Draw(t, "unique of")
 		}
 		m.count = append(m.count, c)
 	}
@@ -291,18 +291,18 @@ func TestRulesCountWhatAModelCounts(t *testing.T) {
 		var want []string
 		unmet := 0
 		for item, event := range events {
-			counted, left, reason := modelEvent(model, event)
+			counted, skipped, reason := modelEvent(model, event)
 			switch {
 			case reason != "":
 				want = append(want, fmt.Sprintf("%s/%d", reason, item))
-			case left && len(counted) == 0:
+			case skipped && len(counted) == 0:
 				unmet++
 			}
 			want = append(want, counted...)
 		}
 		body, err := json.Marshal(events)
 		require.NoError(t, err)
-		hits, rejects, gotUnmet := NewDecoder(set.For("ORDERS"), testLimits(1000)).Decode(Message{Subject: "orders.x", Stored: now, Body: body})
+		hits, rejects, gotUnmet := NewDecoder(set.ForStream("ORDERS"), testLimits(1000)).Decode(Message{Subject: "orders.x", Stored: now, Body: body})
 		var got []string
 		for _, h := range hits {
 			unique := ""
@@ -326,19 +326,19 @@ func TestRulesCountWhatAModelCounts(t *testing.T) {
 }
 
 // modelEvent counts by all rules, or rejects for the first that refuses.
-func modelEvent(rules []modelRule, event any) (counted []string, left bool, reason hit.Reason) {
+func modelEvent(rules []modelRule, event any) (counted []string, skipped bool, reason hit.Reason) {
 	for _, m := range rules {
-		more, leaves, reason := m.model(event)
+		more, leaves, reason := m.countEvent(event)
 		if reason != "" {
 			return nil, false, reason
 		}
-		counted, left = append(counted, more...), left || leaves
+		counted, skipped = append(counted, more...), skipped || leaves
 	}
-	return counted, left, ""
+	return counted, skipped, ""
 }
 
-// drawObject draws what a caller sends: a hit as collect writes it, with a hostile name or not, or an event, or what is
-// neither.
+// drawObject draws an object of a caller: a hit as collect writes it, perhaps with a hostile name, an event,
+// or neither.
 func drawObject(t *rapid.T) string {
 	switch rapid.IntRange(0, 5).Draw(t, "object") {
 	case 0, 1, 2:
@@ -353,7 +353,7 @@ func drawObject(t *rapid.T) string {
 	return rapid.SampledFrom([]string{`{"spec\u0076ersion":"1.0","key":"b"}`, `{"specversion":`, "{}", "7", `{"key":"a","specversion":null}`, `{"key":"\ud800"}`}).Draw(t, "other")
 }
 
-// What one caller sends decides nothing about what another one sends, though both are in one message.
+// One caller's objects do not affect another caller's in the same message.
 func TestCallersSideBySide(t *testing.T) {
 	t.Parallel()
 	const most = 10
@@ -365,7 +365,7 @@ func TestCallersSideBySide(t *testing.T) {
 		}).Draw(t, "rule")
 		set, err := Parse([]byte(oneRule(rule)))
 		require.NoError(t, err)
-		decoder := NewDecoder(set.For("ORDERS"), testLimits(most))
+		decoder := NewDecoder(set.ForStream("ORDERS"), testLimits(most))
 		decode := func(objects []string) (out []string, unmet int) {
 			body := []byte(strings.Join(objects, "\n"))
 			hits, rejects, unmet := decoder.Decode(Message{Subject: "orders.eu.created", Counter: "plain", Stored: now, Body: body})
@@ -382,7 +382,7 @@ func TestCallersSideBySide(t *testing.T) {
 		for len(together) < most {
 			objects := rapid.SliceOfN(rapid.Custom(drawObject), 1, 3).Draw(t, "caller")
 			if strings.HasPrefix(objects[0], "7") || len(together)+len(objects) > most {
-				break // a body that begins with it is no list of objects
+				break // a body that starts with 7 is no list of objects
 			}
 			alone, unmet := decode(objects)
 			together, want, wantUnmet = append(together, objects...), append(want, alone...), wantUnmet+unmet
@@ -405,7 +405,7 @@ func TestAnEventTooManyIsRejectedAlone(t *testing.T) {
 	set := mustParse(t, oneRule("each: x\ncount: [{key: a}]"))
 	many := `{"x":[1,2,3,4,5,6,7,8,9,10,11]}`
 	body := strings.Join([]string{`{"x":[1,2,3]}`, many, `{"x":[1,2,3,4]}`}, "\n")
-	got := outcome(NewDecoder(set.For("ORDERS"), testLimits(10)).Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(body)}))
+	got := describeOutcome(NewDecoder(set.ForStream("ORDERS"), testLimits(10)).Decode(Message{Subject: "orders.eu.created", Stored: now, Body: []byte(body)}))
 	require.Equal(t, got, "a=1 a=1 a=1 a=1 a=1 a=1 a=1 too_large/1:"+many)
 }
 
@@ -426,14 +426,14 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, r := range set.rules {
-			d := NewDecoder(set.For(strings.NewReplacer("*", "A", "?", "A").Replace(r.stream)), testLimits(100))
+			d := NewDecoder(set.ForStream(strings.NewReplacer("*", "A", "?", "A").Replace(r.stream)), testLimits(100))
 			subject := strings.NewReplacer("*", "x", ">", "y.z").Replace(r.filter.text)
 			d.Decode(Message{Subject: subject, Stored: now, Body: []byte(order)})
 		}
 	})
 }
 
-// FuzzDecode reads any body by rules that look at many places. It compares with encoding/json what a name is made of.
+// FuzzDecode decodes any body with rules for many paths. It compares names with what encoding/json finds.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{order, `{"a":"x","b":{"c":1},"items":[{"a":true}]}`, "{}\n{}", "[{},{}]", `{"a":"\ud83d\ude00"}`, `{` + eventHead + `,"data":{"a":1}}`, `{` + eventHead + `,"data_base64":"eyJhIjoxfQ=="}`, ""} {
 		f.Add(body)
@@ -452,7 +452,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		for name, set := range sets {
 			for _, h := range []headers{nil, {"ce-specversion": "1.0", "ce-type": "t", "ce-source": "s", "ce-id": body}} {
-				d := NewDecoder(set.For("S"), testLimits(50))
+				d := NewDecoder(set.ForStream("S"), testLimits(50))
 				m := Message{Subject: "s", Counter: "plain", Stored: now, Body: []byte(body)}
 				if h != nil {
 					m.Header = h.get
@@ -471,9 +471,9 @@ func FuzzDecode(f *testing.F) {
 				if name == "single" && len(hits) == 1 && len(rejects) == 0 {
 					sameName(t, body, hits[0].Counter)
 				}
-				first := outcome(hits, rejects, 0)
+				first := describeOutcome(hits, rejects, 0)
 				hits, rejects, _ = d.Decode(m)
-				if again := outcome(hits, rejects, 0); first != again {
+				if again := describeOutcome(hits, rejects, 0); first != again {
 					t.Fatalf("%s: first %s, then %s", name, first, again)
 				}
 			}
@@ -481,7 +481,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// sameName compares a counter that was made of the field a with what encoding/json finds there.
+// sameName compares a counter named by the field a with what encoding/json finds there.
 func sameName(t *testing.T, body string, got []byte) {
 	t.Helper()
 	var event map[string]any

@@ -17,7 +17,7 @@ type Format string
 const (
 	JSON        Format = "json"
 	CloudEvents Format = "cloudevents"
-	None        Format = "none" // the body is not looked at
+	None        Format = "none" // the body is ignored
 )
 
 // Formats are all formats. The first is the default.
@@ -49,7 +49,7 @@ func readRule(node *yaml.Node) (*rule, error) {
 	}
 	for _, name := range []string{"stream", "subject", "count"} {
 		if fields[name] == nil {
-			return nil, wrong(node.Line, "%s: it is missing: a rule needs stream, subject and count", name)
+			return nil, fileErrorf(node.Line, "%s: missing: a rule needs stream, subject and count", name)
 		}
 	}
 	r := &rule{line: node.Line, format: Formats[0]}
@@ -67,16 +67,16 @@ func readRule(node *yaml.Node) (*rule, error) {
 		if node == nil {
 			continue
 		}
-		text, err := textOf(read.name, node)
+		text, err := readText(read.name, node)
 		if err != nil {
 			return nil, err
 		}
 		if err := read.set(text); err != nil {
-			return nil, wrong(node.Line, "%s: %s: %v", read.name, shown(node), err)
+			return nil, fileErrorf(node.Line, "%s: %s: %v", read.name, quoteNode(node), err)
 		}
 	}
 	if r.each != nil && len(r.each.names) == 0 {
-		return nil, wrong(fields["each"].Line, "each: allowed is the path of an array in the event, not @this")
+		return nil, fileErrorf(fields["each"].Line, "each: allowed is the path of an array in the event, not @this")
 	}
 	if err := r.readWhen(fields["when"]); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (r *rule) parsePath(text string) (*path, error) {
 	case err != nil:
 		return nil, err
 	case s.kind != field:
-		return nil, fmt.Errorf("it is the message's subject: for a field subject of the event write ^.%s", text)
+		return nil, fmt.Errorf("this is the message's subject: for a field of the event write ^.%s", text)
 	}
 	return &s.path, r.checkPath(s)
 }
@@ -108,9 +108,9 @@ func (r *rule) checkPath(s source) error {
 	case s.kind != field:
 		return nil
 	case r.format == None:
-		return fmt.Errorf("path %q: with format none the body is not looked at: allowed is {subject} and {subject.1}", s.text)
+		return fmt.Errorf("path %q: with format none the body is ignored: allowed is {subject} and {subject.1}", s.text)
 	case len(s.path.names) == 0 && r.each == nil:
-		return fmt.Errorf("path %q is the element of each, which the rule has not", s.text)
+		return fmt.Errorf("path %q is the element of each, which the rule does not have", s.text)
 	}
 	return nil
 }
@@ -124,57 +124,56 @@ func (r *rule) readWhen(node *yaml.Node) error {
 		return nil
 	}
 	if node.Kind != yaml.MappingNode || len(node.Content) == 0 {
-		return wrong(node.Line, "when: %s", whenForm)
+		return fileErrorf(node.Line, "when: %s", whenForm)
 	}
 	if len(node.Content)/2 > MaxWhen {
-		return wrong(node.Line, "when: it has %d conditions: at most %d are allowed", len(node.Content)/2, MaxWhen)
+		return fileErrorf(node.Line, "when: it has %d conditions: at most %d are allowed", len(node.Content)/2, MaxWhen)
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		name, wanted := node.Content[i], node.Content[i+1]
+		name, wantedNode := node.Content[i], node.Content[i+1]
 		if name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" {
-			return wrong(name.Line, "when: %s is no path: put it in quotes", shown(name))
+			return fileErrorf(name.Line, "when: %s is not a path: put it in quotes", quoteNode(name))
 		}
 		s, err := parseSource(name.Value, r.filter)
 		if err == nil {
 			err = r.checkPath(s)
 		}
 		if err != nil {
-			return wrong(name.Line, "when: %v", err)
+			return fileErrorf(name.Line, "when: %v", err)
 		}
 		if slices.ContainsFunc(r.when, func(c condition) bool { return c.source.text == s.text }) {
-			return wrong(name.Line, "when: %s is there twice", shown(name))
+			return fileErrorf(name.Line, "when: %s is listed twice", quoteNode(name))
 		}
-		want, ok := wantedValue(wanted)
+		want, ok := parseWanted(wantedNode)
 		if !ok {
-			return wrong(wanted.Line, "when: %s: %s", name.Value, whenForm)
+			return fileErrorf(wantedNode.Line, "when: %s: %s", name.Value, whenForm)
 		}
 		r.when = append(r.when, condition{s, want})
 	}
 	return nil
 }
 
-func wantedValue(node *yaml.Node) (value, bool) {
+func parseWanted(node *yaml.Node) (value, bool) {
 	if node.Kind != yaml.ScalarNode {
 		return value{}, false
 	}
 	switch node.ShortTag() {
 	case "!!str":
-		return value{isText, []byte(node.Value)}, true
+		return value{kindText, []byte(node.Value)}, true
 	case "!!int":
-		return value{isInteger, []byte(node.Value)}, wholeNumber.MatchString(node.Value)
+		return value{kindInteger, []byte(node.Value)}, wholeNumber.MatchString(node.Value)
 	case "!!bool":
-		return value{isBool, []byte(node.Value)}, node.Value == "true" || node.Value == "false"
+		return value{kindBool, []byte(node.Value)}, node.Value == "true" || node.Value == "false"
 	}
 	return value{}, false
 }
 
-// checkFormats refuses different formats for the same message, because its events would be ambiguous. It
-// takes a stream with wildcards to match all streams.
+// checkFormats refuses different formats for the same message. A stream with wildcards counts as all streams.
 func checkFormats(all []*rule) error {
 	for i, r := range all {
-		for _, before := range all[:i] {
-			if r.format != before.format && r.filter.overlaps(before.filter) && (r.stream == before.stream || IsGlob(r.stream) || IsGlob(before.stream)) {
-				return wrong(r.line, "format: it is %s here, but %s in the rule on line %d, which can match the same messages: rules for the same messages have one format", r.format, before.format, before.line)
+		for _, earlier := range all[:i] {
+			if r.format != earlier.format && r.filter.overlaps(earlier.filter) && (r.stream == earlier.stream || IsGlob(r.stream) || IsGlob(earlier.stream)) {
+				return fileErrorf(r.line, "format: it is %s here, but %s in the rule on line %d, which can match the same messages: rules for the same messages have one format", r.format, earlier.format, earlier.line)
 			}
 		}
 	}

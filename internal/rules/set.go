@@ -45,25 +45,25 @@ func (s *Set) Streams() []string {
 	return out
 }
 
-// Place is a rule's line in its file, and its stream.
-type Place struct {
+// RuleRef is a rule's line in its file, and its stream.
+type RuleRef struct {
 	Line   int
 	Stream string
 }
 
 // Unused returns the rules that match none of these streams.
-func (s *Set) Unused(streams []string) []Place {
-	var out []Place
+func (s *Set) Unused(streams []string) []RuleRef {
+	var out []RuleRef
 	for _, r := range s.rules {
-		if !slices.ContainsFunc(streams, func(name string) bool { return matches(r.stream, name) }) {
-			out = append(out, Place{r.line, r.stream})
+		if !slices.ContainsFunc(streams, func(name string) bool { return matchesGlob(r.stream, name) }) {
+			out = append(out, RuleRef{r.line, r.stream})
 		}
 	}
 	return out
 }
 
-// Only returns the stream and the subject of all rules. Each is "" if they differ or have wildcards.
-func (s *Set) Only() (stream, subject string) {
+// CommonSource returns the stream and the subject of all rules. Each is "" if they differ or have wildcards.
+func (s *Set) CommonSource() (stream, subject string) {
 	stream, subject = s.rules[0].stream, s.rules[0].filter.text
 	for _, r := range s.rules {
 		if r.stream != stream || IsGlob(stream) {
@@ -76,12 +76,12 @@ func (s *Set) Only() (stream, subject string) {
 	return stream, subject
 }
 
-// For returns the rules for a stream in the order of the file, never nil. Without any, messages are decoded
-// as without rules, except CloudEvents, which are rejected with hit.NoRule.
-func (s *Set) For(stream string) *Rules {
+// ForStream returns the rules for a stream in the order of the file, never nil. If there are none, messages
+// are decoded as hits, except CloudEvents, which are rejected with hit.NoRule.
+func (s *Set) ForStream(stream string) *Rules {
 	r := new(Rules)
 	for _, rule := range s.rules {
-		if matches(rule.stream, stream) {
+		if matchesGlob(rule.stream, stream) {
 			r.rules = append(r.rules, rule)
 		}
 	}
@@ -96,7 +96,7 @@ func (r *Rules) Len() int { return len(r.rules) }
 // IsGlob reports whether the stream of a rule has wildcards.
 func IsGlob(stream string) bool { return strings.ContainsAny(stream, `*?[\`) }
 
-func matches(glob, stream string) bool {
+func matchesGlob(glob, stream string) bool {
 	ok, _ := matchGlob(glob, stream)
 	return ok
 }

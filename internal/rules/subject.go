@@ -52,8 +52,8 @@ func (f filter) matches(subject []string) bool {
 	return len(f.tokens) == len(subject)
 }
 
-// matched returns what a wildcard, counted from 1, matches in a subject that the filter matches.
-func (f filter) matched(wildcard int, subject string, tokens []string) string {
+// captureWildcard returns what a wildcard, counted from 1, matches in a subject that the filter matches.
+func (f filter) captureWildcard(wildcard int, subject string, tokens []string) string {
 	start := 0
 	for i, want := range f.tokens {
 		if want == "*" || want == ">" {
@@ -92,6 +92,6 @@ func checkGlob(text string) error {
 	return nil
 }
 
-func tokens(into []string, subject string) []string {
-	return slices.AppendSeq(into[:0], strings.SplitSeq(subject, "."))
+func splitSubject(buffer []string, subject string) []string {
+	return slices.AppendSeq(buffer[:0], strings.SplitSeq(subject, "."))
 }

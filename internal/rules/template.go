@@ -28,8 +28,8 @@ const (
 
 const subjectForm = "{subject} is the message's subject and {subject.1} what its first wildcard matched; for a field subject of the event write ^.subject"
 
-// parseSource reads what is between braces in a key or a unique value, or left in when.
-func parseSource(text string, of filter) (source, error) {
+// parseSource parses the text between braces in a key or a unique value, or the left side of a condition.
+func parseSource(text string, subjectFilter filter) (source, error) {
 	number, isWildcard := strings.CutPrefix(text, "subject.")
 	switch {
 	case text == "subject":
@@ -39,8 +39,8 @@ func parseSource(text string, of filter) (source, error) {
 		if err != nil || strconv.Itoa(n) != number {
 			return source{}, fmt.Errorf("%q: %s", text, subjectForm)
 		}
-		if has := of.wildcards(); n < 1 || n > has {
-			return source{}, fmt.Errorf("%q: the subject %s has %d wildcards: %s", text, of.text, has, subjectForm)
+		if count := subjectFilter.wildcards(); n < 1 || n > count {
+			return source{}, fmt.Errorf("%q: the subject %s has %d wildcards: %s", text, subjectFilter.text, count, subjectForm)
 		}
 		return source{kind: wildcard, text: text, wildcard: n}, nil
 	}
@@ -53,8 +53,8 @@ const MaxParts = 32
 
 const keyForm = "allowed is text with values in braces, such as orders.{country}; write {{ and }} for braces"
 
-// parseKey reads a counter's key, or a unique value, which has the same form.
-func parseKey(text string, of filter) ([]source, error) {
+// parseKey parses a counter's key, or a unique value, which has the same form.
+func parseKey(text string, subjectFilter filter) ([]source, error) {
 	var parts []source
 	var literal strings.Builder
 	total := 0
@@ -73,12 +73,12 @@ func parseKey(text string, of filter) ([]source, error) {
 		case rest[0] == '}':
 			return nil, errors.New("a } without a {: " + keyForm)
 		case rest[0] == '{':
-			end := closing(rest)
+			end := findClosingBrace(rest)
 			if end < 0 {
 				return nil, errors.New("a { without a }: " + keyForm)
 			}
 			flush()
-			value, err := parseSource(rest[1:end], of)
+			value, err := parseSource(rest[1:end], subjectFilter)
 			if err != nil {
 				return nil, err
 			}
@@ -110,8 +110,8 @@ func parseKey(text string, of filter) ([]source, error) {
 	return parts, nil
 }
 
-// closing returns the index of the brace that ends the value at the start of text, or -1.
-func closing(text string) int {
+// findClosingBrace returns the index of the brace that ends the value at the start of text, or -1.
+func findClosingBrace(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
 		case '\\':

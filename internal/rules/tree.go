@@ -25,13 +25,13 @@ type node struct {
 	slot        int // in values, if a path ends here; otherwise -1
 	first, last int // the slots of this node and of those below
 
-	field   func(j *jx.Decoder, name []byte) error // readField, as a method value that is made only once
-	element func(j *jx.Decoder) error
-	at      int // the element under way
-	inner   jx.Decoder
+	field        func(j *jx.Decoder, name []byte) error // readField, as a method value that is allocated once
+	element      func(j *jx.Decoder) error
+	elementIndex int // index of the current element
+	inner        jx.Decoder
 }
 
-const wanted = 0
+const slotPending = 0
 
 func newTree() *tree {
 	t := new(tree)
@@ -55,7 +55,7 @@ func (t *tree) add(names []string) *node {
 	for _, name := range names {
 		n = n.child(name)
 	}
-	n.slot = wanted
+	n.slot = slotPending
 	return n
 }
 
@@ -70,15 +70,15 @@ func (n *node) child(name string) *node {
 	return c
 }
 
-// finish ends the adding. A node's slot and those below it are adjacent.
+// finish assigns slots after all paths were added. A node's slot and those below it are adjacent.
 func (t *tree) finish() {
-	t.values = make([]value, t.root.number(0))
+	t.values = make([]value, t.root.assignSlots(0))
 }
 
-func (n *node) number(next int) int {
+func (n *node) assignSlots(next int) int {
 	const few = 8
 	n.first = next
-	if n.slot == wanted {
+	if n.slot == slotPending {
 		n.slot = next
 		next++
 	}
@@ -86,7 +86,7 @@ func (n *node) number(next int) int {
 		n.byName = make(map[string]*node, len(n.children))
 	}
 	for _, c := range n.children {
-		next = c.number(next)
+		next = c.assignSlots(next)
 		if n.byName != nil {
 			n.byName[c.name] = c
 		}
@@ -98,9 +98,9 @@ func (n *node) number(next int) int {
 // value returns what the last read found.
 func (n *node) value() value { return n.tree.values[n.slot] }
 
-func (n *node) forget() { clear(n.tree.values[n.first:n.last]) }
+func (n *node) clearValues() { clear(n.tree.values[n.first:n.last]) }
 
-var errFollows = errors.New("more follows its end")
+var errTrailing = errors.New("more follows its end")
 
 // readAll reads a whole JSON text from the node on.
 func (n *node) readAll(json []byte) error {
@@ -108,19 +108,19 @@ func (n *node) readAll(json []byte) error {
 	j.ResetBytes(json)
 	err := n.read(j)
 	if err == nil && j.Skip() != io.EOF {
-		err = errFollows
+		err = errTrailing
 	}
 	return err
 }
 
 func (n *node) read(j *jx.Decoder) error {
-	n.forget()
+	n.clearValues()
 	if n.slot >= 0 {
 		json, err := j.Raw()
 		if err != nil {
 			return err
 		}
-		n.tree.values[n.slot] = valueOf(json)
+		n.tree.values[n.slot] = parseValue(json)
 		if len(n.children) == 0 {
 			return nil
 		}
@@ -132,7 +132,7 @@ func (n *node) read(j *jx.Decoder) error {
 	case j.Next() == jx.Object:
 		return j.ObjBytes(n.field)
 	case j.Next() == jx.Array:
-		n.at = 0
+		n.elementIndex = 0
 		return j.Arr(n.element)
 	}
 	return j.Skip()
@@ -155,10 +155,10 @@ func (n *node) readField(j *jx.Decoder, name []byte) error {
 }
 
 func (n *node) readElement(j *jx.Decoder) error {
-	at := n.at
-	n.at++
+	index := n.elementIndex
+	n.elementIndex++
 	for _, c := range n.children {
-		if c.index == at {
+		if c.index == index {
 			return c.read(j)
 		}
 	}

@@ -19,65 +19,67 @@ type value struct {
 type valueKind uint8
 
 const (
-	isAbsent  valueKind = iota
-	isText              // text is the string itself
-	isEscaped           // a string with escapes; text is its JSON
-	isPlain             // a header, or a part of the subject: text that may stand for any type
-	isInteger
-	isBool
-	isNull
-	isFloat
-	isObject
-	isArray
+	kindAbsent  valueKind = iota
+	kindText              // text is the string itself
+	kindEscaped           // a string with escapes; text is its JSON
+	kindPlain             // a header, or a part of the subject: text that may stand for any type
+	kindInteger
+	kindBool
+	kindNull
+	kindFloat
+	kindObject
+	kindArray
 )
 
 var kindNames = [...]string{"missing", "text", "text", "text", "a whole number", "true or false", "null", "a number with fraction or exponent", "an object", "an array"}
 
-var zero = []byte("0")
+var integerZero = []byte("0")
 
-// valueOf returns the value of valid JSON.
-func valueOf(json []byte) value {
+// parseValue returns the value of valid JSON.
+func parseValue(json []byte) value {
 	switch json[0] {
 	case '"':
 		inner := json[1 : len(json)-1]
 		if bytes.IndexByte(inner, '\\') >= 0 {
-			return value{isEscaped, json}
+			return value{kindEscaped, json}
 		}
-		return value{isText, inner}
+		return value{kindText, inner}
 	case '{':
-		return value{isObject, json}
+		return value{kindObject, json}
 	case '[':
-		return value{isArray, json}
+		return value{kindArray, json}
 	case 't', 'f':
-		return value{isBool, json}
+		return value{kindBool, json}
 	case 'n':
-		return value{isNull, json}
+		return value{kindNull, json}
 	}
 	for _, c := range json {
 		if c == '.' || c == 'e' || c == 'E' {
-			return value{isFloat, json}
+			return value{kindFloat, json}
 		}
 	}
 	if string(json) == "-0" {
-		json = zero
+		json = integerZero
 	}
-	return value{isInteger, json}
+	return value{kindInteger, json}
 }
 
-// missing reports whether there is nothing to count by: no field, null, or empty text.
-func (v value) missing() bool {
-	return v.kind == isAbsent || v.kind == isNull || len(v.text) == 0
+// isMissing reports whether there is nothing to count by: no field, null, or empty text.
+func (v value) isMissing() bool {
+	return v.kind == kindAbsent || v.kind == kindNull || len(v.text) == 0
 }
 
-// isText reports whether v is text, or can be read as text.
-func (v value) isText() bool { return v.kind == isText || v.kind == isEscaped || v.kind == isPlain }
+// kindText reports whether v is text, or can be read as text.
+func (v value) isText() bool {
+	return v.kind == kindText || v.kind == kindEscaped || v.kind == kindPlain
+}
 
-// appendTo appends text, an integer, true or false. ok is false for others, and half of a surrogate pair.
+// appendTo appends text, an integer, true or false. ok is false for others and for half of a surrogate pair.
 func (v value) appendTo(b []byte) (out []byte, ok bool) {
 	switch v.kind {
-	case isText, isPlain, isInteger, isBool:
+	case kindText, kindPlain, kindInteger, kindBool:
 		return append(b, v.text...), true
-	case isEscaped:
+	case kindEscaped:
 		if hit.HalfSurrogate(v.text) {
 			return b, false
 		}
@@ -90,17 +92,17 @@ func (v value) appendTo(b []byte) (out []byte, ok bool) {
 // equals reports whether v is the value of a rule's condition. scratch is memory for v's text.
 func (v value) equals(want value, scratch []byte) bool {
 	switch {
-	case v.kind == want.kind, v.kind == isPlain:
+	case v.kind == want.kind, v.kind == kindPlain:
 		return bytes.Equal(v.text, want.text)
-	case v.kind == isEscaped && want.kind == isText:
+	case v.kind == kindEscaped && want.kind == kindText:
 		text, ok := v.appendTo(scratch[:0])
 		return ok && bytes.Equal(text, want.text)
 	}
 	return false
 }
 
-func (v value) integer() (n int64, ok bool) {
-	if v.kind != isInteger && v.kind != isPlain {
+func (v value) parseInteger() (n int64, ok bool) {
+	if v.kind != kindInteger && v.kind != kindPlain {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(string(v.text), 10, 64)
@@ -109,18 +111,18 @@ func (v value) integer() (n int64, ok bool) {
 
 // String returns the value for a detail, cut if it is longer than a line.
 func (v value) String() string {
-	const most = 64
+	const maxLength = 64
 	switch {
-	case v.kind == isAbsent:
+	case v.kind == kindAbsent:
 		return "missing"
-	case v.kind == isNull:
+	case v.kind == kindNull:
 		return "null"
 	case len(v.text) == 0:
 		return "empty"
 	}
 	text, rest := v.text, ""
-	if len(text) > most {
-		text, rest = text[:most], "…"
+	if len(text) > maxLength {
+		text, rest = text[:maxLength], "…"
 	}
 	return fmt.Sprintf("%s, %q%s", kindNames[v.kind], text, rest)
 }

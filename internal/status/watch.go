@@ -97,7 +97,7 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 	if !found.Ready {
 		return out, web.RetryLater("the states of the rules are being read: ask again in a second", "1")
 	}
-	wanted := func(said watch.Said) bool {
+	wanted := func(said watch.KeyState) bool {
 		return (p.Rule == "" || said.Rule == p.Rule) && (p.Key == "" || said.Key == p.Key) && (p.State == "" || string(said.State) == p.State) &&
 			(!token.Narrow() || said.Key != "" && token.CheckKey(said.Key) == nil)
 	}
@@ -106,7 +106,7 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 		out.Rules = found.Rules
 	}
 	for _, state := range found.States {
-		if !wanted(state.Said) {
+		if !wanted(state.KeyState) {
 			continue
 		}
 		out.Counts[state.State]++
@@ -115,7 +115,7 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 		}
 	}
 	for _, change := range slices.Backward(found.Changes) {
-		if change.Position >= uint64(before) || !wanted(change.Said) {
+		if change.Position >= uint64(before) || !wanted(change.KeyState) {
 			continue
 		}
 		if int64(len(out.Changes)) == limit {
@@ -131,13 +131,13 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 func watchExample() WatchAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 4e8, time.UTC)
 	asOf := at.Add(-200 * time.Millisecond)
-	said := watch.Said{
+	said := watch.KeyState{
 		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m",
 		AsOf: &asOf, At: at,
 	}
 	return WatchAnswer{
 		EvaluatedAt: at, Rules: 2, Counts: map[watch.State]int{watch.Firing: 1},
-		States:  []watch.Standing{{Said: said, Since: at}},
-		Changes: []watch.Change{{ID: "1kx0c1f2p3s40-812", Said: said, Previous: watch.Pending, Position: 812}},
+		States:  []watch.Standing{{KeyState: said, Since: at}},
+		Changes: []watch.Change{{ID: "1kx0c1f2p3s40-812", KeyState: said, Previous: watch.Pending, Position: 812}},
 	}
 }

@@ -44,7 +44,7 @@ func followWatch(t *testing.T, records ...watch.Record) (http.Handler, jetstream
 
 func record(rule, key string, state, previous watch.State) watch.Record {
 	at := asking.FakeNow
-	return watch.Record{Said: watch.Said{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
+	return watch.Record{KeyState: watch.KeyState{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
 }
 
 // The states of rules and their changes are told: the newest first, page by page, and those that are asked for.

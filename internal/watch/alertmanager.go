@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// postEvery is how often Alertmanager gets all that fires, and postFor how long it then believes it, as
-	// with Prometheus: an alert whose sender is gone ends by itself.
-	postEvery = 30 * time.Second
-	postFor   = 4 * postEvery
-	// endedFor is how long it gets what has ended.
-	endedFor = 15 * time.Minute
-	postMost = 200
+	// postInterval is how often all firing alerts are posted, and alertLifetime how long Alertmanager then
+	// keeps them, as with Prometheus: an alert whose sender is gone ends by itself.
+	postInterval  = 30 * time.Second
+	alertLifetime = 4 * postInterval
+	// resolvedRetention is how long ended alerts are posted.
+	resolvedRetention = 15 * time.Minute
+	maxAlertsPerPost  = 200
 )
 
 type alert struct {
@@ -34,27 +34,27 @@ type alert struct {
 	EndsAt      time.Time         `json:"endsAt"`
 }
 
-// alertSync keeps an Alertmanager informed. Alertmanager holds what fires now and no history, so it gets
-// states and not changes. As with replicas of Prometheus, every process posts all that fires, at each change
-// and every postEvery, because the leader may not reach Alertmanager. Without NATS it posts its own results.
+// alertSync posts alerts to an Alertmanager, which holds what fires now and no history, so it gets states and
+// not changes. As with replicas of Prometheus, every process posts all firing alerts, at each change and
+// every postInterval, because the leader may not reach Alertmanager. Without NATS it posts its own results.
 type alertSync struct {
-	log     *log
+	stream  *stateStream
 	target  *Target
 	client  *http.Client
 	timeout time.Duration
 
-	patience patience
+	timeouts timeouts
 	metrics  *metrics
-	out      zerolog.Logger
+	log      zerolog.Logger
 
-	newest  uint64    // sequence of the last change that was posted
-	next    time.Time // when all is posted again, by this machine's clock
-	failing time.Time // since when not all has been taken; zero: it has
-	said    saying
+	postedSeq    uint64    // sequence of the last change that was posted
+	nextPost     time.Time // when all is posted again, by this machine's clock
+	failingSince time.Time // since when posts have failed; zero: the last one succeeded
+	problems     problemLog
 }
 
 func (a *alertSync) run(ctx context.Context, every time.Duration) error {
-	defer a.metrics.undelivered.DeleteLabelValues(a.target.Name)
+	defer a.metrics.undeliveredAge.DeleteLabelValues(a.target.Name)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -68,49 +68,49 @@ func (a *alertSync) run(ctx context.Context, every time.Duration) error {
 }
 
 func (a *alertSync) tick(ctx context.Context) {
-	states, now := a.log.expected(), a.log.now()
+	states, now := a.stream.expectedStates(), a.stream.now()
 	newest := uint64(0)
 	for _, s := range states {
 		newest = max(newest, s.seq)
 	}
 	began := time.Now()
-	if now.IsZero() || newest == a.newest && began.Before(a.next) {
+	if now.IsZero() || newest == a.postedSeq && began.Before(a.nextPost) {
 		return
 	}
-	a.newest = newest
-	err := a.post(ctx, a.alerts(states, now))
+	a.postedSeq = newest
+	err := a.postAlerts(ctx, a.buildAlerts(states, now))
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		a.next, a.failing = began.Add(postEvery), time.Time{}
-		a.said.good(a.out, "Alertmanager was told again")
-		a.metrics.undelivered.WithLabelValues(a.target.Name).Set(0)
+		a.nextPost, a.failingSince = began.Add(postInterval), time.Time{}
+		a.problems.recovered(a.log, "Alertmanager sync recovered")
+		a.metrics.undeliveredAge.WithLabelValues(a.target.Name).Set(0)
 		a.metrics.deliveries.WithLabelValues(a.target.Name, "delivered").Inc()
 		a.metrics.deliverySeconds.WithLabelValues(a.target.Name).Observe(time.Since(began).Seconds())
 	default:
-		if a.failing.IsZero() {
-			a.failing = began
+		if a.failingSince.IsZero() {
+			a.failingSince = began
 		}
-		failing := time.Since(a.failing)
-		pause := min(a.patience.backoff(failing), postEvery)
+		failing := time.Since(a.failingSince)
+		pause := min(a.timeouts.retryPause(failing), postInterval)
 		var status *statusError
 		if errors.As(err, &status) {
-			pause = min(max(pause, status.after), postEvery)
+			pause = min(max(pause, status.retryAfter), postInterval)
 		}
-		a.next = began.Add(pause)
+		a.nextPost = began.Add(pause)
 		a.metrics.deliveries.WithLabelValues(a.target.Name, "failed").Inc()
-		a.metrics.undelivered.WithLabelValues(a.target.Name).Set(failing.Seconds())
-		a.said.warn(a.out.With().Str("target", a.target.Name).Logger(), err, "Alertmanager was not told of everything: it is tried again")
+		a.metrics.undeliveredAge.WithLabelValues(a.target.Name).Set(failing.Seconds())
+		a.problems.warn(a.log.With().Str("target", a.target.Name).Logger(), err, "Alertmanager sync failed: it is retried")
 	}
 }
 
-// post posts alerts in chunks. A failed request stops no other.
-func (a *alertSync) post(ctx context.Context, alerts []alert) error {
+// postAlerts posts alerts in chunks. A failed request stops no other.
+func (a *alertSync) postAlerts(ctx context.Context, alerts []alert) error {
 	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for some := range slices.Chunk(alerts, postMost) {
+	group.SetLimit(maxConcurrent)
+	for chunk := range slices.Chunk(alerts, maxAlertsPerPost) {
 		group.Go(func() error {
-			body, err := json.Marshal(some)
+			body, err := json.Marshal(chunk)
 			if err != nil {
 				return err
 			}
@@ -118,38 +118,38 @@ func (a *alertSync) post(ctx context.Context, alerts []alert) error {
 			defer cancel()
 			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Alertmanager, "/")+"/api/v2/alerts", bytes.NewReader(body))
 			if err != nil {
-				return errors.New("the URL cannot be asked")
+				return errors.New("the URL is invalid")
 			}
-			return send(a.client, r, time.Now())
+			return sendRequest(a.client, r, time.Now())
 		})
 	}
 	return group.Wait()
 }
 
-// alerts returns what fires, is unknown, or has ended lately. A firing alert continues while it is unknown.
-func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert) {
+// buildAlerts returns an alert for each state that fires (also while unknown), is unknown, or ended lately.
+func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []alert) {
 	for _, s := range states {
-		concerned := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)
-		if !concerned || s.State == "" {
+		isRecipient := slices.Contains(s.To, a.target.Name) || slices.Contains(s.Notified, a.target.Name)
+		if !isRecipient || s.State == "" {
 			continue
 		}
-		ended := now.Sub(s.stored) < endedFor
-		ends := func(lasts bool) time.Time {
+		endedLately := now.Sub(s.stored) < resolvedRetention
+		endTime := func(lasts bool) time.Time {
 			if lasts {
-				return now.Add(postFor)
+				return now.Add(alertLifetime)
 			}
 			return s.stored
 		}
-		if a.target.wants(Firing) && (s.Open || ended && !s.FiredAt.IsZero() && s.State == Resolved) {
-			out = append(out, a.alert(s, Firing, s.FiredAt, ends(s.Open)))
+		if a.target.wants(Firing) && (s.Open || endedLately && !s.FiredAt.IsZero() && s.State == Resolved) {
+			out = append(out, a.newAlert(s, Firing, s.FiredAt, endTime(s.Open)))
 		}
-		known := s.State != Unknown || s.Gone
-		if a.target.wants(Unknown) && (!known && !s.Quiet || ended && known && s.Previous == Unknown && !s.Quiet) {
+		isKnown := s.State != Unknown || s.Gone
+		if a.target.wants(Unknown) && (!isKnown && !s.Quiet || endedLately && isKnown && s.Previous == Unknown && !s.Quiet) {
 			since := s.Since
-			if known {
-				since = time.Time{} // Alertmanager knows when it began
+			if isKnown {
+				since = time.Time{} // Alertmanager already has the start
 			}
-			out = append(out, a.alert(s, Unknown, since, ends(!known)))
+			out = append(out, a.newAlert(s, Unknown, since, endTime(!isKnown)))
 		}
 	}
 	slices.SortFunc(out, func(a, b alert) int {
@@ -158,16 +158,16 @@ func (a *alertSync) alerts(states map[string]*entry, now time.Time) (out []alert
 	return out
 }
 
-func (a *alertSync) alert(s *entry, state State, starts, ends time.Time) alert {
+func (a *alertSync) newAlert(s *entry, state State, starts, ends time.Time) alert {
 	key := s.Key
 	if key == "" {
 		key = "all keys"
 	}
 	summary := fmt.Sprintf("%s: %s hits in %s, between %s and %s", key, s.Total, s.Window, s.Lower, strings.Replace(s.Upper.String(), "null", "any number", 1))
-	if state == Unknown || s.Total == unread {
-		summary = fmt.Sprintf("%s: nobody knows how many hits there were in %s: %s", key, s.Window, s.Reason)
+	if state == Unknown || s.Total == unknownBound {
+		summary = fmt.Sprintf("%s: the number of hits in %s is unknown: %s", key, s.Window, s.Reason)
 	}
-	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.log.namespace, "state": string(state)}
+	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.stream.namespace, "state": string(state)}
 	if s.Key != "" {
 		labels["key"] = s.Key
 	}
@@ -176,6 +176,6 @@ func (a *alertSync) alert(s *entry, state State, starts, ends time.Time) alert {
 	}
 	return alert{
 		Labels: labels, StartsAt: starts, EndsAt: ends,
-		Annotations: map[string]string{"summary": summary, "window": s.Window, "since": human.Duration(a.log.now().Sub(s.Since))},
+		Annotations: map[string]string{"summary": summary, "window": s.Window, "since": human.Duration(a.stream.now().Sub(s.Since))},
 	}
 }

@@ -8,33 +8,33 @@
 //     cut off.
 //   - Each change is delivered to each of its targets at least once, with a stable and unique id, and to one
 //     target in the order of its rule and key. A target that is down delays no other. A change that a target
-//     does not take delays only later ones of its own rule and key.
+//     does not accept delays only later ones of its rule and key.
 //
 // # How
 //
-// The stream WATCH_<namespace> is state, history and outbox in one (stream.go): the last message of a subject
-// is its state. A change is published with the sequence of the message that it follows, which was noted
-// before Redis was read, and the server refuses it if there is a later one. One process, the leader,
-// evaluates (evaluate.go). Leadership only saves work; correctness comes from that sequence.
+// The stream WATCH_<namespace> is state, history and outbox in one (messages.go, stream.go): the last message
+// of a subject is its state. A change is published with the expected sequence of the message that it follows,
+// which was read before Redis was, and the server refuses it if there is a later one. One process, the
+// leader, evaluates (evaluate.go). Leadership only saves work; correctness comes from the expected sequence.
 //
 // A target's progress is a message of the stream, too, and the lease of the process that delivers to it
-// (deliver.go). Alertmanager is different: every process posts what fires (alertmanager.go).
+// (deliver.go). Alertmanager is different: every process posts all firing alerts (alertmanager.go).
 //
 //	ok ──holds──▶ pending ──for is over──▶ firing ──ends──▶ resolved ──holds──▶ pending …
 //	any ──unknown──▶ unknown ──▶ firing or resolved if it fired before, else pending or ok
 //
 // # What can go wrong
 //
-// If the reply to a publish is lost, the log that follows the stream shows whether it was stored, and the
-// next evaluation continues from there. If the stream is deleted or replaced, the session ends, and states
+// If the reply to a publish is lost, the process reads from the stream whether it was stored, and the next
+// evaluation continues from there. If the stream is deleted or replaced, the session ends, and states
 // restart. If it is an older copy of itself, the next session stores again what the copy lacks.
 //
 // # Goroutines
 //
-// Run starts and waits for the reader of the file, the HTTP server, and watch, which runs one session after
-// the other. A session's goroutines are log.follow, the evaluator, an alertSync for each Alertmanager, a
-// delivery for each other target, log.guard, and one that waits for another rule set. The first that fails
-// ends the session. A delivery with the lease has a tenure: goroutines that read the changes and keep the
-// lease, and one for each rule and key with a waiting change. A History, which query has, follows the stream
-// in one goroutine, and has a guard.
+// Run starts and waits for the reader of the file, the HTTP server, and service.runSessions, which runs one
+// session after the other. A session's goroutines are stateStream.follow, the evaluator, an alertSync for
+// each Alertmanager, a delivery for each other target, stateStream.monitor, and one that waits for another
+// rule set. The first that fails ends the session. A delivery with the lease has a deliverySession:
+// goroutines that read the changes and keep the lease, and one for each rule and key with a waiting change. A
+// History, which query has, follows the stream in one goroutine, and monitors it in another.
 package watch

@@ -7,74 +7,43 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"tallyroll/internal/human"
-)
-
-// patience holds the process's timeouts. Tests shorten them.
-type patience struct {
-	// seat is how long the leader may be silent before another process takes over.
-	seat time.Duration
-	// unknown is how long no process must have reached Redis before states are unknown.
-	unknown time.Duration
-	// gone is how long a process must have led before it ends states of rules that its file lacks: the
-	// previous leader may have had another file, which is just being rolled out.
-	gone time.Duration
-	// retryFirst and retryMost bound the pause after a failed attempt. It grows with the age of the change.
-	retryFirst, retryMost time.Duration
-	// refused is how long a target may refuse a change itself before the change is given up.
-	refused time.Duration
-	// yield is how long a target may not answer a process before another process tries.
-	yield time.Duration
-}
-
-// patienceFor returns the timeouts for an interval. unknown is as long as as_of may usually lag.
-func patienceFor(interval time.Duration) patience {
-	return patience{
-		seat: max(3*interval, 3*time.Second), unknown: max(5*interval, 5*time.Second), gone: time.Minute,
-		retryFirst: time.Second, retryMost: time.Minute, refused: 5 * time.Minute, yield: 15 * time.Second,
-	}
-}
-
-const (
-	publishWithin = 5 * time.Second
-	lookWithin    = 4 * time.Second
 )
 
 // evaluator evaluates all rules at each tick while it leads. It belongs to one goroutine.
 type evaluator struct {
-	log       *log
-	eye       eye
-	book      *Book
-	name      string // that no other process has
-	interval  time.Duration
-	patience  patience
-	maxStates int
-	keepAge   time.Duration   // after which the stream forgets a record; 0: never
-	life      context.Context // of the process: when it ends, another may lead at once
-	metrics   *metrics
-	out       zerolog.Logger
-	recalled  []*entry // what was known of the stream before it was rolled back
+	stream     *stateStream
+	querier    querier
+	ruleSet    *RuleSet
+	process    string // unique among processes
+	interval   time.Duration
+	timeouts   timeouts
+	maxStates  int
+	maxAge     time.Duration   // after which the stream expires a record; 0: never
+	runCtx     context.Context // of the process: if it ends, leadership is released
+	metrics    *metrics
+	log        zerolog.Logger
+	lostStates []*entry // states that a rolled-back stream lacks
 
-	began   time.Time // when this process could first have received a heartbeat
-	seated  time.Time // since when it leads; zero: it does not
-	lastAt  int64     // of the last evaluation, by Redis's clock
-	lastWas time.Time // and by this machine's
-	said    saying
-	cleaned bool // no progress is left of a target that the file does not have
+	startedAt         time.Time // when this process could first have received a heartbeat
+	leaderSince       time.Time // since when this process leads; zero: it does not
+	redisTime         int64     // of the last evaluation, by Redis's clock
+	redisTimeReadAt   time.Time // and by this machine's
+	problems          problemLog
+	warnedFingerprint string // the leader's fingerprint, if it differs and was logged
+	targetsEnded      bool   // the stream has no progress of targets that the file lacks
 }
 
-// run evaluates until ctx ends. If the process ends, too, it gives up leadership.
+// run evaluates until ctx ends. If the process ends, it releases leadership.
 func (e *evaluator) run(ctx context.Context) error {
-	e.began = time.Now()
+	e.startedAt = time.Now()
 	ticker := time.NewTicker(e.interval)
 	defer ticker.Stop()
 	for {
 		e.tick(ctx)
 		select {
 		case <-ctx.Done():
-			if e.life.Err() != nil {
-				e.leave(ctx)
+			if e.runCtx.Err() != nil {
+				e.releaseLeadership(ctx)
 			}
 			return nil
 		case <-ticker.C:
@@ -82,94 +51,94 @@ func (e *evaluator) run(ctx context.Context) error {
 	}
 }
 
-// leave lets another process lead at once.
-func (e *evaluator) leave(ctx context.Context) {
-	b, seq, _ := e.log.seat()
-	if b.By != e.name {
+// releaseLeadership lets another process lead at once.
+func (e *evaluator) releaseLeadership(ctx context.Context) {
+	leader, seq, _ := e.stream.lastHeartbeat()
+	if leader.By != e.process {
 		return
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	b.By = ""
-	_ = e.log.replace(bounded, "seat", b, seq) // or another takes it when its patience is over
+	leader.By = ""
+	_ = e.stream.replaceMessage(bounded, heartbeatKind, leader, seq) // if this fails, another process takes over after the lease
 }
 
-// tick evaluates once if it is this process's turn.
+// tick evaluates once, unless another process leads.
 //
-// The order makes it safe. It notes the last record of each subject, then reads Redis, then publishes each
-// change after the record that it noted. If another process has changed a state in the meantime, the server
-// refuses the change, so no evaluation overwrites a state that it had not read.
+// The order makes it safe. It reads the last record of each subject, then Redis, then publishes each change
+// with the sequence of that record as the expected one. If another process has changed a state since, the
+// server refuses the change, so no evaluation overwrites a state that it has not read.
 func (e *evaluator) tick(ctx context.Context) {
-	b, seat, heard := e.log.seat()
-	silent := time.Since(later(heard, e.began))
-	if b.By != "" && b.By != e.name && !b.Blind && silent < e.patience.seat {
-		if !e.seated.IsZero() {
-			e.out.Info().Str("by", b.By).Msg("another process evaluates")
+	leader, leaderSeq, heardAt := e.stream.lastHeartbeat()
+	silent := min(time.Since(heardAt), time.Since(e.startedAt))
+	if leader.By != "" && leader.By != e.process && !leader.NoRedis && silent < e.timeouts.lease {
+		if !e.leaderSince.IsZero() {
+			e.log.Info().Str("by", leader.By).Msg("another process leads")
 		}
-		e.seated = time.Time{}
-		e.metrics.standBy()
-		e.compareFiles(b)
+		e.leaderSince = time.Time{}
+		e.metrics.resetLeaderGauges()
+		e.compareFiles(leader)
 		return
 	}
-	noted := e.note()
+	base := e.readBaseline()
 	began := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, lookWithin)
-	seen, err := e.eye.look(bounded, e.book.Rules, noted.kept)
+	bounded, cancel := context.WithTimeout(ctx, queryTimeout)
+	current, err := e.querier.query(bounded, e.ruleSet.Rules, base.activeKeys)
 	cancel()
 	if ctx.Err() != nil {
 		return
 	}
-	blind := err != nil
-	if blind {
+	noRedis := err != nil
+	if noRedis {
 		e.metrics.evaluations.WithLabelValues("failed").Inc()
-		e.said.warn(e.out, err, "rules not evaluated: Redis does not answer them")
-		if silent < e.patience.unknown {
-			return // it may be back, or be seen by another process
+		e.problems.warn(e.log, err, "evaluation failed: Redis does not answer")
+		if silent < e.timeouts.outage {
+			return // Redis may return, or another process may reach it
 		}
-		at := e.guess()
-		seen = view{at: at, seen: allUnknown(e.book.Rules, noted.kept, at, reasonBlind)}
+		at := e.estimateRedisTime()
+		current = snapshot{at: at, results: unknownResults(e.ruleSet.Rules, base.activeKeys, at, reasonNoRedis)}
 	} else {
-		e.lastAt, e.lastWas = seen.at, began
+		e.redisTime, e.redisTimeReadAt = current.at, began
 	}
-	if time.Since(began) > e.patience.seat+lookWithin {
+	if time.Since(began) > e.timeouts.lease+queryTimeout {
 		return // the process stalled: what it read is old
 	}
-	if err := e.log.replace(ctx, "seat", beat{By: e.name, At: moment(seen.at), File: e.book.Print, Blind: blind, Rules: len(e.book.Rules)}, seat); err != nil {
-		if !errors.Is(err, errOvertaken) && ctx.Err() == nil {
-			e.said.warn(e.out, err, "rules not evaluated: NATS does not store it")
-			e.log.foresee(e.changes(noted, seen))
+	if err := e.stream.replaceMessage(ctx, heartbeatKind, heartbeat{By: e.process, At: toTime(current.at), Fingerprint: e.ruleSet.Fingerprint, NoRedis: noRedis, Rules: len(e.ruleSet.Rules)}, leaderSeq); err != nil {
+		if !errors.Is(err, errConflict) && ctx.Err() == nil {
+			e.problems.warn(e.log, err, "evaluation failed: NATS does not store it")
+			e.stream.setUnpublished(e.planChanges(base, current))
 		}
 		return
 	}
-	if e.seated.IsZero() {
-		e.seated = began
-		if seat == 0 || b.By == e.name || b.File == e.book.Print {
-			e.seated = began.Add(-e.patience.gone) // no other process before it had another file
+	if e.leaderSince.IsZero() {
+		e.leaderSince = began
+		if leaderSeq == 0 || leader.By == e.process || leader.Fingerprint == e.ruleSet.Fingerprint {
+			e.leaderSince = began.Add(-e.timeouts.orphanGrace) // the previous leader had the same file
 		}
-		e.out.Info().Int("rules", len(e.book.Rules)).Str("file", e.book.Print).Msg("evaluating")
+		e.log.Info().Int("rules", len(e.ruleSet.Rules)).Str("file", e.ruleSet.Fingerprint).Msg("leading: evaluating rules")
 	}
-	e.metrics.seated.Set(1)
-	if !blind {
-		e.said.good(e.out, "rules evaluated again")
-		e.metrics.evaluated(began)
+	e.metrics.evaluating.Set(1)
+	if !noRedis {
+		e.problems.recovered(e.log, "evaluation recovered")
+		e.metrics.observeEvaluation(began)
 	}
-	if len(e.recalled) > 0 {
-		e.recall(ctx, noted)
-		return // the next evaluation goes on from there
+	if len(e.lostStates) > 0 {
+		e.restoreLostStates(ctx, base)
+		return // the next evaluation continues from there
 	}
-	e.publish(ctx, began, e.changes(noted, seen))
-	e.metrics.count(e.log.snapshot())
-	if !e.cleaned && time.Since(e.seated) >= e.patience.gone {
-		e.clean(ctx)
+	e.publishChanges(ctx, began, e.planChanges(base, current))
+	e.metrics.setStates(e.stream.copyStates())
+	if !e.targetsEnded && time.Since(e.leaderSince) >= e.timeouts.orphanGrace {
+		e.endRemovedTargets(ctx)
 	}
 }
 
-// recall republishes what a rolled-back stream has lost. Targets are notified (again), with another id.
-func (e *evaluator) recall(ctx context.Context, noted notes) {
+// restoreLostStates publishes what a rolled-back stream lacks. Targets are notified again, with new ids.
+func (e *evaluator) restoreLostStates(ctx context.Context, base baseline) {
 	var drafts []draft
-	for _, lost := range e.recalled {
-		subject := subjectOf(e.log.namespace, lost.Rule, lost.Key)
-		known := noted.states[subject]
+	for _, lost := range e.lostStates {
+		subject := stateSubject(e.stream.namespace, lost.Rule, lost.Key)
+		known := base.states[subject]
 		if known == nil {
 			known = &entry{}
 		}
@@ -177,202 +146,168 @@ func (e *evaluator) recall(ctx context.Context, noted notes) {
 			drafts = append(drafts, draft{subject, known.seq, lost.Record})
 		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	stored, _, err := e.log.publish(bounded, drafts)
+	stored, _, err := e.stream.publishRecords(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil {
-		e.said.warn(e.out, err, "changes that the stream has lost not stored again: they are tried again")
+		e.problems.warn(e.log, err, "lost changes not stored again: they are retried")
 		return
 	}
-	e.recalled = nil
-	e.out.Warn().Int("changes", stored).Msg("the stream was rolled back: the changes that it has lost are told again")
+	e.lostStates = nil
+	e.log.Warn().Int("changes", stored).Msg("the stream was rolled back: lost changes are stored and delivered again")
 }
 
-// clean ends the deliveries to targets that the file lacks, or that are Alertmanagers now.
-func (e *evaluator) clean(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+// endRemovedTargets ends the deliveries to targets that the file lacks, or that are Alertmanagers now.
+func (e *evaluator) endRemovedTargets(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	e.cleaned = true
-	for _, name := range e.log.targets() {
-		held := e.log.lease(name)
-		if t := e.book.target(name); t != nil && t.Alertmanager == "" || held.Gone {
+	e.targetsEnded = true
+	for _, name := range e.stream.listTargets() {
+		current := e.stream.readLease(name)
+		if t := e.ruleSet.findTarget(name); t != nil && t.Alertmanager == "" || current.Gone {
 			continue
 		}
-		if err := e.log.replace(bounded, "delivery."+name, progress{Gone: true}, held.seq); err != nil {
-			e.cleaned = false // it is tried again
+		if err := e.stream.replaceMessage(bounded, "delivery."+name, progress{Gone: true}, current.seq); err != nil {
+			e.targetsEnded = false // retried at the next tick
 			continue
 		}
-		e.out.Info().Str("target", name).Msg("target is not in WATCH_FILE any more: what waited for it is not delivered")
+		e.log.Info().Str("target", name).Msg("target is no longer in WATCH_FILE: its waiting changes are dropped")
 	}
 }
 
-// publish publishes changes unless the process has stalled since it read Redis.
-func (e *evaluator) publish(ctx context.Context, began time.Time, drafts []draft) {
-	if len(drafts) == 0 || time.Since(began) > e.patience.seat+lookWithin {
+// publishChanges publishes changes unless the process has stalled since it read Redis.
+func (e *evaluator) publishChanges(ctx context.Context, began time.Time, drafts []draft) {
+	if len(drafts) == 0 || time.Since(began) > e.timeouts.lease+queryTimeout {
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, publishWithin)
+	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	stored, lost, err := e.log.publish(bounded, drafts)
+	stored, conflicts, err := e.stream.publishRecords(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil && ctx.Err() == nil {
-		e.said.warn(e.out, err, "changes of states not stored: they are tried again")
+		e.problems.warn(e.log, err, "changes not stored: they are retried")
 	}
-	if lost > 0 {
-		e.out.Debug().Int("changes", lost).Msg("another process was first")
+	if conflicts > 0 {
+		e.log.Debug().Int("changes", conflicts).Msg("another process was first")
 	}
 }
 
-// guess estimates Redis's clock if Redis does not answer: its last reading plus the time since.
-func (e *evaluator) guess() int64 {
-	if e.lastAt == 0 {
+// estimateRedisTime estimates Redis's clock if Redis does not answer: its last reading plus the time since.
+func (e *evaluator) estimateRedisTime() int64 {
+	if e.redisTime == 0 {
 		return time.Now().UnixMilli()
 	}
-	return e.lastAt + time.Since(e.lastWas).Milliseconds()
+	return e.redisTime + time.Since(e.redisTimeReadAt).Milliseconds()
 }
 
-type notes struct {
-	states map[string]*entry
-	active map[string][]string // by rule: the keys whose state is not calm
+type baseline struct {
+	states       map[string]*entry
+	activeByRule map[string][]string // by rule: the keys whose state is not idle
 }
 
-func (e *evaluator) note() notes {
-	out := notes{e.log.snapshot(), make(map[string][]string)}
+func (e *evaluator) readBaseline() baseline {
+	out := baseline{e.stream.copyStates(), make(map[string][]string)}
 	for _, s := range out.states {
-		if s.live() && !s.State.calm() && s.Key != "" {
-			out.active[s.Rule] = append(out.active[s.Rule], s.Key)
+		if s.isLive() && !s.State.isIdle() && s.Key != "" {
+			out.activeByRule[s.Rule] = append(out.activeByRule[s.Rule], s.Key)
 		}
 	}
-	for _, keys := range out.active {
+	for _, keys := range out.activeByRule {
 		slices.Sort(keys)
 	}
 	return out
 }
 
-func (n notes) kept(r *Rule) []string { return n.active[r.Name] }
+func (n baseline) activeKeys(r *Rule) []string { return n.activeByRule[r.Name] }
 
-func (e *evaluator) changes(noted notes, seen view) (out []draft) {
-	sighted := make(map[string]bool, len(seen.seen))
+func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
+	evaluated := make(map[string]bool, len(current.results))
 	many, open := 0, make(map[*Rule]int)
-	for _, r := range e.book.Rules {
-		if r.many() {
+	for _, r := range e.ruleSet.Rules {
+		if r.hasManyKeys() {
 			many++
-			open[r] = len(noted.kept(r))
+			open[r] = len(base.activeKeys(r))
 		}
 	}
-	share := max(1, e.maxStates/max(1, many)) // so that strangers' keys of one rule leave the others theirs
+	share := max(1, e.maxStates/max(1, many)) // so that one rule's keys leave room for those of others
 	full := make(map[*Rule]bool)
-	add := func(s Sighting) {
-		subject := subjectOf(e.log.namespace, s.Rule.Name, s.Key)
-		sighted[subject] = true
-		before, seq := Record{}, uint64(0)
-		if known := noted.states[subject]; known != nil {
-			before, seq = known.Record, known.seq
+	addChange := func(s Result) {
+		subject := stateSubject(e.stream.namespace, s.Rule.Name, s.Key)
+		evaluated[subject] = true
+		previous, seq := Record{}, uint64(0)
+		if known := base.states[subject]; known != nil {
+			previous, seq = known.Record, known.seq
 		}
-		after, changed := before.next(s)
+		next, changed := previous.advance(s)
 		switch {
-		case changed && s.Rule.many() && s.Key != "" && before.State.calm() && !after.State.calm():
+		case changed && s.Rule.hasManyKeys() && s.Key != "" && previous.State.isIdle() && !next.State.isIdle():
 			if open[s.Rule] >= share {
 				full[s.Rule] = true
 				return
 			}
 			open[s.Rule]++
-		case !changed && before.live() && e.ages(noted.states[subject]):
-			after, changed = before, true // the stream must not forget a state that lasts
-			after.Quiet, after.Previous = true, before.State
+		case !changed && previous.isLive() && e.expiresSoon(base.states[subject]):
+			next, changed = previous, true // the stream must not expire a lasting state
+			next.Quiet, next.Previous = true, previous.State
 		}
 		if changed {
-			after.By = e.name
-			out = append(out, draft{subject, seq, after})
+			next.By = e.process
+			out = append(out, draft{subject, seq, next})
 		}
 	}
-	var wholes []Sighting
-	for _, s := range seen.seen {
-		if s.Rule.many() && s.Key == "" {
-			wholes = append(wholes, s)
+	var ruleResults []Result
+	for _, s := range current.results {
+		if s.Rule.hasManyKeys() && s.Key == "" {
+			ruleResults = append(ruleResults, s)
 			continue
 		}
-		add(s)
+		addChange(s)
 	}
-	for _, s := range wholes { // last: they say whether a key had no room
+	for _, s := range ruleResults { // last, because they report whether a key had no room
 		if full[s.Rule] {
-			s.Verdict, s.Reason = NobodyKnows, reasonStates
+			s.Verdict, s.Reason = Undecided, reasonStates
 		}
-		add(s)
+		addChange(s)
 	}
-	if !e.seated.IsZero() && time.Since(e.seated) >= e.patience.gone {
-		for subject, s := range noted.states {
-			if s.live() && !sighted[subject] && e.orphan(s) {
-				last := s.end(seen.at, "the rule, or this key of it, is not in WATCH_FILE any more")
-				last.By = e.name
-				out = append(out, draft{subject, s.seq, last})
+	if !e.leaderSince.IsZero() && time.Since(e.leaderSince) >= e.timeouts.orphanGrace {
+		for subject, s := range base.states {
+			if s.isLive() && !evaluated[subject] && e.isOrphan(s) {
+				final := s.finish(current.at, "the rule, or this key of it, is not in WATCH_FILE any more")
+				final.By = e.process
+				out = append(out, draft{subject, s.seq, final})
 			}
 		}
 	}
 	return out
 }
 
-// orphan reports whether a state without a sighting has no rule or key any more. A calm one of a key that
-// comes and goes stays until the stream expires it.
-func (e *evaluator) orphan(s *entry) bool {
-	for _, r := range e.book.Rules {
+// isOrphan reports whether the file no longer has the rule or key of a state without a result. An idle state
+// of a key that comes and goes stays until the stream expires it.
+func (e *evaluator) isOrphan(s *entry) bool {
+	for _, r := range e.ruleSet.Rules {
 		if r.Name == s.Rule {
-			return !r.many() || !s.State.calm()
+			return !r.hasManyKeys() || !s.State.isIdle()
 		}
 	}
 	return true
 }
 
-// ages reports whether the stream will soon expire a record.
-func (e *evaluator) ages(s *entry) bool {
-	return s != nil && e.keepAge > 0 && e.log.now().Sub(s.stored) > e.keepAge/2
+// expiresSoon reports whether the stream will soon expire a record.
+func (e *evaluator) expiresSoon(s *entry) bool {
+	return s != nil && e.maxAge > 0 && e.stream.now().Sub(s.stored) > e.maxAge/2
 }
 
 // compareFiles warns if the leader has another file.
-func (e *evaluator) compareFiles(b beat) {
-	differs := b.File != e.book.Print
-	e.metrics.fileDiffers.Set(0)
-	if !differs {
-		e.said.fileSaid = ""
+func (e *evaluator) compareFiles(leader heartbeat) {
+	if leader.Fingerprint == e.ruleSet.Fingerprint {
+		e.metrics.fileDiffers.Set(0)
+		e.warnedFingerprint = ""
 		return
 	}
 	e.metrics.fileDiffers.Set(1)
-	if e.said.fileSaid != b.File {
-		e.said.fileSaid = b.File
-		e.out.Warn().Str("by", b.By).Str("its", b.File).Str("own", e.book.Print).Msg("the process that evaluates has another WATCH_FILE than this one: its rules count")
+	if e.warnedFingerprint != leader.Fingerprint {
+		e.warnedFingerprint = leader.Fingerprint
+		e.log.Warn().Str("by", leader.By).Str("its", leader.Fingerprint).Str("own", e.ruleSet.Fingerprint).Msg("the leader has another WATCH_FILE than this process: the leader's rules count")
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// saying is a rate-limited log of a problem: when it begins, once a minute while it lasts, and its end.
-type saying struct {
-	since    time.Time // zero: there is none
-	last     time.Time
-	fileSaid string
-}
-
-func (s *saying) warn(out zerolog.Logger, err error, message string) {
-	if s.since.IsZero() {
-		s.since = time.Now()
-	}
-	if time.Since(s.last) < time.Minute {
-		return
-	}
-	s.last = time.Now()
-	out.Warn().Err(err).Msg(message)
-}
-
-func (s *saying) good(out zerolog.Logger, message string) {
-	if s.since.IsZero() {
-		return
-	}
-	out.Info().Str("after", human.Duration(time.Since(s.since))).Msg(message)
-	s.since, s.last = time.Time{}, time.Time{}
 }

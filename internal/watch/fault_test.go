@@ -27,9 +27,9 @@ var (
 	faultSteps = flag.Int("watch.steps", 0, "faults of TestRandomFaultsLoseAndRepeatNoChange; 0: 20, and 60 in make test-all")
 )
 
-// Three processes are killed, held up, cut off and blinded at random while counters pass thresholds, and targets
-// fail. In the end each target has received every change that was stored, once by its ids and in order for each rule,
-// and each stored state follows the one before it.
+// Three processes are killed, held up, and cut off from NATS and Redis at random, while counters cross
+// thresholds and targets fail. In the end each target has received every stored change, once per id and in
+// order per rule, and each stored state follows the previous one.
 func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	t.Parallel()
 	seed := *faultSeed
@@ -45,13 +45,13 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	for i := range rules {
 		fmt.Fprintf(&text, "- {name: r%d, key: k%d, window: 1m, %s, for: %dms, to: [a, b]}\n", i, i, []string{"above: 9", "below: 10"}[i%2], []int{0, 100}[i/2%2])
 	}
-	book := parseFor(t, receivers, text.String())
+	set := parseRules(t, receivers, text.String())
 	c := newCounters(make(map[string]int64))
 	var members []*member
 	names := 0
 	start := func() *member {
 		names++
-		return startMember(t, broker.URL(), c, book, fmt.Sprintf("m%d", names))
+		return startMember(t, broker.URL(), c, set, fmt.Sprintf("m%d", names))
 	}
 	for range 3 {
 		members = append(members, start())
@@ -81,9 +81,9 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 		case 6:
 			m.cut(false)
 		case 7:
-			m.see(false)
+			m.connectRedis(false)
 		case 8:
-			m.see(true)
+			m.connectRedis(true)
 		case 9:
 			c.change(func() { c.stale = random.IntN(3) == 0 })
 		case 10:
@@ -98,7 +98,7 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	}
 	for _, m := range members {
 		m.release()
-		m.see(true)
+		m.connectRedis(true)
 	}
 	receivers["a"].fail("")
 	c.change(func() { c.stale = false })
@@ -110,8 +110,8 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 		for _, e := range stored {
 			last[e.Rule] = e.State
 		}
-		for i, r := range book.Rules {
-			n := c.totals[r.Key] // nothing changes them any more
+		for i, r := range set.Rules {
+			n := c.totals[r.Key] // which no longer change
 			holds := n > 9 == (i%2 == 0)
 			if state := last[r.Name]; holds != (state == Firing) || !holds && state != OK && state != Resolved {
 				return false, fmt.Sprintf("%s with %d hits is %s", r.Name, n, state)
@@ -119,8 +119,8 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 		}
 		return true, ""
 	})
-	told := 0
-	for _, r := range book.Rules {
+	changes := 0
+	for _, r := range set.Rules {
 		var want []string
 		var before Record
 		for _, e := range stored {
@@ -132,11 +132,11 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 				t.Errorf("%s fires after %s", r.Name, before.State)
 			}
 			if !e.Quiet {
-				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, identify(e.seq, e.stored)))
+				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, changeID(e.seq, e.stored)))
 			}
 			before = e.Record
 		}
-		told += len(want)
+		changes += len(want)
 		for name, receiver := range receivers {
 			stack.Eventually(t, "what "+name+" receives of "+r.Name, func() (bool, string) {
 				got := receiver.changesOf(r.Name)
@@ -146,13 +146,13 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	}
 	a := receivers["a"]
 	t.Logf("target a: %d changes, %d again, %d refused; %d processes", len(a.received), a.repeated, a.refused, names)
-	require.NotZero(t, told)
+	require.NotZero(t, changes)
 }
 
 func TestProcessThatEvaluatesAndDeliversFillsEveryMetric(t *testing.T) {
 	t.Parallel()
-	book := parseFor(t, map[string]*receiver{"a": {}}, "- {name: r, key: k, window: 1m, above: 0, to: [a]}\n")
-	m := startMember(t, stack.SharedNATS(t).URL(), newCounters(map[string]int64{"k": 1}), book, "m")
+	set := parseRules(t, map[string]*receiver{"a": {}}, "- {name: r, key: k, window: 1m, above: 0, to: [a]}\n")
+	m := startMember(t, stack.SharedNATS(t).URL(), newCounters(map[string]int64{"k": 1}), set, "m")
 	described := make(chan *prometheus.Desc, 1000)
 	m.metrics.Registry.Describe(described)
 	close(described)
@@ -172,102 +172,129 @@ func TestProcessThatEvaluatesAndDeliversFillsEveryMetric(t *testing.T) {
 	})
 }
 
-// A stream that was rolled back, and has as many messages again as before, is found out when a change is refused, whether
-// it has an earlier record of the key or none.
+// A refused change reveals a rolled-back stream that has as many messages as before, whether or not it has an
+// earlier record of the key.
 func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 	t.Parallel()
 	for _, records := range []int{2, 0} {
 		t.Run(fmt.Sprint(records, " records"), func(t *testing.T) {
 			t.Parallel()
 			js := stack.SharedNATS(t).JetStream()
-			stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
+			stream, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
 			require.NoError(t, err)
-			l := newLog(js, "tallyroll")
-			subject := subjectOf("tallyroll", "r", "k")
+			states := newStateStream(js, "tallyroll")
+			subject := stateSubject("tallyroll", "r", "k")
 			for i := range 3 {
-				to, text := subject, `{"rule":"r","key":"k","state":"ok"}`
+				target, text := subject, `{"rule":"r","key":"k","state":"ok"}`
 				if i >= records {
-					to, text = subjectFor("tallyroll", fmt.Sprint("delivery.", i)), "{}"
+					target, text = buildSubject("tallyroll", fmt.Sprint("delivery.", i)), "{}"
 				}
-				_, err := js.Publish(t.Context(), to, []byte(text))
+				_, err := js.Publish(t.Context(), target, []byte(text))
 				require.NoError(t, err)
 			}
-			l.take(subject, []byte(`{"rule":"r","key":"k","state":"firing"}`), 3, time.Now())
-			_, lost, err := l.publish(t.Context(), []draft{{subject, 3, Record{}}})
+			states.apply(subject, []byte(`{"rule":"r","key":"k","state":"firing"}`), 3, time.Now())
+			_, conflicts, err := states.publishRecords(t.Context(), []draft{{subject, 3, Record{}}})
 			require.NoError(t, err)
-			require.Equal(t, 1, lost, "refused changes")
+			require.Equal(t, 1, conflicts, "refused changes")
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
-			require.ErrorIs(t, l.guard(ctx, stream.Created), errRolledBack)
-			require.Contains(t, l.snapshot(), subject, "what is to be stored again")
+			require.ErrorIs(t, states.monitor(ctx, stream.Created), errRolledBack)
+			require.Contains(t, states.copyStates(), subject, "states to store again")
 		})
 	}
 }
 
-// If the stream is rolled back again before what it had lost is stored, both losses are stored again, each key's latest.
+// A refused change is reread from the leader, because a lagging follower's answer would look like a
+// roll-back.
+func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
+	t.Parallel()
+	js := stack.SharedNATS(t).JetStream()
+	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
+	require.NoError(t, err)
+	stream, subject := newStateStream(js, "tallyroll"), stateSubject("tallyroll", "r", "k")
+	_, err = js.Publish(t.Context(), subject, []byte(`{"rule":"r","key":"k","state":"ok"}`))
+	require.NoError(t, err)
+	reads, err := js.Conn().SubscribeSync("$JS.API.*.*.GET.WATCH_tallyroll")
+	require.NoError(t, err)
+	direct, err := js.Conn().SubscribeSync("$JS.API.DIRECT.GET.>")
+	require.NoError(t, err)
+	_, conflicts, err := stream.publishRecords(t.Context(), []draft{{subject, 7, Record{}}})
+	require.NoError(t, err)
+	require.Equal(t, 1, conflicts)
+	require.Equal(t, OK, stream.copyStates()[subject].State)
+	m, err := reads.NextMsg(stack.Hung)
+	require.NoError(t, err)
+	require.Equal(t, "$JS.API.STREAM.MSG.GET.WATCH_tallyroll", m.Subject)
+	pending, _, err := direct.Pending()
+	require.NoError(t, err)
+	require.Zero(t, pending, "reads that any replica may answer")
+}
+
+// If the stream is rolled back again before the lost states are stored, the latest state of each key is
+// stored.
 func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
 	record := func(key string, state State, later time.Duration) *entry {
-		return &entry{Record: Record{Said: Said{Rule: "r", Key: key, State: state, At: at.Add(later)}}}
+		return &entry{Record: Record{KeyState: KeyState{Rule: "r", Key: key, State: state, At: at.Add(later)}}}
 	}
-	l := newLog(nil, "tallyroll")
+	states := newStateStream(nil, "tallyroll")
 	for i, e := range []*entry{record("older here", OK, 0), record("newer here", Firing, 2), record("only here", Firing, 0)} {
 		data, err := json.Marshal(e.Record)
 		require.NoError(t, err)
-		l.take(subjectOf("tallyroll", "r", e.Key), data, uint64(i+1), at)
+		states.apply(stateSubject("tallyroll", "r", e.Key), data, uint64(i+1), at)
 	}
 	got := map[string]State{}
-	for _, e := range l.recalled([]*entry{record("older here", Firing, 1), record("newer here", OK, 1), record("only before", Firing, 0)}) {
+	for _, e := range states.collectLost([]*entry{record("older here", Firing, 1), record("newer here", OK, 1), record("only before", Firing, 0)}) {
 		got[e.Key] = e.State
 	}
 	require.Equal(t, map[string]State{"older here": Firing, "newer here": Firing, "only here": Firing, "only before": Firing}, got)
 }
 
-// The leader finds out with its next heartbeat, also if no change is refused: the older copy lacks its last heartbeat, or
-// gives the next one a sequence that was a change's.
+// The leader's next heartbeat reveals a roll-back even if no change is refused: the older copy lacks the last
+// heartbeat, or gives the next one the sequence of a change.
 func TestAHeartbeatShowsARollBack(t *testing.T) {
 	t.Parallel()
 	for lost, sequences := range map[string]struct{ seat, change uint64 }{"a heartbeat and a change": {5, 6}, "only a change": {1, 2}, "all heartbeats": {5, 0}} {
 		t.Run(lost, func(t *testing.T) {
 			t.Parallel()
 			js := stack.NATS(t).JetStream()
-			stream, err := openStream(t.Context(), js, "tallyroll", Keeping{time.Hour, 10, 1})
+			stream, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
 			require.NoError(t, err)
-			l, first := newLog(js, "tallyroll"), "seat"
+			states, first := newStateStream(js, "tallyroll"), "seat"
 			if sequences.change == 0 {
 				first = "delivery.x"
 			}
-			_, err = js.Publish(t.Context(), subjectFor("tallyroll", first), []byte("{}"))
+			_, err = js.Publish(t.Context(), buildSubject("tallyroll", first), []byte("{}"))
 			require.NoError(t, err)
-			l.take(subjectFor("tallyroll", "seat"), []byte("{}"), sequences.seat, time.Now())
+			states.apply(buildSubject("tallyroll", "seat"), []byte("{}"), sequences.seat, time.Now())
 			if sequences.change > 0 {
-				l.take(subjectOf("tallyroll", "r", "k"), []byte(`{"rule":"r","key":"k","state":"firing"}`), sequences.change, time.Now())
+				states.apply(stateSubject("tallyroll", "r", "k"), []byte(`{"rule":"r","key":"k","state":"firing"}`), sequences.change, time.Now())
 			}
-			_ = l.replace(t.Context(), "seat", beat{}, sequences.seat)
+			_ = states.replaceMessage(t.Context(), "seat", heartbeat{}, sequences.seat)
 			for range 6 { // the copy has as many messages as the stream had
-				_, err = js.Publish(t.Context(), subjectFor("tallyroll", "delivery.y"), []byte("{}"))
+				_, err = js.Publish(t.Context(), buildSubject("tallyroll", "delivery.y"), []byte("{}"))
 				require.NoError(t, err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
-			require.ErrorIs(t, l.guard(ctx, stream.Created), errRolledBack)
+			require.ErrorIs(t, states.monitor(ctx, stream.Created), errRolledBack)
 		})
 	}
 }
 
-// NATS comes back with an older copy of itself. A target that was told of a change which the copy does not have is told
-// again, with another id; one that was not is told, too; and both are told how it ends.
-func TestChangesThatARollBackOfNATSForgotAreToldAgain(t *testing.T) {
+// NATS returns with an older copy. A target that received a change which the copy lacks receives it again,
+// with another id. One that had not received it does, too. Both receive its end.
+func TestChangesLostInARollBackOfNATSAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	store, older := t.TempDir(), t.TempDir()
 	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
 	a, b := &receiver{}, &receiver{}
 	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a, b]}\n- {name: still, key: none, window: 1m, below: 1, to: [a, b]}\n"
-	book := parseFor(t, map[string]*receiver{"a": a, "b": b}, rules)
+	set := parseRules(t, map[string]*receiver{"a": a, "b": b}, rules)
 	c := newCounters(make(map[string]int64))
 	for _, name := range []string{"m1", "m2"} {
-		startMember(t, broker.URL(), c, book, name)
+		startMember(t, broker.URL(), c, set, name)
 	}
 	a.await(t, "still", "firing")
 	b.await(t, "still", "firing")

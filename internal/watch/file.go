@@ -20,19 +20,19 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-// Book is the content of a rules file.
-type Book struct {
-	Rules   []*Rule
-	Targets []*Target
-	Print   string // fingerprint of the file: processes detect different files by it
+// RuleSet is the content of a rules file.
+type RuleSet struct {
+	Rules       []*Rule
+	Targets     []*Target
+	Fingerprint string // of the file: processes detect different files by it
 }
 
 type Target struct {
 	Name         string
 	Webhook      string // a URL
-	WebhookFile  string // in its place: a file that has the URL
-	SecretFile   string // optional with either: secrets that sign, one a line; empty: nothing is signed
-	Alertmanager string // the URL below which api/v2/alerts is
+	WebhookFile  string // instead of Webhook: a file that has the URL
+	SecretFile   string // a file of secrets that sign, one per line; empty: nothing is signed
+	Alertmanager string // the base URL of api/v2/alerts
 	NATS         string // a subject
 	States       []State
 }
@@ -45,12 +45,12 @@ const (
 	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for, surely and least"
 	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has secret_file"
 
-	maxRules   = 10_000
-	maxTargets = 32
-	maxTop     = 1000
-	maxGroup   = 16
-	usualLeast = 10 // of fewer hits, percentages say little
-	maxFor     = 31 * 24 * time.Hour
+	maxRules     = 10_000
+	maxTargets   = 32
+	maxTop       = 1000
+	maxGroup     = 16
+	defaultLeast = 10 // percentages of fewer hits mean little
+	maxFor       = 31 * 24 * time.Hour
 )
 
 var (
@@ -75,7 +75,7 @@ var (
 //	    to: [ops, bus]
 //
 // The error is a *yamlfile.Error. It quotes no URL, because one may hold a password.
-func Parse(data []byte) (*Book, error) {
+func Parse(data []byte) (*RuleSet, error) {
 	document, err := yamlfile.Document(data, "targets under targets:, and a list of rules under rules:")
 	if err != nil {
 		return nil, err
@@ -85,35 +85,35 @@ func Parse(data []byte) (*Book, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(data)
-	book := &Book{Print: hex.EncodeToString(sum[:6])}
-	if book.Targets, err = parseTargets(document, top["targets"]); err != nil {
+	set := &RuleSet{Fingerprint: hex.EncodeToString(sum[:6])}
+	if set.Targets, err = parseTargets(document, top["targets"]); err != nil {
 		return nil, err
 	}
 	entries := top["rules"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "rules: it is missing, empty or no list: allowed is a list of rules, each with %s", ruleFields)
+		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: allowed is a list of rules, each with %s", ruleFields)
 	}
 	if n := len(entries.Content); n > maxRules {
 		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: allowed are %d", n, maxRules)
 	}
 	lines := make(map[string]int)
 	for _, node := range entries.Content {
-		rule, err := book.parseRule(node)
+		rule, err := set.parseRule(node)
 		if err != nil {
 			return nil, err
 		}
 		if line := lines[rule.Name]; line > 0 {
-			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the rule on line %d, too", rule.Name, line)
+			return nil, yamlfile.Errorf(node.Line, "name: the rule on line %d is called %q, too", line, rule.Name)
 		}
 		lines[rule.Name] = node.Line
-		book.Rules = append(book.Rules, rule)
+		set.Rules = append(set.Rules, rule)
 	}
-	return book, nil
+	return set, nil
 }
 
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "targets: it is missing, empty or no mapping: allowed are names, each with %s", targetFields)
+		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: allowed are names, each with %s", targetFields)
 	}
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -122,9 +122,9 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 		case !targetName.MatchString(name.Value):
 			return nil, yamlfile.Errorf(name.Line, "the name of a target: allowed are 1 to 32 letters, digits, underscores and hyphens")
 		case lines[name.Value] > 0:
-			return nil, yamlfile.Errorf(name.Line, "%s: it is the name of the target on line %d, too", name.Value, lines[name.Value])
+			return nil, yamlfile.Errorf(name.Line, "%s: the target on line %d has the same name", name.Value, lines[name.Value])
 		case len(out) == maxTargets:
-			return nil, yamlfile.Errorf(name.Line, "%s: it is one target too many: allowed are %d", name.Value, maxTargets)
+			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets", name.Value, maxTargets)
 		}
 		lines[name.Value] = name.Line
 		target, err := parseTarget(name.Value, node.Content[i+1])
@@ -145,7 +145,7 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 		Name: name, Webhook: yamlfile.Value(fields["webhook"]), WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
 		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
 	}
-	if given(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {
+	if countNonEmpty(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {
 		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, webhook_file, alertmanager and nats", name)
 	}
 	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
@@ -167,12 +167,14 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 	}
 	for _, s := range yamlfile.Values(fields["states"]) {
 		if !slices.Contains(States, State(s)) {
-			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is no state: allowed are ok, pending, firing, resolved and unknown", name, s)
+			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: allowed are ok, pending, firing, resolved and unknown", name, s)
 		}
 		t.States = append(t.States, State(s))
 	}
 	return t, nil
 }
+
+const secretPrefix = "whsec_"
 
 const urlHint = "a URL that begins with http:// or https://, such as https://example.org/hook"
 
@@ -181,7 +183,7 @@ func isURL(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
 }
 
-func given(texts ...string) (n int) {
+func countNonEmpty(texts ...string) (n int) {
 	for _, text := range texts {
 		if text != "" {
 			n++
@@ -190,30 +192,30 @@ func given(texts ...string) (n int) {
 	return n
 }
 
-func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
+func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
 	if err != nil {
 		return nil, err
 	}
-	for _, needed := range []string{"name", "window", "to"} {
-		if fields[needed] == nil {
-			return nil, yamlfile.Errorf(node.Line, "%s: it is missing: a rule has %s", needed, ruleFields)
+	for _, required := range []string{"name", "window", "to"} {
+		if fields[required] == nil {
+			return nil, yamlfile.Errorf(node.Line, "%s: missing: a rule has %s", required, ruleFields)
 		}
 	}
 	text := func(field string) string { return yamlfile.Value(fields[field]) }
-	wrong := func(field, format string, args ...any) error {
+	fieldErrorf := func(field, format string, args ...any) error {
 		return yamlfile.Errorf(fields[field].Line, "%s: "+format, append([]any{field}, args...)...)
 	}
 	r := &Rule{Name: text("name"), Key: text("key"), To: yamlfile.Values(fields["to"])}
 	if !ruleName.MatchString(r.Name) {
-		return nil, wrong("name", "%q: allowed are 1 to 64 letters, digits, underscores and hyphens", r.Name)
+		return nil, fieldErrorf("name", "%q: allowed are 1 to 64 letters, digits, underscores and hyphens", r.Name)
 	}
-	if given(text("key"), text("prefix"), text("top")) != 1 {
+	if countNonEmpty(text("key"), text("prefix"), text("top")) != 1 {
 		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix and top", r.Name)
 	}
 	for _, field := range []string{"key", "prefix"} {
 		if name := text(field); name != "" && hit.CheckName([]byte(name)) != nil {
-			return nil, wrong(field, "%v: allowed are 1 to %d bytes of UTF-8 without control characters", hit.CheckName([]byte(name)), hit.MaxName)
+			return nil, fieldErrorf(field, "%v: allowed are 1 to %d bytes of UTF-8 without control characters", hit.CheckName([]byte(name)), hit.MaxName)
 		}
 	}
 	if prefix := text("prefix"); prefix != "" {
@@ -221,24 +223,24 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	if fields["top"] != nil {
 		if r.Top, err = strconv.Atoi(text("top")); err != nil || r.Top < 1 || r.Top > maxTop {
-			return nil, wrong("top", "%q: allowed is a whole number from 1 to %d", text("top"), maxTop)
+			return nil, fieldErrorf("top", "%q: allowed is a whole number from 1 to %d", text("top"), maxTop)
 		}
 	}
 	if fields["group"] != nil {
 		if r.Group, err = strconv.Atoi(text("group")); err != nil || r.Group < 1 || r.Group > maxGroup {
-			return nil, wrong("group", "%q: allowed is a whole number from 1 to %d", text("group"), maxGroup)
+			return nil, fieldErrorf("group", "%q: allowed is a whole number from 1 to %d", text("group"), maxGroup)
 		}
 		if r.Prefix == nil {
-			return nil, wrong("group", "it is only beside prefix")
+			return nil, fieldErrorf("group", "allowed only with prefix")
 		}
 	}
 	r.line = fields["window"].Line
 	if r.Window, err = window.ParseDuration(text("window")); err != nil {
-		return nil, wrong("window", "%v", err)
+		return nil, fieldErrorf("window", "%v", err)
 	}
 	if fields["for"] != nil {
 		if r.For, err = setting.ParseDuration(text("for")); err != nil || r.For < 0 || r.For > maxFor {
-			return nil, wrong("for", "%q: allowed is a duration from 0s to 31d, such as 1m", text("for"))
+			return nil, fieldErrorf("for", "%q: allowed is a duration from 0s to 31d, such as 1m", text("for"))
 		}
 	}
 	switch text("surely") {
@@ -246,9 +248,9 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 		r.Condition.Surely = true
 	case "", "false":
 	default:
-		return nil, wrong("surely", "%q: allowed is true or false", text("surely"))
+		return nil, fieldErrorf("surely", "%q: allowed is true or false", text("surely"))
 	}
-	if given(text("above"), text("below"), text("change")) != 1 {
+	if countNonEmpty(text("above"), text("below"), text("change")) != 1 {
 		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of above, below and change", r.Name)
 	}
 	for _, kind := range []Kind{Above, Below, ByPercent} {
@@ -257,30 +259,30 @@ func (b *Book) parseRule(node *yaml.Node) (*Rule, error) {
 		}
 		var allowed string
 		if r.Condition.Threshold, allowed = parseThreshold(kind, text(string(kind))); allowed != "" {
-			return nil, wrong(string(kind), "%q: allowed is %s", text(string(kind)), allowed)
+			return nil, fieldErrorf(string(kind), "%q: allowed is %s", text(string(kind)), allowed)
 		}
 		r.Condition.Kind = kind
 	}
 	if r.Condition.Kind == ByPercent {
-		r.Condition.Least = usualLeast
+		r.Condition.Least = defaultLeast
 	}
 	if fields["least"] != nil {
 		if r.Condition.Kind != ByPercent {
-			return nil, wrong("least", "it is only beside change")
+			return nil, fieldErrorf("least", "allowed only with change")
 		}
 		if r.Condition.Least, err = strconv.ParseInt(text("least"), 10, 64); err != nil || r.Condition.Least < 1 {
-			return nil, wrong("least", "%q: allowed is a whole number of hits from 1 on", text("least"))
+			return nil, fieldErrorf("least", "%q: allowed is a whole number of hits from 1 on", text("least"))
 		}
 	}
 	if r.Top > 0 && r.Condition.Kind == Below {
-		return nil, wrong("below", "the counters with most hits are never below anything for long: name them with key, or ask for a prefix with group")
+		return nil, fieldErrorf("below", "the counters with most hits are rarely below a threshold: use key, or prefix with group")
 	}
 	for i, name := range r.To {
-		if !slices.ContainsFunc(b.Targets, func(t *Target) bool { return t.Name == name }) {
-			return nil, wrong("to", "%q is no target of this file: allowed are %s", name, b.targetNames())
+		if s.findTarget(name) == nil {
+			return nil, fieldErrorf("to", "%q is not a target of this file: allowed are %s", name, s.targetNames())
 		}
 		if slices.Contains(r.To[:i], name) {
-			return nil, wrong("to", "%q is there twice", name)
+			return nil, fieldErrorf("to", "%q is listed twice", name)
 		}
 	}
 	return r, nil
@@ -308,22 +310,22 @@ func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 	if m[1] == "-" {
 		n = -n
 	}
-	if n == 0 || n < -whole {
+	if n == 0 || n < -hundredPercent {
 		return 0, hint
 	}
 	return n, ""
 }
 
-func (b *Book) targetNames() string {
-	names := make([]string, len(b.Targets))
-	for i, t := range b.Targets {
+func (s *RuleSet) targetNames() string {
+	names := make([]string, len(s.Targets))
+	for i, t := range s.Targets {
 		names[i] = t.Name
 	}
 	return strings.Join(names, ", ")
 }
 
-func (b *Book) target(name string) *Target {
-	for _, t := range b.Targets {
+func (s *RuleSet) findTarget(name string) *Target {
+	for _, t := range s.Targets {
 		if t.Name == name {
 			return t
 		}

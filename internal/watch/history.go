@@ -10,39 +10,33 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 )
 
-// historyMost bounds the changes of a History: some megabytes.
-const historyMost = 10_000
+// maxHistory bounds the changes of a History: some megabytes.
+const maxHistory = 10_000
 
 // Standing is the current state of a rule's key.
 type Standing struct {
-	Said
+	KeyState
 	Since time.Time `json:"since" doc:"When the state began." example:"2026-11-21T09:58:00Z"`
 }
 
 // Change is a past change of a state.
 type Change struct {
-	ID string `json:"id" doc:"The id that targets were told, too." example:"1kx0c1f2p3s40-812"`
-	Said
+	ID string `json:"id" doc:"The id that targets receive, too." example:"1kx0c1f2p3s40-812"`
+	KeyState
 	Previous State     `json:"previous,omitempty" doc:"The state before; absent if there was none." enum:"ok,pending,firing,resolved,unknown" example:"pending"`
-	Quiet    bool      `json:"quiet,omitempty" doc:"True if no target was told: it knew of nothing else." example:"false"`
+	Quiet    bool      `json:"quiet,omitempty" doc:"True if no target was notified, because none had been notified of trouble." example:"false"`
 	Position uint64    `json:"position" doc:"Its sequence in the stream, for before." example:"812"`
-	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets that do not hear of it any more, because they have refused it or were away for too long."`
+	GivenUp  []GivenUp `json:"given_up,omitempty" doc:"The targets to which it is no longer delivered, because they refused it or were away for too long."`
 }
 
-// GivenUp is a target to which a change is no longer delivered.
-type GivenUp struct {
-	Target string    `json:"target" doc:"The target." example:"ops"`
-	Reason string    `json:"reason" doc:"Why: the status of its last answer, or that it took the change for too long." example:"403 Forbidden"`
-	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
-}
-
-// History holds a namespace's states and newest changes. Zero is empty. It is safe for concurrent use.
+// History holds a namespace's states and newest changes. The zero value is empty. Safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
-	log     *log // of the followed stream; nil: there is none
-	ready   bool // it has been read to its end
+	stream  *stateStream // nil: there is no stream
+	ready   bool         // the stream was read to its end
 	changes []Change
 	givenUp map[uint64][]GivenUp // by position
 }
@@ -50,100 +44,92 @@ type History struct {
 // Follow reads the stream until ctx ends. It waits for one that is missing, and restarts after a deletion.
 func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace string) {
 	for ctx.Err() == nil {
-		_ = h.follow(ctx, js, namespace) // whatever has failed, it is tried again
+		_ = h.followOnce(ctx, js, namespace) // retried after any error
 		h.reset(nil)
 		select {
 		case <-ctx.Done():
-		case <-time.After(lookAtStream):
+		case <-time.After(streamCheckInterval):
 		}
 	}
 }
 
-func (h *History) follow(ctx context.Context, js jetstream.JetStream, namespace string) error {
-	stream, err := js.Stream(ctx, StreamName(namespace))
+func (h *History) followOnce(ctx context.Context, js jetstream.JetStream, namespace string) error {
+	jsStream, err := js.Stream(ctx, StreamName(namespace))
 	if err != nil {
 		return err
 	}
-	l := newLog(js, namespace)
-	l.told, l.gaveUp = h.add, h.abandon
-	h.reset(l)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	guarded := make(chan struct{})
-	go func() {
-		defer close(guarded)
-		defer cancel()
-		_ = l.guard(ctx, stream.CachedInfo().Created)
-	}()
-	err = l.follow(ctx, jetstream.DeliverAllPolicy, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.ready = true
+	stream := newStateStream(js, namespace)
+	stream.onRecord, stream.onGiveUp = h.addChange, h.addGiveUp
+	h.reset(stream)
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return stream.monitor(gctx, jsStream.CachedInfo().Created) })
+	group.Go(func() error {
+		return stream.follow(gctx, jetstream.DeliverAllPolicy, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.ready = true
+		})
 	})
-	cancel()
-	<-guarded
-	return err
+	return group.Wait()
 }
 
-func (h *History) reset(l *log) {
+func (h *History) reset(stream *stateStream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.log, h.ready, h.changes, h.givenUp = l, false, nil, make(map[uint64][]GivenUp)
+	h.stream, h.ready, h.changes, h.givenUp = stream, false, nil, make(map[uint64][]GivenUp)
 }
 
-// add keeps a change. The log calls it in the order of the stream.
-func (h *History) add(e *entry) {
-	if e.State == "" || e.Quiet && e.State == e.Previous { // not a record, or one that only keeps a state from being forgotten
+// addChange keeps a change. It is called in the order of the stream.
+func (h *History) addChange(e *entry) {
+	if e.State == "" || e.Quiet && e.State == e.Previous { // not a record, or one that only renews a lasting state
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.changes) >= 2*historyMost {
-		h.changes = append([]Change(nil), h.changes[len(h.changes)-historyMost:]...)
+	if len(h.changes) >= 2*maxHistory {
+		h.changes = append([]Change(nil), h.changes[len(h.changes)-maxHistory:]...)
 		maps.DeleteFunc(h.givenUp, func(position uint64, _ []GivenUp) bool { return position < h.changes[0].Position })
 	}
-	h.changes = append(h.changes, Change{ID: identify(e.seq, e.stored), Said: e.Said, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
+	h.changes = append(h.changes, Change{ID: changeID(e.seq, e.stored), KeyState: e.KeyState, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
 }
 
-// abandon keeps that a change is given up for a target. The log may call it twice for the same.
-func (h *History) abandon(g givenUp) {
+// addGiveUp keeps that a change was given up for a target. It may be called twice for the same.
+func (h *History) addGiveUp(g giveUpRecord) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	same := func(o GivenUp) bool { return o.Target == g.Target }
-	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !slices.ContainsFunc(h.givenUp[g.Position], same) {
+	isSameTarget := func(o GivenUp) bool { return o.Target == g.Target }
+	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !slices.ContainsFunc(h.givenUp[g.Position], isSameTarget) {
 		h.givenUp[g.Position] = append(h.givenUp[g.Position], g.GivenUp)
 	}
 }
 
 // Report is a snapshot of a History.
 type Report struct {
-	Ready     bool // it has read the stream, or there is none
-	Exists    bool // there is a stream
+	Ready     bool // the stream was read, or there is none
 	Evaluated time.Time
-	Blind     bool // the process that evaluates does not see Redis
 	Rules     int
-	States    []Standing           // what calls for attention first
-	Changes   []Change             // the oldest first, without what is given up
+	States    []Standing           // the most severe first
+	Changes   []Change             // the oldest first, without GivenUp
 	GivenUp   map[uint64][]GivenUp // by position
 }
 
-// severity orders states by the attention that they need.
+// severity lists the states, the most severe first.
 var severity = []State{Firing, Unknown, Pending, Resolved, OK}
 
 // Report returns a snapshot. The caller must not modify its changes.
 func (h *History) Report() Report {
 	h.mu.Lock()
-	l, out := h.log, Report{Ready: h.ready || h.log == nil, Exists: h.log != nil}
-	out.Changes, out.GivenUp = h.changes[max(0, len(h.changes)-historyMost):], maps.Clone(h.givenUp)
+	stream, out := h.stream, Report{Ready: h.ready || h.stream == nil}
+	out.Changes, out.GivenUp = h.changes[max(0, len(h.changes)-maxHistory):], maps.Clone(h.givenUp)
 	h.mu.Unlock()
-	if l == nil {
+	if stream == nil {
 		return out
 	}
-	b, _, _ := l.seat()
-	out.Evaluated, out.Blind, out.Rules = b.At, b.Blind, b.Rules
-	for _, e := range l.snapshot() {
-		if e.live() {
-			out.States = append(out.States, Standing{e.Said, e.Since})
+	leader, _, _ := stream.lastHeartbeat()
+	out.Evaluated, out.Rules = leader.At, leader.Rules
+	for _, e := range stream.copyStates() {
+		if e.isLive() {
+			out.States = append(out.States, Standing{e.KeyState, e.Since})
 		}
 	}
 	slices.SortFunc(out.States, func(a, b Standing) int {

@@ -4,8 +4,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/human"
 	"tallyroll/internal/web"
 )
 
@@ -14,14 +16,14 @@ type metrics struct {
 	evaluations     *prometheus.CounterVec
 	evaluateSeconds prometheus.Histogram
 	lastEvaluation  prometheus.Gauge
-	seated          prometheus.Gauge
+	evaluating      prometheus.Gauge
 	fileDiffers     prometheus.Gauge
 	states          *prometheus.GaugeVec
 	changes         prometheus.Counter
 	deliveries      *prometheus.CounterVec
 	deliverySeconds *prometheus.HistogramVec
 	delaySeconds    *prometheus.HistogramVec
-	undelivered     *prometheus.GaugeVec
+	undeliveredAge  *prometheus.GaugeVec
 	waiting         *prometheus.GaugeVec
 }
 
@@ -36,38 +38,38 @@ func newMetrics() *metrics {
 	}
 	registry := buildinfo.NewRegistry()
 	m := &metrics{
-		Metrics:         &web.Metrics{Registry: registry}, // without those of requests: it answers no queries
+		Metrics:         &web.Metrics{Registry: registry}, // without metrics of requests, because it answers none
 		evaluations:     prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total", "Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")), []string{"result"}),
-		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds of an evaluation, from the look at Redis until the stream had its beat.", 14)),
-		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process evaluated last. Of several processes one evaluates: take the latest of all."))),
-		seated:          prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating", "1 if this process evaluates, 0 if another one does."))),
-		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the process that evaluates has another WATCH_FILE than this one."))),
-		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state, as the process that evaluates knows them.")), []string{"state"}),
+		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds per evaluation, from the query of Redis until the stream has stored the heartbeat.", 14)),
+		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process last evaluated. Only the leader evaluates: take the latest of all processes."))),
+		evaluating:      prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating", "1 if this process is the leader, which evaluates, else 0."))),
+		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the leader has another WATCH_FILE than this process."))),
+		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state. Only the leader reports them.")), []string{"state"}),
 		changes:         prometheus.NewCounter(prometheus.CounterOpts(name("changes_total", "Changes of states that this process has stored."))),
-		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to tell a target, by result: delivered, failed and tried again, or given_up: GET /v1/watch has which change.")), []string{"target", "result"}),
-		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took for what it has taken.", 15), []string{"target"}),
-		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until a target had taken it.", 27), []string{"target"}),
-		undelivered:     prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Seconds since the oldest change was stored that a target has not taken, or for which Alertmanager has taken nothing; 0 if all is taken. Of the process that delivers; of Alertmanager, all do.")), []string{"target"}),
-		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Changes that a target has not taken yet, as the process that delivers to it knows them.")), []string{"target"}),
+		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to deliver a change to a target, by result: delivered, failed (retried later), or given_up (listed by GET /v1/watch).")), []string{"target", "result"}),
+		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took per delivered change.", 15), []string{"target"}),
+		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until it was delivered.", 27), []string{"target"}),
+		undeliveredAge:  prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Age of the oldest undelivered change of a target, or how long posts to Alertmanager have failed, in seconds; 0 if none. Only processes that deliver to the target report it.")), []string{"target"}),
+		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Undelivered changes of a target. Only the process that delivers to it reports them.")), []string{"target"}),
 	}
-	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.seated, m.fileDiffers, m.states, m.changes,
-		m.deliveries, m.deliverySeconds, m.delaySeconds, m.undelivered, m.waiting)
+	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.evaluating, m.fileDiffers, m.states, m.changes,
+		m.deliveries, m.deliverySeconds, m.delaySeconds, m.undeliveredAge, m.waiting)
 	for _, result := range []string{"done", "failed"} {
 		m.evaluations.WithLabelValues(result)
 	}
 	return m
 }
 
-func (m *metrics) evaluated(began time.Time) {
+func (m *metrics) observeEvaluation(began time.Time) {
 	m.evaluations.WithLabelValues("done").Inc()
 	m.evaluateSeconds.Observe(time.Since(began).Seconds())
 	m.lastEvaluation.SetToCurrentTime()
 }
 
-func (m *metrics) count(entries map[string]*entry) {
+func (m *metrics) setStates(entries map[string]*entry) {
 	n := make(map[State]int)
 	for _, e := range entries {
-		if e.live() {
+		if e.isLive() {
 			n[e.State]++
 		}
 	}
@@ -76,21 +78,46 @@ func (m *metrics) count(entries map[string]*entry) {
 	}
 }
 
-// standBy resets what only the leader knows.
-func (m *metrics) standBy() {
-	m.seated.Set(0)
+// resetLeaderGauges resets the gauges that only the leader sets.
+func (m *metrics) resetLeaderGauges() {
+	m.evaluating.Set(0)
 	m.states.Reset()
 }
 
-// prepare creates the series of a target, so that their rates begin at 0.
-func (m *metrics) prepare(target string) {
+// initTarget creates the series of a target, so that their rates begin at 0.
+func (m *metrics) initTarget(target string) {
 	for _, result := range []string{"delivered", "failed", "given_up"} {
 		m.deliveries.WithLabelValues(target, result)
 	}
 }
 
-func (m *metrics) delivered(target string, began time.Time, delay time.Duration) {
+func (m *metrics) observeDelivery(target string, began time.Time, delay time.Duration) {
 	m.deliveries.WithLabelValues(target, "delivered").Inc()
 	m.deliverySeconds.WithLabelValues(target).Observe(time.Since(began).Seconds())
 	m.delaySeconds.WithLabelValues(target).Observe(max(0, delay.Seconds()))
+}
+
+// problemLog logs a problem when it begins, once per minute while it lasts, and when it ends.
+type problemLog struct {
+	since time.Time // zero: there is no problem
+	last  time.Time // when it was last logged
+}
+
+func (p *problemLog) warn(log zerolog.Logger, err error, message string) {
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
+	if time.Since(p.last) < time.Minute {
+		return
+	}
+	p.last = time.Now()
+	log.Warn().Err(err).Msg(message)
+}
+
+func (p *problemLog) recovered(log zerolog.Logger, message string) {
+	if p.since.IsZero() {
+		return
+	}
+	log.Info().Str("after", human.Duration(time.Since(p.since))).Msg(message)
+	p.since, p.last = time.Time{}, time.Time{}
 }

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { stack.Main(m) }
 
-// counters is what Redis would say, and whether workers count.
+// counters are the totals in Redis, and whether workers count.
 type counters struct {
 	mu     sync.Mutex
 	totals map[string]int64
@@ -44,17 +44,17 @@ func (c *counters) change(change func()) {
 
 func (c *counters) set(counter string, n int64) { c.change(func() { c.totals[counter] = n }) }
 
-// fakeReader is how one process sees the counters.
+// fakeReader reads the counters for one process.
 type fakeReader struct {
 	*counters
-	blind func() bool
+	hasNoRedis func() bool
 }
 
-var errAway = errors.New("no answer from Redis")
+var errNoAnswer = errors.New("no answer from Redis")
 
 func (r fakeReader) Answer(_ context.Context, questions []window.Question) (window.Answers, error) {
-	if r.blind() {
-		return window.Answers{}, errAway
+	if r.hasNoRedis() {
+		return window.Answers{}, errNoAnswer
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,19 +74,19 @@ func (r fakeReader) Answer(_ context.Context, questions []window.Question) (wind
 }
 
 func (r fakeReader) Look(context.Context) (window.Layout, error) {
-	if r.blind() {
-		return window.Layout{}, errAway
+	if r.hasNoRedis() {
+		return window.Layout{}, errNoAnswer
 	}
 	return window.Layout{Tiers: window.Tiers{{Cell: time.Second, Window: time.Hour}}, Shards: 1}, nil
 }
 
 func (fakeReader) Top(context.Context, window.Span, int) (window.Top, error) {
-	return window.Top{}, errAway
+	return window.Top{}, errNoAnswer
 }
 
 func (r fakeReader) Names(_ context.Context, q window.NamesQuestion) (window.Names, error) {
-	if r.blind() {
-		return window.Names{}, errAway
+	if r.hasNoRedis() {
+		return window.Names{}, errNoAnswer
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,10 +100,10 @@ func (r fakeReader) Names(_ context.Context, q window.NamesQuestion) (window.Nam
 	return out, nil
 }
 
-// network is what is between a process and NATS: it can hold everything up, and cut.
+// network is the connection between a process and NATS. It can be held up and cut.
 type network struct {
 	mu    sync.Mutex
-	held  chan struct{} // closed when it goes on; nil: it is not held up
+	held  chan struct{} // closed to resume; nil: not held up
 	conns []net.Conn
 	dead  bool
 }
@@ -125,10 +125,10 @@ func (n *network) Dial(network, address string) (net.Conn, error) {
 
 func (n *network) wait() {
 	n.mu.Lock()
-	held := n.held
+	paused := n.held
 	n.mu.Unlock()
-	if held != nil {
-		<-held
+	if paused != nil {
+		<-paused
 	}
 }
 
@@ -149,7 +149,7 @@ func (n *network) release() {
 	}
 }
 
-// cut breaks all connections. A dead network takes no more.
+// cut breaks all connections. A dead network accepts no new ones.
 func (n *network) cut(dead bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,30 +176,31 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// member is one process of a fleet, as far as this package makes it.
+// member is one process of a fleet, without its HTTP server and file.
 type member struct {
 	*network
 	*service
-	conn   *nats.Conn
-	cancel context.CancelFunc
-	done   chan struct{}
-	mu     sync.Mutex
-	blind  bool
+	conn    *nats.Conn
+	cancel  context.CancelFunc
+	done    chan struct{}
+	mu      sync.Mutex
+	noRedis bool
 }
 
-func (m *member) see(sees bool) {
+func (m *member) connectRedis(connected bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.blind = !sees
+	m.noRedis = !connected
 }
 
-func (m *member) isBlind() bool {
+func (m *member) hasNoRedis() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.blind
+	return m.noRedis
 }
 
-// kill ends it without a word to anybody. What it would still say fails at once: an open connection would wait for NATS.
+// kill ends the process without releasing its leases. It closes the connection, because otherwise the process
+// would wait for NATS.
 func (m *member) kill() {
 	m.cut(true)
 	m.release()
@@ -209,7 +210,7 @@ func (m *member) kill() {
 }
 
 // startMember starts a process, which is killed when the test ends.
-func startMember(t *testing.T, url string, c *counters, book *Book, name string, change ...func(*service)) *member {
+func startMember(t *testing.T, url string, c *counters, set *RuleSet, name string, change ...func(*service)) *member {
 	t.Helper()
 	m := &member{network: &network{}, done: make(chan struct{})}
 	var err error
@@ -223,25 +224,25 @@ func startMember(t *testing.T, url string, c *counters, book *Book, name string,
 			Interval: 50 * time.Millisecond, Timeout: 400 * time.Millisecond, GiveUp: time.Hour, Keep: time.Hour,
 			Changes: 1e6, Replicas: 1, MaxStates: 1000, MaxSum: 100,
 		},
-		name: name, metrics: newMetrics(), log: zerolog.Nop(), changed: make(chan struct{}, 1),
-		patience: patience{
-			seat: 300 * time.Millisecond, unknown: 600 * time.Millisecond, gone: time.Second,
-			retryFirst: 20 * time.Millisecond, retryMost: 200 * time.Millisecond, refused: time.Hour, yield: time.Second,
+		process: name, metrics: newMetrics(), log: zerolog.Nop(), ruleSetChanged: make(chan struct{}, 1),
+		timeouts: timeouts{
+			lease: 300 * time.Millisecond, outage: 600 * time.Millisecond, orphanGrace: time.Second,
+			retryMin: 20 * time.Millisecond, retryMax: 200 * time.Millisecond, refusal: time.Hour, silence: time.Second,
 		},
 	}
 	m.settings.Redis.Namespace = "tallyroll"
 	for _, c := range change {
 		c(m.service)
 	}
-	m.book.Store(book)
+	m.ruleSet.Store(set)
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	go func() {
 		defer close(m.done)
 		defer m.conn.Close()
-		var said saying
+		var problems problemLog
 		for ctx.Err() == nil {
-			_ = m.session(ctx, js, fakeReader{c, m.isBlind}, &said)
+			_ = m.runSession(ctx, js, fakeReader{c, m.hasNoRedis}, &problems)
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -252,13 +253,13 @@ func startMember(t *testing.T, url string, c *counters, book *Book, name string,
 	return m
 }
 
-// read gives the process another rule set.
-func (m *member) read(book *Book) {
-	m.book.Store(book)
-	m.changed <- struct{}{}
+// useRuleSet gives the process another rule set.
+func (m *member) useRuleSet(set *RuleSet) {
+	m.ruleSet.Store(set)
+	m.ruleSetChanged <- struct{}{}
 }
 
-// deliveries is the metric of that name.
+// deliveries returns the metric of that name.
 func (m *member) deliveries(target, result string) float64 {
 	families, _ := m.metrics.Registry.Gather()
 	for _, f := range families {
@@ -272,7 +273,7 @@ func (m *member) deliveries(target, result string) float64 {
 	return 0
 }
 
-// awaitDeliveries waits until there are at least n of them.
+// awaitDeliveries waits until the metric is at least n.
 func (m *member) awaitDeliveries(t *testing.T, target, result string, n float64) {
 	t.Helper()
 	stack.Eventually(t, fmt.Sprintf("%v deliveries to %s to be %s", n, target, result), func() (bool, string) {
@@ -281,10 +282,10 @@ func (m *member) awaitDeliveries(t *testing.T, target, result string, n float64)
 	})
 }
 
-// receiver takes webhooks, drops ids that it has seen, and fails at times.
+// receiver receives webhooks, drops repeated ids, and fails at times.
 type receiver struct {
 	mu       sync.Mutex
-	failure  string   // "", refuse, or lose (it takes a change, and its answer is lost)
+	failure  string   // "", refuse, or lose (it accepts a change, but answers 500)
 	received []string // rule, state and id
 	repeated int
 	refused  int
@@ -294,7 +295,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(request.Body)
 	var n struct {
 		ID string `json:"id"`
-		Said
+		KeyState
 	}
 	if err != nil || json.Unmarshal(body, &n) != nil {
 		return
@@ -322,7 +323,7 @@ func (r *receiver) fail(how string) {
 	r.failure = how
 }
 
-// changesOf returns what it has received of a rule, in order.
+// changesOf returns the received changes of a rule, in order.
 func (r *receiver) changesOf(rule string) (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -334,7 +335,7 @@ func (r *receiver) changesOf(rule string) (out []string) {
 	return out
 }
 
-// await waits until it has received these states of a rule, and no others.
+// await waits until exactly these states of a rule were received.
 func (r *receiver) await(t *testing.T, rule, want string) {
 	t.Helper()
 	stack.Eventually(t, rule+" to be received as "+want, func() (bool, string) {
@@ -346,8 +347,8 @@ func (r *receiver) await(t *testing.T, rule, want string) {
 	})
 }
 
-// parseFor reads a file whose targets are these receivers.
-func parseFor(t *testing.T, receivers map[string]*receiver, rules string) *Book {
+// parseRules reads a file whose targets are these receivers.
+func parseRules(t *testing.T, receivers map[string]*receiver, rules string) *RuleSet {
 	t.Helper()
 	text := "targets:\n"
 	for _, name := range slices.Sorted(maps.Keys(receivers)) {
@@ -358,40 +359,40 @@ func parseFor(t *testing.T, receivers map[string]*receiver, rules string) *Book 
 	return mustParse(t, text+"rules:\n"+rules)
 }
 
-func mustParse(t *testing.T, text string) *Book {
+func mustParse(t *testing.T, text string) *RuleSet {
 	t.Helper()
-	book, err := Parse([]byte(text))
+	set, err := Parse([]byte(text))
 	require.NoError(t, err)
-	return book
+	return set
 }
 
 // readRecords returns every record of the stream in its order.
 func readRecords(t *testing.T, js jetstream.JetStream) (out []*entry) {
 	t.Helper()
-	l := newLog(js, "tallyroll")
-	l.told = func(e *entry) { out = append(out, e) }
+	stream := newStateStream(js, "tallyroll")
+	stream.onRecord = func(e *entry) { out = append(out, e) }
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_ = l.follow(ctx, jetstream.DeliverAllPolicy, cancel)
+	_ = stream.follow(ctx, jetstream.DeliverAllPolicy, cancel)
 	return out
 }
 
-// webhooks is a receiver that answers by the path and the number of the attempt, and keeps what came.
+// webhooks is a receiver that answers by path and attempt number, and keeps what it received.
 type webhooks struct {
 	*httptest.Server
-	mu   sync.Mutex
-	came []string // path and state
+	mu       sync.Mutex
+	received []string // path and state
 }
 
 func newWebhooks(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, attempt int)) *webhooks {
 	t.Helper()
 	a := &webhooks{}
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var n Said
+		var n KeyState
 		_ = json.NewDecoder(r.Body).Decode(&n)
 		a.mu.Lock()
-		a.came = append(a.came, r.URL.Path+" "+string(n.State))
-		attempt := len(a.came)
+		a.received = append(a.received, r.URL.Path+" "+string(n.State))
+		attempt := len(a.received)
 		a.mu.Unlock()
 		answer(w, r, attempt)
 	}))
@@ -399,12 +400,12 @@ func newWebhooks(t *testing.T, answer func(w http.ResponseWriter, r *http.Reques
 	return a
 }
 
-// await waits until this has come.
+// await waits until exactly these were received.
 func (a *webhooks) await(t *testing.T, want ...string) {
 	t.Helper()
-	stack.Eventually(t, fmt.Sprint("what comes: ", want), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprint("webhooks received: ", want), func() (bool, string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return slices.Equal(a.came, want), fmt.Sprint(a.came)
+		return slices.Equal(a.received, want), fmt.Sprint(a.received)
 	})
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rule is a threshold of the file.
+// Rule is one rule of the file.
 type Rule struct {
 	Name string
 	// Exactly one of Key, Prefix and Top is set: one counter; the sum of all counters with a prefix, or with
@@ -26,13 +27,13 @@ type Rule struct {
 	line int // of its window in the file
 }
 
-// many reports whether the rule has a state for each of many keys that come and go.
-func (r *Rule) many() bool { return r.Top > 0 || r.Group > 0 }
+// hasManyKeys reports whether the rule has group or top: a state per key, and keys come and go.
+func (r *Rule) hasManyKeys() bool { return r.Top > 0 || r.Group > 0 }
 
-// key is that of a rule's only state. A rule with many also has one for itself, with the empty key.
+// key returns the key of the rule's own state, which is empty if the rule has many keys.
 func (r *Rule) key() string {
 	switch {
-	case r.many():
+	case r.hasManyKeys():
 		return ""
 	case r.Prefix != nil:
 		return *r.Prefix
@@ -40,10 +41,10 @@ func (r *Rule) key() string {
 	return r.Key
 }
 
-// before is the window before the one that ends now.
-type before time.Duration
+// previousWindow is the window that ends where the current one starts.
+type previousWindow time.Duration
 
-func (b before) Range(now int64) window.Range {
+func (b previousWindow) Range(now int64) window.Range {
 	length := time.Duration(b).Milliseconds()
 	return window.Range{From: now - 2*length, To: now - length}
 }
@@ -53,125 +54,125 @@ type Kind string
 const (
 	Above     Kind = "above"  // more hits than a threshold
 	Below     Kind = "below"  // fewer
-	ByPercent Kind = "change" // so much more, or less, than in the window before
+	ByPercent Kind = "change" // more or less than in the previous window, by a percentage
 )
 
 // Condition must hold for a rule to fire.
 type Condition struct {
 	Kind      Kind
 	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
-	Surely    bool  // it must hold whatever the truth within the bounds is
-	Least     int64 // of ByPercent: hits that one of the windows must have for certain
+	Surely    bool  // it must hold for every value within the bounds
+	Least     int64 // of ByPercent: hits that one of the windows must certainly have
 }
 
-// Figures are the hits of a window, and how far they are known.
+// unknownBound is an unknown number, null in JSON.
+const unknownBound = window.Unbounded
+
+// Figures are the hits of a window with their bounds.
 type Figures struct {
 	Total, Lower, Upper int64
-	Fresh               bool // a worker counts: Upper is a bound
-	Complete            bool // none is known to be missing
-	Young               bool // not complete because counting began inside
+	Fresh               bool // a worker is counting, so Upper is a bound
+	Complete            bool // no hit is known to be missing
+	Young               bool // not complete, because counting began inside the window
 }
 
-func (f Figures) most() window.Bound {
+func (f Figures) upperBound() window.Bound {
 	if !f.Fresh {
-		return unread
+		return unknownBound
 	}
 	return window.Bound(f.Upper)
 }
 
-func (f Figures) known() bool { return f.Fresh && f.Complete }
+func (f Figures) isKnown() bool { return f.Fresh && f.Complete }
+
+// unknownReason returns why the figures are not fresh or not complete, or "".
+func (f Figures) unknownReason() string {
+	switch {
+	case !f.Fresh:
+		return reasonStale
+	case f.Young:
+		return reasonYoung
+	case !f.Complete:
+		return reasonLost
+	}
+	return ""
+}
 
 // add adds another counter's figures of the same window. Sums saturate.
 func (f *Figures) add(o Figures) {
-	f.Total, f.Lower, f.Upper = addUpTo(f.Total, o.Total), addUpTo(f.Lower, o.Lower), addUpTo(f.Upper, o.Upper)
+	f.Total, f.Lower, f.Upper = addSaturating(f.Total, o.Total), addSaturating(f.Lower, o.Lower), addSaturating(f.Upper, o.Upper)
 	f.Fresh, f.Complete, f.Young = f.Fresh && o.Fresh, f.Complete && o.Complete, f.Young || o.Young
 }
 
-func addUpTo(a, b int64) int64 {
+func addSaturating(a, b int64) int64 {
 	return a + min(b, math.MaxInt64-a)
 }
 
 // Verdict is the result of a condition.
 type Verdict int
 
-// NobodyKnows, the zero value, means unknown.
+// Undecided, the zero value, means unknown.
 const (
-	NobodyKnows Verdict = iota
+	Undecided Verdict = iota
 	Holds
-	HoldsNot
+	DoesNotHold
 )
 
-// The reasons for NobodyKnows.
+// The reasons for Undecided.
 const (
-	reasonStale  = "nobody has counted lately"
-	reasonLost   = "hits of the window are missing"
-	reasonYoung  = "counting began inside the window"
-	reasonBlind  = "Redis does not answer"
-	reasonEmpty  = "nobody has counted in this namespace yet"
-	reasonStates = "more keys than the rule's share of WATCH_MAX_STATES allows"
+	reasonStale    = "nobody has counted lately"
+	reasonLost     = "hits of the window are missing"
+	reasonYoung    = "counting began inside the window"
+	reasonNoRedis  = "Redis does not answer"
+	reasonNoLayout = "nobody has counted in this namespace yet"
+	reasonStates   = "more keys than the rule's share of WATCH_MAX_STATES allows"
 )
 
-// judge compares the figures of a window and, for ByPercent, of the window before. A lower bound decides even
-// if no worker counts, because counted hits were there, whatever is missing or not counted yet: what is
-// certainly above a threshold, or not below it, stays so. All else needs fresh and complete figures.
-func (c Condition) judge(now, before Figures) (Verdict, string) {
-	holds, not, known := false, false, now.known()
+// evaluate compares the figures of the current window and, for ByPercent, of the previous one. It gives a
+// reason if the verdict is Undecided. A lower bound decides even if no worker counts, because missing and
+// uncounted hits can only add to it. All other decisions need fresh and complete figures.
+func (c Condition) evaluate(current, previous Figures) (Verdict, string) {
+	holds, fails, known := false, false, current.isKnown()
 	switch c.Kind {
 	case Above:
-		holds = now.Lower > c.Threshold || known && !c.Surely && now.Total > c.Threshold
+		holds = current.Lower > c.Threshold || known && !c.Surely && current.Total > c.Threshold
 	case Below:
-		not = now.Lower >= c.Threshold
-		holds = known && (now.Upper < c.Threshold || !c.Surely && now.Total < c.Threshold)
+		fails = current.Lower >= c.Threshold
+		holds = known && (current.Upper < c.Threshold || !c.Surely && current.Total < c.Threshold)
 	case ByPercent:
-		known = known && before.known()
-		rise, fall := now.Lower > before.Upper && !c.less(now.Lower, before.Upper), now.Upper < before.Lower && !c.more(now.Upper, before.Lower)
+		known = known && previous.isKnown()
+		rise, fall := current.Lower > previous.Upper && !c.isLess(current.Lower, previous.Upper), current.Upper < previous.Lower && !c.isMore(current.Upper, previous.Lower)
 		switch {
 		case c.Threshold > 0:
-			holds = before.known() && rise || known && !c.Surely && now.Total > before.Total && !c.less(now.Total, before.Total)
+			holds = previous.isKnown() && rise || known && !c.Surely && current.Total > previous.Total && !c.isLess(current.Total, previous.Total)
 		default:
-			not = before.known() && c.more(now.Lower, before.Upper)
-			holds = known && (fall || !c.Surely && now.Total < before.Total && !c.more(now.Total, before.Total))
+			fails = previous.isKnown() && c.isMore(current.Lower, previous.Upper)
+			holds = known && (fall || !c.Surely && current.Total < previous.Total && !c.isMore(current.Total, previous.Total))
 		}
-		holds = holds && max(now.Lower, before.Lower) >= c.Least
+		holds = holds && max(current.Lower, previous.Lower) >= c.Least
 	}
 	switch {
 	case holds:
 		return Holds, ""
-	case not || known:
-		return HoldsNot, ""
+	case fails || known:
+		return DoesNotHold, ""
 	}
-	asked := []Figures{now, before}
-	if c.Kind != ByPercent {
-		asked = asked[:1]
+	reason := current.unknownReason()
+	if reason == "" {
+		reason = previous.unknownReason()
 	}
-	for _, f := range asked {
-		switch {
-		case !f.Fresh:
-			return NobodyKnows, reasonStale
-		case f.Young:
-			return NobodyKnows, reasonYoung
-		case !f.Complete:
-			return NobodyKnows, reasonLost
-		}
-	}
-	return NobodyKnows, reasonLost
+	return Undecided, reason
 }
 
-// less and more compare hits with the changed number of the window before.
-func (c Condition) less(now, before int64) bool { return c.compare(now, before) < 0 }
-func (c Condition) more(now, before int64) bool { return c.compare(now, before) > 0 }
+// isLess and more compare hits with those of the previous window, changed by the threshold.
+func (c Condition) isLess(current, previous int64) bool { return c.compare(current, previous) < 0 }
+func (c Condition) isMore(current, previous int64) bool { return c.compare(current, previous) > 0 }
 
-// whole is 100 %, in the unit of a threshold.
-const whole = 100 * 100
+// hundredPercent is 100 %, in the unit of a threshold.
+const hundredPercent = 100 * 100
 
-func (c Condition) compare(now, before int64) int {
-	nowHigh, nowLow := bits.Mul64(uint64(now), whole)
-	thenHigh, thenLow := bits.Mul64(uint64(before), uint64(whole+c.Threshold))
-	switch {
-	case nowHigh < thenHigh || nowHigh == thenHigh && nowLow < thenLow:
-		return -1
-	case nowHigh == thenHigh && nowLow == thenLow:
-		return 0
-	}
-	return 1
+func (c Condition) compare(current, previous int64) int {
+	currentHigh, currentLow := bits.Mul64(uint64(current), hundredPercent)
+	previousHigh, previousLow := bits.Mul64(uint64(previous), uint64(hundredPercent+c.Threshold))
+	return cmp.Or(cmp.Compare(currentHigh, previousHigh), cmp.Compare(currentLow, previousLow))
 }

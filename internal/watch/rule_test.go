@@ -44,12 +44,12 @@ func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 			rule.Condition.Least = 0
 		}
 		text, earlier, change := strings.Cut(given, "; before: ")
-		now, before := parseFigures(t, text), Figures{}
+		current, previous := parseFigures(t, text), Figures{}
 		if change {
-			before = parseFigures(t, earlier)
+			previous = parseFigures(t, earlier)
 		}
-		verdict, why := rule.Condition.judge(now, before)
-		out := map[Verdict]string{Holds: "holds", HoldsNot: "does not hold", NobodyKnows: "unknown"}[verdict]
+		verdict, why := rule.Condition.evaluate(current, previous)
+		out := map[Verdict]string{Holds: "holds", DoesNotHold: "does not hold", Undecided: "unknown"}[verdict]
 		if why != "" {
 			out += ": " + why
 		}
@@ -57,35 +57,36 @@ func TestConditionHoldsByTotalsUnlessHitsAreUnknown(t *testing.T) {
 	})
 }
 
-// holds is whether a condition holds for the truth, in arithmetic without bounds.
-func (c Condition) holds(now, before int64) bool {
+// holds reports whether a condition holds for exact numbers, in arithmetic without overflow.
+func (c Condition) holds(current, previous int64) bool {
 	switch c.Kind {
 	case Above:
-		return now > c.Threshold
+		return current > c.Threshold
 	case Below:
-		return now < c.Threshold
+		return current < c.Threshold
 	}
-	left := new(big.Int).Mul(big.NewInt(now), big.NewInt(whole))
-	right := new(big.Int).Mul(big.NewInt(before), big.NewInt(whole+c.Threshold))
+	left := new(big.Int).Mul(big.NewInt(current), big.NewInt(hundredPercent))
+	right := new(big.Int).Mul(big.NewInt(previous), big.NewInt(hundredPercent+c.Threshold))
 	if c.Threshold > 0 {
-		return now > before && left.Cmp(right) >= 0
+		return current > previous && left.Cmp(right) >= 0
 	}
-	return now < before && left.Cmp(right) <= 0
+	return current < previous && left.Cmp(right) <= 0
 }
 
-// Whatever the truth within the bounds: what surely holds does, and without surely, totals decide, beside a lower bound that
-// reaches least. Of hits that nobody has counted, only a lower bound is known: then a verdict holds for any number of more.
+// For any truth within the bounds, a condition that surely holds does hold. Without surely, totals decide,
+// and a lower bound that reaches least. If hits are uncounted, only the lower bound is known: then a verdict
+// is true for any number of further hits.
 func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.SampledFrom([]int64{3, 30, 1 << 40, 1 << 60}).Draw(t, "scale")
 		figures := func(name string) (f Figures, truth int64) {
 			f.Lower = rapid.Int64Range(0, scale).Draw(t, name+" lower")
-			f.Upper = f.Lower + rapid.SampledFrom([]int64{0, 0, 1, scale}).Draw(t, name+" doubt")
+			f.Upper = f.Lower + rapid.SampledFrom([]int64{0, 0, 1, scale}).Draw(t, name+" range")
 			f.Total = rapid.Int64Range(f.Lower, f.Upper).Draw(t, name+" total")
 			f.Fresh, f.Complete = rapid.Bool().Draw(t, name+" fresh"), rapid.Bool().Draw(t, name+" complete")
 			truth = rapid.Int64Range(f.Lower, f.Upper).Draw(t, name+" truth")
-			if !f.known() { // any number of hits may be missing or not counted yet
+			if !f.isKnown() { // any number of hits may be missing or not counted yet
 				truth += rapid.Int64Range(0, scale).Draw(t, name+" missing")
 			}
 			return f, truth
@@ -95,28 +96,28 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 		c := Condition{Kind: rapid.SampledFrom([]Kind{Above, Below, ByPercent}).Draw(t, "kind"), Surely: rapid.Bool().Draw(t, "surely")}
 		c.Threshold = rapid.Int64Range(0, scale).Draw(t, "threshold")
 		if c.Kind == ByPercent {
-			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-whole, -1)).Draw(t, "percent")
+			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-hundredPercent, -1)).Draw(t, "percent")
 			c.Least = rapid.Int64Range(0, scale).Draw(t, "least")
 		}
-		verdict, why := c.judge(now, before)
-		decided := now.known() && (c.Kind != ByPercent || before.known())
+		verdict, why := c.evaluate(now, before)
+		decided := now.isKnown() && (c.Kind != ByPercent || before.isKnown())
 		truth := c.holds(nowTruth, beforeTruth) && max(nowTruth, beforeTruth) >= c.Least
 		switch {
-		case (verdict == NobodyKnows) != (why != ""):
+		case (verdict == Undecided) != (why != ""):
 			t.Errorf("%v %q", verdict, why)
-		case decided && verdict == NobodyKnows:
-			t.Error("nobody knows what is known")
+		case decided && verdict == Undecided:
+			t.Error("undecided with complete figures")
 		case decided && !c.Surely && (verdict == Holds) != (c.holds(now.Total, before.Total) && max(now.Lower, before.Lower) >= c.Least):
-			t.Errorf("%v, want what the totals say", verdict)
+			t.Errorf("%v, want the verdict of the totals", verdict)
 		case verdict == Holds && (c.Surely || !decided) && !truth:
 			t.Errorf("it holds, but not for %d and %d", nowTruth, beforeTruth)
-		case verdict == HoldsNot && !decided && truth:
+		case verdict == DoesNotHold && !decided && truth:
 			t.Errorf("it holds not, but for %d and %d it does", nowTruth, beforeTruth)
 		}
 	})
 }
 
-// Any run of verdicts obeys the rules that docs/watch.md gives for states.
+// Any sequence of verdicts obeys the rules for states in docs/watch.md.
 func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,16 +128,16 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 		}
 		at := int64(1_700_000_000_000)
 		var now Record
-		heldSince, told := int64(-1), State("") // by a model: since when it holds without a break, and what the target was told last
+		heldSince, notified := int64(-1), State("") // by a model: since when it has held, and the last state that the target received
 		open := false
 		for range rapid.IntRange(1, 60).Draw(t, "sightings") {
 			at += rapid.Int64Range(1, 3000).Draw(t, "pause")
-			s := Sighting{Rule: rule, Key: "k", At: at, AsOf: at, Verdict: rapid.SampledFrom([]Verdict{NobodyKnows, Holds, Holds, HoldsNot}).Draw(t, "verdict")}
-			if s.Verdict == NobodyKnows {
+			s := Result{Rule: rule, Key: "k", At: at, AsOf: at, Verdict: rapid.SampledFrom([]Verdict{Undecided, Holds, Holds, DoesNotHold}).Draw(t, "verdict")}
+			if s.Verdict == Undecided {
 				s.Reason = rapid.SampledFrom([]string{reasonStale, reasonYoung}).Draw(t, "reason")
 			}
 			before := now
-			after, changed := now.next(s)
+			after, changed := now.advance(s)
 			if changed != (after.State != before.State) {
 				t.Fatalf("%s to %s, changed %v", before.State, after.State, changed)
 			}
@@ -153,18 +154,18 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 				continue
 			}
 			switch s.Verdict {
-			case NobodyKnows:
+			case Undecided:
 				if now.State != Unknown && !(many && before.State == "") {
-					t.Fatalf("nobody knows, and it is %s", now.State)
+					t.Fatalf("it is undecided, and the state is %s", now.State)
 				}
-			case HoldsNot:
+			case DoesNotHold:
 				if now.State != OK && now.State != Resolved {
-					t.Fatalf("it does not hold, and it is %s", now.State)
+					t.Fatalf("it does not hold, and the state is %s", now.State)
 				}
 			case Holds:
 				over := at-heldSince >= rule.For.Milliseconds()
 				if want := map[bool]State{true: Firing, false: Pending}[over || open]; now.State != want {
-					t.Fatalf("it holds for %d of %v, and it is %s", at-heldSince, rule.For, now.State)
+					t.Fatalf("it holds for %d of %v, and the state is %s", at-heldSince, rule.For, now.State)
 				}
 			}
 			// It is resolved if it had fired, and only then.
@@ -178,46 +179,46 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 			if !changed {
 				continue
 			}
-			if now.Previous != before.State || !now.Since.Equal(moment(at)) {
+			if now.Previous != before.State || !now.Since.Equal(toTime(at)) {
 				t.Fatalf("%+v", now)
 			}
-			// Nobody is told the same twice, nor that all is well without having been told otherwise.
+			// A target receives no state twice in a row, and an idle state only after another one.
 			if !now.Quiet {
-				if told == now.State || told.calm() && now.State.calm() {
-					t.Fatalf("told %s after %s", now.State, told)
+				if notified == now.State || notified.isIdle() && now.State.isIdle() {
+					t.Fatalf("notified of %s after %s", now.State, notified)
 				}
-				told = now.State
-			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !told.calm() {
-				t.Fatalf("nobody is told of %s after %s", now.State, told)
+				notified = now.State
+			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !notified.isIdle() {
+				t.Fatalf("no target is notified of %s after %s", now.State, notified)
 			}
-			if notified := len(now.Notified) > 0; notified == told.calm() {
-				t.Fatalf("told %s, and notified %v", told, now.Notified)
+			if isNotified := len(now.Notified) > 0; isNotified == notified.isIdle() {
+				t.Fatalf("last notified of %s, and Notified is %v", notified, now.Notified)
 			}
 		}
 	})
 }
 
-// Who was told that a rule fires is told how that ends, whatever the file says then.
+// The targets that received the beginning receive the end, whatever the file lists then.
 func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a", "b"}}
-	firing, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
+	firing, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
 	edited := &Rule{Name: "r", Window: time.Minute, To: []string{"b", "c"}}
-	resolved, changed := firing.next(Sighting{Rule: edited, Key: "k", At: 2000, Verdict: HoldsNot})
+	resolved, changed := firing.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
 	if !changed || resolved.State != Resolved || resolved.Quiet || !slices.Equal(resolved.To, []string{"a", "b"}) {
 		t.Errorf("%+v", resolved)
 	}
-	patient := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
-	pending, _ := Record{}.next(Sighting{Rule: patient, Key: "k", At: 1000, Verdict: Holds})
-	ok, changed := pending.next(Sighting{Rule: edited, Key: "k", At: 2000, Verdict: HoldsNot})
+	slowRule := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
+	pending, _ := Record{}.advance(Result{Rule: slowRule, Key: "k", At: 1000, Verdict: Holds})
+	ok, changed := pending.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
 	if !changed || ok.State != OK || ok.Quiet || !slices.Equal(ok.To, []string{"a"}) {
 		t.Errorf("ok after pending: %+v", ok)
 	}
-	removed := firing.end(3000, "gone")
-	if removed.State != Resolved || removed.Quiet || !removed.Gone || removed.live() || removed.Open || removed.Reason != "gone" {
+	removed := firing.finish(3000, "gone")
+	if removed.State != Resolved || removed.Quiet || !removed.Gone || removed.isLive() || removed.Open || removed.Reason != "gone" {
 		t.Errorf("%+v", removed)
 	}
-	again, changed := removed.next(Sighting{Rule: rule, Key: "k", At: 4000, Verdict: Holds})
+	again, changed := removed.advance(Result{Rule: rule, Key: "k", At: 4000, Verdict: Holds})
 	if !changed || again.State != Firing || again.Quiet || again.Gone || !again.Open {
 		t.Errorf("%+v", again)
 	}
@@ -227,12 +228,12 @@ func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Window: time.Minute, For: 10 * time.Second}
 	hour := time.Hour.Milliseconds()
-	now, _ := Record{}.next(Sighting{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
-	now, changed := now.next(Sighting{Rule: rule, Key: "k", At: hour, Verdict: Holds})
-	if !changed || now.State != Pending || !now.Quiet || !now.Began.Equal(moment(hour)) {
+	now, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
+	now, changed := now.advance(Result{Rule: rule, Key: "k", At: hour, Verdict: Holds})
+	if !changed || now.State != Pending || !now.Quiet || !now.Began.Equal(toTime(hour)) {
 		t.Fatalf("%+v", now)
 	}
-	now, changed = now.next(Sighting{Rule: rule, Key: "k", At: hour + 10_000, Verdict: Holds})
+	now, changed = now.advance(Result{Rule: rule, Key: "k", At: hour + 10_000, Verdict: Holds})
 	if !changed || now.State != Firing || now.Quiet {
 		t.Errorf("%+v", now)
 	}
@@ -240,7 +241,7 @@ func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
 
 func TestFileIsReadIntoRulesAndTargets(t *testing.T) {
 	t.Parallel()
-	book, err := Parse([]byte(`
+	set, err := Parse([]byte(`
 targets:
   ops: {webhook: "https://example.org/hook", secret_file: /run/secrets/hook}
   chat: {webhook_file: /run/secrets/url}
@@ -258,10 +259,10 @@ rules:
 		{Name: "errors", Key: "http.5xx", Window: 5 * time.Minute, Condition: Condition{Kind: Above, Threshold: 100, Surely: true}, For: time.Minute, To: []string{"ops", "bus"}},
 		{Name: "shops", Prefix: &prefix, Group: 2, Window: time.Hour, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"chat"}},
 		{Name: "busiest", Top: 20, Window: 24 * time.Hour, Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
-		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: usualLeast}, To: []string{"am"}},
+		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: defaultLeast}, To: []string{"am"}},
 	} {
 		want.line = 8 + i
-		require.Equal(t, want, *book.Rules[i])
+		require.Equal(t, want, *set.Rules[i])
 	}
 	for i, want := range []Target{
 		{Name: "ops", Webhook: "https://example.org/hook", SecretFile: "/run/secrets/hook"},
@@ -269,11 +270,11 @@ rules:
 		{Name: "am", Alertmanager: "http://127.0.0.1:9093"},
 		{Name: "bus", NATS: "tallyroll.alert", States: []State{Firing, Resolved}},
 	} {
-		require.Equal(t, want, *book.Targets[i])
+		require.Equal(t, want, *set.Targets[i])
 	}
 }
 
-// Each mistake is told with its line and what is allowed, and no secret is quoted.
+// Each error names the line and what is allowed, and quotes no secret.
 func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "mistakes", func(t *testing.T, section, given string) string {
@@ -293,12 +294,12 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 		targets += fmt.Sprintf("  a%d: {nats: alerts}\n", i)
 	}
 	_, err := Parse([]byte(targets))
-	require.EqualError(t, err, "line 34: a32: it is one target too many: allowed are 32")
+	require.EqualError(t, err, "line 34: a32: the file has more than 32 targets")
 	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)))
 	require.EqualError(t, err, "line 10003: the file has 10001 rules: allowed are 10000")
 }
 
-// newStore is a namespace in Redis that a worker has made with the default tiers.
+// newStore returns a namespace in Redis that a worker has created with the default tiers.
 func newStore(t *testing.T) *window.Store {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
@@ -308,7 +309,7 @@ func newStore(t *testing.T) *window.Store {
 	return store
 }
 
-// However many they are; and the reason names the tiers.
+// The reason names the tiers.
 func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -317,11 +318,11 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 		fmt.Fprintf(&text, "- {name: bad%d, %s, window: %dd, above: 1, to: [a]}\n", i, []string{"key: k", "prefix: k", "prefix: k, group: 1", "top: 3"}[i%4], 100+i)
 	}
 	text.WriteString("- {name: before, key: k, window: 20d, change: +50%, to: [a]}\n")
-	book := mustParse(t, text.String())
-	e := eye{window.NewReader(newStore(t)), 10}
-	seen, err := e.look(t.Context(), book.Rules, func(*Rule) []string { return nil })
+	set := mustParse(t, text.String())
+	q := querier{window.NewReader(newStore(t)), 10}
+	current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 	require.NoError(t, err)
-	for _, s := range seen.seen {
+	for _, s := range current.results {
 		bad := s.Rule.Name != "good"
 		if refused := strings.HasPrefix(s.Reason, "it cannot be asked: ") && strings.Contains(s.Reason, "1h cells reach back 32d"); refused != bad {
 			t.Errorf("%s: %q", s.Rule.Name, s.Reason)

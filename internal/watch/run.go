@@ -21,19 +21,17 @@ import (
 )
 
 const (
-	// lookAtStream is the interval at which the stream's identity is checked.
-	lookAtStream = 2 * time.Second
-	// catchUpWithin bounds the reading of the stream before the first evaluation.
-	catchUpWithin = 10 * time.Second
-	againAfter    = time.Second
+	// catchUpTimeout bounds the reading of the stream before the first evaluation.
+	catchUpTimeout    = 10 * time.Second
+	sessionRetryDelay = time.Second
 )
 
 // Run evaluates the rules and notifies the targets until ctx ends. It waits for NATS and Redis. At each
 // signal of reload, which may be nil, it reads the file again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
-	s := &service{settings: settings, name: settings.Worker + "-" + rand.Text()[:6], patience: patienceFor(settings.Interval), metrics: newMetrics(), log: log, changed: make(chan struct{}, 1)}
+	s := &service{settings: settings, process: settings.Worker + "-" + rand.Text()[:6], timeouts: newTimeouts(settings.Interval), metrics: newMetrics(), log: log, ruleSetChanged: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
-	_, err := setting.Open(s.server.Files, "rules", settings.file(), Parse, s.use)
+	_, err := setting.Open(s.server.Files, "rules", settings.file(), Parse, s.storeRuleSet)
 	if err != nil {
 		return err
 	}
@@ -46,10 +44,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
-	group.Go(func() error { return s.watch(gctx) })
+	group.Go(func() error { return s.runSessions(gctx) })
 	group.Go(func() error {
 		mux := http.NewServeMux()
-		s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
+		s.server.RouteStatus(mux, func(context.Context) string { return s.readinessProblem() })
 		return s.server.Serve(gctx, listeners, mux)
 	})
 	if err := group.Wait(); err != nil {
@@ -60,48 +58,48 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 }
 
 type service struct {
-	settings Settings
-	name     string // that no other process has
-	patience patience
-	server   web.Server
-	metrics  *metrics
-	log      zerolog.Logger
-	book     atomic.Pointer[Book]
-	recalled []*entry               // of the goroutine in watch: what was known of the stream before it was rolled back
-	changed  chan struct{}          // has a value if the rule set is not the session's
-	why      atomic.Pointer[string] // why the process is not ready; nil: it has not begun
+	settings       Settings
+	process        string // unique among processes
+	timeouts       timeouts
+	server         web.Server
+	metrics        *metrics
+	log            zerolog.Logger
+	ruleSet        atomic.Pointer[RuleSet]
+	lostStates     []*entry               // owned by runSessions: states that a rolled-back stream lacks
+	ruleSetChanged chan struct{}          // has a value if the session's rule set is outdated
+	notReadyReason atomic.Pointer[string] // empty: it is ready; nil: it has not connected yet
 }
 
-func (s *service) whyNotReady() string {
-	if why := s.why.Load(); why != nil {
-		return *why
+func (s *service) readinessProblem() string {
+	if reason := s.notReadyReason.Load(); reason != nil {
+		return *reason
 	}
 	return "NATS has not answered yet"
 }
 
-func (s *service) notReady(why string) { s.why.Store(&why) }
+func (s *service) setNotReady(reason string) { s.notReadyReason.Store(&reason) }
 
-// use stores a rule set for the next session.
-func (s *service) use(book *Book, line *zerolog.Event) {
-	s.book.Store(book)
-	s.warnUnsigned(book)
-	line.Int("rules", len(book.Rules)).Int("targets", len(book.Targets)).Str("fingerprint", book.Print)
+// storeRuleSet stores a rule set for the next session.
+func (s *service) storeRuleSet(set *RuleSet, line *zerolog.Event) {
+	s.ruleSet.Store(set)
+	s.warnUnsignedWebhooks(set)
+	line.Int("rules", len(set.Rules)).Int("targets", len(set.Targets)).Str("fingerprint", set.Fingerprint)
 	select {
-	case s.changed <- struct{}{}:
+	case s.ruleSetChanged <- struct{}{}:
 	default:
 	}
 }
 
-func (s *service) warnUnsigned(book *Book) {
-	for _, t := range book.Targets {
+func (s *service) warnUnsignedWebhooks(set *RuleSet) {
+	for _, t := range set.Targets {
 		if t.posts() && t.SecretFile == "" {
-			s.log.Warn().Str("target", t.Name).Msg("webhook without secret_file: what it is told is not signed, so its receiver cannot tell who sends")
+			s.log.Warn().Str("target", t.Name).Msg("webhook has no secret_file: its changes are not signed, so its receiver cannot verify the sender")
 		}
 	}
 }
 
-// watch runs sessions: a new one for each rule set, and for each stream if someone deletes it.
-func (s *service) watch(ctx context.Context) error {
+// runSessions runs one session after the other: a new one for each rule set, and for a replaced stream.
+func (s *service) runSessions(ctx context.Context) error {
 	settings := s.settings
 	conn, err := settings.NATS.Connect(ctx, "tallyroll watch", s.log)
 	if ctx.Err() != nil {
@@ -121,101 +119,94 @@ func (s *service) watch(ctx context.Context) error {
 	client := settings.Redis.Logging(s.log).Client()
 	defer client.Close()
 	reader := window.NewReader(window.NewStore(client, settings.Redis.Namespace))
-	var said saying
+	var problems problemLog
 	for ctx.Err() == nil {
-		err := s.session(ctx, js, reader, &said)
+		err := s.runSession(ctx, js, reader, &problems)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		s.notReady(err.Error())
-		said.warn(s.log, err, "not watching: it is tried again")
+		s.setNotReady(err.Error())
+		problems.warn(s.log, err, "session failed: it is restarted")
 		select {
 		case <-ctx.Done():
-		case <-time.After(againAfter):
+		case <-time.After(sessionRetryDelay):
 		}
 	}
 	return nil
 }
 
-var errBook = errors.New("another book")
+var errRuleSetChanged = errors.New("the rule set has changed")
 
-// session watches with one rule set and one stream. It returns nil when ctx ends or the rule set has changed.
-func (s *service) session(ctx context.Context, js jetstream.JetStream, reader Reader, said *saying) error {
+// runSession runs one rule set with one stream. It returns nil if ctx ends or the rule set changes.
+func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader Reader, problems *problemLog) error {
 	select {
-	case <-s.changed:
+	case <-s.ruleSetChanged:
 	default:
 	}
-	book, namespace := s.book.Load(), s.settings.Redis.Namespace
-	opening, cancel := context.WithTimeout(ctx, catchUpWithin)
+	set, namespace := s.ruleSet.Load(), s.settings.Redis.Namespace
+	openCtx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	stream, err := openStream(opening, js, namespace, Keeping{s.settings.Keep, s.settings.Changes, s.settings.Replicas})
+	info, err := openStream(openCtx, js, namespace, Retention{s.settings.Keep, s.settings.Changes, s.settings.Replicas})
 	if err != nil {
 		return err
 	}
-	l := newLog(js, namespace)
+	stream := newStateStream(js, namespace)
 	group, gctx := errgroup.WithContext(ctx)
-	var started []func() error
-	for _, t := range book.Targets {
-		s.metrics.prepare(t.Name)
+	var tasks []func() error
+	for _, t := range set.Targets {
+		s.metrics.initTarget(t.Name)
 		if t.Alertmanager != "" {
-			a := &alertSync{log: l, target: t, client: newClient(), timeout: s.settings.Timeout, patience: s.patience, metrics: s.metrics, out: s.log}
-			started = append(started, func() error { return a.run(gctx, s.settings.Interval) })
+			a := &alertSync{stream: stream, target: t, client: newClient(), timeout: s.settings.Timeout, timeouts: s.timeouts, metrics: s.metrics, log: s.log}
+			tasks = append(tasks, func() error { return a.run(gctx, s.settings.Interval) })
 			continue
 		}
 		d := &delivery{
-			log: l, name: s.name, target: t, teller: t.teller(js), timeout: s.settings.Timeout, giveUp: s.settings.GiveUp,
-			perKey: int(stream.Config.MaxMsgsPerSubject), patience: s.patience, metrics: s.metrics, out: s.log,
+			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), timeout: s.settings.Timeout, giveUp: s.settings.GiveUp,
+			perKey: int(info.Config.MaxMsgsPerSubject), timeouts: s.timeouts, metrics: s.metrics, log: s.log,
 		}
-		if err := d.open(opening, stream.State.LastSeq); err != nil { // before the first evaluation, so that the target misses no change
+		if err := d.openProgress(openCtx, info.State.LastSeq); err != nil { // before the first evaluation, so that the target misses no change
 			return err
 		}
-		started = append(started, func() error { return d.run(gctx) })
+		tasks = append(tasks, func() error { return d.run(gctx) })
 	}
-	for _, run := range started {
+	for _, run := range tasks {
 		group.Go(run)
 	}
 	e := &evaluator{
-		log: l, eye: eye{reader, s.settings.MaxSum}, book: book, name: s.name, interval: s.settings.Interval, patience: s.patience, maxStates: s.settings.MaxStates,
-		keepAge: stream.Config.MaxAge, life: ctx, metrics: s.metrics, out: s.log, recalled: s.recalled,
+		stream: stream, querier: querier{reader, s.settings.MaxSum}, ruleSet: set, process: s.process, interval: s.settings.Interval, timeouts: s.timeouts, maxStates: s.settings.MaxStates,
+		maxAge: info.Config.MaxAge, runCtx: ctx, metrics: s.metrics, log: s.log, lostStates: s.lostStates,
 	}
 	caughtUp := make(chan struct{})
 	group.Go(func() error {
-		return l.follow(gctx, jetstream.DeliverLastPerSubjectPolicy, func() { close(caughtUp) })
+		return stream.follow(gctx, jetstream.DeliverLastPerSubjectPolicy, func() { close(caughtUp) })
 	})
 	group.Go(func() error {
 		select {
 		case <-gctx.Done():
 			return nil
 		case <-caughtUp:
-		case <-time.After(catchUpWithin): // what is not known the server refuses
+		case <-time.After(catchUpTimeout): // the server refuses changes of states that are not read yet
 		}
-		s.notReady("")
-		said.good(s.log, "watching again")
+		s.setNotReady("")
+		problems.recovered(s.log, "session recovered")
 		return e.run(gctx)
 	})
-	group.Go(func() error { return l.guard(gctx, stream.Created) })
+	group.Go(func() error { return stream.monitor(gctx, info.Created) })
 	group.Go(func() error {
 		select {
 		case <-gctx.Done():
 			return nil
-		case <-s.changed:
-			return errBook
+		case <-s.ruleSetChanged:
+			return errRuleSetChanged
 		}
 	})
 	err = group.Wait()
-	s.recalled = e.recalled
+	s.lostStates = e.lostStates
 	switch {
-	case errors.Is(err, errBook):
+	case errors.Is(err, errRuleSetChanged):
 		return nil
 	case errors.Is(err, errRolledBack):
-		s.recalled = l.recalled(e.recalled)
+		s.lostStates = stream.collectLost(e.lostStates)
 	}
 	return err
-}
-
-func (t *Target) teller(js jetstream.JetStream) teller {
-	if t.NATS != "" {
-		return &bus{js, t.NATS}
-	}
-	return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 }

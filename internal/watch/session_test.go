@@ -26,7 +26,7 @@ import (
 )
 
 // No error quotes the URL.
-func TestAnswerOfAWebhookDecidesWhatBecomesOfAChange(t *testing.T) {
+func TestAnswerOfAWebhookDecidesTheOutcome(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
 	elsewhere := newWebhooks(t, func(w http.ResponseWriter, _ *http.Request, _ int) {})
@@ -43,7 +43,7 @@ func TestAnswerOfAWebhookDecidesWhatBecomesOfAChange(t *testing.T) {
 		{"410", 410, map[string]string{"Retry-After": "7"}, "", "410 Gone: the target wants no more of them", 7 * time.Second},
 		{"a redirect", 302, map[string]string{"Location": elsewhere.URL}, "", "302 Found: redirects are not followed", 0},
 		{"a redirect that keeps the method", 307, map[string]string{"Location": elsewhere.URL}, "", "307 Temporary Redirect: redirects are not followed", 0},
-		{"a redirect to no URL", 302, map[string]string{"Location": "http://%zz/T0/hunter2"}, "", "no answer that is HTTP", 0},
+		{"a redirect to no URL", 302, map[string]string{"Location": "http://%zz/T0/hunter2"}, "", "the answer is not HTTP", 0},
 		{"seconds", 503, map[string]string{"Retry-After": "7"}, "busy", "503 Service Unavailable", 7 * time.Second},
 		{"a date", 429, map[string]string{"Retry-After": now.Add(90 * time.Second).UTC().Format(http.TimeFormat)}, "", "429 Too Many Requests", 90 * time.Second},
 		{"a date in the past", 429, map[string]string{"Retry-After": now.Add(-time.Hour).UTC().Format(http.TimeFormat)}, "", "429 Too Many Requests", 0},
@@ -61,31 +61,31 @@ func TestAnswerOfAWebhookDecidesWhatBecomesOfAChange(t *testing.T) {
 		})
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.URL+"/T0/hunter2?token=hunter3&b=1", strings.NewReader("{}"))
 		require.NoError(t, err)
-		err = send(newClient(), r, now)
+		err = sendRequest(newClient(), r, now)
 		got := ""
 		if err != nil {
 			got = err.Error()
 		}
 		var status *statusError
-		if answered := errors.As(err, &status); got != c.want || answered && status.after != c.after {
+		if answered := errors.As(err, &status); got != c.want || answered && status.retryAfter != c.after {
 			t.Errorf("%s: %q, %+v; want %q, %v", c.name, got, status, c.want, c.after)
 		}
 	}
 	elsewhere.await(t)
 	closed := httptest.NewServer(nil)
 	closed.Close()
-	babbler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	invalid := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {
 			fmt.Fprintf(conn, "%s is no status line\r\n\r\n", r.URL)
 			_ = conn.Close()
 		}
 	}))
-	t.Cleanup(babbler.Close)
-	for _, address := range []string{closed.URL, babbler.URL} {
+	t.Cleanup(invalid.Close)
+	for _, address := range []string{closed.URL, invalid.URL} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/T0/hunter2", nil)
 		require.NoError(t, err)
-		if err := send(newClient(), r, now); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if err := sendRequest(newClient(), r, now); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("no answer: %v", err)
 		}
 	}
@@ -98,9 +98,9 @@ func TestTargetThatAnswers410ReceivesOnlyTheNextChange(t *testing.T) {
 			w.WriteHeader(http.StatusGone)
 		}
 	})
-	book := mustParse(t, fmt.Sprintf("targets: {gone: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [gone]}]\n", gone.URL))
+	set := mustParse(t, fmt.Sprintf("targets: {gone: {webhook: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [gone]}]\n", gone.URL))
 	c := newCounters(map[string]int64{"k": 10})
-	m := startMember(t, stack.SharedNATS(t).URL(), c, book, "m")
+	m := startMember(t, stack.SharedNATS(t).URL(), c, set, "m")
 	gone.await(t, "/ firing")
 	c.set("k", 0)
 	gone.await(t, "/ firing", "/ resolved")
@@ -130,17 +130,17 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 		{a.URL + "/b", "<nil>"},
 	} {
 		write(c.text)
-		require.Equal(t, c.want, fmt.Sprint(w.tell(t.Context(), notice{Said: Said{State: Firing}})), c.text)
+		require.Equal(t, c.want, fmt.Sprint(w.notify(t.Context(), notification{KeyState: KeyState{State: Firing}})), c.text)
 	}
 	a.await(t, "/hunter2 firing", "/b firing")
 	require.NoError(t, os.Remove(file))
-	require.ErrorContains(t, w.tell(t.Context(), notice{}), "webhook_file cannot be read")
+	require.ErrorContains(t, w.notify(t.Context(), notification{}), "webhook_file cannot be read")
 
 	var out asking.Log
 	write(a.URL + "/hunter2")
-	book := mustParse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
+	set := mustParse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
 	c := newCounters(map[string]int64{"k": 10})
-	m := startMember(t, stack.SharedNATS(t).URL(), c, book, "m", func(s *service) { s.log = zerolog.New(&out) })
+	m := startMember(t, stack.SharedNATS(t).URL(), c, set, "m", func(s *service) { s.log = zerolog.New(&out) })
 	stack.Eventually(t, "a line about the failed attempt", func() (bool, string) {
 		text := out.String()
 		return strings.Contains(text, "404 Not Found"), text
@@ -150,25 +150,25 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	require.NotContains(t, out.String(), "hunter2")
 }
 
-// A rule that is taken out while it fires ends, and whoever was told is told so. A target that is taken out while it is down
-// is forgotten, with what waited for it, and stops no other.
-func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
+// A rule that is removed while it fires ends, and the targets that were notified receive the end. A target
+// that is removed while it is down is dropped with its waiting changes, and delays no other.
+func TestRemovedRuleAndTargetEnd(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
 	a, down := &receiver{}, &receiver{failure: "refuse"}
 	c := newCounters(map[string]int64{"k": 10, "l": 10})
 	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a, down]}\n- {name: old, key: l, window: 1m, above: 9, to: [a, down]}\n"
-	m := startMember(t, broker.URL(), c, parseFor(t, map[string]*receiver{"a": a, "down": down}, rules), "m")
+	m := startMember(t, broker.URL(), c, parseRules(t, map[string]*receiver{"a": a, "down": down}, rules), "m")
 	a.await(t, "r", "firing")
 	a.await(t, "old", "firing")
 	m.awaitDeliveries(t, "down", "failed", 2)
-	m.read(parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
+	m.useRuleSet(parseRules(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"))
 	a.await(t, "old", "firing resolved")
 	js := broker.JetStream()
-	stack.Eventually(t, "the progress of the target that is gone to end", func() (bool, string) {
-		l := newLog(js, "tallyroll")
-		err := l.lookAgain(t.Context(), subjectFor("tallyroll", "delivery.down"))
-		return err == nil && l.lease("down").Gone, fmt.Sprint(l.lease("down"), err)
+	stack.Eventually(t, "the progress of the removed target to end", func() (bool, string) {
+		l := newStateStream(js, "tallyroll")
+		err := l.reread(t.Context(), buildSubject("tallyroll", "delivery.down"))
+		return err == nil && l.readLease("down").Gone, fmt.Sprint(l.readLease("down"), err)
 	})
 	c.set("k", 0)
 	a.await(t, "r", "firing resolved")
@@ -179,15 +179,16 @@ func TestRuleAndTargetThatAreTakenOutEnd(t *testing.T) {
 	}
 }
 
-// If somebody deletes the stream, it is created again: what fires is told again, with another id, and what ends is told.
-func TestDeletedStreamIsCreatedAgainAndWhatFiresToldAgain(t *testing.T) {
+// If an operator deletes the stream, it is recreated: firing rules are notified again, with another id, and
+// their end is notified, too.
+func TestDeletedStreamIsRecreatedAndFiringRulesAreNotifiedAgain(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
 	a := &receiver{}
 	c := newCounters(map[string]int64{"k": 10})
-	book := parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
+	set := parseRules(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
 	for _, name := range []string{"m1", "m2"} {
-		startMember(t, broker.URL(), c, book, name)
+		startMember(t, broker.URL(), c, set, name)
 	}
 	a.await(t, "r", "firing")
 	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), StreamName("tallyroll")))
@@ -196,22 +197,22 @@ func TestDeletedStreamIsCreatedAgainAndWhatFiresToldAgain(t *testing.T) {
 	a.await(t, "r", "firing firing resolved")
 }
 
-// If more keys of a rule are not calm than its share allows, those with most hits have a state, and the rule is unknown until
-// there is room. Other rules have their own shares.
+// If more keys of a rule are not idle than its share allows, those with most hits have a state, and the rule
+// is unknown until there is room. Other rules have their own shares.
 func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCounters(map[string]int64{"mine.a": 10})
 	for i := range 9 {
 		c.totals[fmt.Sprintf("shop.%d.cart", i)] = int64(10 + i)
 	}
-	book := parseFor(t, map[string]*receiver{"a": {}}, `
+	set := parseRules(t, map[string]*receiver{"a": {}}, `
 - {name: shops, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}
 - {name: mine, prefix: mine., group: 2, window: 1m, above: 9, to: [a]}
 `)
 	broker := stack.SharedNATS(t)
-	startMember(t, broker.URL(), c, book, "m", func(s *service) { s.settings.MaxStates = 10 })
+	startMember(t, broker.URL(), c, set, "m", func(s *service) { s.settings.MaxStates = 10 })
 	js := broker.JetStream()
-	states := func(want string) {
+	awaitStates := func(want string) {
 		t.Helper()
 		stack.Eventually(t, want, func() (bool, string) {
 			last := make(map[string]string)
@@ -222,7 +223,7 @@ func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 			return got == want, got
 		})
 	}
-	states("mine.a firing, ok, shop.4 firing, shop.5 firing, shop.6 firing, shop.7 firing, shop.8 firing, unknown " + reasonStates)
+	awaitStates("mine.a firing, ok, shop.4 firing, shop.5 firing, shop.6 firing, shop.7 firing, shop.8 firing, unknown " + reasonStates)
 	c.change(func() {
 		for i := 4; i < 9; i++ {
 			c.totals[fmt.Sprintf("shop.%d.cart", i)] = 0
@@ -231,23 +232,24 @@ func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {
 			c.totals[fmt.Sprintf("mine.%d", i)] = 10
 		}
 	})
-	states("mine.0 firing, mine.1 firing, mine.2 firing, mine.3 firing, mine.a firing, ok, shop.0 firing, shop.1 firing, shop.2 firing, shop.3 firing, " +
+	awaitStates("mine.0 firing, mine.1 firing, mine.2 firing, mine.3 firing, mine.a firing, ok, shop.0 firing, shop.1 firing, shop.2 firing, shop.3 firing, " +
 		"shop.4 resolved, shop.5 resolved, shop.6 resolved, shop.7 resolved, shop.8 resolved, unknown " + reasonStates)
 }
 
-// A change that a target refuses holds up only later ones of its own rule and key, whatever the answer is. One that is
-// refused itself is given up after minutes; the log, a metric and the history say so, and the next ones of its key come.
+// A change that a target refuses delays only later ones of its rule and key, whatever the status. If the
+// status refuses the change itself, it is given up after minutes; the log, a metric and the history report
+// that, and the next changes of its key are delivered.
 func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 	t.Parallel()
 	const bad = "shop.<script>"
-	for code, gives := range map[int]bool{http.StatusForbidden: true, http.StatusInternalServerError: false} {
+	for code, givesUp := range map[int]bool{http.StatusForbidden: true, http.StatusInternalServerError: false} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
-			var heard []string
+			var received []string
 			refused := 0
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var n Said
+				var n KeyState
 				_ = json.NewDecoder(r.Body).Decode(&n)
 				mu.Lock()
 				defer mu.Unlock()
@@ -256,39 +258,39 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 					w.WriteHeader(code)
 					return
 				}
-				// A busy machine may let an answer come too late, and then it comes again.
-				if text := n.Key + " " + string(n.State); !slices.Contains(heard, text) {
-					heard = append(heard, text)
+				// On a busy machine an answer may be too late, and the change is repeated.
+				if text := n.Key + " " + string(n.State); !slices.Contains(received, text) {
+					received = append(received, text)
 				}
 			}))
 			t.Cleanup(server.Close)
 			c := newCounters(map[string]int64{bad + ".a": 10})
 			broker := stack.SharedNATS(t)
-			book := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
+			set := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
 			var out asking.Log
-			m := startMember(t, broker.URL(), c, book, "m", func(s *service) {
-				s.log, s.patience.refused = zerolog.New(&out), 500*time.Millisecond
+			m := startMember(t, broker.URL(), c, set, "m", func(s *service) {
+				s.log, s.timeouts.refusal = zerolog.New(&out), 500*time.Millisecond
 			})
-			hears := func(want ...string) {
+			awaitReceived := func(want ...string) {
 				t.Helper()
-				stack.Eventually(t, fmt.Sprint("what is heard: ", want), func() (bool, string) {
+				stack.Eventually(t, fmt.Sprint("changes received: ", want), func() (bool, string) {
 					mu.Lock()
 					defer mu.Unlock()
-					return slices.Equal(heard, want) && refused > 0, fmt.Sprint(heard)
+					return slices.Equal(received, want) && refused > 0, fmt.Sprint(received)
 				})
 			}
-			hears()
+			awaitReceived()
 			var want []string
-			for i := range 12 { // with 8 lanes, one of these would wait behind it
+			for i := range 12 { // with 8 fixed queues, one of these would wait behind it
 				key := fmt.Sprintf("shop.%d", i)
 				c.set(key+".a", 10)
 				want = append(want, key+" firing")
-				hears(want...)
+				awaitReceived(want...)
 			}
-			if m.deliveries("a", "given_up") > 0 && !gives {
+			if m.deliveries("a", "given_up") > 0 && !givesUp {
 				t.Error("given up")
 			}
-			if !gives {
+			if !givesUp {
 				return
 			}
 			stack.Eventually(t, "the change to be given up", func() (bool, string) {
@@ -301,28 +303,28 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			done := make(chan struct{})
 			go func() { defer close(done); history.Follow(ctx, broker.JetStream(), "tallyroll") }()
 			defer func() { cancel(); <-done }()
-			stack.Eventually(t, "the history to say so", func() (bool, string) {
-				found := history.Report()
-				for _, c := range found.Changes {
-					g := found.GivenUp[c.Position]
+			stack.Eventually(t, "the history to have it", func() (bool, string) {
+				report := history.Report()
+				for _, c := range report.Changes {
+					g := report.GivenUp[c.Position]
 					if c.Key == bad && len(g) == 1 && g[0].Target == "a" && g[0].Reason == "403 Forbidden" && !g[0].At.IsZero() {
-						return len(found.GivenUp) == 1, ""
+						return len(report.GivenUp) == 1, ""
 					}
 				}
-				return false, fmt.Sprintf("%+v", found)
+				return false, fmt.Sprintf("%+v", report)
 			})
 		})
 	}
 }
 
-// An operator who deletes every consumer of the stream takes nothing from a target that is away.
+// If an operator deletes all consumers of the stream, a target that is away misses nothing.
 func TestDeletedConsumersTakeNothingFromATargetThatIsAway(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
 	a := &receiver{failure: "refuse"}
 	c := newCounters(map[string]int64{"k": 10})
-	book := parseFor(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
-	m := startMember(t, broker.URL(), c, book, "m")
+	set := parseRules(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
+	m := startMember(t, broker.URL(), c, set, "m")
 	m.awaitDeliveries(t, "a", "failed", 2)
 	stream, err := broker.JetStream().Stream(t.Context(), StreamName("tallyroll"))
 	require.NoError(t, err)
@@ -332,7 +334,7 @@ func TestDeletedConsumersTakeNothingFromATargetThatIsAway(t *testing.T) {
 		}
 	}
 	m.kill()
-	startMember(t, broker.URL(), c, book, "next").awaitDeliveries(t, "a", "failed", 2)
+	startMember(t, broker.URL(), c, set, "next").awaitDeliveries(t, "a", "failed", 2)
 	a.fail("")
 	c.set("k", 0)
 	a.await(t, "r", "firing resolved")
@@ -346,19 +348,19 @@ func TestProcessThatIsCutOffFromATargetLeavesItToAnother(t *testing.T) {
 	a := &receiver{}
 	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n"
 	c := newCounters(map[string]int64{"k": 10})
-	book := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules:\n%s", closed.URL, rules))
-	startMember(t, broker.URL(), c, book, "cut off").awaitDeliveries(t, "a", "failed", 1)
-	startMember(t, broker.URL(), c, parseFor(t, map[string]*receiver{"a": a}, rules), "other")
+	set := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules:\n%s", closed.URL, rules))
+	startMember(t, broker.URL(), c, set, "cut off").awaitDeliveries(t, "a", "failed", 1)
+	startMember(t, broker.URL(), c, parseRules(t, map[string]*receiver{"a": a}, rules), "other")
 	a.await(t, "r", "firing")
 }
 
-// scriptedTarget answers attempts in turn, and then takes everything.
+// scriptedTarget gives these answers in turn, and then accepts everything.
 type scriptedTarget struct {
 	answers []error
 	at      []time.Time // of the attempts
 }
 
-func (s *scriptedTarget) tell(context.Context, notice) error {
+func (s *scriptedTarget) notify(context.Context, notification) error {
 	s.at = append(s.at, time.Now())
 	if n := len(s.at); n <= len(s.answers) {
 		return s.answers[n-1]
@@ -366,59 +368,60 @@ func (s *scriptedTarget) tell(context.Context, notice) error {
 	return nil
 }
 
-// A target that fails is tried again after a pause, and one that says when, not before. A machine whose clock is a day
-// ahead of that of NATS gives nothing up: how old a change is, NATS says.
-func TestFailedChangeIsTriedAgainAfterAPauseOrWhenTheTargetSays(t *testing.T) {
+// A failed change is retried after a pause, and not before the target's Retry-After. A machine whose clock is
+// a day ahead of that of NATS gives up nothing, because the age of a change is by NATS's clock.
+func TestFailedChangeIsRetriedAfterAPauseOrRetryAfter(t *testing.T) {
 	t.Parallel()
-	js := stack.SharedNATS(t).JetStream() // for the state of its connection alone
+	js := stack.SharedNATS(t).JetStream() // only for the state of its connection
 	synctest.Test(t, func(t *testing.T) {
-		l := newLog(js, "tallyroll")
-		l.clock, l.clockAt = time.Now().Add(-24*time.Hour), time.Now()
-		s := &scriptedTarget{answers: []error{errAway, &statusError{code: http.StatusServiceUnavailable, after: 2 * time.Minute}}}
+		stream := newStateStream(js, "tallyroll")
+		stream.serverTime, stream.serverTimeReadAt = time.Now().Add(-24*time.Hour), time.Now()
+		s := &scriptedTarget{answers: []error{errNoAnswer, &statusError{code: http.StatusServiceUnavailable, retryAfter: 2 * time.Minute}}}
 		d := &delivery{
-			log: l, target: &Target{Name: "a"}, teller: s, timeout: time.Second, giveUp: time.Hour, metrics: newMetrics(), out: zerolog.Nop(),
-			patience: patience{seat: time.Hour, retryFirst: time.Second, retryMost: time.Second},
+			stream: stream, target: &Target{Name: "a"}, notifier: s, timeout: time.Second, giveUp: time.Hour, metrics: newMetrics(), log: zerolog.Nop(),
+			timeouts: timeouts{lease: time.Hour, retryMin: time.Second, retryMax: time.Second},
 		}
-		ten := &tenure{
-			delivery: d, first: make(chan struct{}, 1), further: make(chan struct{}, 1), queues: map[string][]*entry{"s": {{stored: l.clock}}}, waiting: 1, held: time.Now(),
+		session := &deliverySession{
+			delivery: d, firstSlots: make(chan struct{}, 1), retrySlots: make(chan struct{}, 1), queues: map[string][]*entry{"s": {{stored: stream.serverTime}}}, waiting: 1, leaseStoredAt: time.Now(),
 		}
-		require.NoError(t, ten.serve(t.Context(), "s"))
-		require.Zero(t, ten.waiting)
+		require.NoError(t, session.deliverQueue(t.Context(), "s"))
+		require.Zero(t, session.waiting)
 		require.Len(t, s.at, 3)
 		require.InDelta(t, 0.9, s.at[1].Sub(s.at[0]).Seconds(), 0.1)
 		require.Equal(t, 2*time.Minute, s.at[2].Sub(s.at[1]))
 	})
 }
 
-// Keys that have come and gone are forgotten an hour later by whoever follows the stream, and no others.
-func TestIdleKeysAreForgottenAfterAnHour(t *testing.T) {
+// Keys that have come and gone are removed after an hour by every process that follows the stream, and no
+// others.
+func TestIdleKeysAreRemovedAfterAnHour(t *testing.T) {
 	t.Parallel()
-	l := newLog(nil, "tallyroll")
+	stream := newStateStream(nil, "tallyroll")
 	at := time.Now().Add(-24 * time.Hour)
-	put := func(key string, r Record) {
+	applyRecord := func(key string, r Record) {
 		data, err := json.Marshal(r)
 		require.NoError(t, err)
-		l.take(subjectOf("tallyroll", "r", key), data, l.newest+1, at)
+		stream.apply(stateSubject("tallyroll", "r", key), data, stream.newestSeq+1, at)
 	}
 	many := &Rule{Name: "r", Prefix: new(string), Group: 1, To: []string{"a"}}
-	fires, _ := Record{}.next(Sighting{Rule: many, Key: "k", At: 1000, Verdict: Holds})
-	ends, _ := fires.next(Sighting{Rule: many, Key: "k", At: 2000, Verdict: HoldsNot})
-	single, _ := Record{}.next(Sighting{Rule: &Rule{Name: "r", Key: "s", To: []string{"a"}}, Key: "s", At: 1000, Verdict: HoldsNot})
-	gone := single.end(3000, "gone")
-	put("fires", fires)
-	put("idle", ends)
-	put("single", single)
-	put("gone", gone)
+	fires, _ := Record{}.advance(Result{Rule: many, Key: "k", At: 1000, Verdict: Holds})
+	ends, _ := fires.advance(Result{Rule: many, Key: "k", At: 2000, Verdict: DoesNotHold})
+	single, _ := Record{}.advance(Result{Rule: &Rule{Name: "r", Key: "s", To: []string{"a"}}, Key: "s", At: 1000, Verdict: DoesNotHold})
+	gone := single.finish(3000, "gone")
+	applyRecord("fires", fires)
+	applyRecord("idle", ends)
+	applyRecord("single", single)
+	applyRecord("gone", gone)
 	for _, c := range []struct {
 		later time.Duration
 		want  int
 	}{{59 * time.Minute, 4}, {62 * time.Minute, 2}} {
-		l.take(subjectFor("tallyroll", "seat"), []byte("{}"), l.newest+1, at.Add(c.later))
-		require.Len(t, l.snapshot(), c.want, c.later)
+		stream.apply(buildSubject("tallyroll", "seat"), []byte("{}"), stream.newestSeq+1, at.Add(c.later))
+		require.Len(t, stream.copyStates(), c.want, c.later)
 	}
 }
 
-// alertmanager takes alerts, and keeps when each ends.
+// alertmanager receives alerts, and keeps when each ends.
 type alertmanager struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -456,22 +459,22 @@ func (a *alertmanager) awaitFiring(t *testing.T, rule string, want bool) {
 	})
 }
 
-// Alertmanager hears of what fires while the process that evaluates does not reach it, and while NATS is away.
-func TestAlertmanagerHearsOfAlertsFromEveryProcess(t *testing.T) {
+// Alertmanager receives alerts while the leader does not reach it, and while NATS is away.
+func TestEveryProcessPostsToAlertmanager(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)
 	am := newAlertmanager(t, func([]alert) bool { return false })
 	closed := httptest.NewServer(nil)
 	closed.Close()
-	book := func(url string) *Book {
+	parseFor := func(url string) *RuleSet {
 		return mustParse(t, fmt.Sprintf(`
 targets: {am: {alertmanager: '%s'}}
 rules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, window: 1m, above: 9, to: [am]}]
 `, url))
 	}
 	c := newCounters(map[string]int64{"k": 10})
-	startMember(t, broker.URL(), c, book(closed.URL), "cut off").awaitDeliveries(t, "am", "failed", 1)
-	startMember(t, broker.URL(), c, book(am.URL), "other")
+	startMember(t, broker.URL(), c, parseFor(closed.URL), "cut off").awaitDeliveries(t, "am", "failed", 1)
+	startMember(t, broker.URL(), c, parseFor(am.URL), "other")
 	am.awaitFiring(t, "r", true)
 	broker.Stop()
 	c.change(func() { c.totals["k"], c.totals["l"] = 0, 10 })
@@ -481,33 +484,33 @@ rules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, win
 	am.awaitFiring(t, "s", true)
 }
 
-// A request with alerts that Alertmanager refuses stops no other.
+// A request that Alertmanager refuses stops no other.
 func TestRefusedAlertsStopNoOthers(t *testing.T) {
 	t.Parallel()
 	am := newAlertmanager(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
 	a := &alertSync{target: &Target{Name: "am", Alertmanager: am.URL}, client: newClient(), timeout: time.Minute}
 	var alerts []alert
-	for i := range 2*postMost + 1 {
+	for i := range 2*maxAlertsPerPost + 1 {
 		alerts = append(alerts, alert{Labels: map[string]string{"rule": fmt.Sprint("r", i), "state": "firing"}})
 	}
-	if err := a.post(t.Context(), alerts); err == nil || err.Error() != "400 Bad Request" {
+	if err := a.postAlerts(t.Context(), alerts); err == nil || err.Error() != "400 Bad Request" {
 		t.Error(err)
 	}
 	am.mu.Lock()
 	defer am.mu.Unlock()
-	require.EqualValues(t, postMost+1, len(am.ends), len(alerts))
+	require.EqualValues(t, maxAlertsPerPost+1, len(am.ends), len(alerts))
 }
 
-// What could not be read is null for those who are told, and for query.
+// Numbers that could not be read are null for targets and for query.
 func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
 	t.Parallel()
 	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}
-	r, _ := Record{}.next(allUnknown([]*Rule{rule}, nil, 1_700_000_000_000, reasonBlind)[0])
+	r, _ := Record{}.advance(unknownResults([]*Rule{rule}, nil, 1_700_000_000_000, reasonNoRedis)[0])
 	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
-	require.Equal(t, want, string(notice{"i", r.Said}.body()))
+	require.Equal(t, want, string(notification{"i", r.KeyState}.body()))
 	data, err := json.Marshal(r)
 	var again Record
-	if err = errors.Join(err, json.Unmarshal(data, &again)); err != nil || again.Total != unread || again.AsOf != nil {
+	if err = errors.Join(err, json.Unmarshal(data, &again)); err != nil || again.Total != unknownBound || again.AsOf != nil {
 		t.Errorf("%s is read as %+v, %v", data, again, err)
 	}
 }

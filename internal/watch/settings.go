@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -24,11 +25,11 @@ type Settings struct {
 
 	Interval time.Duration `env:"WATCH_INTERVAL" envDefault:"1s" help:"how often all rules are evaluated, 100ms to 1m"`
 	Timeout  time.Duration `env:"WATCH_TIMEOUT" envDefault:"10s" help:"how long a target may take for one change, 100ms to 15s"`
-	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a target is tried, with growing pauses, before a change for it is given up; at most WATCH_KEEP; 5m if it refuses the change itself (400, 403, 404, 413, 415, 422)"`
+	GiveUp   time.Duration `env:"WATCH_GIVE_UP" envDefault:"24h" help:"how long a failed change is retried, with growing pauses, before it is given up; at most WATCH_KEEP; 5m if the target refuses the change itself (400, 403, 404, 413, 415, 422)"`
 
-	Keep     time.Duration `env:"WATCH_KEEP" envDefault:"32d" help:"how long changes are kept, if this process makes the stream: at least 1h"`
-	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process makes the stream; a target that is away for longer misses the older ones"`
-	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process makes it"`
+	Keep     time.Duration `env:"WATCH_KEEP" envDefault:"32d" help:"how long changes are kept, if this process creates the stream: at least 1h"`
+	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process creates the stream; a target that is away for longer misses the older ones"`
+	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process creates it"`
 
 	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group or top whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
 	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix adds up; each costs Redis up to two hash reads per evaluation"`
@@ -73,3 +74,39 @@ func (s *Settings) Validate() error {
 func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }
 
 func (s *Settings) file() setting.Path { return setting.Path{Key: "WATCH_FILE", File: s.File} }
+
+// timeouts holds the process's timeouts. Tests shorten them.
+type timeouts struct {
+	// lease is how long the leader may be silent before another process takes over.
+	lease time.Duration
+	// outage is how long no process must have reached Redis before states are unknown.
+	outage time.Duration
+	// orphanGrace is how long a process must have led before it ends states of rules that its file lacks: the
+	// previous leader may have had another file, which is just being rolled out.
+	orphanGrace time.Duration
+	// retryMin and retryMax bound the pause after a failed attempt. It grows with the age of the change.
+	retryMin, retryMax time.Duration
+	// refusal is how long a target may refuse a change itself before the change is given up.
+	refusal time.Duration
+	// silence is how long a target may not answer a process before another process tries.
+	silence time.Duration
+}
+
+// newTimeouts returns the timeouts for an evaluation interval. outage is as long as as_of may usually lag.
+func newTimeouts(interval time.Duration) timeouts {
+	return timeouts{
+		lease: max(3*interval, 3*time.Second), outage: max(5*interval, 5*time.Second), orphanGrace: time.Minute,
+		retryMin: time.Second, retryMax: time.Minute, refusal: 5 * time.Minute, silence: 15 * time.Second,
+	}
+}
+
+const (
+	publishTimeout = 5 * time.Second
+	queryTimeout   = 4 * time.Second
+)
+
+// retryPause is the pause before a retry: half of age, within bounds. Jitter spreads simultaneous failures.
+func (t timeouts) retryPause(age time.Duration) time.Duration {
+	pause := min(max(age/2, t.retryMin), t.retryMax)
+	return pause*4/5 + rand.N(pause/5)
+}

@@ -20,84 +20,81 @@ const (
 
 var States = []State{OK, Pending, Firing, Resolved, Unknown}
 
-// calm reports whether a target that was never notified needs no notice.
-func (s State) calm() bool { return s == OK || s == Resolved || s == "" }
+// isIdle reports whether a target that was not notified of trouble needs no notification of this state.
+func (s State) isIdle() bool { return s == OK || s == Resolved || s == "" }
 
-// Said is what targets receive of a change.
-type Said struct {
+// KeyState is the state of a rule's key with its numbers, as targets receive it.
+type KeyState struct {
 	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
 	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
 	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
 	Total  window.Bound `json:"total" nullable:"true" doc:"The hits in the window, as /v1/total gives them; null if they could not be read." example:"131"`
 	Lower  window.Bound `json:"lower" nullable:"true" doc:"There were at least this many; null if total is." example:"129"`
-	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if nobody knows." example:"133"`
+	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if it is unknown." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
 	AsOf   *time.Time   `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
 	At     time.Time    `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
-	Reason string       `json:"reason,omitempty" doc:"Why nobody knows, or why the state ended if not by the numbers." example:"nobody has counted lately"`
+	Reason string       `json:"reason,omitempty" doc:"Why the state is unknown, or why it ended if not because of the numbers." example:"nobody has counted lately"`
 }
 
-// Record is a change as the stream keeps it. The last record of a rule's key is its state.
+// Record is a change as the stream stores it. The last record of a rule's key is its state.
 type Record struct {
-	Said
-	Since    time.Time `json:"since"`             // the state began
-	Began    time.Time `json:"began,omitzero"`    // the condition has held since then; zero: it does not, or is unknown
-	FiredAt  time.Time `json:"fired_at,omitzero"` // the rule has fired, and was not resolved if Open
-	Open     bool      `json:"open,omitempty"`
+	KeyState
+	Since    time.Time `json:"since"`              // when the state began
+	Began    time.Time `json:"began,omitzero"`     // since when the condition has held; zero: it does not, or is unknown
+	FiredAt  time.Time `json:"fired_at,omitzero"`  // when the rule last fired
+	Open     bool      `json:"open,omitempty"`     // it has fired, and was not resolved
 	Previous State     `json:"previous,omitempty"` // empty: this is the first
 	Quiet    bool      `json:"quiet,omitempty"`    // no target is notified
-	To       []string  `json:"to,omitempty"`       // targets
+	To       []string  `json:"to,omitempty"`       // targets of the notification
 	Notified []string  `json:"notified,omitempty"` // targets notified of trouble, and not yet of its end
 	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
-	Gone     bool      `json:"gone,omitempty"`     // the rule, or this key of it, is not in the file any more
+	Gone     bool      `json:"gone,omitempty"`     // the file no longer has the rule or this key
 	By       string    `json:"by,omitempty"`       // the process that evaluated
 }
 
-func (r *Record) live() bool { return r.State != "" && !r.Gone }
+func (r *Record) isLive() bool { return r.State != "" && !r.Gone }
 
-// Sighting is what one evaluation read of a rule's key.
-type Sighting struct {
+// Result is the result of one evaluation of a rule's key.
+type Result struct {
 	Rule    *Rule
 	Key     string
-	Figures *Figures // nil: they could not be read, or the rule as a whole has none
+	Figures *Figures // nil: not read, or the rule's own state, which has none
 	Verdict Verdict
 	Reason  string // why it is unknown
 	AsOf    int64  // Unix milliseconds, by the clock of NATS; 0: unknown
 	At      int64  // Unix milliseconds, by that of Redis
 }
 
-// unread is an unknown number, null in JSON.
-const unread = window.Unbounded
-
-func (s Sighting) numbers() (total, lower, upper window.Bound) {
+func (s Result) bounds() (total, lower, upper window.Bound) {
 	if s.Figures == nil {
-		return unread, unread, unread
+		return unknownBound, unknownBound, unknownBound
 	}
-	return window.Bound(s.Figures.Total), window.Bound(s.Figures.Lower), s.Figures.most()
+	return window.Bound(s.Figures.Total), window.Bound(s.Figures.Lower), s.Figures.upperBound()
 }
 
-// clockFell is how far a clock must go back before a rule's for starts again.
-const clockFell = 5 * time.Second
+// clockTolerance is how far Redis's clock must go back before a rule's for restarts.
+const clockTolerance = 5 * time.Second
 
-// next returns the state after a sighting, and whether it changed. It is the whole state machine.
-func (r Record) next(s Sighting) (out Record, changed bool) {
+// advance returns the record after an evaluation, and whether it changed. It is the complete state machine.
+func (r Record) advance(result Result) (out Record, changed bool) {
 	out = Record{
-		Said:  Said{Rule: s.Rule.Name, Key: s.Key, Window: window.FormatDuration(s.Rule.Window), At: moment(s.At), Reason: s.Reason},
-		Since: moment(s.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: s.Rule.To, Notified: r.Notified, Previous: r.State,
-		Many: s.Rule.many() && s.Key != "",
+		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Window: window.FormatDuration(result.Rule.Window), At: toTime(result.At), Reason: result.Reason},
+		Since:    toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified, Previous: r.State,
+		Many: result.Rule.hasManyKeys() && result.Key != "",
 	}
-	out.Total, out.Lower, out.Upper = s.numbers()
-	if s.AsOf > 0 {
-		asOf := moment(s.AsOf)
+	out.Total, out.Lower, out.Upper = result.bounds()
+	if result.AsOf > 0 {
+		asOf := toTime(result.AsOf)
 		out.AsOf = &asOf
 	}
 	if r.Gone {
 		r = Record{}
 	}
-	switch s.Verdict {
-	case NobodyKnows:
+	switch result.Verdict {
+	case Undecided:
 		out.State = Unknown
-	case HoldsNot:
+	case DoesNotHold:
 		out.State = OK
 		if out.Open || r.State == Resolved {
 			out.State, out.Open = Resolved, false
@@ -107,55 +104,57 @@ func (r Record) next(s Sighting) (out Record, changed bool) {
 		if r.State == Pending || r.State == Firing {
 			out.Began = r.Began
 		}
-		fell := r.State == Pending && r.Began.Sub(out.At) > clockFell
-		if fell {
+		clockSetBack := r.State == Pending && r.Began.Sub(out.At) > clockTolerance
+		if clockSetBack {
 			out.Began = out.At
 		}
 		out.State = Pending
-		if out.Open || out.At.Sub(out.Began) >= s.Rule.For {
+		if out.Open || out.At.Sub(out.Began) >= result.Rule.For {
 			out.State = Firing
 		}
 		if out.State == Firing && !out.Open {
 			out.Open, out.FiredAt = true, out.At
 		}
-		if fell && out.State == r.State {
+		if clockSetBack && out.State == r.State {
 			out.Since, out.Quiet = r.Since, true
 			return out, true
 		}
 	}
-	if out.State == r.State || r.State == "" && out.Many && s.Verdict != Holds {
+	if out.State == r.State || r.State == "" && out.Many && result.Verdict != Holds {
 		return r, false // a key of many has a state once the condition has held
 	}
-	out.say(r, s.Reason)
+	out.setRecipients(r, result.Reason)
 	return out, true
 }
 
-// say decides who is notified. The end of trouble goes to exactly those who were notified of it, whatever the
-// file says now. Nobody is notified that counting is young when a rule is first evaluated.
-func (r *Record) say(before Record, reason string) {
-	if r.State.calm() {
+// setRecipients sets the targets of the record. The end of trouble goes to exactly the targets that were
+// notified of it, whatever the file lists now. A first state that is unknown because counting is young
+// notifies no target.
+func (r *Record) setRecipients(previous Record, reason string) {
+	if r.State.isIdle() {
 		r.To, r.Notified = r.Notified, nil
 		r.Quiet = len(r.To) == 0
 		return
 	}
-	r.Quiet = before.State == "" && (reason == reasonYoung || reason == reasonEmpty)
+	r.Quiet = previous.State == "" && (reason == reasonYoung || reason == reasonNoLayout)
 	if !r.Quiet {
-		r.Notified = union(r.Notified, r.To)
+		r.Notified = mergeNames(r.Notified, r.To)
 	}
 }
 
-func (r Record) end(at int64, reason string) Record {
+// finish returns the last record of a state whose rule or key is gone.
+func (r Record) finish(at int64, reason string) Record {
 	out := r
-	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = moment(at), moment(at), r.State, reason, true, time.Time{}
+	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = toTime(at), toTime(at), r.State, reason, true, time.Time{}
 	out.State = OK
 	if r.Open {
 		out.State, out.Open = Resolved, false
 	}
-	out.say(r, reason)
+	out.setRecipients(r, reason)
 	return out
 }
 
-func union(a, b []string) []string {
+func mergeNames(a, b []string) []string {
 	out := slices.Clone(a)
 	for _, name := range b {
 		if !slices.Contains(out, name) {
@@ -165,4 +164,4 @@ func union(a, b []string) []string {
 	return out
 }
 
-func moment(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
+func toTime(milli int64) time.Time { return time.UnixMilli(milli).UTC() }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,46 +24,102 @@ import (
 	"tallyroll/internal/release"
 )
 
+// maxConcurrent bounds a target's concurrent first attempts and, separately, its retries.
+const maxConcurrent = 8
+
+type notification struct {
+	id string
+	KeyState
+}
+
+func (n notification) body() []byte {
+	data, err := json.Marshal(struct {
+		ID string `json:"id"`
+		KeyState
+	}{n.id, n.KeyState})
+	if err != nil {
+		panic("a notification cannot be encoded: " + err.Error()) // it has only texts, numbers and times
+	}
+	return data
+}
+
+type notifier interface {
+	notify(ctx context.Context, n notification) error
+}
+
+// statusError is a target's answer other than 2xx. It quotes nothing that the target wrote, because that may
+// contain the URL, which may be a secret.
+type statusError struct {
+	code       int
+	retryAfter time.Duration // the target's Retry-After; 0: none
+}
+
+func (e *statusError) Error() string {
+	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
+	switch {
+	case e.code/100 == 3:
+		text += ": redirects are not followed"
+	case e.code == http.StatusGone:
+		text += ": the target wants no more of them"
+	}
+	return text
+}
+
+// isRefusal reports whether the target refuses the change itself, so that a retry is unlikely to help.
+func (e *statusError) isRefusal() bool {
+	return slices.Contains([]int{
+		http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge,
+		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+	}, e.code)
+}
+
+func (t *Target) newNotifier(js jetstream.JetStream) notifier {
+	if t.NATS != "" {
+		return &natsPublisher{js, t.NATS}
+	}
+	return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
+}
+
 // newClient returns a client that follows no redirect: a change goes only where the file says.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 2 * atOnce
+	transport.MaxIdleConnsPerHost = 2 * maxConcurrent
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// send sends a request, and returns an error unless the answer is 2xx. The error quotes neither the URL,
-// which may hold a secret, nor the answer, which may quote the URL in any encoding.
-func send(client *http.Client, r *http.Request, now time.Time) error {
+// sendRequest sends a request, and returns an error unless the answer is 2xx. The error quotes neither the
+// URL, which may hold a secret, nor the answer, which may quote the URL in any encoding.
+func sendRequest(client *http.Client, r *http.Request, now time.Time) error {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "tallyroll-watch/"+release.Version())
 	resp, err := client.Do(r)
 	if err != nil {
-		var about *url.Error
-		if errors.As(err, &about) {
-			err = about.Err
+		var urlError *url.Error
+		if errors.As(err, &urlError) {
+			err = urlError.Err
 		}
-		return unquoted(err)
+		return redactError(err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is reused
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), now)}
+	return &statusError{resp.StatusCode, parseRetryAfter(resp.Header.Get("Retry-After"), now)}
 }
 
-// unquoted passes network and TLS errors. Others of net/http may quote a status line or a redirect's target.
-func unquoted(err error) error {
+// redactError passes network and TLS errors. Other errors of net/http may quote a status line or a URL.
+func redactError(err error) error {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError
 	if errors.As(err, &network) || errors.As(err, &certificate) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return errors.New("no answer that is HTTP")
+	return errors.New("the answer is not HTTP")
 }
 
-// retryAfter parses seconds or a date (RFC 9110, 10.2.3); 0 if it is neither.
-func retryAfter(text string, now time.Time) time.Duration {
+// parseRetryAfter parses seconds or a date (RFC 9110, 10.2.3); 0 if it is neither.
+func parseRetryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return max(0, time.Duration(seconds)*time.Second)
 	}
@@ -77,8 +135,8 @@ type webhook struct {
 	client                   *http.Client
 }
 
-// address returns the URL. No error quotes it.
-func (w *webhook) address() (string, error) {
+// readURL returns the URL. No error quotes it.
+func (w *webhook) readURL() (string, error) {
 	if w.urlFile == "" {
 		return w.url, nil
 	}
@@ -93,35 +151,33 @@ func (w *webhook) address() (string, error) {
 	return address, nil
 }
 
-func (w *webhook) tell(ctx context.Context, n notice) error {
+func (w *webhook) notify(ctx context.Context, n notification) error {
 	body := n.body()
 	now := time.Now()
-	address, err := w.address()
+	address, err := w.readURL()
 	if err != nil {
 		return err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the URL cannot be asked")
+		return errors.New("the URL is invalid")
 	}
 	r.Header.Set("Webhook-Id", n.id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	if w.secretFile != "" {
-		signature, err := sign(w.secretFile, n.id, now, body)
+		signature, err := signBody(w.secretFile, n.id, now, body)
 		if err != nil {
 			return err
 		}
 		r.Header.Set("Webhook-Signature", signature)
 	}
-	return send(w.client, r, now)
+	return sendRequest(w.client, r, now)
 }
-
-const secretPrefix = "whsec_"
 
 const maxSecrets = 8
 
-// sign signs with each secret of the file, so that receivers can rotate them. It reads the file each time.
-func sign(file, id string, now time.Time, body []byte) (string, error) {
+// signBody signs with each secret of the file, which it rereads, so that receivers can rotate them.
+func signBody(file, id string, now time.Time, body []byte) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("secret_file cannot be read: %w", err)
@@ -143,27 +199,27 @@ func sign(file, id string, now time.Time, body []byte) (string, error) {
 	return strings.Join(signatures, " "), nil
 }
 
-// bus publishes changes to a subject of NATS. If a stream has the subject, it must store the change;
-// otherwise delivery is at most once, to current subscribers.
-type bus struct {
+// natsPublisher publishes changes to a subject of NATS. If a stream has the subject, it must store the
+// change; otherwise delivery is at most once, to current subscribers.
+type natsPublisher struct {
 	js      jetstream.JetStream
 	subject string
 }
 
-func (b *bus) tell(ctx context.Context, n notice) error {
-	m := nats.NewMsg(b.subject)
+func (p *natsPublisher) notify(ctx context.Context, n notification) error {
+	m := nats.NewMsg(p.subject)
 	m.Data = n.body()
 	m.Header.Set(jetstream.MsgIDHeader, n.id)
-	_, err := b.js.StreamNameBySubject(ctx, b.subject)
+	_, err := p.js.StreamNameBySubject(ctx, p.subject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err := b.js.Conn().PublishMsg(m); err != nil {
+		if err := p.js.Conn().PublishMsg(m); err != nil {
 			return err
 		}
-		return b.js.Conn().FlushWithContext(ctx)
+		return p.js.Conn().FlushWithContext(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("ask which stream takes %s: %w", b.subject, err)
+		return fmt.Errorf("find the stream of %s: %w", p.subject, err)
 	}
-	_, err = b.js.PublishMsg(ctx, m)
+	_, err = p.js.PublishMsg(ctx, m)
 	return err
 }

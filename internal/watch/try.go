@@ -13,7 +13,7 @@ import (
 	"tallyroll/internal/yamlfile"
 )
 
-const tryWithin = 10 * time.Second
+const tryTimeout = 10 * time.Second
 
 // Try prints what each rule reads now. It needs no NATS, notifies no target and changes nothing.
 func Try(ctx context.Context, settings Settings, out io.Writer) error {
@@ -21,43 +21,43 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	if err != nil {
 		return setting.UsageError{Err: err}
 	}
-	book, err := Parse(text)
+	set, err := Parse(text)
 	if err != nil {
 		return setting.UsageError{Err: settings.file().Mistake(err)}
 	}
 	client := settings.Redis.Client()
 	defer client.Close()
-	e := eye{window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings.MaxSum}
-	bounded, cancel := context.WithTimeout(ctx, tryWithin)
+	q := querier{window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings.MaxSum}
+	bounded, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	seen, err := e.look(bounded, book.Rules, func(*Rule) []string { return nil })
+	current, err := q.query(bounded, set.Rules, func(*Rule) []string { return nil })
 	if err != nil {
-		return fmt.Errorf("look at Redis: %w", err)
+		return fmt.Errorf("query Redis: %w", err)
 	}
-	for _, r := range book.Rules {
-		if err := seen.refused[r]; err != nil {
+	for _, r := range set.Rules {
+		if err := current.refused[r]; err != nil {
 			return setting.UsageError{Err: settings.file().Mistake(yamlfile.Errorf(r.line, "window: %v", err))}
 		}
 	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "RULE\tKEY\tHOLDS\tTOTAL\tLOWER\tUPPER\tWINDOW\tCONDITION\tAS OF\tWHY\n")
-	for _, s := range seen.seen {
-		if s.Rule.many() && s.Key == "" && s.Verdict == HoldsNot {
-			continue // the rule as a whole is well
+	for _, s := range current.results {
+		if s.Rule.hasManyKeys() && s.Key == "" && s.Verdict == DoesNotHold {
+			continue // all keys of the rule are known
 		}
-		holds := map[Verdict]string{NobodyKnows: "unknown", Holds: "yes", HoldsNot: "no"}[s.Verdict]
-		total, lower, upper := s.numbers()
+		holds := map[Verdict]string{Undecided: "unknown", Holds: "yes", DoesNotHold: "no"}[s.Verdict]
+		total, lower, upper := s.bounds()
 		asOf := "never"
 		if s.AsOf > 0 {
-			asOf = moment(s.AsOf).Format(time.RFC3339)
+			asOf = toTime(s.AsOf).Format(time.RFC3339)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, shown(total), shown(lower), shown(upper),
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, formatBound(total), formatBound(lower), formatBound(upper),
 			window.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
 	}
 	return tw.Flush()
 }
 
-func shown(n window.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
+func formatBound(n window.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
 
 func (c Condition) String() string {
 	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)

@@ -266,7 +266,7 @@ rise http.5xx unknown 5 5 5 1h change +12.5% least 3 NOW counting began inside t
 	}
 	s.redis.Stop()
 	out, err = stack.Command(t.Context(), t, "watch", []string{"--try"}, []string{"WATCH_FILE=" + rules, "REDIS_URL=" + s.redis.URL()}).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "look at Redis: ") {
+	if err == nil || !strings.Contains(string(out), "query Redis: ") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if got := r.of("errors", "http.5xx"); len(got) > 0 {

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	gometrics "runtime/metrics"
+	"time"
+)
+
+// requestLimiter bounds how many requests run, and how many are admitted, whose forms take memory.
+type requestLimiter struct{ admitted, running chan struct{} }
+
+func newRequestLimiter(s Settings) requestLimiter {
+	return requestLimiter{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
+}
+
+// limitRequests refuses a request if there are too many. Otherwise it reads the form, of the URL and of a
+// POST's body, waits for a slot, and runs the query, all within the time that the request and the settings
+// allow.
+func (s *service) limitRequests(run queryFunc) encoder {
+	encode := encodeResult(run)
+	return func(r *http.Request) ([]byte, error) {
+		select {
+		case s.limiter.admitted <- struct{}{}:
+		default:
+			return nil, newUnavailable("%d requests are in progress, which is the limit (PROMQL_MAX_REQUESTS): retry in a second", s.settings.MaxRequests)
+		}
+		defer func() { <-s.limiter.admitted }()
+		if err := s.readForm(r); err != nil {
+			return nil, err
+		}
+		timeout, err := readDuration(r, "timeout", false)
+		if err != nil {
+			return nil, err
+		}
+		if timeout == 0 || timeout > s.settings.Timeout {
+			timeout = s.settings.Timeout
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		select {
+		case s.limiter.running <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		defer func() { <-s.limiter.running }()
+		ctx, stop := s.memory.watch(ctx)
+		defer stop()
+		text, err := encode(r.WithContext(ctx))
+		if err != nil && errors.Is(context.Cause(ctx), errMemory) {
+			err = newUnavailable("the queries that ran needed more memory than allowed (GOMEMLIMIT) and were ended: select fewer counters or a shorter time, or retry in a second")
+		}
+		return text, err
+	}
+}
+
+func (s *service) readForm(r *http.Request) error {
+	err := r.ParseForm()
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return &apiError{http.StatusRequestEntityTooLarge, "bad_data", fmt.Sprintf("the form is too large: at most %d bytes are allowed", large.Limit)}
+	}
+	return newBadData("the form cannot be read: %v", err)
+}
+
+// memoryLimit is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects
+// garbage before the limit is reached. If live memory comes near it, running queries are ended.
+type memoryLimit int64
+
+// errMemory is the cause with which those queries end.
+var errMemory = errors.New("memory is short")
+
+const (
+	baseMemory     = 256 << 20
+	bytesPerSample = 256 // a query of a million took 130 MB, from the cells to the text of the answer
+	bytesPerCell   = 110 // see PROMQL_MAX_CELLS
+	// watchEvery is the pause between checks of memory. A query can fill 20 MB in this time.
+	watchEvery = 10 * time.Millisecond
+)
+
+func setMemoryLimit(s Settings) memoryLimit {
+	if s.Memory == "" { // if it is set, the runtime has read it
+		perQuery := max(float64(s.MaxSamples)*bytesPerSample, float64(s.MaxCells)*bytesPerCell)
+		debug.SetMemoryLimit(int64(min(baseMemory+float64(s.Concurrency)*perQuery, math.MaxInt64/2)))
+	}
+	return memoryLimit(debug.SetMemoryLimit(-1))
+}
+
+// watch returns a context that ends with errMemory if three quarters of the limit are in use, until stop.
+func (m memoryLimit) watch(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(watchEvery)
+		defer ticker.Stop()
+		for _, lastCollection := readMemoryInUse(); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			bytes, collection := readMemoryInUse()
+			if collection != lastCollection && m.isNear(bytes) {
+				runtime.GC() // pools keep memory of ended queries in use for one more collection
+				if bytes, collection = readMemoryInUse(); m.isNear(bytes) {
+					cancel(errMemory)
+					return
+				}
+			}
+			lastCollection = collection
+		}
+	}()
+	return ctx, func() {
+		isShort := errors.Is(context.Cause(ctx), errMemory)
+		cancel(nil)
+		<-done
+		if isShort {
+			debug.FreeOSMemory() // before the next query begins
+		}
+	}
+}
+
+func (m memoryLimit) isNear(inUse uint64) bool { return inUse > uint64(m)/4*3 }
+
+// readMemoryInUse returns the bytes in use at the last garbage collection, and the number of that.
+func readMemoryInUse() (bytes, collection uint64) {
+	samples := []gometrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	gometrics.Read(samples)
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+}

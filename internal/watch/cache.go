@@ -1,0 +1,241 @@
+package watch
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// cache is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
+// outdated, so each publish names the sequence that it expects. It is safe for concurrent use.
+type cache struct {
+	namespace string
+	onRecord  func(*entry)       // optional hook, called with each record
+	onGiveUp  func(giveUpRecord) // optional hook
+
+	mu               sync.Mutex
+	states           map[string]*entry // by subject; entries are replaced, never changed
+	heartbeatSeq     uint64
+	heartbeat        heartbeat
+	heartbeatReadAt  time.Time         // of the last process that reached Redis, by this machine's clock
+	leases           map[string]*lease // by target; leases are replaced, never changed
+	newestSeq        uint64            // the highest applied sequence
+	rolledBack       bool              // the stream lacks an applied message
+	serverTime       time.Time         // when the server stored the last message that was read
+	serverTimeReadAt time.Time         // and when it was read, by this machine's clock
+	sweptAt          time.Time         // when idle keys were last removed, by the server's clock
+	unpublished      map[string]*entry // see setUnpublished
+}
+
+// now returns the server's clock: the time of its last message plus the time since; zero before the first
+// message. Ages of messages are compared with it alone, because this machine's clock may be wrong by days.
+func (c *cache) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nowLocked()
+}
+
+func (c *cache) nowLocked() time.Time {
+	if c.serverTime.IsZero() {
+		return c.serverTime
+	}
+	return c.serverTime.Add(time.Since(c.serverTimeReadAt))
+}
+
+func (c *cache) setNow(stored time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serverTime, c.serverTimeReadAt = stored, time.Now()
+}
+
+// apply applies a message unless a later one of its subject was applied. stored is the server's time; zero if
+// this process has just published the message and will read it.
+func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newestSeq = max(c.newestSeq, seq)
+	kind, target := c.splitSubject(subject)
+	switch kind {
+	case heartbeatKind:
+		var h heartbeat
+		if seq > c.heartbeatSeq && json.Unmarshal(data, &h) == nil {
+			c.heartbeatSeq, c.heartbeat, c.unpublished = seq, h, nil
+			if !h.NoRedis {
+				c.heartbeatReadAt = time.Now()
+			}
+		}
+		c.removeIdleKeys(stored)
+	case "delivery":
+		if known := c.leases[target]; known == nil || known.seq < seq {
+			read := &lease{seq: seq, readAt: time.Now()}
+			_ = json.Unmarshal(data, &read.progress) // a foreign message leaves it empty
+			c.leases[target] = read
+		}
+	case "given_up":
+		var g giveUpRecord
+		if c.onGiveUp != nil && json.Unmarshal(data, &g) == nil {
+			c.onGiveUp(g)
+		}
+	case "state":
+		known := c.states[subject]
+		if known != nil && (known.seq > seq || known.seq == seq && stored.IsZero()) {
+			return
+		}
+		e := &entry{seq: seq, stored: stored}
+		if stored.IsZero() {
+			e.stored = c.nowLocked()
+		}
+		if json.Unmarshal(data, &e.Record) != nil {
+			e.Record = Record{} // a foreign message: the next evaluation overwrites it
+		}
+		c.states[subject] = e
+		if c.onRecord != nil {
+			c.onRecord(e)
+		}
+	}
+}
+
+const (
+	// idleRetention is how long a process keeps the state of a key that has come and gone.
+	idleRetention = time.Hour
+	sweepInterval = time.Minute
+)
+
+// removeIdleKeys removes keys idle for idleRetention. A publish to one is refused, and it is reread.
+func (c *cache) removeIdleKeys(now time.Time) {
+	if now.Sub(c.sweptAt) < sweepInterval {
+		return
+	}
+	c.sweptAt = now
+	maps.DeleteFunc(c.states, func(_ string, e *entry) bool {
+		return e.State.isIdle() && (e.Gone || e.Many) && now.Sub(e.stored) > idleRetention
+	})
+}
+
+func (c *cache) copyStates() map[string]*entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.states)
+}
+
+// collectLost returns the states to store again in a rolled-back stream: per key the later one of this copy
+// and of previous, which earlier roll-backs lost.
+func (c *cache) collectLost(previous []*entry) []*entry {
+	known := c.copyStates()
+	for _, lost := range previous {
+		subject := stateSubject(c.namespace, lost.Rule, lost.Key)
+		if current := known[subject]; current == nil || current.At.Before(lost.At) {
+			known[subject] = lost
+		}
+	}
+	return slices.Collect(maps.Values(known))
+}
+
+// setUnpublished keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets
+// them, because it must be notified at once and tolerates repetition.
+func (c *cache) setUnpublished(drafts []draft) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unpublished = make(map[string]*entry, len(drafts))
+	for _, d := range drafts {
+		c.unpublished[d.subject] = &entry{d.Record, d.expectedSeq, c.nowLocked()}
+	}
+}
+
+// expectedStates returns the states, with the unpublished changes applied.
+func (c *cache) expectedStates() map[string]*entry {
+	out := c.copyStates()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(out, c.unpublished)
+	return out
+}
+
+// lastHeartbeat returns the last heartbeat, its sequence, and when the last one with Redis was read.
+func (c *cache) lastHeartbeat() (h heartbeat, seq uint64, readAt time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heartbeat, c.heartbeatSeq, c.heartbeatReadAt
+}
+
+func (c *cache) readLease(target string) lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.leases[target]; known != nil {
+		return *known
+	}
+	return lease{}
+}
+
+func (c *cache) listTargets() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.leases))
+}
+
+// splitSubject splits a subject into its kind, as in buildSubject, and the target, or rule and key.
+func (c *cache) splitSubject(subject string) (kind, rest string) {
+	kind, rest, _ = strings.Cut(strings.TrimPrefix(subject, buildSubject(c.namespace, "")), ".")
+	return kind, rest
+}
+
+// lastSeq returns the sequence of the subject's last applied message, or 0. The caller holds mu.
+func (c *cache) lastSeq(subject string) uint64 {
+	kind, target := c.splitSubject(subject)
+	switch known := c.leases[target]; {
+	case kind == heartbeatKind:
+		return c.heartbeatSeq
+	case kind == "delivery" && known != nil:
+		return known.seq
+	case c.states[subject] != nil:
+		return c.states[subject].seq
+	}
+	return 0
+}
+
+// check returns the highest applied sequence, and whether the stream lacks an applied message.
+func (c *cache) check() (newestSeq uint64, rolledBack bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newestSeq, c.rolledBack
+}
+
+// applyPublished applies a message that this process has published. If its sequence is not above
+// newestBefore, the newest one when it was sent, the stream is an older copy.
+func (c *cache) applyPublished(subject string, data []byte, seq, newestBefore uint64) {
+	c.apply(subject, data, seq, time.Time{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rolledBack = c.rolledBack || seq <= newestBefore
+}
+
+// applyReread applies a subject's last message. If a later one was applied, the stream is an older copy.
+func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time.Time) {
+	c.apply(subject, data, seq, stored)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rolledBack = c.rolledBack || c.lastSeq(subject) > seq
+}
+
+// removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a
+// target's progress. If neither age nor the stream's limits can have removed the message, the stream is an
+// older copy.
+func (c *cache) removeSubject(subject string, firstSeq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.lastSeq(subject); known > 0 && known >= firstSeq {
+		c.rolledBack = true
+		return
+	}
+	delete(c.states, subject)
+	kind, target := c.splitSubject(subject)
+	switch known := c.leases[target]; {
+	case kind == heartbeatKind:
+		c.heartbeatSeq = 0
+	case kind == "delivery" && known != nil:
+		c.leases[target] = &lease{progress: known.progress, readAt: known.readAt}
+	}
+}

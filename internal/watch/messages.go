@@ -1,0 +1,114 @@
+package watch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"tallyroll/internal/hit"
+)
+
+// The stream of a namespace, and its subjects:
+//
+//	WATCH_<namespace>
+//	tallyroll_watch.<namespace>.state.<rule>.<hash of the key>   a Record
+//	tallyroll_watch.<namespace>.seat                             a heartbeat
+//	tallyroll_watch.<namespace>.delivery.<target>                a progress
+//	tallyroll_watch.<namespace>.given_up.<target>                a giveUpRecord
+const (
+	subjectPrefix = "tallyroll_watch."
+	heartbeatKind = "seat"
+)
+
+// StreamName is the stream of a namespace.
+func StreamName(namespace string) string { return "WATCH_" + hit.NamespaceToken(namespace) }
+
+// buildSubject returns the subject of a kind: heartbeatKind, or state, delivery or given_up with the rest.
+func buildSubject(namespace, kind string) string {
+	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
+}
+
+// stateSubject returns the subject of a rule's key. It hashes the key, which may have any characters.
+func stateSubject(namespace, rule, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return buildSubject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
+}
+
+// changeID returns a change's id, from its sequence and time in the stream. A restored or recreated stream
+// may reuse a sequence, but not for a message of the same nanosecond.
+func changeID(seq uint64, stored time.Time) string {
+	return strconv.FormatInt(stored.UnixNano(), 36) + "-" + strconv.FormatUint(seq, 10)
+}
+
+// entry is a record in the stream.
+type entry struct {
+	Record
+	seq    uint64
+	stored time.Time
+}
+
+// draft is a record to be stored if its subject's last message has the expected sequence.
+type draft struct {
+	subject     string
+	expectedSeq uint64
+	Record
+}
+
+// heartbeat keeps the leader's lease. Without one, another process takes over.
+type heartbeat struct {
+	By          string    `json:"by"`              // the leader's unique name; empty: it has released leadership
+	At          time.Time `json:"at"`              // of the evaluation, by Redis's clock
+	Fingerprint string    `json:"file"`            // of its file
+	NoRedis     bool      `json:"blind,omitempty"` // it could not reach Redis
+	Rules       int       `json:"rules"`
+}
+
+// progress is how far a target was notified: of every change up to Cursor, except those in Waiting. It is the
+// lease, too: a process that publishes it with the expected sequence may deliver.
+type progress struct {
+	By      string   `json:"by,omitempty"`      // the process that delivers; empty: none does
+	Cursor  uint64   `json:"cursor"`            // a sequence of the stream
+	Waiting []uint64 `json:"waiting,omitempty"` // ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
+	Gone    bool     `json:"gone,omitempty"`    // WATCH_FILE no longer has the target
+}
+
+func (p progress) MarshalJSON() ([]byte, error) {
+	p.Waiting = slices.Clone(p.Waiting)
+	for i := len(p.Waiting) - 1; i > 0; i-- {
+		p.Waiting[i] -= p.Waiting[i-1]
+	}
+	type plain progress
+	return json.Marshal(plain(p))
+}
+
+func (p *progress) UnmarshalJSON(data []byte) error {
+	type plain progress
+	err := json.Unmarshal(data, (*plain)(p))
+	for i := 1; i < len(p.Waiting); i++ {
+		p.Waiting[i] += p.Waiting[i-1]
+	}
+	return err
+}
+
+// lease is a target's progress as this process last read it: the process in By may deliver.
+type lease struct {
+	progress
+	seq    uint64    // 0: the stream has no progress
+	readAt time.Time // by this machine's clock
+}
+
+// GivenUp is a target to which a change is no longer delivered.
+type GivenUp struct {
+	Target string    `json:"target" doc:"The target." example:"ops"`
+	Reason string    `json:"reason" doc:"Why: the status of the last answer, or that the target did not accept the change in time." example:"403 Forbidden"`
+	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
+}
+
+// giveUpRecord is a change that is no longer delivered to a target.
+type giveUpRecord struct {
+	Position uint64 `json:"position"`
+	GivenUp
+}

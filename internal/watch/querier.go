@@ -1,0 +1,408 @@
+package watch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/window"
+)
+
+// Reader is the part of window.Reader that rules use.
+type Reader interface {
+	Look(ctx context.Context) (window.Layout, error)
+	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
+	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
+	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+}
+
+// querier queries the counters of rules and evaluates them. One goroutine uses it.
+type querier struct {
+	reader Reader
+	maxSum int // counters that one rule adds up
+}
+
+const (
+	// listConcurrency bounds the concurrent queries for names and largest counters.
+	listConcurrency = 8
+	// maxQuestions bounds the counters and windows of one round trip: their replies take some megabytes.
+	maxQuestions = 5000
+)
+
+type snapshot struct {
+	at      int64 // by Redis's clock, Unix milliseconds
+	results []Result
+	refused map[*Rule]error // rules with windows that no tier holds
+}
+
+// counterWindow is a counter in a window that ends now or, if previous is set, in the window before that.
+type counterWindow struct {
+	counter  string
+	length   time.Duration
+	previous bool
+}
+
+func (w counterWindow) question() window.Question {
+	if w.previous {
+		return window.Question{Counter: w.counter, Span: window.Span{To: window.Now, Calendar: previousWindow(w.length)}}
+	}
+	return window.Question{Counter: w.counter, Span: window.Last(w.length)}
+}
+
+func (r *Rule) counterWindows(counter string) []counterWindow {
+	out := []counterWindow{{counter, r.Window, false}}
+	if r.Condition.Kind == ByPercent {
+		out = append(out, counterWindow{counter, r.Window, true})
+	}
+	return out
+}
+
+// counterList holds the counters of a rule with prefix or top.
+type counterList struct {
+	counters      []string
+	asOf          int64
+	completeSince int64
+	countingSince int64
+	refusal       string // why the rule cannot be queried; empty: it can
+}
+
+// query evaluates all rules. activeKeys returns the keys of a rule that are not idle. An error is Redis's.
+func (q *querier) query(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
+	out, err := q.queryRules(ctx, rules, activeKeys)
+	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
+		at := time.Now().UnixMilli()
+		return snapshot{at: at, results: unknownResults(rules, nil, at, reasonNoLayout)}, nil
+	}
+	return out, err
+}
+
+func (q *querier) queryRules(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
+	layout, err := q.reader.Look(ctx)
+	if err != nil {
+		return snapshot{}, err
+	}
+	out := snapshot{refused: make(map[*Rule]error)}
+	var answerable []*Rule
+	for _, r := range rules {
+		if err := r.checkLayout(layout); err != nil {
+			out.refused[r] = err
+		} else {
+			answerable = append(answerable, r)
+		}
+	}
+	lists, err := q.listCounters(ctx, answerable)
+	if err != nil {
+		return snapshot{}, err
+	}
+	for _, r := range answerable {
+		if l := lists[r]; r.Top > 0 && l.refusal == "" {
+			l.counters = mergeNames(l.counters, activeKeys(r))
+		}
+	}
+	answers, err := q.fetchAnswers(ctx, answerable, lists)
+	if err != nil {
+		return snapshot{}, err
+	}
+	out.at = answers.at
+	for _, r := range rules {
+		if err := out.refused[r]; err != nil {
+			out.results = append(out.results, unknownResults([]*Rule{r}, activeKeys, answers.at, formatRefusal(err))...)
+		} else {
+			out.results = append(out.results, answers.evaluateRule(r, lists[r], activeKeys)...)
+		}
+	}
+	return out, nil
+}
+
+// checkLayout returns an error if no tier of the layout can answer the rule.
+func (r *Rule) checkLayout(layout window.Layout) error {
+	now := time.Now().UnixMilli() // any time will do
+	for _, w := range r.counterWindows("") {
+		span, err := w.question().Span.At(now)
+		if err == nil {
+			_, err = layout.Plan("", span, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func formatRefusal(err error) string { return fmt.Sprintf("it cannot be asked: %v", err) }
+
+// unknownResults returns an unknown result for each rule and each of its active keys.
+func unknownResults(rules []*Rule, activeKeys func(*Rule) []string, at int64, reason string) (out []Result) {
+	for _, r := range rules {
+		out = append(out, Result{Rule: r, Key: r.key(), Reason: reason, At: at})
+		if !r.hasManyKeys() || activeKeys == nil {
+			continue
+		}
+		for _, key := range activeKeys(r) {
+			out = append(out, Result{Rule: r, Key: key, Reason: reason, At: at})
+		}
+	}
+	return out
+}
+
+// listCounters lists the counters of each rule with prefix or top. Rules with the same list share a query.
+func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*counterList, error) {
+	type listQuery struct {
+		prefix string
+		top    int
+		length time.Duration
+	}
+	lists := make(map[listQuery]*counterList)
+	queryFor := func(r *Rule) listQuery {
+		if r.Top > 0 {
+			return listQuery{top: r.Top, length: r.Window}
+		}
+		return listQuery{prefix: *r.Prefix}
+	}
+	for _, r := range rules {
+		if r.Key == "" {
+			lists[queryFor(r)] = new(counterList)
+		}
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(listConcurrency)
+	for w, list := range lists {
+		group.Go(func() error {
+			var l counterList
+			var err error
+			if w.top > 0 {
+				l, err = q.fetchTop(gctx, w.length, w.top)
+			} else {
+				l, err = q.fetchNames(gctx, w.prefix)
+			}
+			if reason := refusalReason(err); reason != "" {
+				l, err = counterList{refusal: reason}, nil
+			}
+			*list = l
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	out := make(map[*Rule]*counterList)
+	for _, r := range rules {
+		if r.Key == "" {
+			l := *lists[queryFor(r)]
+			out[r] = &l
+		}
+	}
+	return out, nil
+}
+
+// refusalReason returns why a query can never be answered: its size, or a foreign key. It is empty for other
+// errors, because Redis may answer the next time.
+func refusalReason(err error) string {
+	var much *window.TooMuchError
+	if errors.As(err, &much) || window.IsForeign(err) {
+		return formatRefusal(err)
+	}
+	return ""
+}
+
+func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, error) {
+	out := counterList{asOf: math.MaxInt64}
+	question := window.NamesQuestion{Prefix: prefix}
+	for {
+		question.Limit = q.maxSum + 1 - len(out.counters)
+		page, err := q.reader.Names(ctx, question)
+		if err != nil {
+			return out, err
+		}
+		out.counters = append(out.counters, page.Counters...)
+		// Hits that the clock of NATS dated after Now are not listed yet.
+		out.asOf = min(out.asOf, page.AsOf, page.Now)
+		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
+		if len(out.counters) > q.maxSum {
+			return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)}, nil
+		}
+		if question.After = page.Next; page.Next == "" {
+			return out, nil
+		}
+	}
+}
+
+func (q *querier) fetchTop(ctx context.Context, length time.Duration, limit int) (counterList, error) {
+	top, err := q.reader.Top(ctx, window.Last(length), limit)
+	if err != nil {
+		return counterList{}, err
+	}
+	out := counterList{asOf: top.AsOf, countingSince: top.CountingSince}
+	if !top.Complete {
+		out.completeSince = math.MaxInt64
+	}
+	for _, c := range top.Counters {
+		out.counters = append(out.counters, c.Counter)
+	}
+	return out, nil
+}
+
+type answerSet struct {
+	at, asOf int64
+	answers  map[counterWindow]window.Answer
+	refused  map[counterWindow]string // why
+}
+
+// fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each
+// refusal costs a round trip, so after one the trips become smaller.
+func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Rule]*counterList) (*answerSet, error) {
+	out := &answerSet{asOf: math.MaxInt64, answers: make(map[counterWindow]window.Answer), refused: make(map[counterWindow]string)}
+	queued := make(map[counterWindow]bool)
+	var order []counterWindow
+	for _, r := range rules {
+		for _, counter := range lists[r].countersToQuery(r) {
+			for _, w := range r.counterWindows(counter) {
+				if !queued[w] {
+					queued[w] = true
+					order = append(order, w)
+				}
+			}
+		}
+	}
+	for size := maxQuestions; len(order) > 0; {
+		chunk := order[:min(size, len(order))]
+		questions := make([]window.Question, len(chunk))
+		for i, w := range chunk {
+			questions[i] = w.question()
+		}
+		reply, err := q.reader.Answer(ctx, questions)
+		var bad *window.QuestionError
+		switch {
+		case err == nil:
+			for i, w := range chunk {
+				out.answers[w] = reply.Answers[i]
+			}
+			out.at, out.asOf = max(out.at, reply.Now), min(out.asOf, reply.AsOf)
+			order, size = order[len(chunk):], min(2*size, maxQuestions)
+		case window.IsForeign(err) && errors.As(err, &bad):
+			out.refused[chunk[bad.Index]] = refusalReason(err)
+			order, size = slices.Delete(order, bad.Index, bad.Index+1), max(1, size/2)
+		default:
+			return nil, err
+		}
+	}
+	if out.at == 0 { // nothing was answered: the rules may have no counters
+		out.at = time.Now().UnixMilli()
+	}
+	return out, nil
+}
+
+// countersToQuery returns the counters to query: of an empty list an unused name, which yields Redis's clock.
+func (l *counterList) countersToQuery(r *Rule) []string {
+	switch {
+	case l == nil:
+		return []string{r.Key}
+	case l.refusal != "":
+		return nil
+	case len(l.counters) == 0 && r.Prefix != nil:
+		return []string{*r.Prefix}
+	}
+	return l.counters
+}
+
+func (s *answerSet) readFigures(w counterWindow) (out Figures, refusal string) {
+	if refusal = s.refused[w]; refusal != "" {
+		return out, refusal
+	}
+	a := s.answers[w]
+	return Figures{
+		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(s.asOf), Complete: a.Complete,
+		Young: !a.Complete && (a.CountingSince == 0 || a.Range.From < a.CountingSince),
+	}, ""
+}
+
+func (s *answerSet) evaluateRule(r *Rule, l *counterList, activeKeys func(*Rule) []string) []Result {
+	if l == nil {
+		return []Result{s.evaluateKey(r, r.Key, []string{r.Key}, nil)}
+	}
+	if l.refusal != "" {
+		return unknownResults([]*Rule{r}, activeKeys, s.at, l.refusal)
+	}
+	if !r.hasManyKeys() {
+		return []Result{s.evaluateKey(r, *r.Prefix, l.counters, l)}
+	}
+	groups := make(map[string][]string)
+	for _, counter := range l.counters {
+		name := counter
+		if r.Group > 0 {
+			name = window.GroupOf(counter, r.Group)
+		}
+		groups[name] = append(groups[name], counter)
+	}
+	for _, key := range activeKeys(r) {
+		groups[key] = append([]string{}, groups[key]...) // a key that is no longer listed has no hits
+	}
+	list := l
+	if r.Top > 0 {
+		list = nil // each of the largest counters has its own answer
+	}
+	out := make([]Result, 0, len(groups)+1)
+	for _, key := range slices.SortedFunc(maps.Keys(groups), strings.Compare) {
+		out = append(out, s.evaluateKey(r, key, groups[key], list))
+	}
+	// The largest come first, because they get a state if not all keys can have one.
+	slices.SortStableFunc(out, func(a, b Result) int {
+		most, _, _ := a.bounds()
+		other, _, _ := b.bounds()
+		return cmp.Compare(other, most)
+	})
+	return append([]Result{s.evaluateAllKeys(r, l)}, out...)
+}
+
+// evaluateAllKeys returns the result of a rule with many keys itself: unknown if not all keys are known.
+func (s *answerSet) evaluateAllKeys(r *Rule, l *counterList) Result {
+	out := Result{Rule: r, At: s.at, AsOf: min(s.asOf, l.asOf), Verdict: DoesNotHold}
+	if figures := l.cover(window.Range{From: s.at - r.Window.Milliseconds(), To: s.at}, out.AsOf); !figures.isKnown() {
+		out.Verdict, out.Reason = Undecided, figures.unknownReason()
+	}
+	return out
+}
+
+// cover returns figures without hits that are as fresh and complete as the list.
+func (l *counterList) cover(span window.Range, asOf int64) Figures {
+	out := Figures{Fresh: !span.Outruns(asOf), Complete: span.From >= l.completeSince}
+	out.Young = !out.Complete && (l.countingSince == 0 || span.From < l.countingSince)
+	return out
+}
+
+// evaluateKey adds up a key's counters and evaluates the condition. If l is not nil, the figures are only as
+// complete as that list, because an unlisted counter may belong to the key.
+func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *counterList) Result {
+	out := Result{Rule: r, Key: key, At: s.at, AsOf: s.asOf}
+	sums := make([]Figures, len(r.counterWindows("")))
+	for i := range sums {
+		sums[i] = Figures{Fresh: true, Complete: true}
+		if l == nil {
+			continue
+		}
+		windowEnd := s.at - int64(i)*r.Window.Milliseconds()
+		out.AsOf = min(s.asOf, l.asOf)
+		sums[i] = l.cover(window.Range{From: windowEnd - r.Window.Milliseconds(), To: windowEnd}, out.AsOf)
+	}
+	for _, counter := range counters {
+		for i, w := range r.counterWindows(counter) {
+			figures, refusal := s.readFigures(w)
+			if refusal != "" {
+				out.Reason = refusal
+				return out
+			}
+			sums[i].add(figures)
+		}
+	}
+	out.Figures = &sums[0]
+	out.Verdict, out.Reason = r.Condition.evaluate(sums[0], sums[len(sums)-1])
+	return out
+}
