@@ -29,8 +29,8 @@ func testMessage(seq uint64, counters ...int) message {
 	return message{seq: seq, stored: testStored * 1e6, hits: testHits(counters...)}
 }
 
-// A reader and a committer share a buffer: what goes in comes out once, in loads that keep their bound. It is one of
-// memory, and in a replay one of commands of each shard.
+// A reader and a committer share a buffer: what goes in comes out once, in loads that keep their bound. It is
+// one of memory, and in a replay one of commands of each shard.
 func TestBufferGivesEveryHitOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("replay", func(t *testing.T) { testBufferGivesEveryHitOnce(t, true) })

@@ -5,27 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/trace"
 	"tallyroll/internal/window"
 )
 
-// cursorEvery is how often cursors move, also without hits, to keep as_of fresh and replays short; see due.
+// cursorEvery is how often cursors move, with or without hits, to keep as_of fresh and replays short; see
+// due.
 const cursorEvery = time.Second
 
-// commitConcurrency is how many shards are committed at the same time per Redis server. Redis executes
-// commits that arrive together before it serves any other client: with 8, the PING of another client took
-// 12.8 ms (p99). With 2 it takes 6 ms, at the cost of 5 % of the speed.
-const commitConcurrency = 2
-
 // registerEvery is how often the layout and the stream's name are written again. Redis can lose them and keep
-// the cursors, or lose everything before there are cursors. No cursor shows either loss.
+// the cursors, or lose everything before the first cursor is written. No cursor shows either loss.
 const registerEvery = 10 * time.Second
 
 const lastCommitFailed = "the last commit failed; the next worker reads these hits again, if the stream still holds them"
@@ -37,7 +28,7 @@ type committer struct {
 	buffer    *buffer
 	tail      *tail
 	committed committed
-	doubts    int // of claims.doubted: those after which every cursor has moved
+	doubts    int // of claims.doubted, when every cursor had moved
 }
 
 func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) *committer {
@@ -46,10 +37,10 @@ func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) 
 	return c
 }
 
-// flushUntil flushes once per flush interval, or sooner if the buffer is full. If a commit takes longer than
-// that, the next one follows at once, so a load gathers for as long as commits take. (Gathering for longer
-// was tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at 700,000.) If the stream is
-// far behind, a load gathers for longer, but only while it grows.
+// flushUntil flushes once per flush interval, or sooner if the buffer is full, until life ends. If a commit
+// takes longer than that, the next one follows at once, so a load gathers for as long as commits take.
+// (Gathering for longer was tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at
+// 700,000.) If the worker is far behind, a load gathers for longer, but only while it grows.
 func (c *committer) flushUntil(life, last context.Context) error {
 	interval := c.limits.FlushInterval
 	ticker := time.NewTicker(interval)
@@ -80,7 +71,8 @@ func (c *committer) flushUntil(life, last context.Context) error {
 	}
 }
 
-// flush commits the filling half: first the rejects, until all are acknowledged, then each shard.
+// flush commits the filling half: first the rejects, until all are acknowledged, then each shard. all: move
+// every cursor that is not at its target.
 func (c *committer) flush(ctx context.Context, all bool) error {
 	l := c.buffer.take()
 	defer c.buffer.give(l)
@@ -133,7 +125,7 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 		}
 		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
 		c.waits.blame(c.stream, err)
-		c.log.Warn().Err(err).Msg("counting waits")
+		c.log.Warn().Err(err).Msg("counting waits until rejects are stored")
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -149,7 +141,8 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 }
 
 // refuse writes into the first cursor that rejects of messages up to this one may be stored. The version that
-// refuses a message must be the one that counts it, so no new version may begin at or before this message.
+// refuses a message must also be the one that counts it, so no new version may begin at or before this
+// message.
 func (c *committer) refuse(ctx context.Context, upTo uint64) error {
 	w := c.writers[0]
 	cursor := w.position
@@ -160,9 +153,10 @@ func (c *committer) refuse(ctx context.Context, upTo uint64) error {
 	return w.write(ctx, cursor)
 }
 
+// goal is what a load reaches, before it is fitted to each shard.
 type goal struct {
 	window.Cursor
-	clock    int64 // of NATS when the place was found to be the stream's end; 0 if it was not
+	clock    int64 // of NATS when the position was the stream's end, Unix milliseconds; 0 if it was not
 	keepAsOf bool  // as_of must not rise
 }
 
@@ -170,8 +164,8 @@ func (g goal) claim() window.Claim {
 	return window.Claim{Created: g.Created, Seq: g.Seq, Stored: g.Stored, AsOf: g.AsOf}
 }
 
-// target returns what a load reaches. Its as_of is the time of the load's last message. If that message was
-// the end of the stream, as_of is the last time at which the watcher found it to be the end.
+// target returns what a load reaches. Its as_of is the time of the load's last message, or, if that message
+// was the end of the stream, the last time at which the watcher found it to be the end.
 func (c *committer) target(l *load) goal {
 	next := goal{Cursor: window.Cursor{
 		Created: c.state.Created, Seq: l.seq, Stored: l.stored, Latest: l.latest,
@@ -196,7 +190,7 @@ func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []i
 		}
 		falls := target.AsOf < w.position.AsOf // the present as_of is too late
 		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
-		// The next load will not contain what was discarded before this one.
+		// The next load will not have what was discarded before this one.
 		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
 		if moves || l.batch.Shard(shard).Hits() > 0 {
 			shards = append(shards, shard)
@@ -205,10 +199,10 @@ func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []i
 	return shards
 }
 
-// advance returns the target for one shard, which in a replay may already be further on.
+// advance returns the target for one shard, which may already be further on in a replay.
 //
 // as_of falls if the clock of NATS was set back: a message stored before as_of follows a position for which
-// as_of was claimed, or the stream's end is seen at such a moment. More such messages may come.
+// as_of was claimed, or the stream's end was checked at such a moment. More such messages may come.
 func (w *shardWriter) advance(next goal) window.Cursor {
 	if next.Seq < w.position.Seq {
 		return w.position
@@ -260,13 +254,15 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 // commitShard commits the shard's part of a load, in several transactions if one would be too large. If
 // another shard fails, ctx ends and no further transaction begins. One that has begun goes on for as long as
 // flushing lives, because if it could not add some hits, only commitShard can detect and report that loss.
-func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
+func (c *committer) commitShard(
+	ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor,
+) error {
 	w := c.writers[shard]
 	for cells, cursor := range cells.Split(w.position, target, c.limits.MaxCommands) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part has admitted
+		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part reported
 		done, err := w.Commit(flushing, cells, cursor)
 		if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
 			c.metrics.conflicts.WithLabelValues(c.stream).Inc()
@@ -285,7 +281,8 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 		if done.Failed != nil {
 			c.metrics.lost.WithLabelValues(c.stream).Inc()
 			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
-				Msg("hits, or the unique values of hits, are not counted because of a foreign key: answers about their time say complete: false; move or delete the key, so that later ones count")
+				Msg("hits, or the unique values of hits, are not counted because of a foreign key: " +
+					"answers about their time have complete: false; move or delete the key, so that later ones count")
 			if failed := c.admitLost(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}
@@ -297,21 +294,10 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 	return nil
 }
 
-func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
-
-// write writes the cursor's fields other than the position.
-func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
-	err := w.Write(ctx, cursor)
-	if err == nil {
-		w.settle()
-	}
-	return err
-}
-
 // admitLost writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing, at
 // once, because after a crash the loss would stay unreported until the next hit of the same key. If another
-// program has written to the cursor, it waits until an operator has repaired it. If another worker, which
-// does not know of the loss, has moved the cursor on, it writes into that worker's cursor.
+// program has written to the cursor, it waits until an operator has repaired it. If another worker has moved
+// the cursor, it writes into that worker's cursor.
 func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position
@@ -344,69 +330,4 @@ func (c *committer) leftBehind(err error) {
 	read, _, _ := c.buffer.place()
 	done, _ := c.committed.place()
 	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
-}
-
-// committed is the position up to which every shard has committed counts and rejects.
-type committed struct {
-	mu     sync.Mutex
-	seq    uint64
-	stored int64 // of that message, Unix nanoseconds
-}
-
-func (c *committed) set(seq uint64, stored int64) {
-	c.mu.Lock()
-	c.seq, c.stored = seq, stored
-	c.mu.Unlock()
-}
-
-func (c *committed) place() (seq uint64, stored int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.seq, c.stored
-}
-
-const reportRejectsEvery = time.Minute
-
-// rejectLog logs the first reject of each reason, then their number once per minute. It outlives sessions,
-// whose flushes use it one after the other.
-type rejectLog struct {
-	log    zerolog.Logger
-	counts map[hit.Reason]*rejectCount
-}
-
-type rejectCount struct {
-	more   int       // rejects since logged
-	logged time.Time // when the log last reported them
-}
-
-func newRejectLog(log zerolog.Logger) *rejectLog {
-	return &rejectLog{log, make(map[hit.Reason]*rejectCount)}
-}
-
-func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
-	for _, r := range stored {
-		if count := l.counts[r.Reason]; count != nil {
-			count.more++
-			continue
-		}
-		l.counts[r.Reason] = &rejectCount{logged: now}
-		line := l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).Uint64("sequence", r.Seq).Int("item", r.Item)
-		if r.Trace != "" {
-			line = line.Str("trace_id", trace.ID(r.Trace))
-		}
-		line.Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once a minute")
-	}
-}
-
-// report logs the number of rejects since its last line, for each reason that is due, or for all.
-func (l *rejectLog) report(now time.Time, all bool) {
-	for _, reason := range hit.Reasons {
-		count := l.counts[reason]
-		if count == nil || count.more == 0 || !all && now.Sub(count.logged) < reportRejectsEvery {
-			continue
-		}
-		l.log.Warn().Str("reason", string(reason)).Int("rejected", count.more).Stringer("within", now.Sub(count.logged).Round(time.Second)).
-			Msg("hits were rejected")
-		count.more, count.logged = 0, now
-	}
 }

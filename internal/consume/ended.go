@@ -16,12 +16,13 @@ import (
 	"tallyroll/internal/window"
 )
 
-// goneFor is the time between the two checks that must both find no stream.
+// goneFor is the time between the two checks that must both find the stream gone.
 const goneFor = 4 * time.Second
 
+// absence is when a stream was first found missing.
 type absence struct {
 	at     time.Time // by this process's monotonic clock
-	server int64     // by the clock that as_of is taken from, Unix milliseconds
+	server int64     // by the server's clock, which also stores messages, Unix milliseconds
 }
 
 // Endings ends streams that were deleted. One goroutine may call Unlisted, any may call AdmitLoss.
@@ -35,12 +36,13 @@ type Endings struct {
 	// MakeRejects creates the stream of rejects if it is missing.
 	MakeRejects func(context.Context) error
 
-	missing map[string]absence // streams that are no longer listed, with the first look that missed them
+	missing map[string]absence // streams that are no longer listed
 }
 
-// Unlisted ends deleted streams and returns the other missing ones: those that the previous list (known)
-// named, or that are live in Redis (listed; nil if Redis does not answer), but not in all. A list may be
-// incomplete, so a stream counts as deleted only after the server has answered twice that it does not exist.
+// Unlisted ends deleted streams and returns the other missing ones. Missing are streams that the previous
+// list (known) has, or that are live in Redis (listed; nil if Redis does not answer), but that all lacks. A
+// list may be incomplete, so a stream counts as deleted only after the server has answered twice that it does
+// not exist.
 func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
 	reads := e.Reads()
 	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
@@ -97,8 +99,9 @@ func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// serverTime returns the clock by which streams store messages, in Unix milliseconds. It asks for the stream
-// of rejects, which always exists: the worker creates it at start, and here if it was deleted.
+// serverTime returns the clock by which streams store messages, in Unix milliseconds. It reads it from the
+// info of the stream of rejects, which always exists: the worker creates it at start, and here if it was
+// deleted.
 func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 	s, err := e.JS.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -107,7 +110,7 @@ func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask the server's time: %w", err)
+		return 0, fmt.Errorf("get the server's time: %w", err)
 	}
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
@@ -120,7 +123,7 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 	if err != nil {
 		return err
 	}
-	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost that.
+	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost the marks.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
 		if err := e.admit(ctx, name, created, at); err != nil {
@@ -135,21 +138,24 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 	if err != nil || !ended {
 		return err
 	}
-	e.Log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
+	e.Log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).
+		Msg("the stream was deleted: it no longer holds as_of back")
 	return e.expireCursors(ctx, name, cursors, e.Layout.Keep())
 }
 
-func (e *Endings) expireCursors(ctx context.Context, name string, cursors []window.Cursor, after time.Duration) error {
+func (e *Endings) expireCursors(
+	ctx context.Context, name string, cursors []window.Cursor, after time.Duration,
+) error {
 	return eachShard(ctx, e.Layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
 		return e.Store.ExpireCursor(ctx, name, shard, cursors[shard].Created, after)
 	})
 }
 
-// removeOld unlists streams to whose end no window reaches, and removes cursors left by late commits.
+// removeOld unlists streams to whose end no window reaches, and removes cursors that late commits left.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
 	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
 	for name, l := range listed {
-		// This worker's clock serves only to save requests.
+		// This worker's clock only saves requests: remove compares with the server's.
 		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.First(name) {
 			continue
 		}
@@ -182,8 +188,9 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	return err
 }
 
-// admit marks in all cursors of a stream that hits from before a moment may be missing. It creates cursors
-// that no worker has written or Redis has lost. It changes nothing else, and is fenced like any commit.
+// admit marks in all cursors of a stream that hits from before a moment (Unix milliseconds) may be missing.
+// It creates cursors that no worker has written or Redis has lost. It changes nothing else, and is fenced
+// like any commit.
 func (e *Endings) admit(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
@@ -207,7 +214,7 @@ func (e *Endings) admit(ctx context.Context, name string, created, before int64)
 	})
 }
 
-// AdmitLoss marks that a stream was deleted before all of it was read. It tries for as long as ctx lives.
+// AdmitLoss marks that a stream was deleted before all of it was read. It retries until ctx ends.
 func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := e.serverTime(ctx)
@@ -217,23 +224,10 @@ func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 		if err == nil {
 			return
 		}
-		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
+		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers about their time still have complete: true")
 		select {
 		case <-ctx.Done():
 		case <-time.After(maxReopen):
 		}
 	}
-}
-
-// readCursors returns a stream's cursors by shard; the zero value for a shard without one.
-func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
-	out := make([]window.Cursor, layout.Shards)
-	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := store.OpenWriter(ctx, layout, name, shard)
-		if err == nil {
-			out[shard], _ = writer.Cursor()
-		}
-		return err
-	})
-	return out, err
 }

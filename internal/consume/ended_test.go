@@ -13,7 +13,7 @@ import (
 // The watcher ends the session of a stream whose retention is changed, or whose messages become increments.
 func TestChangedRetentionEndsTheSession(t *testing.T) {
 	t.Parallel()
-	w := &watcher{setup: &setup{}, judged: source.State{Created: 1, Last: 5}}
+	w := &watcher{setup: &setup{}, standing: &standing{state: source.State{Created: 1, Last: 5}}}
 	if err := w.same(source.State{Created: 1, Last: 5, Retention: jetstream.InterestPolicy}, 5, 0); !errors.Is(err, ErrRetention) {
 		t.Errorf("the session goes on: %v", err)
 	}

@@ -18,15 +18,16 @@ const (
 	claimEvery = time.Second
 	// claimWithin bounds a write. If Redis does not answer in time, the cursors move instead.
 	claimWithin = time.Second
-	// renewEvery is how often the cursors of an idle stream move. This detects that another worker has the
-	// stream, and what one server of a Redis Cluster has lost while the one with the claims has lost nothing.
+	// renewEvery is how often the cursors of an idle stream move. This detects that another worker reads the
+	// stream, and that a server of a Redis Cluster other than the one with the claims has lost data.
 	renewEvery = 30 * time.Second
 )
 
+// claims holds the claims of a worker's idle streams. It is safe for concurrent use; a nil one does nothing.
 type claims struct {
 	mu      sync.Mutex
 	next    map[string]window.Claim // to be written
-	written map[string]window.Claim // as Redis should have them
+	written map[string]window.Claim // that Redis should have
 	doubts  map[string]int          // see doubted
 	failing bool                    // the last write failed
 }
@@ -44,7 +45,7 @@ func (c *claims) put(stream string, claim window.Claim) {
 }
 
 // doubted counts the writes about a stream that failed, or found another claim in Redis than this worker's
-// last one. Redis may then have lost commits too, which only a commit detects.
+// last one. Redis may then also have lost commits, which only a commit detects.
 func (c *claims) doubted(stream string) int {
 	if c == nil {
 		return 0
@@ -63,8 +64,10 @@ func (c *claims) forget(stream string) {
 }
 
 // keepWriting writes the claims once per second until ctx ends, each time after upToDate (nil: no check) has
-// checked for new streams, as for any as_of.
-func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger) {
+// checked for new streams, as before any as_of moves.
+func (c *claims) keepWriting(
+	ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger,
+) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
 	for {
@@ -81,11 +84,13 @@ func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate 
 		changed, err := store.WriteClaims(writing, next, before)
 		cancel()
 		if ctx.Err() == nil && c.note(next, changed, err) {
-			log.Warn().Err(err).Int("streams", len(next)).Msg("as_of of idle streams could not be written: their cursors move instead")
+			log.Warn().Err(err).Int("streams", len(next)).
+				Msg("as_of of idle streams could not be written: their cursors move instead")
 		}
 	}
 }
 
+// take returns the claims to write, and those that Redis should have.
 func (c *claims) take() (next, before map[string]window.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +110,7 @@ func (c *claims) note(next map[string]window.Claim, changed []string, err error)
 			c.written[stream] = claim
 			continue
 		}
-		delete(c.written, stream) // it may have been written all the same
+		delete(c.written, stream) // it may have been written or not
 		c.doubts[stream]++
 	}
 	for _, stream := range changed {

@@ -61,8 +61,9 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 	}
 }
 
-// A message takes the place of one that was rolled away, and its number. Redis loses the commit of it, and not the
-// claim, which is on another server of its cluster: the old cursor has the number and not the message.
+// A message takes the place of one that was rolled away, and its number. Redis loses the commit of it, and
+// not the claim, which is on another server of its cluster: the old cursor has the number and not the
+// message.
 func TestAClaimIsNotOfTheMessageBefore(t *testing.T) {
 	t.Parallel()
 	redisconn.Quiet()

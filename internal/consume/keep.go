@@ -2,22 +2,15 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/hit"
-	"tallyroll/internal/progress"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
-
-// Progress is called every second for each stream that is far behind, and with an empty progress.State when
-// that ends. Calls are concurrent, and must not block.
-type Progress func(stream string, p progress.State)
 
 // Config configures a Keeper.
 type Config struct {
@@ -32,20 +25,6 @@ type Config struct {
 	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of
 	// does not move.
 	Listed func(context.Context) bool
-}
-
-// Limits bounds what a session holds and sends.
-type Limits struct {
-	FlushInterval time.Duration // the longest time that a hit waits in memory before its commit begins
-	MaxCommands   int           // Redis commands of one transaction
-	MaxLoad       int           // bytes of the hits in half a buffer; in a Config, of all streams together
-	MaxAhead      time.Duration // how far a hit's own time may be ahead of the time it was stored
-	MaxHits       int           // hits of one message
-}
-
-// HitLimits returns the bounds of hits that are counted in this layout.
-func (l Limits) HitLimits(layout window.Layout) hit.Limits {
-	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeIn(layout)}
 }
 
 // Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
@@ -64,9 +43,11 @@ func NewKeeper(config Config) *Keeper {
 }
 
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
-// reports whether the stream is gone, and whether hits are known to be lost with it. It calls show with
+// returns whether the stream is gone, and whether hits are known to be lost with it. It calls show with
 // whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
-func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
+func (k *Keeper) Keep(
+	ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream,
+) (isGone, lost bool) {
 	log := k.config.Log.With().Str("stream", name).Logger()
 	k.config.Metrics.start(name)
 	defer k.config.Metrics.end(name)
@@ -85,19 +66,21 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 		began := time.Now()
 		k.config.Metrics.sessions.WithLabelValues(name).Inc()
 		s := &session{setup: setup{
-			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store, layout: k.config.Layout, limits: k.limits(),
-			metrics: k.config.Metrics, outage: k.outage, waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rules: k.config.Rules, log: log,
-			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter, listed: k.config.Listed, claims: &k.claims,
+			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store,
+			layout: k.config.Layout, limits: k.limits(), metrics: k.config.Metrics, outage: k.outage,
+			waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rulebook: k.config.Rules, log: log,
+			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter,
+			listed: k.config.Listed, claims: &k.claims,
 		}}
 		o := s.attempt(ctx)
 		show(false) // until the next session counts
-		// A session that ended before it compared the cursors with the stream cannot tell.
+		// A session that ended before it compared the cursors with the stream does not know.
 		unread = o.unread || unread && o.phase == resuming
 		next = next.after(o, time.Since(began))
 		switch o.verdict {
 		case drained:
 			if o.phase >= counting {
-				log.Info().Msg("stream let go")
+				log.Info().Msg("stream released")
 			}
 			return false, false
 		case gone:
@@ -106,7 +89,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 			return true, unread
 		}
 		k.config.Waits.blame(name, o.why)
-		log.Warn().Err(o.why).Msg("taking the stream again")
+		log.Warn().Err(o.why).Msg("restarting the session")
 		select {
 		case <-ctx.Done():
 		case <-time.After(next.pause + rand.N(next.pause+time.Millisecond)):
@@ -135,45 +118,7 @@ func (k *Keeper) KeepClaiming(ctx context.Context) {
 	k.claims.keepWriting(ctx, k.config.Store, k.config.Listed, k.config.Log)
 }
 
-// KeepSweeping removes texts of rules that no cursor names any more, once per hour until ctx ends.
+// KeepSweeping removes texts of rules that no cursor names, once per hour until ctx ends.
 func (k *Keeper) KeepSweeping(ctx context.Context) {
-	s := sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}
-	s.keepSweeping(ctx)
-}
-
-const (
-	// maxReopen bounds the pause before the next session of a stream whose sessions keep failing.
-	maxReopen = 2 * time.Second
-	// foreignRetry is the pause if only an operator can repair the stream: another program has written to its
-	// cursor, rules are lost, or the stream is not the one that was counted.
-	foreignRetry = 10 * time.Second
-	// stalledAfter is how many checks in a row may find the reader idle although messages are undelivered. If
-	// a session stalls without a message, the next one may be idle for twice as many, up to maxStalledAfter.
-	stalledAfter, maxStalledAfter = 3, 48
-)
-
-type retry struct {
-	pause   time.Duration // before it
-	maxIdle int           // see setup
-}
-
-func firstTry() retry { return retry{maxIdle: stalledAfter} }
-
-// after returns the try that follows one with outcome o that lasted for the given time.
-func (r retry) after(o outcome, lasted time.Duration) retry {
-	next := retry{maxIdle: stalledAfter}
-	if errors.Is(o.why, errStalled) && o.idle {
-		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
-	}
-	switch {
-	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, ErrRetention), errors.Is(o.why, ErrIncrements):
-		next.pause = foreignRetry
-	case o.phase == resuming || o.verdict == fenced: // it never got going, or someone else has the stream
-		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)
-	case lasted > maxReopen:
-		next.pause = 0
-	default:
-		next.pause = min(r.pause+50*time.Millisecond, maxReopen)
-	}
-	return next
+	(&sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}).keepSweeping(ctx)
 }

@@ -13,8 +13,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// A reject of an event has what its decoding needs, and nothing else of the message's headers. If that is too much, it
-// has nothing of it.
+// A reject of an event has what its decoding needs, and nothing else of the message's headers. If that is too
+// much, it has nothing of it.
 func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<18)

@@ -11,7 +11,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// A consumer that begins anew counts its deliveries from 1 again: sooner or later
+// A recreated consumer counts its deliveries from 1 again: sooner or later
 // one has the number that was expected, and its message must not be taken.
 func TestNothingBehindALossIsRead(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 	}
 }
 
-// When deleted messages had been stored nobody knows: after the last that is
+// When deleted messages had been stored is unknown: after the last that is
 // held, and before the stream was asked.
 func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	t.Parallel()

@@ -8,10 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/human"
+	"tallyroll/internal/rejects"
+	"tallyroll/internal/trace"
 )
 
-// What sessions report besides metrics: what streams wait for, outages of Redis, and clocks that differ.
+// What sessions report in addition to metrics: what streams wait for, outages of Redis, clocks that differ,
+// and rejects.
 
 // slowCommit is how long a commit may make no progress before the worker counts as not ready. It is longer
 // than the transactions of any load take, and shorter than a caller's timeout.
@@ -25,10 +29,10 @@ type Waits struct {
 
 type wait struct {
 	since time.Time
-	why   error // the last failure; nil if there was none
+	why   error // the last failure; nil without one
 }
 
-// NewWaits makes Waits of no stream.
+// NewWaits returns empty Waits.
 func NewWaits() *Waits { return &Waits{by: make(map[string]wait)} }
 
 // begin records that a commit begins, or has made progress.
@@ -38,6 +42,7 @@ func (w *Waits) begin(stream string) {
 	w.by[stream] = wait{since: time.Now()}
 }
 
+// blame records why a stream waits.
 func (w *Waits) blame(stream string, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,6 +54,7 @@ func (w *Waits) blame(stream string, why error) {
 	w.by[stream] = now
 }
 
+// end records that a stream waits for nothing.
 func (w *Waits) end(stream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +83,7 @@ func (w *Waits) Lasting() string {
 	if longest == "" || took < slowCommit {
 		return ""
 	}
-	why := "no answer yet"
+	why := "no reply yet"
 	if at.why != nil {
 		why = at.why.Error()
 	}
@@ -117,15 +123,14 @@ const (
 	clockRedis = "redis"
 )
 
-// clocks compares the servers' clocks with this process's. Every answer that carries a time serves for that,
-// so no request is made for it.
+// clocks compares the servers' clocks with this process's. It uses the times in replies to other requests.
 type clocks struct {
 	log    zerolog.Logger
 	metric *prometheus.GaugeVec // seconds, by clock
 
 	mu    sync.Mutex
 	ahead map[string]time.Duration // of this process's clock, by clock
-	apart bool                     // the log has said so
+	apart bool                     // the log has reported that the clocks differ
 }
 
 func newClocks(m *Metrics, log zerolog.Logger) *clocks {
@@ -143,10 +148,58 @@ func (c *clocks) observe(clock string, ahead time.Duration) {
 	if worst > clocksApart && !c.apart {
 		c.apart = true
 		c.log.Warn().Stringer("nats_ahead_of_worker", nats.Round(time.Millisecond)).Stringer("redis_ahead_of_worker", redis.Round(time.Millisecond)).
-			Msg("the clocks of NATS, Redis and this worker differ: synchronise them with NTP; docs/delivery.md says how this affects answers")
+			Msg("the clocks of NATS, Redis and this worker differ: synchronise them with NTP; " +
+				"docs/delivery.md describes how this affects answers")
 	}
-	if worst <= clocksApart/2 && c.apart { // half, so that a difference near the limit is not logged again and again
+	if worst <= clocksApart/2 && c.apart { // half, so that a difference near the limit is not logged repeatedly
 		c.apart = false
 		c.log.Info().Msg("the clocks of NATS, Redis and this worker agree again")
+	}
+}
+
+const reportRejectsEvery = time.Minute
+
+// rejectLog logs the first reject of each reason, then their number once per minute. It outlives sessions,
+// whose flushes use it one after the other.
+type rejectLog struct {
+	log    zerolog.Logger
+	counts map[hit.Reason]*rejectCount
+}
+
+type rejectCount struct {
+	more   int       // rejects since logged
+	logged time.Time // when the log last reported them
+}
+
+func newRejectLog(log zerolog.Logger) *rejectLog {
+	return &rejectLog{log, make(map[hit.Reason]*rejectCount)}
+}
+
+func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
+	for _, r := range stored {
+		if count := l.counts[r.Reason]; count != nil {
+			count.more++
+			continue
+		}
+		l.counts[r.Reason] = &rejectCount{logged: now}
+		line := l.log.Warn().Str("reason", string(r.Reason)).Str("detail", rejects.HeaderText(r.Detail)).
+			Uint64("sequence", r.Seq).Int("item", r.Item)
+		if r.Trace != "" {
+			line = line.Str("trace_id", trace.ID(r.Trace))
+		}
+		line.Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once per minute")
+	}
+}
+
+// report logs the number of rejects since its last line, for each reason that is due, or for all.
+func (l *rejectLog) report(now time.Time, all bool) {
+	for _, reason := range hit.Reasons {
+		count := l.counts[reason]
+		if count == nil || count.more == 0 || !all && now.Sub(count.logged) < reportRejectsEvery {
+			continue
+		}
+		l.log.Warn().Str("reason", string(reason)).Int("rejected", count.more).
+			Stringer("within", now.Sub(count.logged).Round(time.Second)).Msg("hits were rejected")
+		count.more, count.logged = 0, now
 	}
 }

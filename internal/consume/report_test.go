@@ -135,7 +135,7 @@ func TestLongWaitsAreNamed(t *testing.T) {
 		w.begin("B")
 		time.Sleep(slowCommit)
 		w.end("B")
-		is("stream A", "3 seconds", "no answer yet")
+		is("stream A", "3 seconds", "no reply yet")
 		w.blame("A", fmt.Errorf("READONLY"))
 		time.Sleep(time.Second)
 		is("stream A", "4 seconds", "READONLY")

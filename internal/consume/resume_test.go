@@ -78,10 +78,10 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 		others []window.Cursor // of other shards
 		none   bool            // there is no cursor
 
-		want      window.Cursor
-		discarded uint64
-		reason    reason
-		riddle    bool // errUnidentified
+		want         window.Cursor
+		discarded    uint64
+		reason       reason
+		unidentified bool // errUnidentified
 	}{
 		// Without a cursor.
 		{name: "no cursor, new stream", none: true, want: window.Cursor{Created: created, AsOf: created / 1e6}},
@@ -200,7 +200,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			want:      window.Cursor{Created: created, Seq: 5, Stored: late - 1, AsOf: created / 1e6, IncompleteBefore: now},
 			discarded: 5, reason: recreated,
 		},
-		{name: "recreated after the clock was set back: perhaps it was not", cursor: cursor, stream: stream{created: stored(39), held: row(1, 50, late)}, riddle: true},
+		{name: "recreated after the clock was set back: maybe it was not", cursor: cursor, stream: stream{created: stored(39), held: row(1, 50, late)}, unidentified: true},
 		// Created at another moment, with the same messages: a restored backup, or a promoted mirror.
 		{
 			name: "restored", cursor: cursor, stream: stream{created: late, held: counted(1, 70)},
@@ -222,18 +222,18 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			}),
 			reason: replaced,
 		},
-		{name: "an older backup", cursor: cursor, stream: stream{created: late, held: counted(1, 39)}, riddle: true},
-		{name: "an older backup that has grown", cursor: cursor, stream: stream{created: late, held: join(counted(1, 30), row(31, 70, late+second))}, riddle: true},
-		{name: "a copy of another stream", cursor: cursor, stream: stream{created: late, held: row(1, 70, created+second/2)}, riddle: true},
+		{name: "an older backup", cursor: cursor, stream: stream{created: late, held: counted(1, 39)}, unidentified: true},
+		{name: "an older backup that has grown", cursor: cursor, stream: stream{created: late, held: join(counted(1, 30), row(31, 70, late+second))}, unidentified: true},
+		{name: "a copy of another stream", cursor: cursor, stream: stream{created: late, held: row(1, 70, created+second/2)}, unidentified: true},
 		{
 			name: "nothing of a copy was applied", cursor: cursor, stream: stream{created: late, held: counted(42, 70)},
 			want:      window.Cursor{Created: late, Seq: 41, Stored: stored(42) - 1, AsOf: stored(42) / 1e6, IncompleteBefore: late/1e6 + 1},
 			discarded: 41, reason: recreated,
 		},
-		{name: "a mirror made again, on its way to the cursor", cursor: cursor, stream: stream{created: late, held: counted(1, 20), mirror: true}, riddle: true},
-		{name: "a mirror made again, empty yet", cursor: cursor, stream: stream{created: late, mirror: true}, riddle: true},
+		{name: "a recreated mirror, on its way to the cursor", cursor: cursor, stream: stream{created: late, held: counted(1, 20), mirror: true}, unidentified: true},
+		{name: "a recreated mirror, empty yet", cursor: cursor, stream: stream{created: late, mirror: true}, unidentified: true},
 		{
-			name: "a mirror made again", cursor: cursor, stream: stream{created: late, held: counted(1, 40), mirror: true},
+			name: "a recreated mirror", cursor: cursor, stream: stream{created: late, held: counted(1, 40), mirror: true},
 			want: changed(cursor, func(c *window.Cursor) { c.Created = late }),
 		},
 	} {
@@ -252,7 +252,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			h := newHistory(heldSource{held: test.stream.held}, s)
 			h.cursors = append(test.others, test.cursor)
 			r, err := h.resume(t.Context(), test.cursor, !test.none)
-			if errors.Is(err, errUnidentified) != test.riddle || err != nil && !test.riddle {
+			if errors.Is(err, errUnidentified) != test.unidentified || err != nil && !test.unidentified {
 				t.Fatalf("error %v", err)
 			}
 			if err != nil {

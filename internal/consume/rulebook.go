@@ -16,8 +16,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has
-// none. Any goroutine may call Current.
+// Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has no
+// rules. It is safe for concurrent use.
 type Rulebook struct {
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *Metrics
@@ -62,7 +62,7 @@ func (b *Rulebook) remember(set *rules.Set) {
 	b.seen[set.Fingerprint()] = set
 }
 
-// Current returns the rules by which a session that begins now reads new messages; nil if there are none.
+// Current returns the rules by which a session that begins now reads new messages; nil without rules.
 func (b *Rulebook) Current() *rules.Set {
 	if b == nil {
 		return nil
@@ -88,7 +88,7 @@ func fingerprintOf(set *rules.Set) string {
 // before anything is read, because any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
-// find returns the rules with a fingerprint, from memory or from Redis. found is false if neither has them.
+// find returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
 func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
@@ -104,7 +104,8 @@ func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 	}
 	set, err = rules.Parse(text)
 	if err != nil {
-		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w", store.RulesKey(), fingerprint, err)
+		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w",
+			store.RulesKey(), fingerprint, err)
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
@@ -143,7 +144,7 @@ type sweeper struct {
 	store   *window.Store
 	layout  window.Layout
 	log     zerolog.Logger
-	unnamed []string // at the last look
+	unnamed []string // at the last check
 }
 
 func (s *sweeper) keepSweeping(ctx context.Context) {
@@ -161,8 +162,8 @@ func (s *sweeper) keepSweeping(ctx context.Context) {
 	}
 }
 
-// sweep removes texts that no listed stream's cursor has named at two checks. A session that names one again
-// in that instant writes it again after its cursors.
+// sweep removes texts that no cursor of a listed stream has named at two checks. A session that names one
+// again in that instant writes it again after its cursors.
 func (s *sweeper) sweep(ctx context.Context) error {
 	kept, err := s.store.RulesKept(ctx)
 	if err != nil || len(kept) == 0 {
@@ -197,6 +198,6 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if err := s.store.DropRules(ctx, drop); err != nil {
 		return err
 	}
-	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them any more")
+	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them")
 	return nil
 }

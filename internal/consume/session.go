@@ -9,41 +9,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
-
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
-
-// setup holds the parts and settings of a session. All its parts share it, and none changes it.
-type setup struct {
-	stream  string
-	source  source.Stream
-	store   *window.Store
-	layout  window.Layout
-	limits  Limits // of this stream
-	metrics *Metrics
-	outage  *outage
-	waits   *Waits
-	clocks  *clocks
-	rejects *rejectLog
-	rules   *Rulebook // nil: there are none
-	log     zerolog.Logger
-
-	progress Progress    // may be nil
-	maxIdle  int         // looks in a row that may find the reader idle, see stalledAfter
-	enter    func(phase) // is called as each phase begins
-	// listed reports whether every stream created before the call is listed in Redis; nil means always.
-	listed func(context.Context) bool
-	claims *claims // nil: only cursors tell as_of
-}
 
 // session is one attempt to count a stream: a reader, a committer and a watcher share a buffer.
 type session struct {
 	setup
 	phase    phase
-	standing *standing // nil until resume has decided where the shards go on
+	standing *standing // nil until resume has decided where the shards continue
 	buffer   *buffer
 	tail     tail
 }
@@ -51,7 +25,13 @@ type session struct {
 // attempt counts until ctx ends or it cannot go on. It commits what it has read, unless a commit has failed.
 func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
-	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
+	o.phase, o.idle = s.phase, true
+	if s.standing != nil {
+		position, _, _ := s.buffer.place()
+		known := max(s.tail.end(), s.standing.state.Last, position)
+		o.unread = slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
+		o.idle = position <= s.standing.from
+	}
 	return o
 }
 
@@ -67,17 +47,17 @@ func (s *session) pass(ctx context.Context) error {
 	}
 	defer func() {
 		if err := feed.Release(); err != nil {
-			s.log.Debug().Err(err).Msg("the consumer was left to expire")
+			s.log.Debug().Err(err).Msg("the consumer could not be deleted, and will expire")
 		}
 	}()
-	life, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session finds a reason
+	life, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session fails
 	defer end(nil)
 	r := newReader(&s.setup, s.standing, s.buffer, end)
 	c := newCommitter(&s.setup, s.standing, s.buffer, &s.tail)
 	if err := feed.Start(r.deliver, func(err error) { end(s.orGone(ctx, err)) }); err != nil {
 		return err
 	}
-	if err := s.verify(ctx); err != nil {
+	if err := (planner{&s.setup, s.standing}).verify(ctx, s.buffer); err != nil {
 		s.stop(feed)
 		return err
 	}
@@ -86,9 +66,38 @@ func (s *session) pass(ctx context.Context) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { w.watch(life) })
 	err = s.count(ctx, life, feed, c)
-	end(err) // only the first reason counts
+	end(err) // only the first cause counts
 	watching.Wait()
 	return context.Cause(life)
+}
+
+// resume decides where each shard continues, and acquires all cursors, before any message is read.
+func (s *session) resume(ctx context.Context) error {
+	plan, err := makePlan(ctx, &s.setup)
+	if err != nil {
+		return err
+	}
+	s.standing, s.buffer = plan, newBuffer(s.layout, s.limits, plan.positions())
+	return planner{&s.setup, plan}.acquire(ctx)
+}
+
+// open opens a feed of the messages after the smallest cursor.
+func (s *session) open(ctx context.Context) (source.Feed, error) {
+	smallest := s.standing.smallestPosition()
+	from, stored := smallest.Seq, smallest.Stored
+	if from == s.standing.state.Last {
+		// The last stored message is applied or gone, even if the cursor names another message.
+		stored = cmp.Or(s.standing.state.EndStored(), stored)
+	}
+	s.standing.from = from
+	s.buffer.begin(from, stored)
+	feed, err := s.source.Open(ctx, from+1)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info().Uint64("from", from+1).Uint64("last", s.standing.state.Last).Uint64("pending", feed.Pending()).
+		Msg("reading the stream")
+	return feed, nil
 }
 
 // count commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
@@ -102,7 +111,7 @@ func (s *session) count(ctx, life context.Context, feed source.Feed, c *committe
 	s.stop(feed)
 	// Nothing may follow a failed flush: cursors that did not get its load must not pass it.
 	if err == nil {
-		err = c.flush(last, true) // all of it was read in order
+		err = c.flush(last, true) // all of the rest was read in order
 	}
 	if err != nil && life.Err() != nil {
 		c.leftBehind(err)
@@ -115,28 +124,10 @@ func (s *session) begin(p phase) {
 	s.enter(p)
 }
 
-// stop ends the reading. The buffer takes nothing more, which wakes a reader that waits for space.
+// stop ends the reading. It closes the buffer, which wakes a reader that waits for space.
 func (s *session) stop(feed source.Feed) {
 	s.buffer.close()
 	feed.Stop()
-}
-
-// open asks for the messages after the smallest cursor.
-func (s *session) open(ctx context.Context) (source.Feed, error) {
-	smallest := slices.MinFunc(s.standing.writers, func(a, b *shardWriter) int { return cmp.Compare(a.position.Seq, b.position.Seq) })
-	from, stored := smallest.position.Seq, smallest.position.Stored
-	if from == s.standing.state.Last {
-		// The last stored message is applied or gone, even if it is not the one that the cursor names.
-		stored = cmp.Or(s.standing.state.EndStored(), stored)
-	}
-	s.standing.from = from
-	s.buffer.begin(from, stored)
-	feed, err := s.source.Open(ctx, from+1)
-	if err != nil {
-		return nil, err
-	}
-	s.log.Info().Uint64("from", from+1).Uint64("last", s.standing.state.Last).Uint64("pending", feed.Pending()).Msg("stream taken")
-	return feed, nil
 }
 
 func (s *session) orGone(ctx context.Context, err error) error {
@@ -151,18 +142,9 @@ func (s *session) orGone(ctx context.Context, err error) error {
 	return err
 }
 
-// unread reports whether messages are known that some shard has not applied. Call it after pass.
-func (s *session) unread() bool {
-	if s.standing == nil {
-		return false
-	}
-	place, _, _ := s.buffer.place()
-	known := max(s.tail.end(), s.standing.state.Last, place)
-	return slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
-}
-
-// markEnded writes into all cursors that the stream was applied to its end, and reports whether it could. If
-// Redis has lost commits, or does not answer, hits may be lost with the stream. Call it after pass.
+// markEnded writes into all cursors that the stream was applied to its end, and reports whether it succeeded.
+// It fails if Redis has lost commits, or does not answer: hits may be lost with the stream. Call it after
+// pass.
 func (s *session) markEnded(ctx context.Context) bool {
 	if s.standing == nil {
 		return false
@@ -177,54 +159,26 @@ func (s *session) markEnded(ctx context.Context) bool {
 	}) == nil
 }
 
-// idle reports whether the session received no message. Call it after pass.
-func (s *session) idle() bool {
-	if s.standing == nil {
-		return true
-	}
-	place, _, _ := s.buffer.place()
-	return place <= s.standing.from
-}
-
-// phase is how far a session has got. The phases follow one another in this order, and any may be the last.
-type phase int32
-
-const (
-	resuming phase = iota // reads the cursors, decides where each shard goes on, and writes what that changes
-	opening               // asks for messages, and makes sure that the stream is still the one that was judged
-	counting              // reads, coalesces and commits
-	ending                // has stopped reading: commits what is in memory and frees the consumer
-)
-
 type verdict int
 
 const (
-	drained verdict = iota // its context ended; the log has what it could not commit, if anything
+	drained verdict = iota // its context ended; it has logged what it could not commit
 	gone                   // the stream does not exist any more
 	fenced                 // another worker has moved a cursor
-	failed                 // anything else: the unexpected ends a session
-)
-
-var (
-	errGap        = errors.New("messages were lost on the way")
-	errStalled    = errors.New("the stream holds messages that are not delivered")
-	errIncarnated = errors.New("the stream was made anew")
-	errRolledBack = errors.New("the stream was rolled back")
-	errEdited     = errors.New("the stream's subjects were edited")
-	errRuled      = errors.New("the rules were changed")
+	failed                 // any other error
 )
 
 type outcome struct {
 	verdict verdict
-	why     error // what ended it first; the end of its context if it was to stop
-	phase   phase // the last one that it began
+	why     error // the first cause of its end; that of its context if it was stopped
+	phase   phase // the last one that began
 	// unread: the stream is known to have held messages that are not applied on every shard.
 	unread bool
-	idle   bool // it was given no message
+	idle   bool // it received no message
 }
 
-// newOutcome decides the verdict; told is whether the session was to stop. A stream that is gone takes
-// precedence, because the fleet releases it too, perhaps before the last commit has ended.
+// newOutcome decides the verdict. told is whether the session was stopped. A stream that is gone takes
+// precedence, because the fleet also releases it, maybe before the last commit has ended.
 func newOutcome(why error, told bool) outcome {
 	switch {
 	case errors.Is(why, source.ErrNoStream):
@@ -237,34 +191,48 @@ func newOutcome(why error, told bool) outcome {
 	return outcome{verdict: failed, why: why}
 }
 
-// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others.
-func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	var begun atomic.Int64
-	work := func() error {
-		for {
-			shard := int(begun.Add(1)) - 1
-			if shard >= shards {
-				return nil
-			}
-			if err := do(ctx, shard); err != nil {
-				return err
-			}
-		}
+const (
+	// maxReopen bounds the pause before the next session of a stream whose sessions keep failing.
+	maxReopen = 2 * time.Second
+	// foreignRetry is the pause if only an operator can repair the stream: another program has written to its
+	// cursor, rules are lost, or the stream is unidentified.
+	foreignRetry = 10 * time.Second
+	// stalledAfter is how many checks in a row may find the reader idle although messages are undelivered. If
+	// a session stalls without a message, the next one may be idle for twice as many, up to maxStalledAfter.
+	stalledAfter, maxStalledAfter = 3, 48
+)
+
+type retry struct {
+	pause   time.Duration // before the session
+	maxIdle int           // see setup
+}
+
+func firstTry() retry { return retry{maxIdle: stalledAfter} }
+
+// after returns what follows a session with outcome o that lasted for the given time.
+func (r retry) after(o outcome, lasted time.Duration) retry {
+	next := retry{maxIdle: stalledAfter}
+	if errors.Is(o.why, errStalled) && o.idle {
+		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
-	for range min(shards, atOnce) - 1 { // a goroutine for each shard would spend its time growing its stack
-		group.Go(work)
+	switch {
+	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified),
+		errors.Is(o.why, ErrRetention), errors.Is(o.why, ErrIncrements):
+		next.pause = foreignRetry
+	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream
+		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)
+	case lasted > maxReopen:
+		next.pause = 0
+	default:
+		next.pause = min(r.pause+50*time.Millisecond, maxReopen)
 	}
-	if err := work(); err != nil {
-		group.Go(func() error { return err })
-	}
-	return group.Wait()
+	return next
 }
 
 // LastCommitWithin bounds the commit with which a session ends.
 const LastCommitWithin = 7 * time.Second
 
-// grace is a context that outlives another one, and gets a deadline when told to end. A cancellation is not
+// grace is a context that outlives another one, and gets a deadline when end is called. A cancellation is not
 // enough, because only a deadline stops the Redis client while it reads from a socket.
 type grace struct {
 	context.Context

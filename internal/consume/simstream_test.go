@@ -44,7 +44,7 @@ type simStream struct {
 	rejectFails bool          // rejects are refused
 	rejectMute  bool          // rejects are stored, and the acknowledgement is lost
 	away        bool          // nothing is delivered either
-	gone        bool          // somebody has deleted the stream
+	gone        bool          // the stream was deleted
 	pace        time.Duration // of the deliveries, one after the other
 }
 
@@ -178,8 +178,8 @@ func (s *simStream) restore(n int, created int64, notice time.Duration) {
 	s.dropReadings(notice)
 }
 
-// purge is a person who sees that the stream stands still: first what a backup has brought back goes, because it
-// was counted before, and if that does not help, everything.
+// purge is a person who sees that the stream stands still: first what a backup has brought back goes, because
+// it was counted before, and if that does not help, everything.
 func (s *simStream) purge(all bool) {
 	s.mu.Lock()
 	n := 0
@@ -190,7 +190,7 @@ func (s *simStream) purge(all bool) {
 	s.discard(n)
 }
 
-// anew deletes the stream and makes another one of its name.
+// recreate deletes the stream and creates another one of its name.
 func (s *simStream) anew(created int64, notice time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,7 +409,7 @@ func (r *simFeed) gap() {
 }
 
 // repeat delivers a message of the past again, numbered as if it were the next
-// or (reset) as if the consumer had begun anew.
+// or (reset) as if the consumer had been recreated.
 func (r *simFeed) repeat(m *simMessage, reset bool) {
 	if reset {
 		r.nth = 0

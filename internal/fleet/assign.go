@@ -45,7 +45,8 @@ func assign(before map[string]string, workers map[string]Globs, streams []string
 	return out
 }
 
-// level moves one stream to a worker with at least two fewer, widest difference first, if it can.
+// level moves one stream to a worker with at least two fewer, widest difference first. It reports whether it
+// could.
 func level(names []string, workers map[string]Globs, has map[string][]string) bool {
 	byLoad := slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return len(has[a]) - len(has[b]) })
 	for _, to := range byLoad {
@@ -53,7 +54,7 @@ func level(names []string, workers map[string]Globs, has map[string][]string) bo
 			if len(has[from]) < len(has[to])+2 {
 				break
 			}
-			// Take the stream that it got last: the longer a worker has had a stream, the longer it keeps it.
+			// The last one assigned moves: the longer a worker has had a stream, the longer it keeps it.
 			for i, stream := range slices.Backward(has[from]) {
 				if workers[to].Match(stream) {
 					has[from] = slices.Delete(has[from], i, i+1)

@@ -18,17 +18,16 @@ import (
 // kvTimeout bounds one request to the bucket. It is shorter than deadAfter.
 const kvTimeout = 2 * time.Second
 
-// The keys, in a bucket named after the namespace. They begin with the namespace's id (window.Store.ID),
-// because a namespace of the same name in another Redis is another fleet.
-//
-//	<id>.worker.<token>   member
-//	<id>.plan             plan
-const bucketPrefix = "tallyroll_"
-
 // bucketName is unique per namespace, although a bucket's name can have no dots.
 func bucketName(namespace string) string {
 	return bucketPrefix + hit.NamespaceToken(namespace)
 }
+
+// The keys begin with the namespace's id (window.Store.ID), because a namespace of the same name in another
+// Redis has another fleet.
+//
+//	<id>.worker.<token>   member
+//	<id>.plan             plan
 
 func planKey(id string) string { return id + ".plan" }
 
@@ -39,11 +38,11 @@ type bucket struct {
 	js       jetstream.JetStream
 	name     string
 	replicas int
-	id       string // that the keys have now; empty before the first beat
+	id       string // of the keys; empty before the first heartbeat
 
-	kv       jetstream.KeyValue   // nil if it has to be opened (again)
-	watcher  jetstream.KeyWatcher // nil if nothing is watched
-	watched  time.Time            // when the watcher was made
+	kv       jetstream.KeyValue   // nil if it must be opened (again)
+	watcher  jetstream.KeyWatcher // nil without a watch
+	watched  time.Time            // when the watch began
 	endWatch context.CancelFunc   // frees its context
 }
 
@@ -72,7 +71,7 @@ func (b *bucket) find(ctx context.Context) (jetstream.KeyValue, error) {
 			TTL: deadAfter, Storage: jetstream.MemoryStorage, Replicas: b.replicas,
 		})
 	}
-	if errors.Is(err, jetstream.ErrBucketExists) { // another worker made it first
+	if errors.Is(err, jetstream.ErrBucketExists) { // another worker has created it
 		kv, err = b.js.KeyValue(ctx, b.name)
 	}
 	return kv, err
@@ -84,7 +83,7 @@ func (b *bucket) watch(life context.Context) error {
 	late := time.AfterFunc(kvTimeout, cancel)
 	watcher, err := b.kv.Watch(life, b.id+".>")
 	if !late.Stop() && err == nil {
-		_ = watcher.Stop() // the time limit ended just as the watcher came
+		_ = watcher.Stop() // the time limit ended in that instant
 		err = context.DeadlineExceeded
 	}
 	if err != nil {
@@ -95,12 +94,12 @@ func (b *bucket) watch(life context.Context) error {
 	return nil
 }
 
-// inboxPrefix is the first part of the subjects on which the watch is answered.
+// inboxPrefix returns the first part of the subjects to which the watch is delivered.
 func (b *bucket) inboxPrefix() string {
 	return cmp.Or(b.js.Conn().Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
 }
 
-// updates blocks forever without a watch.
+// updates returns the channel of the watch; nil, which blocks for ever, without one.
 func (b *bucket) updates() <-chan jetstream.KeyValueEntry {
 	if b.watcher == nil {
 		return nil
@@ -108,13 +107,13 @@ func (b *bucket) updates() <-chan jetstream.KeyValueEntry {
 	return b.watcher.Updates()
 }
 
-// unwatch ends the watch; the next open starts another.
+// unwatch ends the watch; the next open starts another one.
 func (b *bucket) unwatch() {
 	if b.watcher == nil {
 		return
 	}
-	go func(w jetstream.KeyWatcher, end context.CancelFunc) { // stopping asks a server, which may hang
-		_ = w.Stop() // its only error is that there is nothing to stop
+	go func(w jetstream.KeyWatcher, end context.CancelFunc) { // the request may hang
+		_ = w.Stop() // its only error is that the watch has ended
 		end()
 	}(b.watcher, b.endWatch)
 	go func(rest <-chan jetstream.KeyValueEntry) {
@@ -137,13 +136,13 @@ func (b *bucket) writeMember(ctx context.Context, token string, m member) (revis
 	return revision, nil
 }
 
-// removeMember deletes the key, after earlier writes of it, because all go over one connection. Reading it
-// first would be wrong: the answer can overtake a write, and the key would stay until it expires.
+// removeMember deletes the key, after earlier writes of it, because all use one connection. Reading it first
+// would be wrong: the reply can overtake a write, and the key would stay until it expires.
 func (b *bucket) removeMember(ctx context.Context, token string) error {
 	return b.kv.Delete(ctx, memberPrefix(b.id)+token)
 }
 
-// writePlan writes the plan if the present one has the revision over, or, for 0, if there is none.
+// writePlan writes the plan if the current one has the revision over, or, for 0, if the bucket has no plan.
 func (b *bucket) writePlan(ctx context.Context, p plan, over uint64) (revision uint64, err error) {
 	value, err := json.Marshal(p)
 	if err != nil {
@@ -159,7 +158,7 @@ func (b *bucket) readPlan(ctx context.Context) (jetstream.KeyValueEntry, error) 
 	return b.kv.Get(ctx, planKey(b.id))
 }
 
-// mismatch reports whether a write failed because of the expected revision.
+// mismatch reports whether a write failed because the bucket has another revision than expected.
 func mismatch(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
@@ -168,5 +167,5 @@ func mismatch(err error) bool {
 func isGone(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) ||
-		errors.Is(err, nats.ErrStreamNotFound) // from a watch: the library has two errors for the same condition
+		errors.Is(err, nats.ErrStreamNotFound) // from a watch: the library has two errors for this
 }

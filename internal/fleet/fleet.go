@@ -12,16 +12,17 @@ import (
 	"tallyroll/internal/wake"
 )
 
+// Config configures a Fleet.
 type Config struct {
 	JS          jetstream.JetStream
 	Namespace   string        // whose streams are shared
-	ID          func() string // of the namespace; it may change after Redis was emptied. See window.Store.ID
+	ID          func() string // of the namespace; it can change after Redis was emptied, see window.Store.ID
 	Name        string        // of this worker, human-readable
 	Status      string        // host:port of its /readyz and /metrics, for operators
 	Streams     Globs         // which streams it may read
 	Replicas    int           // of the bucket
-	LastCommit  time.Duration // longest time that the last commit of a stream may take
-	LeaveWithin time.Duration // longest time that this worker may take to remove its key
+	LastCommit  time.Duration // bounds the last commit of a stream
+	LeaveWithin time.Duration // bounds the removal of this worker's key
 	Log         zerolog.Logger
 }
 
@@ -38,14 +39,14 @@ type Fleet struct {
 	// Only Run's goroutine uses these.
 	bucket  bucket
 	reached bool // the last heartbeat was written
-	joined  bool // a heartbeat has been written at some time
+	joined  bool // a heartbeat has been written
 	failing bool // the log has reported the failure
-	deaf    bool // the log has reported that the watch brings nothing
+	deaf    bool // the log has reported that the watch delivers nothing
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	self    member
 	holds   map[string]bool
-	streams []string // that exist, as far as this worker knows; nil before it has looked
+	streams []string // that exist; nil before the first check
 	roster  *roster
 	alone   bool // no fleet can be joined: this worker reads every stream
 }
@@ -112,7 +113,7 @@ func (f *Fleet) Hold(stream string) {
 	f.kick.Give()
 }
 
-// Release publishes that the last commit of a stream is done, so the next worker may take it.
+// Release publishes that the last commit of a stream is done, so the next worker may acquire it.
 func (f *Fleet) Release(stream string) {
 	f.mu.Lock()
 	delete(f.holds, stream)
@@ -121,7 +122,7 @@ func (f *Fleet) Release(stream string) {
 	f.changed.Give()
 }
 
-// Leaving makes the fleet assign this worker's streams to others, who may take each once it is released.
+// Leaving makes the fleet assign this worker's streams to others, which may acquire each once it is released.
 func (f *Fleet) Leaving() {
 	f.mu.Lock()
 	f.self.Leaving = true
@@ -129,7 +130,7 @@ func (f *Fleet) Leaving() {
 	f.kick.Give()
 }
 
-// First reports whether this worker does what must be done once for a stream.
+// First reports whether this worker leads a stream: it does what one worker must do for it.
 func (f *Fleet) First(stream string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// lastCommit is long: in these tests a stream is free because its worker let it go, never because time was up.
+// lastCommit is long: in these tests a stream is free because its worker let it go, never because time was
+// up.
 const lastCommit = stack.Hung
 
 // fellow is a worker's part in a fleet, without the work.
@@ -172,7 +173,8 @@ func TestFleetsOfTwoNamespacesShareNothing(t *testing.T) {
 	}
 }
 
-// A name is a label: two processes of one name share, and one that was killed and started again waits for nothing.
+// A name is a label: two processes of one name share, and one that was killed and started again waits for
+// nothing.
 func TestTwoWorkersOfOneNameShare(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)

@@ -21,7 +21,7 @@ type Worker struct {
 	Leaving bool
 }
 
-// Workers returns the live workers of the namespace with this id, by name; none without a fleet.
+// Workers returns the live workers of the namespace with this id, sorted by name; empty without a fleet.
 func Workers(ctx context.Context, js jetstream.JetStream, namespace, id string) ([]Worker, error) {
 	name := bucketName(namespace)
 	kv, err := js.KeyValue(ctx, name)
@@ -35,14 +35,14 @@ func Workers(ctx context.Context, js jetstream.JetStream, namespace, id string) 
 	if err != nil {
 		return nil, fmt.Errorf("read bucket %s: %w", name, err)
 	}
-	defer func() { _ = watcher.Stop() }() // its only error is that there is nothing to stop
+	defer func() { _ = watcher.Stop() }() // its only error is that the watch has ended
 	var out []Worker
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("read bucket %s: %w", name, ctx.Err())
 		case entry, open := <-watcher.Updates():
-			if !open || entry == nil { // that was all
+			if !open || entry == nil { // the end of the keys
 				slices.SortFunc(out, func(a, b Worker) int { return strings.Compare(a.Name, b.Name) })
 				return out, nil
 			}
@@ -58,6 +58,6 @@ func workerOf(entry jetstream.KeyValueEntry) (Worker, bool) {
 	if json.Unmarshal(entry.Value(), &m) != nil {
 		return Worker{}, false
 	}
-	started, _ := time.Parse(time.RFC3339, m.Started) // zero if it cannot be read
+	started, _ := time.Parse(time.RFC3339, m.Started) // zero if malformed
 	return Worker{m.Name, started, m.Status, m.Holds, m.Leaving}, true
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A worker that has seen nothing for a while buries nobody: the others may have
+// A worker whose watch delivered nothing for a while removes no member: the others may have
 // been cut off with it.
 func TestWorkerThatWasCutOffRemovesNoOther(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func (f *Fleet) Run(ctx context.Context) {
 		case entry, ok := <-f.bucket.updates():
 			if !ok {
 				f.unwatch()
-			} else if entry != nil { // nil marks the end of the keys that existed before the watch
+			} else if entry != nil { // nil marks the end of the existing keys
 				f.see(entry)
 			}
 		}
@@ -62,11 +62,11 @@ func (f *Fleet) beat(life context.Context) {
 	switch {
 	case f.reached:
 		if f.failing {
-			f.log.Info().Msg("the fleet is reached")
+			f.log.Info().Msg("the fleet can be reached again")
 		}
 		f.joined, f.failing = true, false
 	case life.Err() != nil:
-		return // an error at the end of ctx says nothing about the fleet
+		return // the end of ctx may be the cause
 	default:
 		f.fail(err)
 	}
@@ -83,14 +83,14 @@ func (f *Fleet) fail(err error) {
 	if !f.failing {
 		what := "the fleet cannot be reached: keeping the streams held"
 		if !f.joined {
-			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other workers; does this user have the right to make the stream KV_" + f.bucket.name + " and to use $KV." + f.bucket.name + ".>?"
+			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other workers; does this user have the right to create the stream KV_" + f.bucket.name + " and to use $KV." + f.bucket.name + ".>?"
 		}
 		f.log.Warn().Err(err).Msg(what)
 	}
 	f.failing = true
 }
 
-// move restarts under another id: after Redis was emptied, a worker without the id set a new one.
+// move restarts under another id: after Redis was emptied, a worker that lacked the id has set a new one.
 func (f *Fleet) move(ctx context.Context, id string) {
 	if f.reached {
 		_ = f.bucket.removeMember(ctx, f.token) // or it expires
@@ -102,7 +102,7 @@ func (f *Fleet) move(ctx context.Context, id string) {
 	f.mu.Unlock()
 }
 
-// unwatch ends the watch. By the next one, the bucket may be a new one with revisions from 1.
+// unwatch ends the watch. By the next one, the bucket may have been recreated, with revisions from 1.
 func (f *Fleet) unwatch() {
 	f.bucket.unwatch()
 	f.mu.Lock()
@@ -138,7 +138,7 @@ func (f *Fleet) see(entry jetstream.KeyValueEntry) {
 		var p plan
 		switch {
 		case !there:
-			f.roster.revision = 0 // the plan that it held stays in force
+			f.roster.revision = 0 // the plan stays in force
 		case json.Unmarshal(entry.Value(), &p) == nil:
 			f.roster.follow(p, entry.Revision(), now)
 		}
@@ -146,7 +146,7 @@ func (f *Fleet) see(entry jetstream.KeyValueEntry) {
 	}
 	token, ok := strings.CutPrefix(entry.Key(), memberPrefix(f.bucket.id))
 	if !ok {
-		return // a later version wrote it
+		return // written by a later version
 	}
 	if !there {
 		f.roster.remove(token)
@@ -158,8 +158,8 @@ func (f *Fleet) see(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// decide forgets silent workers. The first worker also writes the plan, when it changes and at each
-// heartbeat, so that it does not expire.
+// decide removes silent workers. The leader also writes the plan, when it changes and at each heartbeat, so
+// that it does not expire.
 func (f *Fleet) decide(ctx context.Context, due bool) {
 	now := time.Now()
 	f.mu.Lock()
@@ -178,9 +178,9 @@ func (f *Fleet) decide(ctx context.Context, due bool) {
 	case !blind:
 		f.deaf = false
 	case f.bucket.watcher != nil && now.Sub(f.bucket.watched) > deadAfter:
-		f.unwatch() // the next heartbeat begins a new watch
+		f.unwatch() // the next heartbeat starts another
 		if !f.deaf && f.reached {
-			f.log.Warn().Msgf("this worker can write to the bucket %s, but nothing comes back: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
+			f.log.Warn().Msgf("this worker can write to the bucket %s, but its watch delivers nothing: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
 				f.bucket.name, f.bucket.inboxPrefix())
 			f.deaf = true
 		}
@@ -223,6 +223,6 @@ func (f *Fleet) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), f.leaveWithin)
 	defer cancel()
 	if err := f.bucket.removeMember(ctx, f.token); err != nil {
-		f.log.Warn().Err(err).Msg("this worker's key was left to expire")
+		f.log.Warn().Err(err).Msg("this worker's key could not be removed, and will expire")
 	}
 }

@@ -14,22 +14,25 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
 // readEvery is the pause between two reads, so clients get at most four changes per second.
 const readEvery = 250 * time.Millisecond
 
+// writeTimeout is how long a client may leave data unread before it is dropped.
+const writeTimeout = 10 * time.Second
+
 // hub reads for all clients of /v1/live: one pipelined read every readEvery answers every distinct question.
-// One goroutine, serve, reads and notifies the listeners. It sleeps without
-// listeners. Connections and questions are bounded; beyond a bound, new ones are refused.
+// One goroutine, serve, reads and notifies the listeners. It sleeps without listeners.
 type hub struct {
 	read                     readTotals
 	maxClients, maxQuestions int
 	writeWithin              time.Duration // how long a client may leave unread what is sent
 	reads                    prometheus.Counter
 
-	heard wake.Signal // there is a listener
+	heard wake.Signal // a listener has joined
 
 	mu        sync.Mutex
 	topics    map[question]*topic
@@ -42,20 +45,13 @@ type readTotals func(ctx context.Context, questions []window.Question) (window.A
 
 type question struct{ key, window string }
 
+// topic is a question that clients listen to.
 type topic struct {
 	question question
 	length   time.Duration
-	last     *news // what the listeners have; nil before the first answer. Only serve sets it, under hub.mu
+	last     *news // as the listeners got it; nil before the first answer. Only serve sets it, under hub.mu
 	// listeners map to the question's index in their lists.
 	listeners map[*listener]int
-}
-
-// news is an answer, or the reason why there is none now.
-type news struct {
-	id    string // the same for the same counts
-	total answer.Total
-	err   error
-	text  []byte // the event, made once for all who hear it
 }
 
 // newHub returns a hub. The caller must run it.
@@ -63,7 +59,7 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 	h := &hub{
 		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
-			Help: "Reads of Redis for all who listen at /v1/live together.",
+			Help: "Reads of Redis for all clients of /v1/live together.",
 		}),
 		heard: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}),
 	}
@@ -173,7 +169,7 @@ func (h *hub) tellAll(ctx context.Context) {
 			return
 		}
 		var bad *window.QuestionError
-		if errors.As(err, &bad) { // the others can be answered without it
+		if errors.As(err, &bad) { // the other questions can be answered without it
 			topics[bad.Index].hear(&news{err: err}, changes)
 			topics = slices.Delete(topics, bad.Index, bad.Index+1)
 			continue
@@ -202,8 +198,20 @@ func (t *topic) hear(n *news, changes map[*topic]*news) {
 	changes[t] = n
 }
 
-// like reports whether both are the same for a listener. Problems are if they have the same status: one that
-// the client must fix may follow a temporary one.
+// news is an answer, or the error in its place.
+type news struct {
+	id    string // the same for the same counts
+	total answer.Total
+	err   error
+	text  []byte // the event, encoded once for all listeners
+}
+
+func newsOf(t answer.Total) *news {
+	return &news{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
+}
+
+// like reports whether both are the same for a listener. Problems are the same if they have the same status:
+// one that the client must fix may follow a temporary one.
 func (n *news) like(other *news) bool {
 	if n.err == nil || other.err == nil {
 		return n.id == other.id && n.err == nil && other.err == nil
@@ -211,8 +219,8 @@ func (n *news) like(other *news) bool {
 	return n.problem().Status == other.problem().Status
 }
 
-// problem is why there is no answer now. A question that the client must fix has one only if it could be
-// answered before: until then firstNews returns its error.
+// problem returns why the answer is missing. A question that the client must fix has a problem only if it
+// could be answered before: until then firstNews returns its error.
 func (n *news) problem() *web.Problem {
 	if bad := answer.Mendable(n.err); bad != nil {
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
@@ -220,8 +228,21 @@ func (n *news) problem() *web.Problem {
 	return web.ProblemOf(n.err)
 }
 
-func newsOf(t answer.Total) *news {
-	return &news{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
+func (n *news) event() []byte {
+	if n.err != nil {
+		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
+	}
+	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, api.Encode(n.total))
+}
+
+type reach struct {
+	AsOf time.Time `json:"as_of"`
+	Now  time.Time `json:"now"`
+}
+
+// reachEvent returns the event as_of, from two moments in Unix milliseconds.
+func reachEvent(asOf, now int64) []byte {
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Encode(reach{answer.Time(asOf), answer.Time(now)}))
 }
 
 func (h *hub) current() []*topic {
@@ -267,48 +288,43 @@ func (h *hub) stop() {
 // reachTicks is the number of reads between events as_of: one second.
 const reachTicks = 4
 
-// listener is one client. Only the latest news of each question waits, so nobody waits for a slow client.
+// listener is one client. Only the latest result of each question waits, so a slow client delays no other.
 type listener struct {
 	hub    *hub
 	topics []*topic
-	asOf   bool // it wants events as_of, too
+	asOf   bool // the client also gets events as_of
 	// ready has a value while anything waits. The hub closes it when the service stops.
-	ready chan struct{}
+	ready wake.Signal
 
 	// Under hub.mu:
-	waiting []*news // by the question's index in topics; nil if there is nothing new
+	waiting []*news // by the question's index in topics; nil if nothing has changed
 	reach   []byte  // the event as_of that waits
 	ticks   int     // reads since it joined
 }
 
 func newListener(h *hub, questions int, asOf bool) *listener {
 	return &listener{
-		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*news, questions), ready: make(chan struct{}, 1),
+		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*news, questions), ready: wake.New(),
 	}
 }
 
 // put replaces the waiting news of a question. The caller holds hub.mu.
 func (l *listener) put(i int, n *news) {
 	l.waiting[i] = n
-	l.give()
+	l.ready.Give()
 }
 
-// putReach is called for every read, and keeps every fourth if the client wants any. The caller holds hub.mu.
+// putReach is called for every read, and keeps every fourth if the client gets events as_of. The caller holds
+// hub.mu.
 func (l *listener) putReach(event []byte) {
 	if l.asOf && l.ticks%reachTicks == 0 {
 		l.reach = event
-		l.give()
+		l.ready.Give()
 	}
 	l.ticks++
 }
 
-func (l *listener) give() {
-	select {
-	case l.ready <- struct{}{}:
-	default: // it was signalled and has not come yet
-	}
-}
-
+// events returns the waiting events as text.
 func (l *listener) events() []byte {
 	l.hub.mu.Lock()
 	found, reach := l.takeLocked(), l.reach
@@ -323,7 +339,8 @@ func (l *listener) events() []byte {
 	return append(out, reach...)
 }
 
-// firstNews waits for the first answer to every question, so that one without is refused with a status.
+// firstNews waits for the first answer to every question, so that a question without one is refused with a
+// status.
 func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 	first := make([]*news, len(l.topics))
 	for slices.Contains(first, nil) {

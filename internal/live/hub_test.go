@@ -74,8 +74,8 @@ func (l *listener) next() *news {
 	return l.take()[0]
 }
 
-// A thousand clients cost one read every quarter of a second, a client that takes nothing holds up no other, and nothing is
-// read while there are none.
+// A thousand clients cost one read every quarter of a second, a client that takes nothing holds up no other,
+// and nothing is read while there are none.
 func TestHubReadsOnceForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,8 @@ func TestHubReadsOnceForAll(t *testing.T) {
 	})
 }
 
-// Only changes are told, trouble is told once, and a question without an answer takes nothing from the others.
+// Only changes are told, trouble is told once, and a question without an answer takes nothing from the
+// others.
 func TestHubTellsChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,8 +142,8 @@ func TestHubTellsChanges(t *testing.T) {
 	})
 }
 
-// A listener is told once that its question is not answered, and again if the reason asks something else of it: when
-// Redis is back, its tiers may be others, and the window one that they do not hold.
+// A listener is told once that its question is not answered, and again if the reason asks something else of
+// it: when Redis is back, its tiers may be others, and the window one that they do not hold.
 func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
 	t.Parallel()
 	var err error

@@ -16,14 +16,13 @@ import (
 	"tallyroll/internal/web/api"
 )
 
+// Path is the route of Live.
 const Path = "/v1/live"
 
 const (
-	// heartbeatEvery is the heartbeats' interval. They show both ends that the connection lives, and keep
-	// proxies from cutting off a silent one.
+	// heartbeatEvery is the interval of heartbeats, which show both ends that the connection is alive, and
+	// keep proxies from closing it.
 	heartbeatEvery = 15 * time.Second
-	// writeTimeout is how long a client may leave data unread before it is dropped.
-	writeTimeout = 10 * time.Second
 	// reconnectAfter is the pause, in milliseconds, before browsers reconnect.
 	reconnectAfter = 2000
 )
@@ -48,8 +47,9 @@ type Live struct {
 	MaxKeys int
 }
 
+// Settings bound what clients may ask for.
 type Settings struct {
-	MaxClients, MaxQuestions int // together
+	MaxClients, MaxQuestions int // of all clients together
 	MaxKeys                  int // of one client
 }
 
@@ -81,7 +81,7 @@ func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error 
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	for _, key := range p.Keys { // the hub reads for all who listen, and knows no tokens
+	for _, key := range p.Keys { // the hub reads for all clients, without tokens
 		if err := access.From(r.Context()).CheckKey(key); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (p *params) questions(maxKeys int) (asked []question, lengths []time.Durati
 		for _, period := range periods {
 			q := question{key, period.Window}
 			if slices.Contains(asked, q) {
-				continue // the answer would be the same
+				continue
 			}
 			asked, lengths = append(asked, q), append(lengths, period.Span.Length)
 		}
@@ -139,7 +139,7 @@ func openingOf(first []*news, lastID string) []byte {
 	return out
 }
 
-// streamNews writes events until the client leaves, stops reading for writeWithin, or the service stops.
+// streamNews writes events until the client leaves, reads nothing for writeWithin, or the service stops.
 func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
@@ -148,14 +148,14 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 	}
 	control := http.NewResponseController(w)
 	// The request was read. With a read deadline, the server would later assume that the client left.
-	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	_ = control.SetReadDeadline(time.Time{}) // a writer of tests has no deadlines
 	send := func(text []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(l.hub.writeWithin))
 		_, err := w.Write(text)
 		if err != nil || control.Flush() != nil {
 			return false
 		}
-		// HTTP/2 resets the stream when the deadline is over, whether anything is being written or not.
+		// HTTP/2 resets the stream at the deadline, even if nothing is being written.
 		_ = control.SetWriteDeadline(time.Time{})
 		return true
 	}
@@ -180,21 +180,4 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 			return
 		}
 	}
-}
-
-func (n *news) event() []byte {
-	if n.err != nil {
-		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
-	}
-	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, api.Encode(n.total))
-}
-
-type reach struct {
-	AsOf time.Time `json:"as_of"`
-	Now  time.Time `json:"now"`
-}
-
-// reachEvent reports how far answers reach, from two moments in Unix milliseconds.
-func reachEvent(asOf, now int64) []byte {
-	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Encode(reach{answer.Time(asOf), answer.Time(now)}))
 }

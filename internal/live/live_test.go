@@ -173,7 +173,8 @@ func TestLiveTellsEveryChangeToAll(t *testing.T) {
 	})
 }
 
-// One connection hears about every counter in every window, each question once, and about as_of as long as nothing changes.
+// One connection hears about every counter in every window, each question once, and about as_of as long as
+// nothing changes.
 func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
@@ -203,8 +204,8 @@ func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	require.Equal(t, map[string]int64{"b 10m": 2, "b 1h": 9}, heard)
 }
 
-// A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server would
-// reset it otherwise.
+// A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server
+// would reset it otherwise.
 func TestQuietLiveOutlastsAWriteOverHTTP2(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()

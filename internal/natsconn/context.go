@@ -14,13 +14,15 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/setting"
 )
 
 // A context is a JSON file of the nats command with servers and credentials. The available libraries for it
-// connect by themselves, ignore unknown fields, or bring a table printer and an expression language along.
+// connect by themselves, ignore unknown fields, or depend on a table printer and an expression language.
 
 type natsContext struct {
-	servers Servers // not set if the context names none
+	servers Servers // not set if the context has none
 
 	user, password, token, creds, nkey string
 	jwt, seed                          string
@@ -30,15 +32,16 @@ type natsContext struct {
 }
 
 // contextNotes are the fields of a context that change neither servers nor credentials. Without
-// jetstream_event_prefix, announcements of streams may not arrive, which costs a second.
+// jetstream_event_prefix, advisories about new streams may not arrive, which costs a second.
 var contextNotes = []string{"name", "description", "color_scheme", "jetstream_event_prefix"}
 
+// contextOthers are the fields of a context that are not supported.
 var contextOthers = []string{"nsc", "socks_proxy", "windows_ca_certs_match", "windows_cert_match", "windows_cert_match_by", "windows_cert_store"}
 
 const contextForms = "the name of a context of the nats command, or a path with a slash to its file"
 
-// readContext reads the context that NATS_CONTEXT names, which may be a secret. Errors quote only known names
-// and paths.
+// readContext reads the context of NATS_CONTEXT, which may be a secret by mistake. Errors quote only known
+// names and paths.
 func readContext(name string) (natsContext, error) {
 	path, err := contextPath(name)
 	if err != nil {
@@ -122,7 +125,7 @@ func parseContext(text []byte) (natsContext, error) {
 			}
 		case !slices.Contains(contextNotes, name) && !isBlank(value):
 			if !slices.Contains(contextOthers, name) {
-				return natsContext{}, fmt.Errorf("it has a field that is not known here: supported are %s", strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"), ", ")) // its name may be a secret in the wrong place
+				return natsContext{}, fmt.Errorf("it has an unknown field: supported are %s", strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"), ", ")) // its name may be a secret in the wrong place
 			}
 			return natsContext{}, fmt.Errorf("its field %q is not supported here", name)
 		}
@@ -152,8 +155,8 @@ func (c *natsContext) complete() error {
 		}
 		*path = expandPath(*path)
 	}
-	// The nats command looks these values up elsewhere if they have such a form. As they are, they would be
-	// refused.
+	// The nats command reads these values from elsewhere if they have such a form. NATS would refuse the
+	// values themselves.
 	for name, value := range map[string]string{"password": c.password, "token": c.token, "user_jwt": c.jwt, "user_seed": c.seed} {
 		if slices.Contains([]string{"op", "nsc", "env", "file", "data"}, schemeOf(value)) {
 			return fmt.Errorf("%s with %s: is not supported here, only the value itself", name, schemeOf(value))
@@ -167,7 +170,7 @@ func (c *natsContext) complete() error {
 	}
 	switch {
 	case len(identities) > 1:
-		return fmt.Errorf("only one of %s can say who connects", strings.Join(identities, " and "))
+		return fmt.Errorf("only one of %s can be the identity", strings.Join(identities, " and "))
 	case c.password != "" && c.user == "":
 		return errors.New("password needs user")
 	case c.seed != "" && c.jwt == "":
@@ -181,7 +184,7 @@ func (c *natsContext) complete() error {
 	)
 }
 
-// schemeOf is the scheme of a reference. A letter alone is a drive.
+// schemeOf returns the scheme of a reference; "" without one. A single letter is a drive.
 func schemeOf(ref string) string {
 	u, err := url.Parse(ref)
 	if err != nil || len(u.Scheme) < 2 {
@@ -198,13 +201,13 @@ func (c natsContext) anonymous() natsContext {
 	return c
 }
 
-// options are the connection's options that have no setting.
+// options returns the connection's options that have no setting.
 func (c natsContext) options() []nats.Option {
 	var opts []nats.Option
 	switch {
 	case c.jwt != "" && c.seed != "":
 		opts = append(opts, nats.UserJWTAndSeed(c.jwt, c.seed))
-	case c.jwt != "": // a bearer's, which needs no signature
+	case c.jwt != "": // a bearer token, which needs no signature
 		opts = append(opts, nats.UserJWT(func() (string, error) { return c.jwt, nil }, func([]byte) ([]byte, error) { return nil, nil }))
 	}
 	if c.tlsFirst {
@@ -213,72 +216,33 @@ func (c natsContext) options() []nats.Option {
 	return opts
 }
 
-// checkFiles reads the files of completed settings as the library will. Every connection rereads them, so
-// renewed credentials need no restart. An NKey is the identity itself, so its file must keep the same seed.
-func (n Access) checkFiles(refuse func(field, path, allowed string) error) error {
-	for _, file := range []struct {
-		field, path, what, of string
-		use                   func() error
-	}{
-		{"CREDS", n.Creds, "a credentials file", "a credentials file: a user's JWT and its seed", n.checkCreds},
-		{"NKEY", n.NKey, "a file", "a file with the seed of a user's NKey", n.checkNKey},
-		{"CA", n.CA, "a PEM file", "a PEM file of certificates", func() error { return nats.RootCAs(n.CA)(&nats.Options{}) }},
-		{"KEY", n.Key, "a PEM file", "", func() error { return nil }}, // read with CERT
-		{"CERT", n.Cert, "a PEM file", "a PEM certificate that belongs to the key in NATS_KEY", func() error { return nats.ClientCert(n.Cert, n.Key)(&nats.Options{}) }},
-	} {
-		if file.path == "" {
-			continue
-		}
-		if err := readable(file.path); err != nil {
-			return refuse(file.field, file.path, fmt.Sprintf("%s that can be read (%v)", file.what, err))
-		}
-		if err := file.use(); err != nil {
-			return refuse(file.field, file.path, fmt.Sprintf("%s (%v)", file.of, err))
-		}
+// checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
+func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
+	if domain != "" && prefix != "" {
+		return &setting.Error{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain, if %s=%q is not set: a domain is the prefix $JS.<domain>.API", prefixKey, prefix)}
+	}
+	if domain != "" && (!plainTokens(domain) || strings.Contains(domain, ".")) {
+		return &setting.Error{Key: domainKey, Value: domain, Allowed: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
+	}
+	if prefix != "" && !plainTokens(strings.TrimSuffix(prefix, ".")) {
+		return &setting.Error{Key: prefixKey, Value: prefix, Allowed: "a subject without wildcards, such as JS.counts.API"}
 	}
 	return nil
 }
 
-func (n Access) checkCreds() error {
-	_, err := n.readCreds()
-	return err
-}
-
-// readCreds returns options with the file's JWT, which sign with its seed.
-func (n Access) readCreds() (*nats.Options, error) {
-	text, err := os.ReadFile(n.Creds)
-	if err != nil {
-		return nil, err
-	}
-	var o nats.Options
-	if err := nats.UserCredentialBytes(text)(&o); err != nil {
-		return nil, err
-	}
-	if _, err := o.UserJWT(); err != nil {
-		return nil, err
-	}
-	_, err = o.SignatureCB(nil)
-	return &o, err
-}
-
-// checkNKey reads the seed. The library's error for other text says only that there is none.
-func (n Access) checkNKey() error {
-	option, err := nats.NkeyOptionFromSeed(n.NKey)
-	if err != nil {
-		return errors.New("it holds no such seed")
-	}
-	return option(&nats.Options{})
-}
-
-// readable opens a file, because a directory or a file without read permission is as bad as none.
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.IsDir() {
-		return cmp.Or(err, fmt.Errorf("%s is a directory", path))
+func checkInboxPrefix(key, prefix string) error {
+	if prefix != "" && !plainTokens(prefix) {
+		return &setting.Error{Key: key, Value: prefix, Allowed: "a subject without wildcards, such as _INBOX_tallyroll"}
 	}
 	return nil
+}
+
+// plainTokens reports whether a text is a subject without wildcards.
+func plainTokens(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
+			return false
+		}
+	}
+	return true
 }

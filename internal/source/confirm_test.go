@@ -37,7 +37,7 @@ func TestReignOfALeaderNeedsActiveReplicas(t *testing.T) {
 		{"four: two followers", cluster("s", d, b, a), Reign{true, "s", since, true, b}},
 		{"five: two followers", cluster("s", d, a, c, b), Reign{true, "s", since, true, b}},
 		{"five, two never heard", cluster("s", 0, d, 0, b), Reign{true, "s", since, true, d}},
-		{"nobody leads", cluster("", a, b, c), Reign{true, "", since, true, b}},
+		{"no leader", cluster("", a, b, c), Reign{true, "", since, true, b}},
 	} {
 		if got := newReign(test.info); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
@@ -69,7 +69,7 @@ func TestRequestsConfirmAState(t *testing.T) {
 		{"another leader", first, at("t", 1, time.Minute, 0), false},
 		{"the same leader again", first, at("s", 2, time.Minute, 0), false},
 		{"no majority ever heard", first, lonely, false},
-		{"nobody leads", at("", 1, 0, 0), at("", 1, time.Minute, 0), false},
+		{"no leader", at("", 1, 0, 0), at("", 1, time.Minute, 0), false},
 		{"no earlier look", Check{}, at("s", 1, time.Minute, 0), false},
 	} {
 		if got := test.later.confirms(test.earlier); got != test.want {
@@ -122,7 +122,7 @@ func TestConfirmedStateHasAMajority(t *testing.T) {
 		{"a deposed leader wakes", []func() (Check, error){from("a", 3, 0), from("b", 7, 0), from("b", 8, 0)}, 8, settle, nil},
 		{"no answer at first", []func() (Check, error){fails(away), from("b", 7, 0), from("b", 8, 0)}, 8, settle, nil},
 		{"the deposed leader alone", []func() (Check, error){from("a", 3, time.Hour)}, 0, 0, ErrUnconfirmed},
-		{"nobody leads", []func() (Check, error){from("", 3, 0)}, 0, 0, ErrUnconfirmed},
+		{"no leader", []func() (Check, error){from("", 3, 0)}, 0, 0, ErrUnconfirmed},
 		{"no answer at all", []func() (Check, error){fails(away)}, 0, 0, away},
 		{"the stream is gone", []func() (Check, error){from("a", 3, 0), fails(ErrNoStream)}, 0, 0, ErrNoStream},
 	} {

@@ -150,7 +150,7 @@ func TestReadingIsGivenUpIfNoMessageComes(t *testing.T) {
 		r.expect(1, 1)
 		n.Pause()
 		defer n.Resume()
-		r.expectLost(fmt.Sprintf("nothing was heard from the consumer for %s", silentHeartbeats*heartbeat))
+		r.expectLost(fmt.Sprintf("the consumer was silent for %s", silentHeartbeats*heartbeat))
 	})
 }
 

@@ -20,7 +20,7 @@ const (
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
 var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
 
-// CheckHeader returns ErrNotHYLL if the first HeaderSize bytes of a text are not what PFADD accepts.
+// CheckHeader returns ErrNotHYLL unless PFADD accepts the first HeaderSize bytes of a text.
 func CheckHeader(text string) error {
 	if len(text) < HeaderSize || text[:len(magic)] != magic || text[len(magic)] > sparse {
 		return ErrNotHYLL

@@ -20,14 +20,17 @@ import (
 
 // A stream that is not listed in Redis cannot hold as_of back: other streams' as_of would claim its hits. So
 // a worker moves as_of only after a check of all streams that began after the moment that as_of claims, and
-// that has listed the new ones. The server's advisories only let the worker read new streams sooner.
+// that has listed the new ones. The server's advisories only make the worker read new streams sooner.
 
 const (
 	streamCreated = "$JS.EVENT.ADVISORY.STREAM.CREATED.*"
 	streamDeleted = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"
-	// censusWithin bounds a check of all streams. Without an answer, as_of stands still.
+	// censusWithin bounds a check of all streams. Without a reply, as_of stands still.
 	censusWithin = time.Second
 )
+
+// discoverEvery is how often the worker checks for streams, with or without advisories.
+const discoverEvery = time.Second
 
 // census lets all sessions that wait for a check of all streams share one.
 type census struct {
@@ -38,16 +41,17 @@ type census struct {
 	log   zerolog.Logger
 
 	running sync.WaitGroup
-	turn    sync.Mutex // held by the round that looks
+	turn    sync.Mutex // held by the round that checks
 
 	mu   sync.Mutex
-	next *round          // has not begun; nil if no session waits for one
+	next *round          // not begun; nil if no session waits for one
 	live map[string]bool // streams known to be listed as live
 }
 
+// round is one check of all streams.
 type round struct {
 	done chan struct{}
-	ok   bool
+	ok   bool // set before done is closed
 }
 
 // upToDate reports whether every stream created before this call is listed in Redis.
@@ -86,10 +90,11 @@ func (c *census) take(r *round) {
 	}
 	r.ok = err == nil
 	if !r.ok {
-		c.log.Debug().Err(err).Msg("as_of stands still: streams could not be looked at")
+		c.log.Debug().Err(err).Msg("as_of stands still: streams could not be checked")
 	}
 }
 
+// enlist lists the streams that are not known to be listed as live.
 func (c *census) enlist(ctx context.Context, all []string) error {
 	for _, name := range all {
 		c.mu.Lock()
@@ -133,14 +138,15 @@ func (c *census) enter(ctx context.Context, name string) error {
 	case err == nil:
 		return c.store.AddStreamSince(ctx, name, source.Since(handle.CachedInfo()))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil // it is gone again
+		return nil // deleted again
 	case !c.reads().Match(name):
-		return c.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
+		return c.store.AddUnknownStream(ctx, name) // another worker reads it; this one may lack the right
 	}
-	return fmt.Errorf("look at the new stream %s: %w", name, err)
+	return fmt.Errorf("get the info of the new stream %s: %w", name, err)
 }
 
-// hear signals look at each advisory of a created or deleted stream. It needs a right that the user may lack.
+// hear signals look at each advisory of a created or deleted stream. The user may lack the right to
+// subscribe.
 func (c *census) hear(look wake.Signal) (stop func(), err error) {
 	conn := c.js.Conn()
 	var subs []*nats.Subscription
@@ -163,12 +169,13 @@ func (c *census) hear(look wake.Signal) (stop func(), err error) {
 	}
 	_ = conn.FlushTimeout(censusWithin) // a refusal arrives before the flush is answered
 	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
-		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once", streamCreated, discoverEvery)
+		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once",
+			streamCreated, discoverEvery)
 	}
 	return stop, nil
 }
 
-// listStreams names all streams that exist, because other workers may read other streams.
+// listStreams returns the names of all streams, because other workers may read other streams.
 func listStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	all := []string{}
 	list := js.StreamNames(ctx)

@@ -28,8 +28,8 @@ type ownStreams struct {
 	settings  Settings
 	js        jetstream.JetStream
 	log       zerolog.Logger
-	connects  uint64    // how often NATS had been reconnected when they were last there
-	bareSince time.Time // since when they have been missing after a reconnection
+	connects  uint64    // how often NATS had been reconnected when the streams existed last
+	bareSince time.Time // since when they have been missing after a reconnect
 }
 
 // begin creates the missing streams at start, and returns those that then exist.
@@ -50,12 +50,12 @@ func (o *ownStreams) createRejects(ctx context.Context) error {
 	return rejects.Create(ctx, o.js, o.settings.Replicas, o.settings.MaxAge)
 }
 
-// bareFor is how long the own streams must be missing after NATS has come back, before they are recreated: a
-// cluster lists its streams one after the other.
+// bareFor is how long the own streams must be missing after a reconnect before they are recreated: a cluster
+// lists its streams one after the other.
 const bareFor = 5 * time.Second
 
-// remake recreates the worker's own streams if NATS has come back without them, because it has lost its
-// store. A stream that is deleted while NATS is there stays deleted until a worker starts.
+// remake recreates the worker's own streams if they are missing after a reconnect, because NATS has lost its
+// store. A stream that is deleted while NATS is connected stays deleted until a worker starts.
 func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error) {
 	missing, connects := o.wanting(all), o.js.Conn().Stats().Reconnects
 	switch {
@@ -70,12 +70,13 @@ func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error)
 	if time.Since(o.bareSince) < bareFor {
 		return all, nil
 	}
-	o.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).Msg("NATS has come back without these streams and what was in them: they are made again")
+	o.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).
+		Msg("NATS has lost these streams and their hits: they are recreated, empty")
 	made, err := o.create(ctx, missing)
 	return append(all, made...), err
 }
 
-// refuseStreams refuses to start if a stream cannot be counted. One that becomes so later stands still.
+// refuseStreams refuses to start if a stream cannot be counted. A stream that becomes so later stands still.
 func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 	for _, name := range all {
 		if !o.settings.Streams.Match(name) {
@@ -86,7 +87,7 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("look at stream %s: %w", name, err)
+			return fmt.Errorf("get the info of stream %s: %w", name, err)
 		}
 		config := handle.CachedInfo().Config
 		if err := consume.Refused(source.State{Retention: config.Retention, Increments: config.AllowMsgCounter}); err != nil {
@@ -97,15 +98,15 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 }
 
 // wanting returns the subjects of the streams to create, by stream name. If no stream matches, these are
-// HITS, or HITS_0… if INGEST_PARTITIONS asks for several. If some of HITS_0… exist, these are the missing
-// ones: a worker died while it created them, or INGEST_PARTITIONS was raised.
+// HITS, or HITS_0… if INGEST_PARTITIONS is more than 1. If some of HITS_0… exist, these are the missing ones:
+// a worker died while it created them, or INGEST_PARTITIONS was increased.
 func (o *ownStreams) wanting(all []string) map[string]string {
 	own := o.subjects()
 	if !slices.ContainsFunc(all, o.settings.Streams.Match) {
 		return own
 	}
 	if len(own) == 1 || !slices.ContainsFunc(all, func(name string) bool { return own[name] != "" }) {
-		return nil // only one stream was asked for, or none of the existing ones is a partition
+		return nil // INGEST_PARTITIONS is 1, or no existing stream is a partition
 	}
 	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(all, name) || !o.settings.Streams.Match(name) })
 	return own
@@ -146,6 +147,7 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 	return names, nil
 }
 
+// warnIdle warns of settings that have no effect, because the streams exist.
 func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
 	own, s := o.subjects(), o.settings
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.Match(name) })
@@ -157,27 +159,27 @@ func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
 	}
 	there := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
 	if s.Partitions > 1 && len(there) == 0 {
-		idle("INGEST_PARTITIONS", s.Partitions, "streams are made only if none matches INGEST_STREAMS; docs/scaling.md says how to change to several (make HITS_0 by hand, and the next start makes the others)")
+		idle("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates the others)")
 	}
 	if s.Partitions == 1 && len(there) == 0 && s.SubjectGiven {
-		idle("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is made only if no stream matches INGEST_STREAMS")
+		idle("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is created only if no stream matches INGEST_STREAMS")
 	}
 	for _, name := range there {
 		asking, cancel := context.WithTimeout(ctx, source.LookWithin)
 		handle, err := o.js.Stream(asking, name)
 		cancel()
 		if err != nil {
-			continue // other log lines report streams that do not answer
+			continue // other log lines report this
 		}
 		have := handle.CachedInfo().Config
 		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(have.Subjects, s.Subject) {
-			idle("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s is there already, on %s; change it with: nats stream edit %s", name, strings.Join(have.Subjects, ", "), name))
+			idle("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s exists, on %s; change it with: nats stream edit %s", name, strings.Join(have.Subjects, ", "), name))
 		}
 		if have.Replicas != s.Replicas && s.ReplicasGiven {
-			idle("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s is there already, with %d; change it with: nats stream edit %s --replicas %d", name, have.Replicas, name, s.Replicas))
+			idle("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s exists, with %d; change it with: nats stream edit %s --replicas %d", name, have.Replicas, name, s.Replicas))
 		}
 		if have.MaxAge != s.MaxAge && s.MaxAgeGiven {
-			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s is there already, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(have.MaxAge), name, s.MaxAge))
+			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s exists, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(have.MaxAge), name, s.MaxAge))
 		}
 	}
 }
@@ -190,13 +192,14 @@ const (
 	noReplicas jetstream.ErrorCode = 10074
 	// subjectsOverlap means that another stream has some of the subjects.
 	subjectsOverlap jetstream.ErrorCode = 10065
-	// invalidConfig is about the subjects: everything else has been validated.
+	// invalidConfig means invalid subjects: everything else has been validated.
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may still start.
+// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be starting.
 const placeWithin = time.Minute
 
+// refused turns a permanent error of JetStream into one that names the setting to change.
 func (s *Settings) refused(err error) error {
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) {
@@ -212,6 +215,7 @@ func (s *Settings) refused(err error) error {
 	return err
 }
 
+// uncreated returns the error for a stream that could not be created. It names the setting to change.
 func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err error) error {
 	failed := fmt.Errorf("create stream %s on %s: %w", name, subject, err)
 	var answer *jetstream.APIError
@@ -233,8 +237,8 @@ func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err er
 
 const subjectForm = "a NATS subject such as hits.>"
 
-// transient reports whether waiting can fix an error: a cluster gives such answers, or none, while it elects
-// leaders or has too few servers.
+// transient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it
+// elects leaders or has too few servers.
 func transient(err error) bool {
 	var answer *jetstream.APIError
 	if errors.As(err, &answer) {
@@ -243,8 +247,8 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it succeeds or fails for good. It logs the wait, which placeWithin bounds for a
-// lack of servers.
+// awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which placeWithin bounds if
+// too few servers are the cause.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
 	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)

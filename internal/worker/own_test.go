@@ -87,7 +87,7 @@ func TestStreamsThatADeadWorkerLeftOutAreCreated(t *testing.T) {
 		{"some", "HITS_0 HITS_3", []string{"INGEST_PARTITIONS=4"}, "HITS_1 HITS_2"},
 		{"all", "HITS_0 HITS_1", []string{"INGEST_PARTITIONS=2"}, ""},
 		{"more than are asked for", "HITS_0 HITS_1 HITS_2", []string{"INGEST_PARTITIONS=2"}, ""},
-		{"one of somebody else's", "HITS", []string{"INGEST_PARTITIONS=4"}, ""},
+		{"a stream of another program", "HITS", []string{"INGEST_PARTITIONS=4"}, ""},
 		{"some that this worker does not read", "HITS_0", []string{"INGEST_PARTITIONS=4", "INGEST_STREAMS=HITS_[01]"}, "HITS_1"},
 		{"one stream only", "HITS_0", nil, ""},
 	} {

@@ -17,13 +17,13 @@ import (
 	"tallyroll/internal/outbox"
 )
 
-// Core NATS loses a message silently if no stream takes its subject. So a worker probes where the subject of
-// hits leads.
+// Core NATS loses a message silently if no stream has its subject. So a worker probes which stream stores the
+// subject of hits.
 
 // probeAgain is the pause between probes while hits reach no stream that is counted.
 const probeAgain = 30 * time.Second
 
-// probe finds the stream of the hits' subject, and logs it. Only the worker's goroutine uses it.
+// probe finds the stream of the hits' subject, and logs it. Only the worker's goroutine uses it, but for bad.
 type probe struct {
 	js       jetstream.JetStream
 	settings Settings
@@ -31,12 +31,12 @@ type probe struct {
 	log      zerolog.Logger
 
 	running sync.WaitGroup
-	streams string // that were read at the last probe
-	at      time.Time
-	bad     atomic.Bool // any goroutine uses it
+	streams string    // that were read at the last probe
+	at      time.Time // of the last probe
+	bad     atomic.Bool
 }
 
-// look probes when the streams that are read have changed, and while the subject leads to none of them.
+// look probes if the streams that are read have changed, or if no stream that is read has the subject.
 func (p *probe) look(ctx context.Context, all []string) {
 	reads := p.reads()
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })
@@ -60,7 +60,7 @@ func (p *probe) look(ctx context.Context, all []string) {
 	})
 }
 
-// copied reports whether a stream that is read copies origin, which may be in another domain.
+// copied reports whether a stream that is read mirrors or sources origin, which may be in another domain.
 func (p *probe) copied(ctx context.Context, read []string, origin string) bool {
 	return slices.ContainsFunc(read, func(name string) bool {
 		handle, err := p.js.Stream(ctx, name)
@@ -86,11 +86,11 @@ func (p *probe) logTaker(bad bool, read []string, stream string, err error) {
 	case err == nil:
 		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves out: they are not counted; add it there", subject, stream, p.settings.Streams)
 	case errors.Is(err, outbox.ErrNoStream) && partitions > 0:
-		line.Msgf(`HITS PUBLISHED TO %s ARE LOST: no stream takes that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
+		line.Msgf(`HITS PUBLISHED TO %s ARE LOST: no stream has that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
 			subject, subject, partitions)
 	case errors.Is(err, outbox.ErrNoStream):
-		line.Msgf("hits published to %s are lost: no stream takes that subject; publish to the subjects of the streams, or add it to one of them", subject)
+		line.Msgf("hits published to %s are lost: no stream has that subject; publish to the subjects of the streams, or add it to one of them", subject)
 	default:
-		p.log.Info().Err(err).Str("subject", subject).Msg("the worker could not find out whether hits published to the subject reach a stream that is counted")
+		p.log.Info().Err(err).Str("subject", subject).Msg("cannot tell whether hits published to the subject reach a stream that is counted")
 	}
 }

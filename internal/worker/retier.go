@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// quietFor is how long no worker may count before tiers are changed. Workers write every second, even if
-	// idle.
+	// quietFor is how long no worker may write before tiers are changed. Even an idle worker writes once per
+	// second.
 	quietFor = 3 * time.Second
-	// fleetWithin bounds NATS's answer about live workers.
+	// fleetWithin bounds the request for live workers.
 	fleetWithin = 5 * time.Second
-	// tellEvery is how often a change of tiers logs its progress.
+	// tellEvery is how often the progress is logged.
 	tellEvery = 2 * time.Second
 )
 
@@ -84,7 +84,7 @@ func (r *retiering) do(ctx context.Context, order string) error {
 		if b.CompleteFrom == 0 {
 			r.say("  %s: as complete as before", b.Tier)
 		} else {
-			r.say("  %s: complete from %s on; answers that reach further back say complete: false", b.Tier, window.Moment(b.CompleteFrom))
+			r.say("  %s: complete from %s on; answers that reach further back have complete: false", b.Tier, window.Moment(b.CompleteFrom))
 		}
 	}
 	r.say("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers")
@@ -103,7 +103,7 @@ func (r *retiering) teller() window.RetierProgress {
 	}
 }
 
-// refuseWorkers returns an error if a worker lives, for the operator's sake: the layout record and the
+// refuseWorkers returns an error if a worker is running. It helps the operator: the layout record and the
 // cursors ensure that nothing is counted while tiers are changed.
 func (r *retiering) refuseWorkers(ctx context.Context) error {
 	_, id, err := r.store.Identify(ctx)
@@ -116,13 +116,13 @@ func (r *retiering) refuseWorkers(ctx context.Context) error {
 	}
 	names, err := r.living(ctx, id)
 	if err != nil {
-		r.log.Warn().Err(err).Msg("NATS does not say which workers live: Redis alone is asked")
+		r.log.Warn().Err(err).Msg("the workers could not be listed in NATS: checking only Redis")
 	}
 	if moves && len(names) == 0 {
-		names = []string{"one of unknown name"}
+		names = []string{"name unknown"}
 	}
 	if len(names) > 0 {
-		return setting.BadUsage("the namespace %s has living workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
+		return setting.BadUsage("the namespace %s has running workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
 	}
 	return nil
 }

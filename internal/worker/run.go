@@ -29,7 +29,9 @@ import (
 
 // Run connects, counts until ctx ends, commits what it has read and closes. The settings must have been
 // validated. progress may be nil. At each signal of reload, which may be nil, it rereads its files.
-func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal) error {
+func Run(
+	ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal,
+) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
@@ -68,7 +70,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	go func() { ended <- group.Wait() }()
 	err, late := awaitEnd(ctx, ended)
 	if late {
-		log.Error().Strs("streams", w.status.streams()).Msg("something hangs, and the time allowed for stopping is over: exiting without it")
+		log.Error().Strs("streams", w.status.streams()).Msg("stopping has taken too long: exiting without the rest")
 		return nil
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -78,7 +80,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	return nil
 }
 
-// listen opens the status address. If none is set and another worker here has the default, it takes a free
+// listen opens the status address. If INGEST_ADDR is not set and the default port is taken, it uses a free
 // port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
@@ -117,7 +119,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
 		if far != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
-			return errors.New("nobody answers: the way there may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) names it wrongly")
+			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) may be wrong")
 		}
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 			return setting.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", natsconn.ServerOf(conn), err)}
@@ -142,7 +144,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 
 func (w *worker) logRewritten(err error) {
 	if err != nil {
-		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will say complete: false")
+		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will have complete: false")
 		return
 	}
 	w.log.Info().Msg("Redis has been started: it rewrites its append-only file, which may end in a torn transaction")

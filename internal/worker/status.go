@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		sessions:     consume.NewMetrics(r),
-		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, this one included; 0 if no fleet can be joined."),
+		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, including this one; 0 if no fleet can be joined."),
 		held:         gauge("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	r.MustRegister(m.fleetWorkers, m.held)
@@ -68,13 +68,13 @@ func (s *status) serve(registry *prometheus.Registry) http.Handler {
 	return mux
 }
 
-// unready returns why this worker does not do its share of the work; "" if it does, or stands by.
+// unready returns why this worker does not read its share of the streams; "" if it does, or stands by.
 func (s *status) unready() (why string, idleRules []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.conn == nil:
-		return "this worker does not know its share of the streams yet", nil
+		return "the share of the streams is not known yet", nil
 	case s.conn.Status() != nats.CONNECTED:
 		return "NATS does not answer", nil
 	}

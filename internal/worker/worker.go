@@ -27,7 +27,7 @@ type worker struct {
 	rules    *consume.Rulebook // nil: INGEST_RULES is not set
 	metrics  *metrics
 	status   *status
-	look     wake.Signal // the worker should look for streams at once
+	look     wake.Signal // a check for streams is due at once
 	own      ownStreams
 
 	// connectAndRun sets these.
@@ -45,13 +45,13 @@ type worker struct {
 	running sync.WaitGroup // the sessions, claims and the sweeper
 
 	mu     sync.Mutex
-	open   map[string]context.CancelFunc // the streams that are read, or about to be released
+	open   map[string]context.CancelFunc // the streams that are read, or whose last commit is running
 	absent map[string]bool               // streams that a session has found gone, until they are listed again
 
 	// Only readShare's goroutine uses these.
 	known     []string        // all streams that exist; nil before the first check
 	counted   map[string]bool // streams that may have series of metrics
-	lastShare string          // what the log last reported about the share
+	lastShare string          // as logged last
 }
 
 func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
@@ -66,7 +66,7 @@ func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
 	})
 }
 
-// readShare finds streams and reads its share until ctx ends and every session has committed what it had.
+// readShare finds streams and reads its share until ctx ends and every session has ended.
 func (w *worker) readShare(ctx context.Context) error {
 	stopHearing, err := w.census.hear(w.look)
 	if err != nil {
@@ -77,7 +77,7 @@ func (w *worker) readShare(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return w.settings.refused(err) // at start: say what is wrong instead of waiting silently
+		return w.settings.refused(err)
 	}
 	// The fleet's context outlives ctx: a worker stays in the fleet until its last commit.
 	inFleet, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -118,8 +118,8 @@ func (w *worker) readShare(ctx context.Context) error {
 	return nil
 }
 
-// follow starts to read the streams that have become this worker's, and releases those that have become
-// another's. An unknown share changes nothing.
+// follow starts to read the streams that are newly assigned to this worker, and releases those that no longer
+// are. An unknown share changes nothing.
 func (w *worker) follow(ctx context.Context, s fleet.Share) {
 	if !s.Known {
 		return
@@ -129,7 +129,7 @@ func (w *worker) follow(ctx context.Context, s fleet.Share) {
 	w.keeper.Divide(len(s.Mine))
 	for name, stop := range w.open {
 		if !s.Mine[name] {
-			stop() // the session commits, and the stream is released when it ends
+			stop() // the session commits and ends, which releases the stream
 		}
 	}
 	for name := range s.Mine {
@@ -143,7 +143,7 @@ func (w *worker) follow(ctx context.Context, s fleet.Share) {
 		w.lastShare = share
 		line := w.log.Info().Int("workers", s.Workers).Int("of", s.Streams).Strs("streams", slices.Sorted(maps.Keys(s.Mine)))
 		if len(s.Mine) == 0 {
-			line.Msg("no stream is this worker's: standing by")
+			line.Msg("this worker has no stream: standing by")
 		} else {
 			line.Msg("this worker's streams")
 		}
@@ -160,7 +160,8 @@ func (w *worker) hold(working context.Context, name string) {
 	w.fleet.Hold(name)
 	w.running.Go(func() {
 		defer stop()
-		gone, lost := w.keeper.Keep(ctx, name, func(reading bool) { w.status.enter(name, reading) }, func(bytes int) source.Stream {
+		show := func(reading bool) { w.status.enter(name, reading) }
+		gone, lost := w.keeper.Keep(ctx, name, show, func(bytes int) source.Stream {
 			s := source.New(w.js, w.settings.Redis.Namespace, name, bytes)
 			s.Remake = w.own.createRejects
 			s.Unsure = source.NewUnsureLog(w.log, name)
@@ -180,9 +181,6 @@ func (w *worker) hold(working context.Context, name string) {
 		w.fleet.Release(name)
 	})
 }
-
-// discoverEvery is how often the worker checks for streams, whatever the advisories say.
-const discoverEvery = time.Second
 
 // discover finds which streams exist, and notifies the fleet. At the first check it creates the missing ones.
 func (w *worker) discover(ctx context.Context) error {
@@ -239,7 +237,7 @@ func (w *worker) forgetMetrics() {
 }
 
 // judgeRules finds the rules that count nothing, because they match no stream that is read. It logs new ones;
-// /readyz shows all.
+// /readyz lists all.
 func (w *worker) judgeRules(all []string) {
 	set, reads := w.rules.Current(), w.reads()
 	if set == nil {

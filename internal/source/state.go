@@ -12,22 +12,23 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/natsconn"
+	"tallyroll/internal/window"
 )
 
 // A stream that copies others may lack stored hits: even at its end, hits may still be on their way to it.
 //
-// A mirror keeps the sequences and times of its origin, so the worker asks the origin, and the mirror
-// afterwards. If the mirror has the origin's last message, it has everything that the origin had stored when
-// it answered. The mirror's own report is not enough: "active" is set when a link is restored, before
-// anything has come over it, and "lag" is that of the last message that came (seen with nats-server 2.15).
+// A mirror keeps the sequences and times of its origin, so Look checks the origin, and then the mirror. If
+// the mirror has the origin's last message, it has everything that the origin had stored when it answered.
+// The mirror's own report is not enough: "active" is set when a link is restored, before any message has
+// arrived, and "lag" is that of the last message that has arrived (seen with nats-server 2.15).
 //
 // A stream with sources assigns its own sequences and times. For its as_of, a hit is stored when it arrives.
-// After the last one, its end is known only up to when all sources were last heard.
+// After the last one, its end is known only up to the moment at which all sources were last heard.
 
 const (
-	// originWithin bounds all looks for one state of an origin in a cluster.
+	// originWithin bounds all checks for one state of an origin in a cluster.
 	originWithin = 4 * time.Second
-	// sourceSilent is the silence of a source after which it is logged. An idle source is heard every second.
+	// sourceSilent is the silence after which a source is logged. An idle source is heard every second.
 	sourceSilent = 5 * time.Second
 )
 
@@ -36,13 +37,42 @@ var (
 	errSilent = fmt.Errorf("it has not been heard for %s", sourceSilent)
 )
 
+// Look gets the state from the stream's leader. At is the server's time less the time that the request took.
+// No message stored before it can be missing from the state, whether the server read its clock or the state
+// first.
+func (j *JetStream) Look(ctx context.Context) (Check, error) {
+	if j.handle == nil {
+		finding, cancel := context.WithTimeout(ctx, LookWithin)
+		defer cancel()
+		handle, err := j.js.Stream(finding, j.name)
+		if err != nil {
+			return Check{}, j.failed("find it", err)
+		}
+		j.handle = handle
+	}
+	origin := j.askOrigin(ctx) // has its own time limit: a copy can be read while its origin cannot
+	ctx, cancel := context.WithTimeout(ctx, LookWithin)
+	defer cancel()
+	asked := time.Now()
+	info, err := j.handle.Info(ctx)
+	if err != nil {
+		return Check{}, j.failed("get its state", err)
+	}
+	answered := time.Now()
+	s := stateOf(info)
+	s.At = info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
+	s.Ahead = window.ClockAhead(info.TimeStamp, asked, answered)
+	j.bound(&s, info, origin)
+	return Check{State: s, Reign: newReign(info.Cluster), Asked: asked, Answered: answered}, nil
+}
+
 // originLook is the state of a mirror's origin.
 type originLook struct {
 	state State
 	err   error
 }
 
-// askOrigin asks a mirror's origin. It must be called before the mirror itself is asked.
+// askOrigin returns the state of a mirror's origin. It must be called before the mirror is checked.
 func (j *JetStream) askOrigin(ctx context.Context) originLook {
 	mirror := j.handle.CachedInfo().Config.Mirror
 	if mirror == nil || j.far {
@@ -65,9 +95,8 @@ func (j *JetStream) askOrigin(ctx context.Context) originLook {
 	return originLook{state, err}
 }
 
-// bound moves At back to what is known of the origins, or without any knowledge to the last message's time.
+// bound moves At back to what is known of the origins, or if nothing is known, to the last message's time.
 func (j *JetStream) bound(s *State, info *jetstream.StreamInfo, origin originLook) {
-	s.Mirror = info.Config.Mirror != nil
 	why := j.boundMirror(s, info, origin)
 	heard, whySource := heardSources(info)
 	if whySource != nil {
@@ -87,7 +116,7 @@ func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin ori
 	if !s.Mirror {
 		return nil
 	}
-	s.Clock = origin.state.Clock // 0 if the origin is not known: the mirror's server may have another clock
+	s.Clock = origin.state.Clock // 0 if the origin is unknown: the mirror's server may have another clock
 	switch {
 	case origin.err != nil:
 		why = origin.err
@@ -102,7 +131,8 @@ func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin ori
 	return fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
 }
 
-// heardSources returns when all sources were last heard, in Unix ms, and why one of them may have more.
+// heardSources returns when all sources were last heard (Unix milliseconds), and why one of them may have
+// more.
 func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 	heard = math.MaxInt64
 	for _, source := range info.Sources {
@@ -127,8 +157,8 @@ func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 	return heard, why
 }
 
-// weight orders problems by what they leave known: of a silent source its last moment, of one that lags that
-// it is alive.
+// weight orders problems by severity: of a silent source the last moment is known, and one that lags is
+// alive.
 func weight(trouble error) int {
 	switch {
 	case trouble == nil:
@@ -141,7 +171,7 @@ func weight(trouble error) int {
 	return 3
 }
 
-// NewUnsureLog returns a function that logs why such a stream's end is unknown, once until it is known again.
+// NewUnsureLog returns a function that logs why a copy's end is unknown, once until it is known again.
 func NewUnsureLog(log zerolog.Logger, name string) func(error) {
 	var unknown atomic.Bool
 	return func(why error) {
@@ -154,14 +184,20 @@ func NewUnsureLog(log zerolog.Logger, name string) func(error) {
 	}
 }
 
-// Since is State.Since of a stream that is not read yet.
-func Since(info *jetstream.StreamInfo) int64 {
+// Since returns State.Since of a stream that is not read yet.
+func Since(info *jetstream.StreamInfo) int64 { return stateOf(info).Since() }
+
+// stateOf returns the state without At, Ahead and what the origins change.
+func stateOf(info *jetstream.StreamInfo) State {
 	s := State{
-		Created: info.Created.UnixNano(), Mirror: info.Config.Mirror != nil,
-		First: info.State.FirstSeq, Last: info.State.LastSeq, FirstStored: info.State.FirstTime.UnixNano(),
+		Subjects: info.Config.Subjects, Created: info.Created.UnixNano(), Mirror: info.Config.Mirror != nil,
+		First: info.State.FirstSeq, FirstStored: info.State.FirstTime.UnixNano(),
+		Last: info.State.LastSeq, LastStored: info.State.LastTime.UnixNano(),
+		Seen: info.TimeStamp.UnixMilli() + 1, Clock: info.TimeStamp.UnixMilli() + 1,
+		Retention: info.Config.Retention, Increments: info.Config.AllowMsgCounter,
 	}
 	if info.State.Msgs == 0 {
-		s.First = s.Last + 1
+		s.First, s.FirstStored = s.Last+1, s.Seen*1e6
 	}
-	return s.Since()
+	return s
 }
