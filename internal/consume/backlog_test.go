@@ -69,7 +69,7 @@ func TestHitsAreGatheredForAFifthOfTheLag(t *testing.T) {
 	} {
 		var end tail
 		end.set(source.State{First: 1, Last: 100, LastStored: 1, At: 1}, c.lag)
-		if got := end.gather(c.place); got != c.want {
+		if got := end.gatherTime(c.place); got != c.want {
 			t.Errorf("at %d of 100, %v late: %v, want %v", c.place, c.lag, got, c.want)
 		}
 	}

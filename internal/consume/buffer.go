@@ -56,13 +56,13 @@ type buffer struct {
 	replayed    uint64          // when the session began, no hit after this message was counted or rejected
 	whole       bool            // the filling half must fit into one transaction per shard
 
-	mu      sync.Mutex
-	room    sync.Cond // the filling half was drained, or the buffer was closed
-	filling *load
-	spare   *load // nil while it is being committed
-	waiting bool  // the reader waits for capacity
-	closed  bool
-	ofShard []int // scratch: commands of one message per shard
+	mu       sync.Mutex
+	capacity sync.Cond // the filling half was drained, or the buffer was closed
+	filling  *load
+	spare    *load // nil while it is being committed
+	waiting  bool  // the reader waits for capacity
+	closed   bool
+	ofShard  []int // scratch: commands of one message per shard
 
 	perHit, perUnique int // see window.Layout.CommandsPerHit
 
@@ -82,7 +82,7 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 		b.replayed = max(b.replayed, c.Furthest())
 	}
 	b.setWhole()
-	b.room.L = &b.mu
+	b.capacity.L = &b.mu
 	return b
 }
 
@@ -111,7 +111,7 @@ func (b *buffer) add(stream string, m message) error {
 	for !b.closed && !b.fits(m) {
 		b.waiting = true
 		b.full.Give()
-		b.room.Wait()
+		b.capacity.Wait()
 	}
 	b.waiting = false
 	l := b.filling
@@ -151,19 +151,19 @@ func (b *buffer) add(stream string, m message) error {
 		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1)
 	}
 	l.messages++
-	l.reach(m.seq, m.stored)
+	l.advance(m.seq, m.stored)
 	return nil
 }
 
-func (l *load) reach(seq uint64, stored int64) {
+func (l *load) advance(seq uint64, stored int64) {
 	l.seq, l.stored, l.latest = seq, stored, max(l.latest, stored)
 }
 
-// begin sets the position after which reading begins.
-func (b *buffer) begin(seq uint64, stored int64) {
+// startAt sets the position after which reading begins.
+func (b *buffer) startAt(seq uint64, stored int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.filling.reach(seq, stored)
+	b.filling.advance(seq, stored)
 }
 
 // latest returns the latest stored of any message that was applied or read (Unix nanoseconds).
@@ -177,21 +177,21 @@ func (b *buffer) latest() (at int64) {
 	return at
 }
 
-// pass moves the position past messages that the stream no longer holds, all stored before a moment (Unix
+// skip moves the position past messages that the stream no longer holds, all stored before a moment (Unix
 // milliseconds). If the reader has added a message since, it does nothing: that message shows the gap.
-func (b *buffer) pass(from, to uint64, stored, before int64) {
+func (b *buffer) skip(position, end uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l := b.filling; !b.closed && l.seq == from {
-		l.discarded += to - from
+	if l := b.filling; !b.closed && l.seq == position {
+		l.discarded += end - position
 		l.incompleteBefore = max(l.incompleteBefore, before)
-		l.reach(to, stored)
+		l.advance(end, stored)
 	}
 }
 
-// admit marks that hits from before a moment (Unix milliseconds) may be missing, and reports whether that is
+// markIncomplete marks that hits from before a moment (Unix milliseconds) may be missing, and reports whether that is
 // new.
-func (b *buffer) admit(before int64) bool {
+func (b *buffer) markIncomplete(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if before <= b.filling.incompleteBefore {
@@ -240,20 +240,20 @@ func (b *buffer) commandsOf(h *hit.Hit) int {
 	return b.perHit
 }
 
-// take swaps the halves and returns the one that was filling.
-func (b *buffer) take() *load {
+// drain swaps the halves and returns the one that was filling.
+func (b *buffer) drain() *load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	taken := b.filling
+	full := b.filling
 	b.filling, b.spare = b.spare, nil
-	b.filling.seq, b.filling.stored, b.filling.latest = taken.seq, taken.stored, taken.latest
+	b.filling.seq, b.filling.stored, b.filling.latest = full.seq, full.stored, full.latest
 	b.setWhole()
-	b.room.Signal()
-	return taken
+	b.capacity.Signal()
+	return full
 }
 
-// give empties a committed half for reuse.
-func (b *buffer) give(l *load) {
+// recycle empties a committed half for reuse.
+func (b *buffer) recycle(l *load) {
 	l.reset()
 	b.mu.Lock()
 	b.spare = l
@@ -263,13 +263,13 @@ func (b *buffer) give(l *load) {
 func (b *buffer) close() {
 	b.mu.Lock()
 	b.closed = true
-	b.room.Broadcast()
+	b.capacity.Broadcast()
 	b.mu.Unlock()
 }
 
-// place returns the sequence and time (Unix nanoseconds) of the last message added, and whether the reader
+// position returns the sequence and time (Unix nanoseconds) of the last message added, and whether the reader
 // waits for capacity.
-func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
+func (b *buffer) position() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.filling.seq, b.filling.stored, b.waiting

@@ -24,15 +24,15 @@ const lastCommitFailed = "the last commit failed; the next worker reads these hi
 // committer commits the buffer. The session's goroutine owns it; the watcher only reads committed.
 type committer struct {
 	*setup
-	*standing
-	buffer    *buffer
-	tail      *tail
-	committed committed
-	doubts    int // of claims.doubted, when every cursor had moved
+	*resumePlan
+	buffer     *buffer
+	tail       *tail
+	committed  committed
+	suspicions int // of claims.doubted, when every cursor had moved
 }
 
-func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) *committer {
-	c := &committer{setup: setup, standing: standing, buffer: buffer, tail: tail, doubts: setup.claims.doubted(setup.stream)}
+func newCommitter(setup *setup, standing *resumePlan, buffer *buffer, tail *tail) *committer {
+	c := &committer{setup: setup, resumePlan: standing, buffer: buffer, tail: tail, suspicions: setup.claims.suspicions(setup.stream)}
 	c.committed.set(buffer.filling.seq, buffer.filling.stored)
 	return c
 }
@@ -41,7 +41,7 @@ func newCommitter(setup *setup, standing *standing, buffer *buffer, tail *tail) 
 // takes longer than that, the next one follows at once, so a load gathers for as long as commits take.
 // (Gathering for longer was tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at
 // 700,000.) If the worker is far behind, a load gathers for longer, but only while it grows.
-func (c *committer) flushUntil(life, last context.Context) error {
+func (c *committer) flushUntil(runCtx, commitCtx context.Context) error {
 	interval := c.limits.FlushInterval
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -50,21 +50,21 @@ func (c *committer) flushUntil(life, last context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			place, _, _ := c.buffer.place()
-			gather := c.tail.gather(place)
+			position, _, _ := c.buffer.position()
+			gather := c.tail.gatherTime(position)
 			if gather == 0 {
 				most = interval
 			}
-			grows := place != seen
-			seen = place
+			grows := position != seen
+			seen = position
 			if grows && time.Since(flushed) < min(gather, most) {
 				continue
 			}
 		case <-c.buffer.full:
-		case <-life.Done():
+		case <-runCtx.Done():
 			return nil
 		}
-		if err := c.flush(last, false); err != nil {
+		if err := c.flush(commitCtx, false); err != nil {
 			return err
 		}
 		flushed, most = time.Now(), min(2*most, maxGather)
@@ -74,25 +74,25 @@ func (c *committer) flushUntil(life, last context.Context) error {
 // flush commits the filling half: first the rejects, until all are acknowledged, then each shard. all: move
 // every cursor that is not at its target.
 func (c *committer) flush(ctx context.Context, all bool) error {
-	l := c.buffer.take()
-	defer c.buffer.give(l)
+	l := c.buffer.drain()
+	defer c.buffer.recycle(l)
 	c.waits.begin(c.stream)
-	if err := c.flushRejects(ctx, l); err != nil {
+	if err := c.storeRejects(ctx, l); err != nil {
 		return err
 	}
 	now := time.Now()
 	next := c.target(l)
-	if err := c.commit(ctx, l, next, now, c.due(l, next, now, all)); err != nil {
+	if err := c.commit(ctx, l, next, now, c.dueShards(l, next, now, all)); err != nil {
 		return err
 	}
 	c.claims.put(c.stream, next.claim())
-	if now.Sub(c.registered) >= registerEvery {
+	if now.Sub(c.registeredAt) >= registerEvery {
 		var err error
-		if c.registered, err = c.register(ctx, c.standing); err != nil {
+		if c.registeredAt, err = c.register(ctx, c.resumePlan); err != nil {
 			return err
 		}
 	}
-	c.outage.over()
+	c.outage.end()
 	c.waits.end(c.stream)
 	c.committed.set(l.seq, l.stored)
 	c.metrics.messages.WithLabelValues(c.stream).Add(float64(l.messages))
@@ -106,13 +106,13 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 	return nil
 }
 
-// flushRejects stores the load's rejects. It tries for as long as ctx lives.
-func (c *committer) flushRejects(ctx context.Context, l *load) error {
+// storeRejects stores the load's rejects. It tries for as long as ctx lives.
+func (c *committer) storeRejects(ctx context.Context, l *load) error {
 	c.rejects.report(time.Now(), false)
 	if len(l.rejects) == 0 {
 		return nil
 	}
-	if err := c.refuse(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {
+	if err := c.markRefused(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {
 		return err
 	}
 	for left := l.rejects; ; {
@@ -124,7 +124,7 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 			break
 		}
 		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
-		c.waits.blame(c.stream, err)
+		c.waits.setCause(c.stream, err)
 		c.log.Warn().Err(err).Msg("counting waits until rejects are stored")
 		select {
 		case <-ctx.Done():
@@ -140,10 +140,10 @@ func (c *committer) flushRejects(ctx context.Context, l *load) error {
 	return nil
 }
 
-// refuse writes into the first cursor that rejects of messages up to this one may be stored. The version that
+// markRefused writes into the first cursor that rejects of messages up to this one may be stored. The version that
 // refuses a message must also be the one that counts it, so no new version may begin at or before this
 // message.
-func (c *committer) refuse(ctx context.Context, upTo uint64) error {
+func (c *committer) markRefused(ctx context.Context, upTo uint64) error {
 	w := c.writers[0]
 	cursor := w.position
 	if cursor.Refused >= upTo {
@@ -169,9 +169,9 @@ func (g goal) claim() window.Claim {
 func (c *committer) target(l *load) goal {
 	next := goal{Cursor: window.Cursor{
 		Created: c.state.Created, Seq: l.seq, Stored: l.stored, Latest: l.latest,
-		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore, Naming: c.naming,
+		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore, Naming: c.namingText,
 	}}
-	at, clock := c.tail.reached(l.seq, l.stored)
+	at, clock := c.tail.timeAtEnd(l.seq, l.stored)
 	next.AsOf, next.clock = max(next.AsOf, at), clock
 	if clock > 0 {
 		next.AsOf = min(next.AsOf, clock)
@@ -179,9 +179,9 @@ func (c *committer) target(l *load) goal {
 	return next
 }
 
-// due returns the shards whose cursors are to move: those with hits, or not moved for long enough.
-func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []int) {
-	all = all || c.claims.doubted(c.stream) != c.doubts
+// dueShards returns the shards whose cursors are to move: those with hits, or not moved for long enough.
+func (c *committer) dueShards(l *load, next goal, now time.Time, all bool) (shards []int) {
+	all = all || c.claims.suspicions(c.stream) != c.suspicions
 	claim := next.claim()
 	for shard, w := range c.writers {
 		target, every := w.advance(next), cursorEvery
@@ -189,7 +189,7 @@ func (c *committer) due(l *load, next goal, now time.Time, all bool) (shards []i
 			every = renewEvery
 		}
 		falls := target.AsOf < w.position.AsOf // the present as_of is too late
-		moves := target != w.position && (all || falls || now.Sub(w.moved) >= every)
+		moves := target != w.position && (all || falls || now.Sub(w.movedAt) >= every)
 		// The next load will not have what was discarded before this one.
 		moves = moves || target.IncompleteBefore != w.position.IncompleteBefore
 		if moves || l.batch.Shard(shard).Hits() > 0 {
@@ -232,10 +232,10 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 		return nil
 	}
 	// A later as_of may claim hits of a stream that is not listed yet.
-	next.keepAsOf = c.listed != nil && !c.listed(ctx)
-	doubted := c.claims.doubted(c.stream)
+	next.keepAsOf = c.allListed != nil && !c.allListed(ctx)
+	suspicions := c.claims.suspicions(c.stream)
 	flushing := ctx
-	if err := eachShard(ctx, len(due), c.atOnce, func(ctx context.Context, i int) error {
+	if err := eachShard(ctx, len(due), c.concurrency, func(ctx context.Context, i int) error {
 		w, cells := c.writers[due[i]], l.batch.Shard(due[i])
 		target := w.advance(next)
 		if cells.Hits() == 0 && target == w.position {
@@ -245,8 +245,8 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 	}); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(c.writers, func(w *shardWriter) bool { return w.moved.Before(now) }) {
-		c.doubts = doubted
+	if !slices.ContainsFunc(c.writers, func(w *shardWriter) bool { return w.movedAt.Before(now) }) {
+		c.suspicions = suspicions
 	}
 	return nil
 }
@@ -268,8 +268,8 @@ func (c *committer) commitShard(
 			c.metrics.conflicts.WithLabelValues(c.stream).Inc()
 		}
 		if err == nil {
-			w.settle()
-			w.moved = time.Now()
+			w.updatePosition()
+			w.movedAt = time.Now()
 			c.waits.begin(c.stream)
 			c.clocks.observe(clockRedis, done.Ahead)
 			c.metrics.hits.WithLabelValues(c.stream).Add(float64(done.Hits))
@@ -283,7 +283,7 @@ func (c *committer) commitShard(
 			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
 				Msg("hits, or the unique values of hits, are not counted because of a foreign key: " +
 					"answers about their time have complete: false; move or delete the key, so that later ones count")
-			if failed := c.admitLost(flushing, shard, cells.End()); failed != nil && err == nil {
+			if failed := c.reportLostHits(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}
 		}
@@ -294,17 +294,17 @@ func (c *committer) commitShard(
 	return nil
 }
 
-// admitLost writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing, at
+// reportLostHits writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing, at
 // once, because after a crash the loss would stay unreported until the next hit of the same key. If another
 // program has written to the cursor, it waits until an operator has repaired it. If another worker has moved
 // the cursor, it writes into that worker's cursor.
-func (c *committer) admitLost(ctx context.Context, shard int, before int64) error {
+func (c *committer) reportLostHits(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
 	for window.IsForeign(err) && ctx.Err() == nil {
-		c.waits.blame(c.stream, err)
+		c.waits.setCause(c.stream, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -326,8 +326,8 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 	return err
 }
 
-func (c *committer) leftBehind(err error) {
-	read, _, _ := c.buffer.place()
-	done, _ := c.committed.place()
+func (c *committer) logUncommitted(err error) {
+	read, _, _ := c.buffer.position()
+	done, _ := c.committed.position()
 	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }

@@ -16,27 +16,27 @@ import (
 
 // decoder decodes messages, which must come in order, each by its version.
 type decoder struct {
-	decode *hit.Decoder // for messages whose version has no rules
-	ruled  ruledDecoder
+	hits   *hit.Decoder // for messages whose version has no rules
+	events eventDecoder
 	names  namer
 }
 
 func newDecoder(stream string, limits hit.Limits, names namings, sets map[string]*rules.Set) decoder {
 	return decoder{
-		decode: hit.NewDecoder(limits), ruled: ruledDecoder{stream: stream, limits: limits, sets: sets}, names: newNamer(names),
+		hits: hit.NewDecoder(limits), events: eventDecoder{stream: stream, limits: limits, sets: sets}, names: newNamer(names),
 	}
 }
 
 func (r *decoder) read(d source.Delivery, m *message) {
-	r.names.reach(d.Seq)
+	r.names.advance(d.Seq)
 	if r.names.rules != "" {
 		d.Subject = rejects.OriginalSubject(d.Subject, d.Header)
 	}
 	m.counter = r.names.counter(d.Seq, d.Subject)
 	if r.names.rules == "" {
-		m.hits, m.rejects = r.decode.Decode(m.counter, d.Stored/1e6, d.Data)
+		m.hits, m.rejects = r.hits.Decode(m.counter, d.Stored/1e6, d.Data)
 	} else {
-		m.hits, m.rejects, m.unmet = r.ruled.decode(r.names.rules, d, m.counter)
+		m.hits, m.rejects, m.unmet = r.events.decode(r.names.rules, d, m.counter)
 	}
 	if len(m.rejects) == 0 {
 		return
@@ -47,8 +47,8 @@ func (r *decoder) read(d source.Delivery, m *message) {
 	}
 }
 
-// ruledDecoder decodes messages by the rules of their versions, which follow one another.
-type ruledDecoder struct {
+// eventDecoder decodes messages by the rules of their versions, which follow one another.
+type eventDecoder struct {
 	stream string
 	limits hit.Limits
 	sets   map[string]*rules.Set
@@ -59,7 +59,7 @@ type ruledDecoder struct {
 	header  func(name string) string // reads headers; one function for all messages
 }
 
-func (r *ruledDecoder) decode(fingerprint string, d source.Delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
+func (r *eventDecoder) decode(fingerprint string, d source.Delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
 	if r.inForce != fingerprint {
 		// The resume plan has the rules of all versions that are needed.
 		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
@@ -97,7 +97,7 @@ func NewRecount(
 		if n.Rules == "" || sets[n.Rules] != nil {
 			continue
 		}
-		set, found, err := (*Rulebook)(nil).find(ctx, store, n.Rules)
+		set, found, err := (*Rulebook)(nil).lookup(ctx, store, n.Rules)
 		if err != nil {
 			return nil, err
 		}
@@ -105,13 +105,13 @@ func NewRecount(
 			sets[n.Rules] = set
 		}
 	}
-	return &Recount{newDecoder(stream, limits.HitLimits(layout), names, sets), names.unknown(0), sets}, nil
+	return &Recount{newDecoder(stream, limits.HitLimits(layout), names, sets), names.lastUnlisted(0), sets}, nil
 }
 
 // Read returns the hits of a message, valid until the next call, and how many parts of it were refused.
 // Messages must come in order. known is false if the rules of the message's version are lost.
 func (r *Recount) Read(d source.Delivery) (hits []hit.Hit, refused int, known bool) {
-	r.names.reach(d.Seq)
+	r.names.advance(d.Seq)
 	if d.Seq <= r.unknown || r.names.rules != "" && r.sets[r.names.rules] == nil {
 		return nil, 0, false
 	}

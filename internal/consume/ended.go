@@ -25,29 +25,29 @@ type absence struct {
 	server int64     // by the server's clock, which also stores messages, Unix milliseconds
 }
 
-// Endings ends streams that were deleted. One goroutine may call Unlisted, any may call AdmitLoss.
+// Endings ends streams that were deleted. One goroutine may call Unlisted, any may call ReportLoss.
 type Endings struct {
-	JS     jetstream.JetStream
-	Store  *window.Store
-	Layout window.Layout
-	Fleet  *fleet.Fleet
-	Reads  func() fleet.Globs // the streams that the worker may read
-	Log    zerolog.Logger
+	JS       jetstream.JetStream
+	Store    *window.Store
+	Layout   window.Layout
+	Fleet    *fleet.Fleet
+	Readable func() fleet.Globs // the streams that the worker may read
+	Log      zerolog.Logger
 	// MakeRejects creates the stream of rejects if it is missing.
 	MakeRejects func(context.Context) error
 
 	missing map[string]absence // streams that are no longer listed
 }
 
-// Unlisted ends deleted streams and returns the other missing ones. Missing are streams that the previous
+// EndDeleted ends deleted streams and returns the other missing ones. Missing are streams that the previous
 // list (known) has, or that are live in Redis (listed; nil if Redis does not answer), but that all lacks. A
 // list may be incomplete, so a stream counts as deleted only after the server has answered twice that it does
 // not exist.
-func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
-	reads := e.Reads()
-	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
+func (e *Endings) EndDeleted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
+	reads := e.Readable()
+	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.AnyMayRead(name) })
 	for name, l := range listed {
-		if l.Ended == 0 && reads.Match(name) && e.Fleet.First(name) {
+		if l.Ended == 0 && reads.Match(name) && e.Fleet.IsLeader(name) {
 			candidates = append(candidates, name)
 		}
 	}
@@ -77,12 +77,12 @@ func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[
 			if slices.Contains(known, name) {
 				still = append(still, name)
 			}
-		case e.Fleet.First(name):
+		case e.Fleet.IsLeader(name):
 			l, isListed := listed[name]
 			if !isListed || l.Ended > 0 {
 				continue
 			}
-			if err := e.end(ctx, name, l.Created, first.server); err != nil {
+			if err := e.endStream(ctx, name, l.Created, first.server); err != nil {
 				e.Log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
 			}
 		}
@@ -115,10 +115,10 @@ func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// end ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
+// endStream ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
 // reaches back to it. Hits stored before its end may be missing if no worker was reading it when it was
 // deleted, or if Redis has lost commits since. created is its incarnation as listed.
-func (e *Endings) end(ctx context.Context, name string, created, at int64) error {
+func (e *Endings) endStream(ctx context.Context, name string, created, at int64) error {
 	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost the marks.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
-		if err := e.admit(ctx, name, created, at); err != nil {
+		if err := e.markIncomplete(ctx, name, created, at); err != nil {
 			return err
 		}
 		if cursors, err = readCursors(ctx, e.Store, e.Layout, name); err != nil {
@@ -153,19 +153,19 @@ func (e *Endings) expireCursors(
 
 // removeOld unlists streams to whose end no window reaches, and removes cursors that late commits left.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
-	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
+	keep, reads := e.Layout.Keep().Milliseconds(), e.Readable()
 	for name, l := range listed {
 		// This worker's clock only saves requests: remove compares with the server's.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.First(name) {
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.IsLeader(name) {
 			continue
 		}
-		if err := e.remove(ctx, name, l.Ended+keep); err != nil {
+		if err := e.removeStream(ctx, name, l.Ended+keep); err != nil {
 			e.Log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
 		}
 	}
 }
 
-func (e *Endings) remove(ctx context.Context, name string, after int64) error {
+func (e *Endings) removeStream(ctx context.Context, name string, after int64) error {
 	if now, err := e.serverTime(ctx); err != nil || now <= after {
 		return err
 	}
@@ -188,10 +188,10 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	return err
 }
 
-// admit marks in all cursors of a stream that hits from before a moment (Unix milliseconds) may be missing.
+// markIncomplete marks in all cursors of a stream that hits from before a moment (Unix milliseconds) may be missing.
 // It creates cursors that no worker has written or Redis has lost. It changes nothing else, and is fenced
 // like any commit.
-func (e *Endings) admit(ctx context.Context, name string, created, before int64) error {
+func (e *Endings) markIncomplete(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
 	}
@@ -214,12 +214,12 @@ func (e *Endings) admit(ctx context.Context, name string, created, before int64)
 	})
 }
 
-// AdmitLoss marks that a stream was deleted before all of it was read. It retries until ctx ends.
-func (e *Endings) AdmitLoss(ctx context.Context, name string) {
+// ReportLoss marks that a stream was deleted before all of it was read. It retries until ctx ends.
+func (e *Endings) ReportLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := e.serverTime(ctx)
 		if err == nil {
-			err = e.admit(ctx, name, 0, at)
+			err = e.markIncomplete(ctx, name, 0, at)
 		}
 		if err == nil {
 			return

@@ -69,12 +69,12 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	same := exists && c.Created == s.Created
 	if exists && !same {
 		var err error
-		if same, err = h.continues(ctx, c); err != nil {
+		if same, err = h.isContinued(ctx, c); err != nil {
 			return resumption{}, err
 		}
 	}
 	r := resumption{cursor: start}
-	admit := func(before int64, why reason) {
+	reportLoss := func(before int64, why reason) {
 		r.cursor.IncompleteBefore, r.reason = max(r.cursor.IncompleteBefore, before), cmp.Or(r.reason, why)
 	}
 	// No hit counts later than it was stored, so the discarded hits are from before this moment.
@@ -83,10 +83,10 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		r.discarded = s.First - 1
 		if exists {
 			r.cursor.IncompleteBefore = c.IncompleteBefore
-			admit(s.Created/1e6+1, recreated) // what the earlier stream still held
+			reportLoss(s.Created/1e6+1, recreated) // what the earlier stream still held
 		}
 		if r.discarded > 0 {
-			admit(unread, discardedBefore)
+			reportLoss(unread, discardedBefore)
 		}
 		return r, nil
 	}
@@ -95,26 +95,26 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	if c.Created != s.Created {
 		r.cursor.Created = s.Created
 		if !s.Mirror { // a mirror's origin still has what the mirror lacks
-			admit(s.Created/1e6+1, replaced)
+			reportLoss(s.Created/1e6+1, replaced)
 		}
 	}
 	r.cursor.Latest, r.cursor.Ended = max(c.Latest, c.Stored), false
-	at, back, err := h.find(ctx, mark{c.Seq, c.Stored}, r.cursor.Latest)
+	located, back, err := h.locate(ctx, mark{c.Seq, c.Stored}, r.cursor.Latest)
 	if err != nil {
 		return r, err
 	}
-	ahead, aheadBack, err := h.find(ctx, mark{c.Ahead.Seq, c.Ahead.Stored}, r.cursor.Latest)
+	ahead, aheadBack, err := h.locate(ctx, mark{c.Ahead.Seq, c.Ahead.Stored}, r.cursor.Latest)
 	if err != nil {
 		return r, err
 	}
 	if back || aheadBack {
 		// If NATS's clock was set back, new messages may be among those that count as applied. What else the
 		// stream has lost unread is unknown.
-		admit(max(s.Seen, s.Clock, r.cursor.Latest/1e6, s.LastStored/1e6)+1, rolledBack)
+		reportLoss(max(s.Seen, s.Clock, r.cursor.Latest/1e6, s.LastStored/1e6)+1, rolledBack)
 	}
 	h.moved = h.moved || back || aheadBack
 	if back {
-		r.cursor.Seq, r.cursor.Stored = at.seq, at.stored
+		r.cursor.Seq, r.cursor.Stored = located.seq, located.stored
 	}
 	if aheadBack {
 		r.cursor.Ahead.Seq, r.cursor.Ahead.Stored = ahead.seq, ahead.stored
@@ -123,15 +123,15 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	case start.Seq > r.cursor.Seq:
 		r.discarded = start.Seq - r.cursor.Seq
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
-		admit(unread, discardedUnread)
+		reportLoss(unread, discardedUnread)
 	case !back:
 		// If the cursor's message is gone, the stream may have been rolled back, and dropped what followed.
-		before, proven, err := h.sure(ctx, mark{c.Seq, c.Stored})
+		before, proven, err := h.findProof(ctx, mark{c.Seq, c.Stored})
 		if err != nil {
 			return r, err
 		}
 		if !proven && before/1e6+1 > r.cursor.IncompleteBefore {
-			admit(before/1e6+1, unproven)
+			reportLoss(before/1e6+1, unproven)
 		}
 		if !proven && c.Seq == s.Last {
 			r.cursor.Stored = s.LastStored // what the next session can compare
@@ -144,10 +144,10 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	return r, nil
 }
 
-// sure reports whether the stream still proves that a message is the one that was applied, because it holds
+// findProof reports whether the stream still proves that a message is the one that was applied, because it holds
 // that message, or had it last. If not, all messages up to this sequence were stored no later than before
 // (Unix nanoseconds).
-func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool, err error) {
+func (h *history) findProof(ctx context.Context, at mark) (before int64, proven bool, err error) {
 	if at.seq == 0 || at.seq == h.state.Last && at.stored == h.state.LastStored {
 		return 0, true, nil
 	}
@@ -166,10 +166,10 @@ func (h *history) sure(ctx context.Context, at mark) (before int64, proven bool,
 	return max(h.state.Seen, h.state.Clock) * 1e6, false, err // the stream was rolled back
 }
 
-// continues reports whether a stream with another creation than a cursor's continues the cursor's stream. A
+// isContinued reports whether a stream with another creation than a cursor's continues the cursor's stream. A
 // new stream does not. The error is errUnidentified if it cannot be decided.
-func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) {
-	proven, err := h.prove(ctx, c.Created)
+func (h *history) isContinued(ctx context.Context, c window.Cursor) (bool, error) {
+	proven, err := h.holdsApplied(ctx, c.Created)
 	if err != nil {
 		return false, err
 	}
@@ -179,7 +179,7 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 	switch {
 	case proven:
 		return true, nil
-	case old && c.Furthest() < s.First && h.refused(c.Created) >= s.First:
+	case old && c.Furthest() < s.First && h.lastRefused(c.Created) >= s.First:
 		// Nothing that the stream holds was applied, but its rejects may be stored. Their versions must stay,
 		// because other versions would count an event that was refused.
 		return true, nil
@@ -198,8 +198,8 @@ func (h *history) continues(ctx context.Context, c window.Cursor) (bool, error) 
 		moment(s.Created), s.First, s.Last, moment(s.FirstStored), c.Seq, moment(c.Stored), errUnidentified)
 }
 
-// refused returns the last message of a creation's stream of which rejects may be stored.
-func (h *history) refused(created int64) (seq uint64) {
+// lastRefused returns the last message of a creation's stream of which rejects may be stored.
+func (h *history) lastRefused(created int64) (seq uint64) {
 	for _, c := range h.cursors {
 		if c.Created == created {
 			seq = max(seq, c.Refused)
@@ -210,10 +210,10 @@ func (h *history) refused(created int64) (seq uint64) {
 
 func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
 
-// prove reports whether the stream holds the very message that a cursor with this creation names. One cursor
+// holdsApplied reports whether the stream holds the very message that a cursor with this creation names. One cursor
 // is enough, because all cursors with one creation are about the same stream. Cursors can have different
 // creations: if Redis was rolled back while a session acquired a new stream, only some are about the new one.
-func (h *history) prove(ctx context.Context, created int64) (bool, error) {
+func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error) {
 	for _, c := range h.cursors {
 		if c.Created != created {
 			continue
@@ -230,14 +230,14 @@ func (h *history) prove(ctx context.Context, created int64) (bool, error) {
 	return false, nil
 }
 
-// find searches for a message that was applied. It returns the position after which messages were not
+// locate searches for a message that was applied. It returns the position after which messages were not
 // applied, and whether the stream was rolled back, so that this is another position. latest is when the
 // latest applied message was stored. find relies only on the state and on messages that it finds, because a
 // lagging server may not have a message yet: a missing one proves nothing.
 //
 // The position is never before the true one, or hits would count twice. It can be after the true one only
 // after a roll-back, which the caller reports, or if the clock of NATS was also set back.
-func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, back bool, err error) {
+func (h *history) locate(ctx context.Context, at mark, latest int64) (position mark, back bool, err error) {
 	if at.seq < h.state.First || at.stored == 0 {
 		return at, false, nil // nothing to compare
 	}
@@ -263,14 +263,14 @@ func (h *history) find(ctx context.Context, at mark, latest int64) (place mark, 
 	if after < h.state.First { // no applied message is left, so the roll-back has no known position
 		return mark{}, true, nil
 	}
-	place, err = h.lastBefore(ctx, after+1)
+	position, err = h.lastBefore(ctx, after+1)
 	// Unless messages were deleted since the state was read, the last one before the position was applied.
 	// With the time of another message, or no time, the next session could not find the position again.
-	if err == nil && (place.seq == 0 || place.stored > max(latest, at.stored)) {
+	if err == nil && (position.seq == 0 || position.stored > max(latest, at.stored)) {
 		err = errRolledBack
 	}
-	place.seq = after
-	return place, true, err
+	position.seq = after
+	return position, true, err
 }
 
 // next returns the first message from a sequence on; the zero value if the stream has none.

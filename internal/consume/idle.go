@@ -25,11 +25,11 @@ const (
 
 // claims holds the claims of a worker's idle streams. It is safe for concurrent use; a nil one does nothing.
 type claims struct {
-	mu      sync.Mutex
-	next    map[string]window.Claim // to be written
-	written map[string]window.Claim // that Redis should have
-	doubts  map[string]int          // see doubted
-	failing bool                    // the last write failed
+	mu        sync.Mutex
+	next      map[string]window.Claim // to be written
+	written   map[string]window.Claim // that Redis should have
+	suspected map[string]int          // see doubted
+	failing   bool                    // the last write failed
 }
 
 func (c *claims) put(stream string, claim window.Claim) {
@@ -44,15 +44,15 @@ func (c *claims) put(stream string, claim window.Claim) {
 	c.next[stream] = claim
 }
 
-// doubted counts the writes about a stream that failed, or found another claim in Redis than this worker's
+// suspicions counts the writes about a stream that failed, or found another claim in Redis than this worker's
 // last one. Redis may then also have lost commits, which only a commit detects.
-func (c *claims) doubted(stream string) int {
+func (c *claims) suspicions(stream string) int {
 	if c == nil {
 		return 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.doubts[stream]
+	return c.suspected[stream]
 }
 
 func (c *claims) forget(stream string) {
@@ -60,12 +60,12 @@ func (c *claims) forget(stream string) {
 	defer c.mu.Unlock()
 	delete(c.next, stream)
 	delete(c.written, stream)
-	delete(c.doubts, stream)
+	delete(c.suspected, stream)
 }
 
-// keepWriting writes the claims once per second until ctx ends, each time after upToDate (nil: no check) has
+// writePeriodically writes the claims once per second until ctx ends, each time after upToDate (nil: no check) has
 // checked for new streams, as before any as_of moves.
-func (c *claims) keepWriting(
+func (c *claims) writePeriodically(
 	ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger,
 ) {
 	ticker := time.NewTicker(claimEvery)
@@ -76,34 +76,34 @@ func (c *claims) keepWriting(
 			return
 		case <-ticker.C:
 		}
-		next, before := c.take()
+		next, before := c.drain()
 		if len(next) == 0 || upToDate != nil && !upToDate(ctx) {
 			continue
 		}
 		writing, cancel := context.WithTimeout(ctx, claimWithin)
 		changed, err := store.WriteClaims(writing, next, before)
 		cancel()
-		if ctx.Err() == nil && c.note(next, changed, err) {
+		if ctx.Err() == nil && c.record(next, changed, err) {
 			log.Warn().Err(err).Int("streams", len(next)).
 				Msg("as_of of idle streams could not be written: their cursors move instead")
 		}
 	}
 }
 
-// take returns the claims to write, and those that Redis should have.
-func (c *claims) take() (next, before map[string]window.Claim) {
+// drain returns the claims to write, and those that Redis should have.
+func (c *claims) drain() (next, before map[string]window.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next, c.next = c.next, nil
 	return next, maps.Clone(c.written)
 }
 
-// note records the outcome of a write, and reports whether it is the first one that failed.
-func (c *claims) note(next map[string]window.Claim, changed []string, err error) (begins bool) {
+// record records the outcome of a write, and reports whether it is the first one that failed.
+func (c *claims) record(next map[string]window.Claim, changed []string, err error) (begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.written == nil {
-		c.written, c.doubts = make(map[string]window.Claim), make(map[string]int)
+		c.written, c.suspected = make(map[string]window.Claim), make(map[string]int)
 	}
 	for stream, claim := range next {
 		if err == nil {
@@ -111,10 +111,10 @@ func (c *claims) note(next map[string]window.Claim, changed []string, err error)
 			continue
 		}
 		delete(c.written, stream) // it may have been written or not
-		c.doubts[stream]++
+		c.suspected[stream]++
 	}
 	for _, stream := range changed {
-		c.doubts[stream]++
+		c.suspected[stream]++
 	}
 	begins = err != nil && !c.failing
 	c.failing = err != nil

@@ -46,7 +46,7 @@ func NewKeeper(config Config) *Keeper {
 // returns whether the stream is gone, and whether hits are known to be lost with it. It calls show with
 // whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
 func (k *Keeper) Keep(
-	ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream,
+	ctx context.Context, name string, reportReading func(reading bool), newSource func(bytes int) source.Stream,
 ) (isGone, lost bool) {
 	log := k.config.Log.With().Str("stream", name).Logger()
 	k.config.Metrics.start(name)
@@ -59,9 +59,9 @@ func (k *Keeper) Keep(
 		if p == counting {
 			k.config.Waits.end(name)
 		}
-		show(p >= counting)
+		reportReading(p >= counting)
 	}
-	next, unread := firstTry(), false
+	next, unread := firstRetry(), false
 	for ctx.Err() == nil {
 		began := time.Now()
 		k.config.Metrics.sessions.WithLabelValues(name).Inc()
@@ -69,14 +69,14 @@ func (k *Keeper) Keep(
 			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store,
 			layout: k.config.Layout, limits: k.limits(), metrics: k.config.Metrics, outage: k.outage,
 			waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rulebook: k.config.Rules, log: log,
-			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter,
-			listed: k.config.Listed, claims: &k.claims,
+			progress: k.config.Progress, maxIdle: next.maxIdle, enterPhase: enter,
+			allListed: k.config.Listed, claims: &k.claims,
 		}}
 		o := s.attempt(ctx)
-		show(false) // until the next session counts
+		reportReading(false) // until the next session counts
 		// A session that ended before it compared the cursors with the stream does not know.
 		unread = o.unread || unread && o.phase == resuming
-		next = next.after(o, time.Since(began))
+		next = next.next(o, time.Since(began))
 		switch o.verdict {
 		case drained:
 			if o.phase >= counting {
@@ -88,8 +88,8 @@ func (k *Keeper) Keep(
 			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}
-		k.config.Waits.blame(name, o.why)
-		log.Warn().Err(o.why).Msg("restarting the session")
+		k.config.Waits.setCause(name, o.cause)
+		log.Warn().Err(o.cause).Msg("restarting the session")
 		select {
 		case <-ctx.Done():
 		case <-time.After(next.pause + rand.N(next.pause+time.Millisecond)):
@@ -115,10 +115,10 @@ func (k *Keeper) Divide(streams int) { k.share.Store(int64(streams)) }
 
 // KeepClaiming writes the claims about idle streams, once per second until ctx ends.
 func (k *Keeper) KeepClaiming(ctx context.Context) {
-	k.claims.keepWriting(ctx, k.config.Store, k.config.Listed, k.config.Log)
+	k.claims.writePeriodically(ctx, k.config.Store, k.config.Listed, k.config.Log)
 }
 
 // KeepSweeping removes texts of rules that no cursor names, once per hour until ctx ends.
 func (k *Keeper) KeepSweeping(ctx context.Context) {
-	(&sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}).keepSweeping(ctx)
+	(&sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}).sweepPeriodically(ctx)
 }

@@ -12,7 +12,7 @@ import (
 // Metrics are the metrics of sessions; docs/operations.md describes them.
 type Metrics struct {
 	messages, hits, discarded, conflicts, sessions, lost, unmet *prometheus.CounterVec // by stream
-	rejects, skipped, admissions                                *prometheus.CounterVec // by stream and reason
+	rejects, skipped, lossReports                               *prometheus.CounterVec // by stream and reason
 	commands, retries                                           prometheus.Counter
 	commitSeconds, commitCommands, commitHits                   prometheus.Histogram
 	lagMessages, lagSeconds, uncommitted, catchUp               *prometheus.GaugeVec // by stream
@@ -57,7 +57,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.lost = counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream")
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and were not counted.", "stream")
 	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note, other_namespace a message for another namespace.", "stream", "reason")
-	m.admissions = counter("admissions_total", "Times that cursors were marked because hits may be missing or count twice, by reason.", "stream", "reason")
+	m.lossReports = counter("admissions_total", "Times that cursors were marked because hits may be missing or count twice, by reason.", "stream", "reason")
 	m.commands = counter("commands_total", "Redis commands in applied transactions.").WithLabelValues()
 	m.retries = counter("commit_retries_total", "Commits without a reply, so that the worker checked them again.").WithLabelValues()
 	m.commitSeconds = histogram("commit_seconds", "Seconds of one transaction, cursor check included.", 0.0005, 2, 14)
@@ -81,7 +81,7 @@ func (m *Metrics) start(stream string) {
 	m.skipped.WithLabelValues(stream, source.SkippedMarker)
 	m.skipped.WithLabelValues(stream, source.SkippedNamespace)
 	for reason := range reasons {
-		m.admissions.WithLabelValues(stream, string(reason))
+		m.lossReports.WithLabelValues(stream, string(reason))
 	}
 	for _, reason := range hit.Reasons {
 		m.rejects.WithLabelValues(stream, string(reason))

@@ -26,7 +26,7 @@ type naming struct {
 	Rules    string   `json:"rules,omitempty"` // fingerprint; empty without rules
 }
 
-func (n naming) same(o naming) bool {
+func (n naming) equal(o naming) bool {
 	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects)
 }
 
@@ -56,22 +56,22 @@ func (n namings) String() string {
 	return strings.TrimSpace(out.String())
 }
 
-func (n namings) ruled() bool {
+func (n namings) haveRules() bool {
 	return slices.ContainsFunc(n, func(n naming) bool { return n.Rules != "" })
 }
 
-// after returns the versions of messages after seq.
-func (n namings) after(seq uint64) namings {
+// needed returns the versions of messages after seq.
+func (n namings) needed(seq uint64) namings {
 	for len(n) > 1 && n[1].From <= seq+1 {
 		n = n[1:]
 	}
 	return n
 }
 
-// unknown returns the last message after seq whose version is no longer listed; 0 if all are, or without
+// lastUnlisted returns the last message after seq whose version is no longer listed; 0 if all are, or without
 // rules.
-func (n namings) unknown(seq uint64) uint64 {
-	if first := n[0].From; n.ruled() && first > seq+1 {
+func (n namings) lastUnlisted(seq uint64) uint64 {
+	if first := n[0].From; n.haveRules() && first > seq+1 {
 		return first - 1
 	}
 	return 0
@@ -80,31 +80,31 @@ func (n namings) unknown(seq uint64) uint64 {
 // namingsAfter returns the versions by which a stream is read from these cursors on, if its subjects and
 // rules are those of now. unused is whether no session has used the last version yet. The furthest cursor
 // lists all versions up to its position. A version that begins after that position was never used.
-func namingsAfter(cursors []window.Cursor, now naming) (names namings, unused bool, err error) {
-	furthest := furthestOf(cursors)
+func namingsAfter(cursors []window.Cursor, current naming) (names namings, unused bool, err error) {
+	furthest := furthestCursor(cursors)
 	listed, err := parseNamings(furthest.Naming)
 	if err != nil {
 		return nil, false, err
 	}
 	used := furthest.Judged()
 	out := slices.DeleteFunc(slices.Clone(listed), func(n naming) bool { return n.From > used })
-	ruled := now.Rules != "" || listed.ruled()
+	ruled := current.Rules != "" || listed.haveRules()
 	switch {
 	case len(out) == 0:
-		now.From = 1
+		current.From = 1
 		if ruled {
-			now.From = used + 1
+			current.From = used + 1
 		}
-		out = namings{now}
-	case !out[len(out)-1].same(now):
-		now.From = used + 1
-		out = append(out, now)
+		out = namings{current}
+	case !out[len(out)-1].equal(current):
+		current.From = used + 1
+		out = append(out, current)
 	}
 	return out[max(0, len(out)-maxNamings):], out[len(out)-1].From > used, nil
 }
 
-// furthestOf returns the cursor that has judged the most messages.
-func furthestOf(cursors []window.Cursor) (furthest window.Cursor) {
+// furthestCursor returns the cursor that has judged the most messages.
+func furthestCursor(cursors []window.Cursor) (furthest window.Cursor) {
 	for _, c := range cursors {
 		if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged() && furthest.Naming == "" {
 			furthest = c
@@ -115,13 +115,13 @@ func furthestOf(cursors []window.Cursor) (furthest window.Cursor) {
 
 // listedNamings returns the versions by which the messages that these cursors have passed were read.
 func listedNamings(cursors []window.Cursor) (namings, error) {
-	furthest := furthestOf(cursors)
+	furthest := furthestCursor(cursors)
 	listed, err := parseNamings(furthest.Naming)
 	return slices.DeleteFunc(listed, func(n naming) bool { return n.From > furthest.Judged() }), err
 }
 
-// namedRules adds the fingerprints of all rules that cursors name.
-func namedRules(cursors []window.Cursor, into map[string]bool) error {
+// addNamedRules adds the fingerprints of all rules that cursors name.
+func addNamedRules(cursors []window.Cursor, fingerprints map[string]bool) error {
 	for _, c := range cursors {
 		versions, err := parseNamings(c.Naming)
 		if err != nil {
@@ -129,7 +129,7 @@ func namedRules(cursors []window.Cursor, into map[string]bool) error {
 		}
 		for _, n := range versions {
 			if n.Rules != "" {
-				into[n.Rules] = true
+				fingerprints[n.Rules] = true
 			}
 		}
 	}
@@ -147,8 +147,8 @@ func newNamer(n namings) namer {
 	return namer{subjects: newSubjects(n[0].Subjects), rules: n[0].Rules, later: n[1:]}
 }
 
-// reach puts a message's version in force.
-func (n *namer) reach(seq uint64) {
+// advance puts a message's version in force.
+func (n *namer) advance(seq uint64) {
 	for len(n.later) > 0 && seq >= n.later[0].From {
 		*n = newNamer(n.later)
 	}
@@ -156,7 +156,7 @@ func (n *namer) reach(seq uint64) {
 
 // counter returns the counter of a message's hits that name none. It puts the message's version in force.
 func (n *namer) counter(seq uint64, subject string) string {
-	n.reach(seq)
+	n.advance(seq)
 	return n.subjects.counter(subject)
 }
 
@@ -175,14 +175,14 @@ func newSubjects(filters []string) subjects {
 // filter (a mirror), it returns the whole subject.
 func (s subjects) counter(subject string) string {
 	for _, filter := range s.filters {
-		if c, ok := matched(filter, subject); ok {
+		if c, ok := matchFilter(filter, subject); ok {
 			return c
 		}
 	}
 	return subject
 }
 
-func matched(filter []string, subject string) (counter string, ok bool) {
+func matchFilter(filter []string, subject string) (counter string, ok bool) {
 	rest := subject
 	for i, want := range filter {
 		if want == ">" && i == len(filter)-1 {

@@ -35,7 +35,7 @@ func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 		}}
 		m := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.Subject, d.Header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
 		require.NoError(t, b.add("HITS", m))
-		rejected := b.take().rejects[0]
+		rejected := b.drain().rejects[0]
 		messages, err := rejected.Messages(1 << 20)
 		if err != nil || len(messages) != 1 {
 			t.Fatalf("%s: %d messages, %v", c.name, len(messages), err)

@@ -11,32 +11,32 @@ import (
 type reader struct {
 	*setup
 	decoder
-	buffer   *buffer
-	begun    uint64      // reading began after this message: the plan has the versions of later ones
-	expected uint64      // number of the next delivery
-	lost     bool        // a delivery was unexpected: the reader drops all later ones
-	fail     func(error) // ends the session
+	buffer    *buffer
+	readAfter uint64      // reading began after this message: the plan has the versions of later ones
+	expected  uint64      // number of the next delivery
+	broken    bool        // a delivery was unexpected: the reader drops all later ones
+	fail      func(error) // ends the session
 }
 
-func newReader(setup *setup, standing *standing, buffer *buffer, fail func(error)) *reader {
+func newReader(setup *setup, standing *resumePlan, buffer *buffer, fail func(error)) *reader {
 	return &reader{
-		setup: setup, buffer: buffer, begun: standing.from, expected: 1, fail: fail,
-		decoder: newDecoder(setup.stream, setup.limits.HitLimits(setup.layout), standing.names, standing.sets),
+		setup: setup, buffer: buffer, readAfter: standing.readAfter, expected: 1, fail: fail,
+		decoder: newDecoder(setup.stream, setup.limits.HitLimits(setup.layout), standing.namings, standing.ruleSets),
 	}
 }
 
 // deliver handles one delivery. While it blocks, the feed stops, and the stream holds the rest.
 func (r *reader) deliver(d source.Delivery) {
 	switch {
-	case r.lost: // a flush may still be under way: no message after the loss may join its load
+	case r.broken: // a flush may still be under way: no message after the loss may join its load
 		return
 	case d.Nth != r.expected:
-		r.lost = true
+		r.broken = true
 		r.fail(fmt.Errorf("%w: delivery %d of %s came instead of %d", errGap, d.Nth, r.stream, r.expected))
 		return
-	case d.Seq <= r.begun:
-		r.lost = true
-		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.Seq, r.stream, r.begun))
+	case d.Seq <= r.readAfter:
+		r.broken = true
+		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.Seq, r.stream, r.readAfter))
 		return
 	}
 	r.expected++
@@ -47,7 +47,7 @@ func (r *reader) deliver(d source.Delivery) {
 		r.read(d, &m)
 	}
 	if err := r.buffer.add(r.stream, m); errors.Is(err, errGap) {
-		r.lost = true
+		r.broken = true
 		r.fail(err)
 	}
 }

@@ -23,71 +23,71 @@ const slowCommit = 3 * time.Second
 
 // Waits holds what each stream waits for. It is safe for concurrent use.
 type Waits struct {
-	mu sync.Mutex
-	by map[string]wait // by stream
+	mu    sync.Mutex
+	waits map[string]wait // by stream
 }
 
 type wait struct {
 	since time.Time
-	why   error // the last failure; nil without one
+	cause error // the last failure; nil without one
 }
 
 // NewWaits returns empty Waits.
-func NewWaits() *Waits { return &Waits{by: make(map[string]wait)} }
+func NewWaits() *Waits { return &Waits{waits: make(map[string]wait)} }
 
 // begin records that a commit begins, or has made progress.
 func (w *Waits) begin(stream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.by[stream] = wait{since: time.Now()}
+	w.waits[stream] = wait{since: time.Now()}
 }
 
-// blame records why a stream waits.
-func (w *Waits) blame(stream string, why error) {
+// setCause records why a stream waits.
+func (w *Waits) setCause(stream string, cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.by[stream]
-	if now.since.IsZero() {
-		now.since = time.Now()
+	current := w.waits[stream]
+	if current.since.IsZero() {
+		current.since = time.Now()
 	}
-	now.why = why
-	w.by[stream] = now
+	current.cause = cause
+	w.waits[stream] = current
 }
 
 // end records that a stream waits for nothing.
 func (w *Waits) end(stream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.by, stream)
+	delete(w.waits, stream)
 }
 
-// Why returns why a stream is not being read; nil if unknown.
-func (w *Waits) Why(stream string) error {
+// Cause returns why a stream is not being read; nil if unknown.
+func (w *Waits) Cause(stream string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.by[stream].why
+	return w.waits[stream].cause
 }
 
-// Lasting describes the commit that has waited longest, if longer than slowCommit; otherwise it returns "".
-func (w *Waits) Lasting() string {
+// Longest describes the commit that has waited longest, if longer than slowCommit; otherwise it returns "".
+func (w *Waits) Longest() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var longest string
-	for stream, at := range w.by {
-		if longest == "" || at.since.Before(w.by[longest].since) {
+	for stream, at := range w.waits {
+		if longest == "" || at.since.Before(w.waits[longest].since) {
 			longest = stream
 		}
 	}
-	at := w.by[longest]
+	at := w.waits[longest]
 	took := time.Since(at.since)
 	if longest == "" || took < slowCommit {
 		return ""
 	}
-	why := "no reply yet"
-	if at.why != nil {
-		why = at.why.Error()
+	cause := "no reply yet"
+	if at.cause != nil {
+		cause = at.cause.Error()
 	}
-	return fmt.Sprintf("stream %s: a commit has waited for %s: %s", longest, human.Duration(took), why)
+	return fmt.Sprintf("stream %s: a commit has waited for %s: %s", longest, human.Duration(took), cause)
 }
 
 // outage logs once that Redis is lost and once that it is back.
@@ -106,7 +106,7 @@ func (o *outage) begin(err error) {
 	}
 }
 
-func (o *outage) over() {
+func (o *outage) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.since.IsZero() {
@@ -128,9 +128,9 @@ type clocks struct {
 	log    zerolog.Logger
 	metric *prometheus.GaugeVec // seconds, by clock
 
-	mu    sync.Mutex
-	ahead map[string]time.Duration // of this process's clock, by clock
-	apart bool                     // the log has reported that the clocks differ
+	mu     sync.Mutex
+	ahead  map[string]time.Duration // of this process's clock, by clock
+	differ bool                     // the log has reported that the clocks differ
 }
 
 func newClocks(m *Metrics, log zerolog.Logger) *clocks {
@@ -145,14 +145,14 @@ func (c *clocks) observe(clock string, ahead time.Duration) {
 	c.ahead[clock] = ahead
 	nats, redis := c.ahead[clockNATS], c.ahead[clockRedis]
 	worst := max(nats.Abs(), redis.Abs(), (nats - redis).Abs())
-	if worst > clocksApart && !c.apart {
-		c.apart = true
+	if worst > clocksApart && !c.differ {
+		c.differ = true
 		c.log.Warn().Stringer("nats_ahead_of_worker", nats.Round(time.Millisecond)).Stringer("redis_ahead_of_worker", redis.Round(time.Millisecond)).
 			Msg("the clocks of NATS, Redis and this worker differ: synchronise them with NTP; " +
 				"docs/delivery.md describes how this affects answers")
 	}
-	if worst <= clocksApart/2 && c.apart { // half, so that a difference near the limit is not logged repeatedly
-		c.apart = false
+	if worst <= clocksApart/2 && c.differ { // half, so that a difference near the limit is not logged repeatedly
+		c.differ = false
 		c.log.Info().Msg("the clocks of NATS, Redis and this worker agree again")
 	}
 }

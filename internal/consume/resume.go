@@ -14,19 +14,19 @@ import (
 // planner decides where each shard of a session continues, before the stream is read.
 type planner struct {
 	*setup
-	*standing
+	*resumePlan
 }
 
 // makePlan compares the cursors with the stream. It writes only the entries by which readers find the
 // cursors.
-func makePlan(ctx context.Context, setup *setup) (*standing, error) {
+func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 	// A namespace recreated since the last session may have other spans. Later, register finds that.
 	layout, err := setup.store.OpenLayout(ctx, setup.layout)
 	if err != nil {
 		return nil, err
 	}
 	setup.layout = layout
-	p := planner{setup, new(standing)}
+	p := planner{setup, new(resumePlan)}
 	if err := p.openWriters(ctx); err != nil {
 		return nil, err
 	}
@@ -37,19 +37,19 @@ func makePlan(ctx context.Context, setup *setup) (*standing, error) {
 	if err := Refused(p.state); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	if _, err := p.register(ctx, p.standing); err != nil {
+	if _, err := p.register(ctx, p.resumePlan); err != nil {
 		return nil, err
 	}
 	servers, err := p.store.Servers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.outage.over()
-	p.atOnce = commitConcurrency * servers
+	p.outage.end()
+	p.concurrency = commitConcurrency * servers
 	if err := p.choosePositions(ctx); err != nil {
 		return nil, err
 	}
-	return p.standing, p.chooseNamings(ctx)
+	return p.resumePlan, p.chooseNamings(ctx)
 }
 
 func (p planner) openWriters(ctx context.Context) error {
@@ -58,7 +58,7 @@ func (p planner) openWriters(ctx context.Context) error {
 		w, err := p.store.OpenWriter(ctx, p.layout, p.stream, shard)
 		if err == nil {
 			w.OnRetry = p.redisLost
-			w.OnAdmit = p.admitted
+			w.OnAdmit = p.reportRedisFault
 			p.writers[shard] = &shardWriter{Writer: w}
 		}
 		return err
@@ -84,14 +84,14 @@ func (p planner) choosePositions(ctx context.Context) error {
 		discarded = max(discarded, r.discarded) // the furthest shard may have counted its part of some of them
 		if r.reason != "" && !reported {
 			reported = true
-			p.admit(r.reason).Uint64("cursor", c.Seq).Uint64("first", p.state.First).Uint64("last", p.state.Last).
+			p.reportLoss(r.reason).Uint64("cursor", c.Seq).Uint64("first", p.state.First).Uint64("last", p.state.Last).
 				Uint64("from", r.cursor.Seq+1).Uint64("discarded", r.discarded).Msg(reasons[r.reason])
 		}
 	}
 	if history.moved {
 		// A cursor that goes back takes the time of a message that was read from the stream now. If the
 		// stream was recreated since its state was read, that message is one of the new stream.
-		if _, err := p.confirmSame(ctx, p.standing); err != nil {
+		if _, err := p.confirmSame(ctx, p.resumePlan); err != nil {
 			return err
 		}
 	}
@@ -102,15 +102,15 @@ func (p planner) choosePositions(ctx context.Context) error {
 // chooseNamings decides by which versions messages from these positions on are read, and reads their rules.
 func (p planner) chooseNamings(ctx context.Context) error {
 	p.rules = p.rulebook.Current()
-	if !p.rulebook.reads(p.rules, p.stream) {
+	if !p.rulebook.mayRead(p.rules, p.stream) {
 		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it", p.stream)
 	}
-	now := naming{Subjects: p.state.Subjects, Rules: fingerprintOf(p.rules)}
-	names, unused, err := namingsAfter(p.positions(), now)
+	current := naming{Subjects: p.state.Subjects, Rules: fingerprintOf(p.rules)}
+	names, unused, err := namingsAfter(p.positions(), current)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	p.names, p.naming = names, names.String()
+	p.namings, p.namingText = names, names.String()
 	if last := len(names) - 1; unused && last > 0 {
 		p.logNewVersion(names[last], names[last-1])
 	}
@@ -118,7 +118,7 @@ func (p planner) chooseNamings(ctx context.Context) error {
 		return err
 	}
 	for _, w := range p.writers {
-		w.position.Naming = p.naming
+		w.position.Naming = p.namingText
 	}
 	return nil
 }
@@ -137,19 +137,19 @@ func (p planner) logNewVersion(next, previous naming) {
 // readRules reads the rules of all versions by which messages after the smallest position are read.
 func (p planner) readRules(ctx context.Context) error {
 	smallest := p.smallestPosition().Seq
-	if last := p.names.unknown(smallest); last > 0 {
+	if last := p.namings.lastUnlisted(smallest); last > 0 {
 		return p.rulesLost(smallest+1, last, fmt.Sprintf("cursors list the last %d versions", maxNamings), "")
 	}
-	needed := p.names.after(smallest)
-	p.sets = make(map[string]*rules.Set)
+	needed := p.namings.needed(smallest)
+	p.ruleSets = make(map[string]*rules.Set)
 	if p.rules != nil {
-		p.sets[p.rules.Fingerprint()] = p.rules
+		p.ruleSets[p.rules.Fingerprint()] = p.rules
 	}
 	for i, n := range needed {
-		if n.Rules == "" || p.sets[n.Rules] != nil {
+		if n.Rules == "" || p.ruleSets[n.Rules] != nil {
 			continue
 		}
-		set, found, err := p.rulebook.find(ctx, p.store, n.Rules)
+		set, found, err := p.rulebook.lookup(ctx, p.store, n.Rules)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (p planner) readRules(ctx context.Context) error {
 				fmt.Sprintf("put the file back, as it was then, with redis-cli -x HSET %s %s < FILE; or ",
 					p.store.RulesKey(), n.Rules))
 		}
-		p.sets[n.Rules] = set
+		p.ruleSets[n.Rules] = set
 	}
 	return nil
 }
@@ -174,14 +174,14 @@ func (p planner) rulesLost(first, last uint64, cause, repair string) error {
 // every cursor after the other had written it. If each wrote only what it changes, sessions with different
 // versions could each acquire some cursors.
 func (p planner) acquire(ctx context.Context) error {
-	if err := p.keepRules(ctx, p.standing); err != nil { // before a cursor names them
+	if err := p.keepRules(ctx, p.resumePlan); err != nil { // before a cursor names them
 		return err
 	}
 	if err := eachShard(ctx, len(p.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := p.writers[shard]
 		err := w.Take(ctx, w.position)
 		if err == nil {
-			w.settle()
+			w.updatePosition()
 		}
 		return err
 	}); err != nil {
@@ -189,14 +189,14 @@ func (p planner) acquire(ctx context.Context) error {
 	}
 	// Once more: if Redis lost the entries before the cursors were read, no cursor shows that.
 	var err error
-	p.registered, err = p.register(ctx, p.standing)
+	p.registeredAt, err = p.register(ctx, p.resumePlan)
 	return err
 }
 
 // verify checks, before anything is committed, that the stream being read is still the one of the plan. The
 // watcher sees only later changes. After one before that, cursors would point to another stream's messages.
 func (p planner) verify(ctx context.Context, buffer *buffer) error {
-	state, err := p.confirmSame(ctx, p.standing)
+	state, err := p.confirmSame(ctx, p.resumePlan)
 	if err != nil {
 		return err
 	}
@@ -204,19 +204,19 @@ func (p planner) verify(ctx context.Context, buffer *buffer) error {
 	for _, w := range p.writers {
 		applied := mark{w.position.Seq, w.position.Stored}
 		for _, message := range [...]mark{applied, {w.position.Ahead.Seq, w.position.Ahead.Stored}} {
-			if _, back, err := history.find(ctx, message, w.position.Latest); err != nil {
+			if _, back, err := history.locate(ctx, message, w.position.Latest); err != nil {
 				return err
 			} else if back {
 				return errRolledBack
 			}
 		}
 		// A discard may have hidden a roll-back.
-		before, proven, err := history.sure(ctx, applied)
+		before, proven, err := history.findProof(ctx, applied)
 		if err != nil {
 			return err
 		}
-		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && buffer.admit(until) {
-			p.admit(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last", state.Last).
+		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && buffer.markIncomplete(until) {
+			p.reportLoss(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last", state.Last).
 				Msg(reasons[unproven])
 		}
 	}

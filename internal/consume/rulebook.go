@@ -23,9 +23,9 @@ type Rulebook struct {
 	metrics *Metrics
 	log     zerolog.Logger
 
-	mu   sync.Mutex
-	now  *rules.Set
-	seen map[string]*rules.Set // by fingerprint; now is one of them
+	mu      sync.Mutex
+	current *rules.Set
+	sets    map[string]*rules.Set // by fingerprint; now is one of them
 }
 
 // maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.
@@ -37,16 +37,16 @@ func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *setting.Fil
 	if file == "" {
 		return nil, nil
 	}
-	b := &Rulebook{globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
-	_, err := setting.Open(files, "rules", setting.Path{Key: "INGEST_RULES", File: file}, rules.Parse, b.use)
+	b := &Rulebook{globs: globs, metrics: m, log: log, sets: make(map[string]*rules.Set)}
+	_, err := setting.Open(files, "rules", setting.Path{Key: "INGEST_RULES", File: file}, rules.Parse, b.replace)
 	return b, err
 }
 
-func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
+func (b *Rulebook) replace(set *rules.Set, line *zerolog.Event) {
 	line.Str("fingerprint", set.Fingerprint()).Int("rules", set.Len())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.now = set
+	b.current = set
 	b.remember(set)
 	b.metrics.rules.Reset()
 	b.metrics.rules.WithLabelValues(set.Fingerprint()).Set(1)
@@ -54,12 +54,12 @@ func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
 
 // remember keeps a set in memory. The caller holds mu.
 func (b *Rulebook) remember(set *rules.Set) {
-	for fingerprint := range b.seen {
-		if len(b.seen) >= maxRulesSeen && fingerprint != b.now.Fingerprint() {
-			delete(b.seen, fingerprint)
+	for fingerprint := range b.sets {
+		if len(b.sets) >= maxRulesSeen && fingerprint != b.current.Fingerprint() {
+			delete(b.sets, fingerprint)
 		}
 	}
-	b.seen[set.Fingerprint()] = set
+	b.sets[set.Fingerprint()] = set
 }
 
 // Current returns the rules by which a session that begins now reads new messages; nil without rules.
@@ -69,11 +69,11 @@ func (b *Rulebook) Current() *rules.Set {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.now
+	return b.current
 }
 
-// reads reports whether a stream is read under these rules: INGEST_STREAMS matches it, or a rule names it.
-func (b *Rulebook) reads(set *rules.Set, stream string) bool {
+// mayRead reports whether a stream is read under these rules: INGEST_STREAMS matches it, or a rule names it.
+func (b *Rulebook) mayRead(set *rules.Set, stream string) bool {
 	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
 }
 
@@ -88,11 +88,11 @@ func fingerprintOf(set *rules.Set) string {
 // before anything is read, because any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
-// find returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
-func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
+// lookup returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
+func (b *Rulebook) lookup(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
-		set, found = b.seen[fingerprint]
+		set, found = b.sets[fingerprint]
 		b.mu.Unlock()
 		if found {
 			return set, true, nil
@@ -127,7 +127,7 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for fingerprint, set := range b.seen {
+	for fingerprint, set := range b.sets {
 		if slices.ContainsFunc(versions, func(n naming) bool { return n.Rules == fingerprint }) {
 			out[fingerprint] = set.Text()
 		}
@@ -141,13 +141,13 @@ const sweepEvery = time.Hour
 
 // sweeper removes texts of rules from Redis. One goroutine uses it.
 type sweeper struct {
-	store   *window.Store
-	layout  window.Layout
-	log     zerolog.Logger
-	unnamed []string // at the last check
+	store        *window.Store
+	layout       window.Layout
+	log          zerolog.Logger
+	unnamedTexts []string // at the last check
 }
 
-func (s *sweeper) keepSweeping(ctx context.Context) {
+func (s *sweeper) sweepPeriodically(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {
@@ -167,7 +167,7 @@ func (s *sweeper) keepSweeping(ctx context.Context) {
 func (s *sweeper) sweep(ctx context.Context) error {
 	kept, err := s.store.RulesKept(ctx)
 	if err != nil || len(kept) == 0 {
-		s.unnamed = nil
+		s.unnamedTexts = nil
 		return err
 	}
 	streams, err := s.store.Streams(ctx)
@@ -180,18 +180,18 @@ func (s *sweeper) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := namedRules(cursors, named); err != nil {
+		if err := addNamedRules(cursors, named); err != nil {
 			return fmt.Errorf("stream %s: %w", stream, err)
 		}
 	}
 	var drop []string
 	unnamed := slices.DeleteFunc(kept, func(fingerprint string) bool { return named[fingerprint] })
 	for _, fingerprint := range unnamed {
-		if slices.Contains(s.unnamed, fingerprint) {
+		if slices.Contains(s.unnamedTexts, fingerprint) {
 			drop = append(drop, fingerprint)
 		}
 	}
-	s.unnamed = unnamed
+	s.unnamedTexts = unnamed
 	if len(drop) == 0 {
 		return nil
 	}

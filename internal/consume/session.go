@@ -16,31 +16,31 @@ import (
 // session is one attempt to count a stream: a reader, a committer and a watcher share a buffer.
 type session struct {
 	setup
-	phase    phase
-	standing *standing // nil until resume has decided where the shards continue
-	buffer   *buffer
-	tail     tail
+	phase  phase
+	plan   *resumePlan // nil until resume has decided where the shards continue
+	buffer *buffer
+	tail   tail
 }
 
 // attempt counts until ctx ends or it cannot go on. It commits what it has read, unless a commit has failed.
 func (s *session) attempt(ctx context.Context) outcome {
-	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
+	o := newOutcome(s.count(ctx), ctx.Err() != nil)
 	o.phase, o.idle = s.phase, true
-	if s.standing != nil {
-		position, _, _ := s.buffer.place()
-		known := max(s.tail.end(), s.standing.state.Last, position)
-		o.unread = slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
-		o.idle = position <= s.standing.from
+	if s.plan != nil {
+		position, _, _ := s.buffer.position()
+		known := max(s.tail.lastSeq(), s.plan.state.Last, position)
+		o.unread = slices.ContainsFunc(s.plan.writers, func(w *shardWriter) bool { return w.position.Seq < known })
+		o.idle = position <= s.plan.readAfter
 	}
 	return o
 }
 
-func (s *session) pass(ctx context.Context) error {
-	s.begin(resuming)
+func (s *session) count(ctx context.Context) error {
+	s.enter(resuming)
 	if err := s.resume(ctx); err != nil {
 		return err
 	}
-	s.begin(opening)
+	s.enter(opening)
 	feed, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -50,25 +50,25 @@ func (s *session) pass(ctx context.Context) error {
 			s.log.Debug().Err(err).Msg("the consumer could not be deleted, and will expire")
 		}
 	}()
-	life, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session fails
+	runCtx, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session fails
 	defer end(nil)
-	r := newReader(&s.setup, s.standing, s.buffer, end)
-	c := newCommitter(&s.setup, s.standing, s.buffer, &s.tail)
-	if err := feed.Start(r.deliver, func(err error) { end(s.orGone(ctx, err)) }); err != nil {
+	r := newReader(&s.setup, s.plan, s.buffer, end)
+	c := newCommitter(&s.setup, s.plan, s.buffer, &s.tail)
+	if err := feed.Start(r.deliver, func(err error) { end(s.causeOrGone(ctx, err)) }); err != nil {
 		return err
 	}
-	if err := (planner{&s.setup, s.standing}).verify(ctx, s.buffer); err != nil {
+	if err := (planner{&s.setup, s.plan}).verify(ctx, s.buffer); err != nil {
 		s.stop(feed)
 		return err
 	}
-	s.begin(counting)
-	w := newWatcher(&s.setup, s.standing, s.buffer, &s.tail, &c.committed, end)
+	s.enter(counting)
+	w := newWatcher(&s.setup, s.plan, s.buffer, &s.tail, &c.committed, end)
 	var watching sync.WaitGroup
-	watching.Go(func() { w.watch(life) })
-	err = s.count(ctx, life, feed, c)
+	watching.Go(func() { w.watch(runCtx) })
+	err = s.commitUntil(ctx, runCtx, feed, c)
 	end(err) // only the first cause counts
 	watching.Wait()
-	return context.Cause(life)
+	return context.Cause(runCtx)
 }
 
 // resume decides where each shard continues, and acquires all cursors, before any message is read.
@@ -77,51 +77,51 @@ func (s *session) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.standing, s.buffer = plan, newBuffer(s.layout, s.limits, plan.positions())
+	s.plan, s.buffer = plan, newBuffer(s.layout, s.limits, plan.positions())
 	return planner{&s.setup, plan}.acquire(ctx)
 }
 
 // open opens a feed of the messages after the smallest cursor.
 func (s *session) open(ctx context.Context) (source.Feed, error) {
-	smallest := s.standing.smallestPosition()
-	from, stored := smallest.Seq, smallest.Stored
-	if from == s.standing.state.Last {
+	smallest := s.plan.smallestPosition()
+	seq, stored := smallest.Seq, smallest.Stored
+	if seq == s.plan.state.Last {
 		// The last stored message is applied or gone, even if the cursor names another message.
-		stored = cmp.Or(s.standing.state.EndStored(), stored)
+		stored = cmp.Or(s.plan.state.EndStored(), stored)
 	}
-	s.standing.from = from
-	s.buffer.begin(from, stored)
-	feed, err := s.source.Open(ctx, from+1)
+	s.plan.readAfter = seq
+	s.buffer.startAt(seq, stored)
+	feed, err := s.source.Open(ctx, seq+1)
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info().Uint64("from", from+1).Uint64("last", s.standing.state.Last).Uint64("pending", feed.Pending()).
+	s.log.Info().Uint64("from", seq+1).Uint64("last", s.plan.state.Last).Uint64("pending", feed.Pending()).
 		Msg("reading the stream")
 	return feed, nil
 }
 
-// count commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
+// commitUntil commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
 // commit, after which it commits nothing more.
-func (s *session) count(ctx, life context.Context, feed source.Feed, c *committer) error {
-	last := newGrace(ctx) // for the last commit, which outlives ctx
-	defer last.cancel()
-	defer context.AfterFunc(life, func() { last.end(LastCommitWithin) })()
-	err := c.flushUntil(life, last)
-	s.begin(ending)
+func (s *session) commitUntil(ctx, runCtx context.Context, feed source.Feed, c *committer) error {
+	commitCtx := newGrace(ctx) // for the last commit, which outlives ctx
+	defer commitCtx.cancel()
+	defer context.AfterFunc(runCtx, func() { commitCtx.end(LastCommitWithin) })()
+	err := c.flushUntil(runCtx, commitCtx)
+	s.enter(ending)
 	s.stop(feed)
 	// Nothing may follow a failed flush: cursors that did not get its load must not pass it.
 	if err == nil {
-		err = c.flush(last, true) // all of the rest was read in order
+		err = c.flush(commitCtx, true) // all of the rest was read in order
 	}
-	if err != nil && life.Err() != nil {
-		c.leftBehind(err)
+	if err != nil && runCtx.Err() != nil {
+		c.logUncommitted(err)
 	}
 	return err
 }
 
-func (s *session) begin(p phase) {
+func (s *session) enter(p phase) {
 	s.phase = p
-	s.enter(p)
+	s.enterPhase(p)
 }
 
 // stop ends the reading. It closes the buffer, which wakes a reader that waits for space.
@@ -130,13 +130,13 @@ func (s *session) stop(feed source.Feed) {
 	feed.Stop()
 }
 
-func (s *session) orGone(ctx context.Context, err error) error {
+func (s *session) causeOrGone(ctx context.Context, err error) error {
 	if errors.Is(err, source.ErrReconnected) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, gone := s.source.Look(ctx); errors.Is(gone, source.ErrNoStream) {
+	if _, gone := s.source.Check(ctx); errors.Is(gone, source.ErrNoStream) {
 		return gone
 	}
 	return err
@@ -146,13 +146,13 @@ func (s *session) orGone(ctx context.Context, err error) error {
 // It fails if Redis has lost commits, or does not answer: hits may be lost with the stream. Call it after
 // pass.
 func (s *session) markEnded(ctx context.Context) bool {
-	if s.standing == nil {
+	if s.plan == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LastCommitWithin)
 	defer cancel()
-	return eachShard(ctx, len(s.standing.writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w := s.standing.writers[shard]
+	return eachShard(ctx, len(s.plan.writers), readConcurrency, func(ctx context.Context, shard int) error {
+		w := s.plan.writers[shard]
 		cursor := w.position
 		cursor.Ended = true
 		return w.write(ctx, cursor)
@@ -170,7 +170,7 @@ const (
 
 type outcome struct {
 	verdict verdict
-	why     error // the first cause of its end; that of its context if it was stopped
+	cause   error // the first cause of its end; that of its context if it was stopped
 	phase   phase // the last one that began
 	// unread: the stream is known to have held messages that are not applied on every shard.
 	unread bool
@@ -179,16 +179,16 @@ type outcome struct {
 
 // newOutcome decides the verdict. told is whether the session was stopped. A stream that is gone takes
 // precedence, because the fleet also releases it, maybe before the last commit has ended.
-func newOutcome(why error, told bool) outcome {
+func newOutcome(cause error, stopped bool) outcome {
 	switch {
-	case errors.Is(why, source.ErrNoStream):
-		return outcome{verdict: gone, why: why}
-	case told:
-		return outcome{verdict: drained, why: why}
-	case errors.Is(why, window.ErrFenced):
-		return outcome{verdict: fenced, why: why}
+	case errors.Is(cause, source.ErrNoStream):
+		return outcome{verdict: gone, cause: cause}
+	case stopped:
+		return outcome{verdict: drained, cause: cause}
+	case errors.Is(cause, window.ErrFenced):
+		return outcome{verdict: fenced, cause: cause}
 	}
-	return outcome{verdict: failed, why: why}
+	return outcome{verdict: failed, cause: cause}
 }
 
 const (
@@ -207,17 +207,17 @@ type retry struct {
 	maxIdle int           // see setup
 }
 
-func firstTry() retry { return retry{maxIdle: stalledAfter} }
+func firstRetry() retry { return retry{maxIdle: stalledAfter} }
 
-// after returns what follows a session with outcome o that lasted for the given time.
-func (r retry) after(o outcome, lasted time.Duration) retry {
+// next returns what follows a session with outcome o that lasted for the given time.
+func (r retry) next(o outcome, lasted time.Duration) retry {
 	next := retry{maxIdle: stalledAfter}
-	if errors.Is(o.why, errStalled) && o.idle {
+	if errors.Is(o.cause, errStalled) && o.idle {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
 	switch {
-	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified),
-		errors.Is(o.why, ErrRetention), errors.Is(o.why, ErrIncrements):
+	case window.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
+		errors.Is(o.cause, ErrRetention), errors.Is(o.cause, ErrIncrements):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)

@@ -33,11 +33,11 @@ type Limits struct {
 
 // HitLimits returns the bounds of hits that are counted in this layout.
 func (l Limits) HitLimits(layout window.Layout) hit.Limits {
-	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeIn(layout)}
+	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeHits(layout)}
 }
 
-// placeIn returns a function that hashes a counter. late is why a hit is late: no tier still held its time.
-func placeIn(layout window.Layout) func(counter []byte, at, stored int64) (hash uint64, late string) {
+// placeHits returns a function that hashes a counter. late is why a hit is late: no tier still held its time.
+func placeHits(layout window.Layout) func(counter []byte, at, stored int64) (hash uint64, late string) {
 	return func(counter []byte, at, stored int64) (uint64, string) {
 		hash := window.HashCounter(counter)
 		if layout.Holds(hash, at, stored) {
@@ -64,12 +64,12 @@ type setup struct {
 	rulebook *Rulebook // nil: INGEST_RULES is not set
 	log      zerolog.Logger
 
-	progress Progress    // may be nil
-	maxIdle  int         // checks in a row that may find the reader idle, see stalledAfter
-	enter    func(phase) // called when a phase begins
-	// listed reports whether every stream created before the call is listed in Redis; nil means always.
-	listed func(context.Context) bool
-	claims *claims // nil: only cursors have as_of
+	progress   Progress    // may be nil
+	maxIdle    int         // checks in a row that may find the reader idle, see stalledAfter
+	enterPhase func(phase) // called when a phase begins
+	// allListed reports whether every stream created before the call is listed in Redis; nil means always.
+	allListed func(context.Context) bool
+	claims    *claims // nil: only cursors have as_of
 }
 
 // phase is how far a session has got. The phases follow one another in this order, and any may be the last.
@@ -89,40 +89,40 @@ func (s *setup) redisLost(err error) {
 	}
 	s.metrics.retries.Inc()
 	s.outage.begin(err)
-	s.waits.blame(s.stream, err)
+	s.waits.setCause(s.stream, err)
 }
 
-// admit counts that cursors report a loss, or a double count, and begins the log line about it.
-func (s *setup) admit(why reason) *zerolog.Event {
-	s.metrics.admissions.WithLabelValues(s.stream, string(why)).Inc()
+// reportLoss counts that cursors report a loss, or a double count, and begins the log line about it.
+func (s *setup) reportLoss(cause reason) *zerolog.Event {
+	s.metrics.lossReports.WithLabelValues(s.stream, string(cause)).Inc()
 	return s.log.Warn()
 }
 
-// admitted logs what a commit has found and reported in its cursor.
-func (s *setup) admitted(err error) {
-	why := tornFile
+// reportRedisFault logs what a commit has found and reported in its cursor.
+func (s *setup) reportRedisFault(err error) {
+	cause := tornFile
 	if errors.Is(err, window.ErrClockFell) {
-		why = redisClockFell
+		cause = redisClockFell
 	}
-	s.admit(why).Err(err).Msg("hits may be missing or count twice: answers about this time have complete: false")
+	s.reportLoss(cause).Err(err).Msg("hits may be missing or count twice: answers about this time have complete: false")
 }
 
-// standing is the resume plan, decided before the stream is read: where each shard continues, and by which
+// resumePlan is the resume plan, decided before the stream is read: where each shard continues, and by which
 // versions messages are read.
-type standing struct {
-	state      source.State // of the stream, when the cursors were compared with it
-	writers    []*shardWriter
-	atOnce     int                   // how many shards may be committed at the same time
-	names      namings               // versions by which messages are read
-	naming     string                // names, as in all cursors of the session
-	rules      *rules.Set            // the last version's; nil without rules
-	sets       map[string]*rules.Set // of all versions by which the session reads, by fingerprint
-	from       uint64                // the smallest cursor, after which reading begins; set by open
-	registered time.Time             // when register was last tried
+type resumePlan struct {
+	state        source.State // of the stream, when the cursors were compared with it
+	writers      []*shardWriter
+	concurrency  int                   // how many shards may be committed at the same time
+	namings      namings               // versions by which messages are read
+	namingText   string                // names, as in all cursors of the session
+	rules        *rules.Set            // the last version's; nil without rules
+	ruleSets     map[string]*rules.Set // of all versions by which the session reads, by fingerprint
+	readAfter    uint64                // the smallest cursor, after which reading begins; set by open
+	registeredAt time.Time             // when register was last tried
 }
 
 // positions returns the position of each shard.
-func (p *standing) positions() []window.Cursor {
+func (p *resumePlan) positions() []window.Cursor {
 	out := make([]window.Cursor, len(p.writers))
 	for shard, w := range p.writers {
 		out[shard] = w.position
@@ -131,7 +131,7 @@ func (p *standing) positions() []window.Cursor {
 }
 
 // smallestPosition returns the position after which reading begins.
-func (p *standing) smallestPosition() window.Cursor {
+func (p *resumePlan) smallestPosition() window.Cursor {
 	return slices.MinFunc(p.positions(), func(a, b window.Cursor) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
@@ -144,22 +144,22 @@ const commitConcurrency = 2
 type shardWriter struct {
 	*window.Writer
 	position window.Cursor // the cursor as written last; before that, where the shard continues
-	moved    time.Time     // when it was written last
+	movedAt  time.Time     // when it was written last
 }
 
-func (w *shardWriter) settle() { w.position, _ = w.Cursor() }
+func (w *shardWriter) updatePosition() { w.position, _ = w.Cursor() }
 
 // write writes the cursor's fields other than the sequence.
 func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 	err := w.Write(ctx, cursor)
 	if err == nil {
-		w.settle()
+		w.updatePosition()
 	}
 	return err
 }
 
 // register writes the entries by which readers find cursors, and the named rules. It returns when it tried.
-func (s *setup) register(ctx context.Context, plan *standing) (time.Time, error) {
+func (s *setup) register(ctx context.Context, plan *resumePlan) (time.Time, error) {
 	err := s.store.EnsureLayout(ctx, s.layout)
 	if err == nil {
 		err = s.store.AddStreamSince(ctx, s.stream, plan.state.Since())
@@ -171,21 +171,21 @@ func (s *setup) register(ctx context.Context, plan *standing) (time.Time, error)
 }
 
 // keepRules writes the texts of the versions' rules that are in memory.
-func (s *setup) keepRules(ctx context.Context, plan *standing) error {
-	texts := s.rulebook.texts(plan.names)
-	for fingerprint, set := range plan.sets {
+func (s *setup) keepRules(ctx context.Context, plan *resumePlan) error {
+	texts := s.rulebook.texts(plan.namings)
+	for fingerprint, set := range plan.ruleSets {
 		texts[fingerprint] = set.Text()
 	}
 	return s.store.KeepRules(ctx, texts)
 }
 
-var errIncarnated = errors.New("the stream was recreated")
+var errRecreated = errors.New("the stream was recreated")
 
-// confirmSame returns the stream's current state, or errIncarnated if it was recreated since the plan.
-func (s *setup) confirmSame(ctx context.Context, plan *standing) (source.State, error) {
+// confirmSame returns the stream's current state, or errRecreated if it was recreated since the plan.
+func (s *setup) confirmSame(ctx context.Context, plan *resumePlan) (source.State, error) {
 	state, err := source.Confirmed(ctx, s.source)
 	if err == nil && state.Created != plan.state.Created {
-		err = errIncarnated
+		err = errRecreated
 	}
 	return state, err
 }

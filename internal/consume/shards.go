@@ -25,7 +25,7 @@ func readCursors(ctx context.Context, store *window.Store, layout window.Layout,
 	return out, err
 }
 
-// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others.
+// eachShard calls do for every shard, at most concurrency at a time. The first error cancels the others.
 func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64

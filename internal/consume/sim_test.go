@@ -499,7 +499,7 @@ func (w *simWorld) apply(e simEvent) {
 		w.stream.rollBack(e.n+1, e.d)
 	case "stream made anew":
 		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
-		w.stream.anew(w.tick(), e.d)
+		w.stream.recreate(w.tick(), e.d)
 	case "stream restored":
 		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
 		w.stream.restore(max(0, e.n/4-1), w.tick(), e.d)

@@ -61,8 +61,8 @@ func (w *simWorld) rulebook() *Rulebook {
 	if set == nil {
 		return nil
 	}
-	b := &Rulebook{metrics: simMetrics, log: w.log, seen: map[string]*rules.Set{}}
-	b.use(set, nil)
+	b := &Rulebook{metrics: simMetrics, log: w.log, sets: map[string]*rules.Set{}}
+	b.replace(set, nil)
 	return b
 }
 
@@ -71,7 +71,7 @@ func (w *simWorld) rulebook() *Rulebook {
 func (w *simWorld) editRules(e simEvent) {
 	w.rules = e.rules()
 	if p := w.slots[e.worker]; p != nil && p.rules != nil && w.rules > 0 {
-		p.rules.use(simRules[w.rules], nil)
+		p.rules.replace(simRules[w.rules], nil)
 	}
 }
 

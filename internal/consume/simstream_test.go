@@ -191,7 +191,7 @@ func (s *simStream) purge(all bool) {
 }
 
 // recreate deletes the stream and creates another one of its name.
-func (s *simStream) anew(created int64, notice time.Duration) {
+func (s *simStream) recreate(created int64, notice time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fated(s.held, simDiscarded)
@@ -239,7 +239,7 @@ func (s *simSource) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *simSource) Look(ctx context.Context) (source.Check, error) {
+func (s *simSource) Check(ctx context.Context) (source.Check, error) {
 	if err := s.ask(ctx); err != nil {
 		return source.Check{}, err
 	}
@@ -250,8 +250,8 @@ func (s *simSource) Look(ctx context.Context) (source.Check, error) {
 		l.Asked, l.Answered = time.Now(), time.Now()
 		l.State.At = s.stream.now().UnixMilli()
 		l.State.Seen, l.State.Clock = l.State.At+1, l.State.At+1
-		if l.Reign.Silence = time.Since(old.since); old.paused {
-			l.Reign.Silence = 0
+		if l.Leadership.Silence = time.Since(old.since); old.paused {
+			l.Leadership.Silence = 0
 		}
 		return l, nil
 	}
@@ -268,8 +268,8 @@ func (s *simStream) lookLocked() source.Check {
 	if len(s.held) > 0 {
 		state.First, state.FirstStored = s.held[0].seq, s.held[0].stored
 	}
-	r := source.Reign{Clustered: s.clustered, Leader: "server", Since: s.since, Majority: true, Silence: simSilence}
-	return source.Check{State: state, Reign: r, Asked: now, Answered: now}
+	r := source.Leadership{Clustered: s.clustered, Leader: "server", Since: s.since, Majority: true, Silence: simSilence}
+	return source.Check{State: state, Leadership: r, Asked: now, Answered: now}
 }
 
 // simSilence is how long ago the followers of a leader have been heard.

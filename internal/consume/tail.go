@@ -21,16 +21,16 @@ func (t *tail) set(state source.State, lag time.Duration) {
 	t.mu.Unlock()
 }
 
-// end returns the sequence of the last message; 0 before the first check.
-func (t *tail) end() uint64 {
+// lastSeq returns the sequence of the last message; 0 before the first check.
+func (t *tail) lastSeq() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state.Last
 }
 
-// reached returns when a message was the stream's end, and NATS's clock then (Unix milliseconds); both 0 if
+// timeAtEnd returns when a message was the stream's end, and NATS's clock then (Unix milliseconds); both 0 if
 // unknown. The sequence alone does not identify a message, because after a roll-back another one can have it.
-func (t *tail) reached(seq uint64, stored int64) (at, clock int64) {
+func (t *tail) timeAtEnd(seq uint64, stored int64) (at, clock int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if end := t.state.EndStored(); seq != t.state.Last || end != 0 && stored != end {
@@ -55,11 +55,11 @@ const (
 	maxGather  = 5 * time.Second
 )
 
-// gather returns how long a load at this position may gather; 0 if it is not far behind.
-func (t *tail) gather(place uint64) time.Duration {
+// gatherTime returns how long a load at this position may gather; 0 if it is not far behind.
+func (t *tail) gatherTime(position uint64) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lag <= farBehind || place >= t.state.Last {
+	if t.lag <= farBehind || position >= t.state.Last {
 		return 0
 	}
 	return min(t.lag/gatherPart, maxGather)
@@ -70,21 +70,21 @@ const backlogSpan = 10 * time.Second
 
 // backlog measures how fast a worker that is far behind catches up.
 type backlog struct {
-	since  time.Time // when the worker fell far behind; zero without a backlog
-	from   uint64    // the reader's position then
-	logged time.Time // when it was logged last
-	seen   []sight   // of the last backlogSpan
+	since     time.Time  // when the worker fell far behind; zero without a backlog
+	start     uint64     // the reader's position then
+	loggedAt  time.Time  // when it was logged last
+	snapshots []snapshot // of the last backlogSpan
 }
 
-type sight struct {
-	at          time.Time
-	place, last uint64
+type snapshot struct {
+	at             time.Time
+	position, last uint64
 }
 
 // observe records the reader's position and the stream's end. The progress is empty without a backlog, and at
 // its first check, which shows no speed yet. due is whether to log it. caught is how long a backlog lasted
 // that has just ended.
-func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p progress.State, due bool, caught time.Duration) {
+func (b *backlog) observe(now time.Time, position, last uint64, far bool) (p progress.State, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
 			caught = now.Sub(b.since)
@@ -93,25 +93,25 @@ func (b *backlog) observe(now time.Time, place, last uint64, far bool) (p progre
 		return p, false, caught
 	}
 	if b.since.IsZero() {
-		*b = backlog{since: now, from: place, logged: now}
+		*b = backlog{since: now, start: position, loggedAt: now}
 	}
-	b.seen = append(b.seen, sight{now, place, last})
-	for len(b.seen) > 2 && now.Sub(b.seen[1].at) >= backlogSpan {
-		b.seen = b.seen[1:]
+	b.snapshots = append(b.snapshots, snapshot{now, position, last})
+	for len(b.snapshots) > 2 && now.Sub(b.snapshots[1].at) >= backlogSpan {
+		b.snapshots = b.snapshots[1:]
 	}
-	first := b.seen[0]
+	first := b.snapshots[0]
 	seconds := now.Sub(first.at).Seconds()
 	if seconds == 0 {
 		return p, false, 0
 	}
-	read := float64(place - first.place)
+	read := float64(position - first.position)
 	p = progress.State{
-		Done: place - b.from, Left: last - place,
+		Done: position - b.start, Left: last - position,
 		PerSecond: read / seconds, Gained: (read - (float64(last) - float64(first.last))) / seconds,
 	}
-	due = now.Sub(b.logged) >= backlogSpan
+	due = now.Sub(b.loggedAt) >= backlogSpan
 	if due {
-		b.logged = now
+		b.loggedAt = now
 	}
 	return p, due, 0
 }
@@ -129,7 +129,7 @@ func (c *committed) set(seq uint64, stored int64) {
 	c.mu.Unlock()
 }
 
-func (c *committed) place() (seq uint64, stored int64) {
+func (c *committed) position() (seq uint64, stored int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seq, c.stored

@@ -17,38 +17,38 @@ import (
 const watchEvery = time.Second
 
 var (
-	errStalled = errors.New("the stream holds messages that are not delivered")
-	errEdited  = errors.New("the stream's subjects were edited")
-	errRuled   = errors.New("the rules were changed")
+	errStalled         = errors.New("the stream holds messages that are not delivered")
+	errSubjectsChanged = errors.New("the stream's subjects were edited")
+	errRulesChanged    = errors.New("the rules were changed")
 )
 
 // watcher checks the stream every second while a session counts: where its end is, whether it is still the
 // same stream, and whether the reader gets the messages that it holds. It runs on its own goroutine.
 type watcher struct {
 	*setup
-	*standing // with the stream's state and the rules when the session began
-	buffer    *buffer
-	tail      *tail
-	committed *committed
-	fail      func(error) // ends the session
+	*resumePlan // with the stream's state and the rules when the session began
+	buffer      *buffer
+	tail        *tail
+	committed   *committed
+	fail        func(error) // ends the session
 
-	seen    uint64 // the reader's position at the last check
-	idle    int    // checks in a row that found it there although the stream had more messages
-	backlog backlog
+	lastPosition uint64 // the reader's position at the last check
+	idleChecks   int    // checks in a row that found it there although the stream had more messages
+	backlog      backlog
 }
 
-func newWatcher(setup *setup, standing *standing, buffer *buffer, tail *tail, committed *committed, fail func(error)) *watcher {
-	w := &watcher{setup: setup, standing: standing, buffer: buffer, tail: tail, committed: committed, fail: fail}
-	w.seen, _, _ = buffer.place()
+func newWatcher(setup *setup, standing *resumePlan, buffer *buffer, tail *tail, committed *committed, fail func(error)) *watcher {
+	w := &watcher{setup: setup, resumePlan: standing, buffer: buffer, tail: tail, committed: committed, fail: fail}
+	w.lastPosition, _, _ = buffer.position()
 	return w
 }
 
 func (w *watcher) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	defer w.show(progress.State{})
+	defer w.showProgress(progress.State{})
 	for {
-		if why := w.observe(ctx); why != nil {
+		if why := w.check(ctx); why != nil {
 			w.fail(why)
 			return
 		}
@@ -60,71 +60,71 @@ func (w *watcher) watch(ctx context.Context) {
 	}
 }
 
-// observe is one check. An error ends the session.
-func (w *watcher) observe(ctx context.Context) error {
+// check is one check. An error ends the session.
+func (w *watcher) check(ctx context.Context) error {
 	if rules, now := fingerprintOf(w.rules), fingerprintOf(w.rulebook.Current()); now != rules {
-		return fmt.Errorf("%w: from %s to %s", errRuled, rules, now)
+		return fmt.Errorf("%w: from %s to %s", errRulesChanged, rules, now)
 	}
 	// Read the position first: read after the state, it could be beyond the end that the state shows.
-	place, stored, waiting := w.buffer.place()
+	position, stored, waiting := w.buffer.position()
 	state, err := source.Confirmed(ctx, w.source)
 	if errors.Is(err, source.ErrNoStream) {
 		return err
 	}
 	if err != nil { // NATS is lost, which the connection's handlers log, or the stream has no leader
-		w.show(progress.State{}) // the last one may be outdated
+		w.showProgress(progress.State{}) // the last one may be outdated
 		return nil
 	}
-	if err := w.same(state, place, stored); err != nil {
+	if err := w.checkSame(state, position, stored); err != nil {
 		return err
 	}
-	w.tail.set(state, w.observeLag(place, stored, state))
-	w.observeBacklog(place, state)
-	if place < state.Last && place == w.seen && !waiting {
-		w.idle++
+	w.tail.set(state, w.observeLag(position, stored, state))
+	w.observeBacklog(position, state)
+	if position < state.Last && position == w.lastPosition && !waiting {
+		w.idleChecks++
 	} else {
-		w.idle = 0
+		w.idleChecks = 0
 	}
-	w.seen = place
-	if w.idle == 0 {
+	w.lastPosition = position
+	if w.idleChecks == 0 {
 		return nil
 	}
-	err = w.passDeletedTail(ctx, place, stored)
+	err = w.skipDeletedTail(ctx, position, stored)
 	if errors.Is(err, errRolledBack) {
 		return err
 	}
 	if err != nil {
-		w.log.Debug().Err(err).Uint64("at", place).Msg("cannot tell whether the end of the stream was deleted")
+		w.log.Debug().Err(err).Uint64("at", position).Msg("cannot tell whether the end of the stream was deleted")
 	}
-	if now, _, _ := w.buffer.place(); now == place && w.idle >= w.maxIdle {
-		return fmt.Errorf("%w: at %d of %d", errStalled, place, state.Last)
+	if now, _, _ := w.buffer.position(); now == position && w.idleChecks >= w.maxIdle {
+		return fmt.Errorf("%w: at %d of %d", errStalled, position, state.Last)
 	}
 	return nil
 }
 
-// same returns an error if this is no longer the stream being read. place and stored are those of the last
+// checkSame returns an error if this is no longer the stream being read. place and stored are those of the last
 // message read.
-func (w *watcher) same(state source.State, place uint64, stored int64) error {
+func (w *watcher) checkSame(state source.State, position uint64, stored int64) error {
 	switch {
 	case state.Created != w.state.Created:
-		return errIncarnated
+		return errRecreated
 	case !slices.Equal(state.Subjects, w.state.Subjects):
-		return fmt.Errorf("%w: from %q to %q", errEdited, w.state.Subjects, state.Subjects)
+		return fmt.Errorf("%w: from %q to %q", errSubjectsChanged, w.state.Subjects, state.Subjects)
 	case Refused(state) != nil:
 		return Refused(state)
-	case state.Last < place:
-		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.Last, place)
-	case state.Last == place && state.EndStored() != 0 && state.EndStored() != stored:
-		return fmt.Errorf("%w: message %d is not the one that had been read", errRolledBack, place)
+	case state.Last < position:
+		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.Last, position)
+	case state.Last == position && state.EndStored() != 0 && state.EndStored() != stored:
+		return fmt.Errorf("%w: message %d is not the one that had been read", errRolledBack, position)
 	}
 	return nil
 }
 
-// passDeletedTail moves the position to the end of a stream whose last messages were deleted. No delivery
+// skipDeletedTail moves the position to the end of a stream whose last messages were deleted. No delivery
 // will ever show that gap, so as_of would stand still. It checks twice, and confirms the leader in between,
 // because by then a deposed server that lacked the messages would have noticed. The position must still
 // belong to this stream, because after a roll-back the messages at its end are new ones.
-func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int64) error {
+func (w *watcher) skipDeletedTail(ctx context.Context, position uint64, stored int64) error {
 	var state source.State
 	for again := range 2 {
 		if again > 0 {
@@ -133,31 +133,31 @@ func (w *watcher) passDeletedTail(ctx context.Context, place uint64, stored int6
 				return err
 			}
 		}
-		found, _, err := w.source.Next(ctx, place+1)
+		found, _, err := w.source.Next(ctx, position+1)
 		if err != nil || found > 0 {
 			return err // the stream holds a message, which will be delivered
 		}
 	}
-	if state.Created != w.state.Created || state.Last <= place {
+	if state.Created != w.state.Created || state.Last <= position {
 		return nil // the stream has changed, which the next check reports
 	}
-	if _, back, err := newHistory(w.source, state).find(ctx, mark{place, stored}, w.buffer.latest()); err != nil {
+	if _, back, err := newHistory(w.source, state).locate(ctx, mark{position, stored}, w.buffer.latest()); err != nil {
 		return err
 	} else if back {
 		return errRolledBack
 	}
 	// When they were stored is unknown, but it was before the state was read.
-	w.buffer.pass(place, state.Last, state.LastStored, state.Seen)
+	w.buffer.skip(position, state.Last, state.LastStored, state.Seen)
 	return nil
 }
 
 // observeLag sets the metrics of messages that are not committed. It returns the reader's lag: how much
 // earlier than the stream's end the last message in memory was stored; 0 at the end.
-func (w *watcher) observeLag(place uint64, stored int64, state source.State) (lag time.Duration) {
-	if place < state.Last {
+func (w *watcher) observeLag(position uint64, stored int64, state source.State) (lag time.Duration) {
+	if position < state.Last {
 		lag = max(0, time.Duration(state.At*1e6-stored))
 	}
-	done, at := w.committed.place()
+	done, at := w.committed.position()
 	behind, age := uint64(0), time.Duration(0)
 	if done < state.Last {
 		behind = state.Last - done
@@ -165,15 +165,15 @@ func (w *watcher) observeLag(place uint64, stored int64, state source.State) (la
 	}
 	w.metrics.lagMessages.WithLabelValues(w.stream).Set(float64(behind))
 	w.metrics.lagSeconds.WithLabelValues(w.stream).Set(age.Seconds())
-	w.metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(place, done) - done))
+	w.metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(position, done) - done))
 	w.clocks.observe(clockNATS, state.Ahead)
 	return lag
 }
 
 // observeBacklog shows and logs how far a backlog is read.
-func (w *watcher) observeBacklog(place uint64, state source.State) {
-	p, due, caught := w.backlog.observe(time.Now(), place, state.Last, w.tail.gather(place) > 0)
-	w.show(p)
+func (w *watcher) observeBacklog(position uint64, state source.State) {
+	p, due, caught := w.backlog.observe(time.Now(), position, state.Last, w.tail.gatherTime(position) > 0)
+	w.showProgress(p)
 	switch {
 	case caught > 0:
 		w.metrics.catchUp.WithLabelValues(w.stream).Set(0)
@@ -191,7 +191,7 @@ func (w *watcher) observeBacklog(place uint64, state source.State) {
 	}
 }
 
-func (w *watcher) show(p progress.State) {
+func (w *watcher) showProgress(p progress.State) {
 	if w.progress != nil {
 		w.progress(w.stream, p)
 	}

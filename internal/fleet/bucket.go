@@ -40,30 +40,30 @@ type bucket struct {
 	replicas int
 	id       string // of the keys; empty before the first heartbeat
 
-	kv       jetstream.KeyValue   // nil if it must be opened (again)
-	watcher  jetstream.KeyWatcher // nil without a watch
-	watched  time.Time            // when the watch began
-	endWatch context.CancelFunc   // frees its context
+	kv           jetstream.KeyValue   // nil if it must be opened (again)
+	watcher      jetstream.KeyWatcher // nil without a watch
+	watchedSince time.Time            // when the watch began
+	cancelWatch  context.CancelFunc   // frees its context
 }
 
 // open finds or creates the bucket, and watches it until life ends.
-func (b *bucket) open(ctx, life context.Context) error {
+func (b *bucket) open(ctx, runCtx context.Context) error {
 	if b.kv == nil {
-		kv, err := b.find(ctx)
+		kv, err := b.openOrCreate(ctx)
 		if err != nil {
 			return fmt.Errorf("open bucket %s: %w", b.name, err)
 		}
 		b.kv = kv
 	}
 	if b.watcher == nil {
-		if err := b.watch(life); err != nil {
+		if err := b.startWatch(runCtx); err != nil {
 			return fmt.Errorf("watch bucket %s: %w", b.name, err)
 		}
 	}
 	return nil
 }
 
-func (b *bucket) find(ctx context.Context) (jetstream.KeyValue, error) {
+func (b *bucket) openOrCreate(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := b.js.KeyValue(ctx, b.name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
@@ -77,11 +77,11 @@ func (b *bucket) find(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// watch starts a watch until life ends. kvTimeout bounds only the request for it.
-func (b *bucket) watch(life context.Context) error {
-	life, cancel := context.WithCancel(life)
+// startWatch starts a watch until life ends. kvTimeout bounds only the request for it.
+func (b *bucket) startWatch(runCtx context.Context) error {
+	runCtx, cancel := context.WithCancel(runCtx)
 	late := time.AfterFunc(kvTimeout, cancel)
-	watcher, err := b.kv.Watch(life, b.id+".>")
+	watcher, err := b.kv.Watch(runCtx, b.id+".>")
 	if !late.Stop() && err == nil {
 		_ = watcher.Stop() // the time limit ended in that instant
 		err = context.DeadlineExceeded
@@ -90,7 +90,7 @@ func (b *bucket) watch(life context.Context) error {
 		cancel()
 		return err
 	}
-	b.watcher, b.watched, b.endWatch = watcher, time.Now(), cancel
+	b.watcher, b.watchedSince, b.cancelWatch = watcher, time.Now(), cancel
 	return nil
 }
 
@@ -107,15 +107,15 @@ func (b *bucket) updates() <-chan jetstream.KeyValueEntry {
 	return b.watcher.Updates()
 }
 
-// unwatch ends the watch; the next open starts another one.
-func (b *bucket) unwatch() {
+// stopWatch ends the watch; the next open starts another one.
+func (b *bucket) stopWatch() {
 	if b.watcher == nil {
 		return
 	}
 	go func(w jetstream.KeyWatcher, end context.CancelFunc) { // the request may hang
 		_ = w.Stop() // its only error is that the watch has ended
 		end()
-	}(b.watcher, b.endWatch)
+	}(b.watcher, b.cancelWatch)
 	go func(rest <-chan jetstream.KeyValueEntry) {
 		for range rest { // until it is closed: updates under way must not block the library
 		}
@@ -143,23 +143,23 @@ func (b *bucket) removeMember(ctx context.Context, token string) error {
 }
 
 // writePlan writes the plan if the current one has the revision over, or, for 0, if the bucket has no plan.
-func (b *bucket) writePlan(ctx context.Context, p plan, over uint64) (revision uint64, err error) {
+func (b *bucket) writePlan(ctx context.Context, p plan, previous uint64) (revision uint64, err error) {
 	value, err := json.Marshal(p)
 	if err != nil {
 		return 0, err
 	}
-	if over == 0 {
+	if previous == 0 {
 		return b.kv.Create(ctx, planKey(b.id), value)
 	}
-	return b.kv.Update(ctx, planKey(b.id), value, over)
+	return b.kv.Update(ctx, planKey(b.id), value, previous)
 }
 
 func (b *bucket) readPlan(ctx context.Context) (jetstream.KeyValueEntry, error) {
 	return b.kv.Get(ctx, planKey(b.id))
 }
 
-// mismatch reports whether a write failed because the bucket has another revision than expected.
-func mismatch(err error) bool {
+// isMismatch reports whether a write failed because the bucket has another revision than expected.
+func isMismatch(err error) bool {
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }
 

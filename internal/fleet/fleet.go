@@ -28,20 +28,20 @@ type Config struct {
 
 // Fleet is one worker's membership. Its methods are safe for concurrent use.
 type Fleet struct {
-	id          func() string
-	leaveWithin time.Duration
-	lastCommit  time.Duration
-	log         zerolog.Logger
-	token       string      // of this process
-	kick        wake.Signal // a heartbeat is due before the next tick
-	changed     wake.Signal // Share may have changed
+	id           func() string
+	leaveWithin  time.Duration
+	lastCommit   time.Duration
+	log          zerolog.Logger
+	token        string      // of this process
+	heartbeatDue wake.Signal // a heartbeat is due before the next tick
+	changed      wake.Signal // Share may have changed
 
 	// Only Run's goroutine uses these.
-	bucket  bucket
-	reached bool // the last heartbeat was written
-	joined  bool // a heartbeat has been written
-	failing bool // the log has reported the failure
-	deaf    bool // the log has reported that the watch delivers nothing
+	bucket         bucket
+	reached        bool // the last heartbeat was written
+	joined         bool // a heartbeat has been written
+	failureLogged  bool // the log has reported the failure
+	echoLossLogged bool // the log has reported that the watch delivers nothing
 
 	mu      sync.Mutex // guards the fields below
 	self    member
@@ -56,7 +56,7 @@ func New(c Config) *Fleet {
 	token := rand.Text()
 	return &Fleet{
 		id: c.ID, leaveWithin: c.LeaveWithin, lastCommit: c.LastCommit, log: c.Log, token: token,
-		kick: wake.New(), changed: wake.New(),
+		heartbeatDue: wake.New(), changed: wake.New(),
 		bucket: bucket{js: c.JS, name: bucketName(c.Namespace), replicas: c.Replicas},
 		self: member{
 			Name: c.Name, Started: time.Now().UTC().Format(time.RFC3339), Status: c.Status, Streams: c.Streams,
@@ -85,20 +85,20 @@ func (f *Fleet) Share() Share {
 	return s
 }
 
-// Read sets the streams that this worker may read.
-func (f *Fleet) Read(streams Globs) {
+// SetReadable sets the streams that this worker may read.
+func (f *Fleet) SetReadable(streams Globs) {
 	f.mu.Lock()
 	same := slices.Equal(f.self.Streams, streams)
 	f.self.Streams = slices.Clone(streams)
 	f.mu.Unlock()
 	if !same {
-		f.kick.Give()
+		f.heartbeatDue.Give()
 		f.changed.Give()
 	}
 }
 
-// Exist sets the streams that exist.
-func (f *Fleet) Exist(streams []string) {
+// SetStreams sets the streams that exist.
+func (f *Fleet) SetStreams(streams []string) {
 	f.mu.Lock()
 	f.streams = slices.Clone(streams)
 	f.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *Fleet) Hold(stream string) {
 	f.mu.Lock()
 	f.holds[stream] = true
 	f.mu.Unlock()
-	f.kick.Give()
+	f.heartbeatDue.Give()
 }
 
 // Release publishes that the last commit of a stream is done, so the next worker may acquire it.
@@ -118,27 +118,27 @@ func (f *Fleet) Release(stream string) {
 	f.mu.Lock()
 	delete(f.holds, stream)
 	f.mu.Unlock()
-	f.kick.Give()
+	f.heartbeatDue.Give()
 	f.changed.Give()
 }
 
-// Leaving makes the fleet assign this worker's streams to others, which may acquire each once it is released.
-func (f *Fleet) Leaving() {
+// StartLeaving makes the fleet assign this worker's streams to others, which may acquire each once it is released.
+func (f *Fleet) StartLeaving() {
 	f.mu.Lock()
 	f.self.Leaving = true
 	f.mu.Unlock()
-	f.kick.Give()
+	f.heartbeatDue.Give()
 }
 
-// First reports whether this worker leads a stream: it does what one worker must do for it.
-func (f *Fleet) First(stream string) bool {
+// IsLeader reports whether this worker leads a stream: it does what one worker must do for it.
+func (f *Fleet) IsLeader(stream string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.alone || f.roster.first(time.Now(), func(g Globs) bool { return g.Match(stream) })
+	return f.alone || f.roster.isLeader(time.Now(), func(g Globs) bool { return g.Match(stream) })
 }
 
-// Matters reports whether any worker of the fleet may read a stream.
-func (f *Fleet) Matters(stream string) bool {
+// AnyMayRead reports whether any worker of the fleet may read a stream.
+func (f *Fleet) AnyMayRead(stream string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.roster.members {

@@ -43,7 +43,7 @@ func newFellow(t *testing.T, server *stack.NATSEmbedded, namespace, id, name str
 		JS: js, Namespace: namespace, ID: func() string { return id }, Name: name, Status: "status", Streams: Globs{"HITS*"},
 		Replicas: 1, LastCommit: lastCommit, LeaveWithin: time.Second, Log: zerolog.New(zerolog.NewTestWriter(t)),
 	})
-	f.Exist(streams)
+	f.SetStreams(streams)
 	return f
 }
 
@@ -63,7 +63,7 @@ func (f *fellow) start() *fellow {
 
 // quit leaves the fleet as a worker does.
 func (f *fellow) quit() {
-	f.Leaving()
+	f.StartLeaving()
 	f.stop()
 	<-f.ended
 }
@@ -116,7 +116,7 @@ func TestWorkersShareStreamsAsTheyJoinAndLeave(t *testing.T) {
 	// A stream more and one less.
 	other := append(streamNames(4)[1:], "HITS_9")
 	for _, f := range fellows {
-		f.Exist(other)
+		f.SetStreams(other)
 	}
 	shared(t, other, slices.Collect(maps.Values(fellows))...)
 }
@@ -133,7 +133,7 @@ func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 			require.NoError(t, noise.Publish("$KV."+bucketName("test")+".other.plan", nil))
 		}
 		f.Release("HITS_0")
-		for len(f.kick) > 0 {
+		for len(f.heartbeatDue) > 0 {
 			runtime.Gosched()
 		}
 		time.Sleep(time.Duration(i) * 10 * time.Microsecond) // each round ends at another place in the beat
@@ -231,13 +231,13 @@ func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 		before = append(before, f.mine())
 	}
 	server.Stop()
-	time.Sleep(deadAfter + beatEvery) // an outage longer than any silence that is allowed
+	time.Sleep(deadAfter + heartbeatEvery) // an outage longer than any silence that is allowed
 	server.Start()
 	joined := time.Now()
 	stack.Eventually(t, "all to beat again", func() (bool, string) {
 		for _, f := range fellows {
 			f.mu.Lock()
-			back := f.roster.own.After(joined)
+			back := f.roster.lastEcho.After(joined)
 			f.mu.Unlock()
 			if !back {
 				return false, f.name

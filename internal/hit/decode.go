@@ -38,7 +38,7 @@ type Decoder struct {
 func NewDecoder(limits Limits) *Decoder {
 	d := &Decoder{limits: limits, object: newObject()}
 	d.splitter = Splitter{
-		Most: limits.MaxHits, Item: d.item, TooMany: d.tooMany,
+		Most: limits.MaxHits, Item: d.readItem, TooMany: d.tooMany,
 		Wrong: func(item int, raw []byte, detail string) { d.reject(item, raw, BadJSON, detail) },
 	}
 	return d
@@ -49,13 +49,13 @@ func NewDecoder(limits Limits) *Decoder {
 func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Reject) {
 	d.Begin(subject, stored)
 	if Blank(body) {
-		d.object.begin(stored)
-		h := d.room()
-		refused := d.object.hit(h, subject)
+		d.object.reset(stored)
+		h := d.appendHit()
+		refused := d.object.fill(h, subject)
 		if refused == nil && !d.producer {
 			refused = d.limits.Judge(h, stored)
 		}
-		d.settle(0, body, refused)
+		d.finishHit(0, body, refused)
 	} else {
 		d.splitter.Split(body)
 	}
@@ -65,7 +65,7 @@ func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Re
 // Begin begins a message whose objects Object reads.
 func (d *Decoder) Begin(subject string, stored int64) {
 	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
-	d.object.forget()
+	d.object.clearNames()
 	d.subject, d.stored = subject, stored
 }
 
@@ -91,19 +91,19 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 	return refused
 }
 
-func (d *Decoder) item(item int, raw []byte) (more bool) {
-	d.settle(item, raw, d.read(d.room(), raw))
+func (d *Decoder) readItem(item int, raw []byte) (more bool) {
+	d.finishHit(item, raw, d.read(d.appendHit(), raw))
 	return true
 }
 
-// room appends an empty hit and returns it: to copy a hit costs as much as to read a field.
-func (d *Decoder) room() *Hit {
+// appendHit appends an empty hit and returns it: to copy a hit costs as much as to read a field.
+func (d *Decoder) appendHit() *Hit {
 	d.hits = append(d.hits, Hit{})
 	return &d.hits[len(d.hits)-1]
 }
 
-// settle keeps the hit of room, or replaces it by a reject.
-func (d *Decoder) settle(item int, raw []byte, refused *Refusal) {
+// finishHit keeps the hit of room, or replaces it by a reject.
+func (d *Decoder) finishHit(item int, raw []byte, refused *Refusal) {
 	if refused != nil {
 		d.hits = d.hits[:len(d.hits)-1]
 		d.reject(item, raw, refused.Reason, refused.Detail)
@@ -176,7 +176,7 @@ func (p *Parser) ParseBody(body []byte, maxHits int) ([]Hit, []Reject) {
 // Parse reads a JSON object with a key, possibly with white space around it. A hit without ts has NoTime. Its
 // counter is valid until the next call. The error is a *Refusal.
 func (p *Parser) Parse(line []byte) (Hit, error) {
-	p.bodies.object.forget()
+	p.bodies.object.clearNames()
 	var h Hit
 	if refused := p.bodies.object.read(&h, line, "", NoTime); refused != nil {
 		return Hit{}, refused

@@ -69,9 +69,9 @@ func requireSizes(t *testing.T, h *hub, clients, questions int) {
 }
 
 // next waits for news of a listener with one question, which are nil once the hub has stopped.
-func (l *listener) next() *news {
+func (l *listener) next() *result {
 	<-l.ready
-	return l.take()[0]
+	return l.drain()[0]
 }
 
 // A thousand clients cost one read every quarter of a second, a client that takes nothing holds up no other,
@@ -156,9 +156,9 @@ func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
 		status int // that is told; 0 if there is nothing new
 	}{{away, 503}, {away, 0}, {refused, 400}, {refused, 0}, {away, 503}} {
 		err = step.err
-		h.tellAll(t.Context())
+		h.answerAll(t.Context())
 		got := 0
-		if n := l.take()[0]; n != nil {
+		if n := l.drain()[0]; n != nil {
 			got = n.problem().Status
 		}
 		require.Equal(t, step.status, got, "step %d", i)
@@ -250,13 +250,13 @@ func TestHeartbeatKeepsAConnectionAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := newScriptedHub(totalsIn)
 		l := newListener(h, 1, false)
-		first := newsOf(answer.Total{Total: 7})
+		first := newResult(answer.Total{Total: 7})
 		first.text = first.event()
 		w := httptest.NewRecorder()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			streamNews(httptest.NewRequest(http.MethodGet, Path, nil), w, l, openingOf([]*news{first}, ""))
+			streamEvents(httptest.NewRequest(http.MethodGet, Path, nil), w, l, openingEvents([]*result{first}, ""))
 		}()
 		time.Sleep(50 * time.Second)
 		close(l.ready)

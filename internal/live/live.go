@@ -77,7 +77,7 @@ func (l *Live) Register(a *api.API) {
 }
 
 func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error {
-	asked, lengths, err := p.questions(l.MaxKeys)
+	questions, lengths, err := p.questions(l.MaxKeys)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
@@ -86,21 +86,21 @@ func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error 
 			return err
 		}
 	}
-	listening, err := l.hub.join(asked, lengths, p.AsOf == "true")
+	client, err := l.hub.join(questions, lengths, p.AsOf == "true")
 	if err != nil {
 		return err
 	}
-	defer l.hub.leave(listening)
-	first, err := listening.firstNews(r.Context())
+	defer l.hub.leave(client)
+	first, err := client.firstResults(r.Context())
 	if err != nil {
 		return err
 	}
-	streamNews(r, w, listening, openingOf(first, p.LastEventID))
+	streamEvents(r, w, client, openingEvents(first, p.LastEventID))
 	return nil
 }
 
 // questions checks the parameters and returns their questions and the windows' lengths.
-func (p *params) questions(maxKeys int) (asked []question, lengths []time.Duration, err error) {
+func (p *params) questions(maxKeys int) (questions []question, lengths []time.Duration, err error) {
 	in := &answer.Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows}
 	if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, nil, err
@@ -118,17 +118,17 @@ func (p *params) questions(maxKeys int) (asked []question, lengths []time.Durati
 	for _, key := range p.Keys {
 		for _, period := range periods {
 			q := question{key, period.Window}
-			if slices.Contains(asked, q) {
+			if slices.Contains(questions, q) {
 				continue
 			}
-			asked, lengths = append(asked, q), append(lengths, period.Span.Length)
+			questions, lengths = append(questions, q), append(lengths, period.Span.Length)
 		}
 	}
-	return asked, lengths, nil
+	return questions, lengths, nil
 }
 
-// openingOf returns a client's first events: all totals, unless it asks one question and has the answer.
-func openingOf(first []*news, lastID string) []byte {
+// openingEvents returns a client's first events: all totals, unless it asks one question and has the answer.
+func openingEvents(first []*result, lastID string) []byte {
 	out := fmt.Appendf(nil, "retry: %d\n\n", reconnectAfter)
 	if len(first) == 1 && first[0].id == lastID {
 		return out
@@ -139,8 +139,8 @@ func openingOf(first []*news, lastID string) []byte {
 	return out
 }
 
-// streamNews writes events until the client leaves, reads nothing for writeWithin, or the service stops.
-func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
+// streamEvents writes events until the client leaves, reads nothing for writeWithin, or the service stops.
+func streamEvents(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
 	if r.Method == http.MethodHead {

@@ -191,7 +191,7 @@ func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	for range 2 {
 		event, _, _, data := one.total()
 		require.Equal(t, "as_of", event)
-		require.Contains(t, data, string(api.Encode(reach{now.Truncate(time.Millisecond), now}))[1:20])
+		require.Contains(t, data, string(api.Encode(asOfData{now.Truncate(time.Millisecond), now}))[1:20])
 	}
 	requireSizes(t, s.hub, 1, 4)
 	asking.Late(t, redis.Client(), now, asking.Hits("b", now.Add(-time.Minute), 2))

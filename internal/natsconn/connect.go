@@ -117,28 +117,28 @@ func (n Settings) ConnectLater(ctx context.Context, name string, log zerolog.Log
 	return n.connect(ctx, name, log, math.MaxInt64, ": "+missing, more)
 }
 
-func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, sayEvery time.Duration, missing string, more []nats.Option) (conn *nats.Conn, err error) {
+func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, logEvery time.Duration, missing string, options []nats.Option) (conn *nats.Conn, err error) {
 	n = n.complete()
 	servers := n.URL
 	if _, err := n.readLogin(); err != nil {
 		return nil, err
 	}
 	if n.URLFile.Set() {
-		servers = servers.anonymous() // a user in an address would take precedence over the file's later content
+		servers = servers.withoutCredentials() // a user in an address would take precedence over the file's later content
 	}
-	opts := append(n.options(name, log), more...)
-	err = retry.UntilLogging(ctx, log, "NATS at "+n.URL.String()+missing, sayEvery, func(context.Context) error {
+	opts := append(n.options(name, log), options...)
+	err = retry.UntilLogging(ctx, log, "NATS at "+n.URL.String()+missing, logEvery, func(context.Context) error {
 		conn, err = nats.Connect(*servers.text, opts...)
 		if err == nil {
 			return nil
 		}
-		return n.refused(err)
+		return n.explainRefusal(err)
 	})
 	return conn, err
 }
 
-// refused turns a permanent connection error into one that names the setting to change.
-func (n Settings) refused(err error) error {
+// explainRefusal turns a permanent connection error into one that names the setting to change.
+func (n Settings) explainRefusal(err error) error {
 	if refused := setting.RefusedCertificate(err, "NATS"); refused != nil {
 		return refused
 	}

@@ -151,7 +151,7 @@ func TestJetStreamIsAskedAtItsDomainOrPrefix(t *testing.T) {
 		js, err := c.access.JetStream(&nats.Conn{})
 		require.NoError(t, err)
 		require.Equal(t, c.subject, APISubject(js, "STREAM.INFO.X"))
-		require.Equal(t, c.far, FarJetStream(js), c.subject)
+		require.Equal(t, c.far, DescribeRemote(js), c.subject)
 		require.Equal(t, c.imported, IsImported(js), c.subject)
 	}
 }

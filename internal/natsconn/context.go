@@ -193,10 +193,10 @@ func schemeOf(ref string) string {
 	return u.Scheme
 }
 
-func (c natsContext) anonymous() natsContext {
+func (c natsContext) withoutCredentials() natsContext {
 	c.user, c.password, c.token, c.creds, c.nkey, c.jwt, c.seed = "", "", "", "", "", "", ""
 	if c.servers.Set() {
-		c.servers = c.servers.anonymous()
+		c.servers = c.servers.withoutCredentials()
 	}
 	return c
 }

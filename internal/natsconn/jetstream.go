@@ -51,9 +51,9 @@ func APISubject(js jetstream.JetStream, request string) string {
 	return jetstream.DefaultAPIPrefix + request
 }
 
-// FarJetStream describes how a JetStream of another account or domain is reached; "" is the connection's own.
+// DescribeRemote describes how a JetStream of another account or domain is reached; "" is the connection's own.
 // A far one can be unreachable while the NATS server answers.
-func FarJetStream(js jetstream.JetStream) string {
+func DescribeRemote(js jetstream.JetStream) string {
 	o := js.Options()
 	switch {
 	case o.Domain != "":
@@ -82,7 +82,7 @@ func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream)
 	o := js.Options()
 	_, isDomain := domainOf(prefix)
 	if o.APIPrefix != "" || o.Domain != "" && !isDomain {
-		return nil, fmt.Errorf("its origin at %s cannot be read from here: JetStream is %s", prefix, FarJetStream(js))
+		return nil, fmt.Errorf("its origin at %s cannot be read from here: JetStream is %s", prefix, DescribeRemote(js))
 	}
 	return jetstream.NewWithAPIPrefix(js.Conn(), prefix)
 }

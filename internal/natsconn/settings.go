@@ -146,8 +146,8 @@ func readable(path string) error {
 // come as a whole from the settings or from the context.
 func (n Access) complete(identified bool) Access {
 	c := n.context
-	if n.identified() || identified {
-		c = c.anonymous()
+	if n.hasCredentials() || identified {
+		c = c.withoutCredentials()
 	}
 	n.User, n.Password, n.Token = cmp.Or(n.User, c.user), cmp.Or(n.Password, c.password), cmp.Or(n.Token, c.token)
 	n.Creds, n.NKey = cmp.Or(n.Creds, c.creds), cmp.Or(n.NKey, c.nkey)
@@ -162,27 +162,27 @@ func (n Access) complete(identified bool) Access {
 	return n
 }
 
-// identified reports whether a setting has credentials.
-func (n Access) identified() bool {
+// hasCredentials reports whether a setting has credentials.
+func (n Access) hasCredentials() bool {
 	return n.Creds != "" || n.NKey != "" || n.User != "" || n.Token != ""
 }
 
 // complete takes from the context what no setting gives. The default of NATS_URL is not a setting.
 func (n Settings) complete() Settings {
 	if n.URLGiven || !n.context.servers.Set() {
-		n.Access = n.Access.complete(n.URLGiven && n.URL.identified())
+		n.Access = n.Access.complete(n.URLGiven && n.URL.hasCredentials())
 		return n
 	}
 	n.URL = n.context.servers
-	if n.identified() {
-		n.URL = n.URL.anonymous()
+	if n.hasCredentials() {
+		n.URL = n.URL.withoutCredentials()
 	}
 	n.Access = n.Access.complete(false)
 	return n
 }
 
 // Chosen reports whether a setting has the address of NATS or credentials.
-func (n Settings) Chosen() bool { return n.URLGiven || n.Context != "" || n.identified() }
+func (n Settings) Chosen() bool { return n.URLGiven || n.Context != "" || n.hasCredentials() }
 
 // readLogin returns the credentials that the files have now. As in the library, those in NATS_URL take
 // precedence.

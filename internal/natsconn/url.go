@@ -93,8 +93,8 @@ func (s Servers) String() string { return s.hosts }
 // GoString is String, because %#v would print the credentials.
 func (s Servers) GoString() string { return s.hosts }
 
-func (s Servers) identified() bool {
-	return s.Set() && *s.text != *s.anonymous().text
+func (s Servers) hasCredentials() bool {
+	return s.Set() && *s.text != *s.withoutCredentials().text
 }
 
 type natsLogin struct{ user, password, token string }
@@ -117,7 +117,7 @@ func (s Servers) logins() (out []natsLogin) {
 	return out
 }
 
-func (s Servers) anonymous() Servers {
+func (s Servers) withoutCredentials() Servers {
 	var servers []string
 	for entry := range strings.SplitSeq(*s.text, ",") {
 		scheme, rest, _ := strings.Cut(entry, "://")

@@ -95,9 +95,9 @@ const ioTimeout = 5 * time.Second
 func (r Settings) Client() redis.UniversalClient { return r.ClientOnConnect(nil) }
 
 // ClientOnConnect returns a client that calls connected with each new connection before use.
-func (r Settings) ClientOnConnect(connected func(context.Context, *redis.Conn) error) redis.UniversalClient {
+func (r Settings) ClientOnConnect(onConnect func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	o := r.Options()
-	o.OnConnect = connected
+	o.OnConnect = onConnect
 	if !o.IsClusterMode {
 		return redis.NewUniversalClient(o)
 	}
@@ -145,8 +145,8 @@ func (r Settings) Options() *redis.UniversalOptions {
 // Await waits until Redis answers; on a cluster, until every master does. If the server is of another kind
 // than in REDIS_URL, it fails at once.
 func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
-	return Ask(ctx, log, func(ctx context.Context) error {
-		err := answers(ctx, client)
+	return Retry(ctx, log, func(ctx context.Context) error {
+		err := ping(ctx, client)
 		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
 			return setting.UsageError{Err: fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
 		}
@@ -154,11 +154,11 @@ func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger
 	})
 }
 
-// Ask calls ask until it succeeds, because a fail-over can happen between any two calls. ask must be safe to
+// Retry calls ask until it succeeds, because a fail-over can happen between any two calls. ask must be safe to
 // repeat. Refused credentials, certificates and rights are errors at once.
-func Ask(ctx context.Context, log zerolog.Logger, ask func(context.Context) error) error {
+func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) error) error {
 	return retry.Until(ctx, log, "Redis", func(ctx context.Context) error {
-		err := ask(ctx)
+		err := try(ctx)
 		if err == nil {
 			return nil
 		}
@@ -177,7 +177,7 @@ func Ask(ctx context.Context, log zerolog.Logger, ask func(context.Context) erro
 	})
 }
 
-func answers(ctx context.Context, client redis.UniversalClient) error {
+func ping(ctx context.Context, client redis.UniversalClient) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			info, err := node.ClusterInfo(ctx).Result()

@@ -17,14 +17,14 @@ import (
 // same leader in the same term has a majority.
 
 const (
-	// settle is how long after an answer the leader must have heard a follower. When a paused server wakes,
+	// confirmAfter is how long after an answer the leader must have heard a follower. When a paused server wakes,
 	// it receives what was on its way, including old replies of its followers. By the end of this time it has
 	// also read that it is deposed.
-	settle = 500 * time.Millisecond
-	// lookAgain is the pause between checks. An idle stream's followers are heard once per second.
-	lookAgain = 100 * time.Millisecond
-	// LookWithin bounds one check: during an election, no server answers.
-	LookWithin = time.Second
+	confirmAfter = 500 * time.Millisecond
+	// checkPause is the pause between checks. An idle stream's followers are heard once per second.
+	checkPause = 100 * time.Millisecond
+	// CheckWithin bounds one check: during an election, no server answers.
+	CheckWithin = time.Second
 	// confirmWithin bounds all checks for one state: an election takes 4 to 9 seconds.
 	confirmWithin = 12 * time.Second
 )
@@ -32,11 +32,11 @@ const (
 // ErrUnconfirmed means that no majority behind a stream's leader could be shown.
 var ErrUnconfirmed = errors.New("no majority of the stream's servers has confirmed its leader")
 
-func newReign(c *jetstream.ClusterInfo) Reign {
+func newLeadership(c *jetstream.ClusterInfo) Leadership {
 	if c == nil || c.Name == "" {
-		return Reign{}
+		return Leadership{}
 	}
-	r := Reign{Clustered: true, Leader: c.Leader}
+	r := Leadership{Clustered: true, Leader: c.Leader}
 	if c.LeaderSince != nil {
 		r.Since = *c.LeaderSince
 	}
@@ -56,14 +56,14 @@ func newReign(c *jetstream.ClusterInfo) Reign {
 }
 
 // same reports whether both checks were answered by the same leader in the same term.
-func (l Check) same(earlier Check) bool {
-	return l.Reign.Leader != "" && l.Reign.Leader == earlier.Reign.Leader && l.Reign.Since.Equal(earlier.Reign.Since)
+func (c Check) same(earlier Check) bool {
+	return c.Leadership.Leader != "" && c.Leadership.Leader == earlier.Leadership.Leader && c.Leadership.Since.Equal(earlier.Leadership.Since)
 }
 
 // confirms reports whether the leader of an earlier check still led when it answered. It counts from the time
 // of the request, because the reply can only be younger.
-func (l Check) confirms(earlier Check) bool {
-	return l.same(earlier) && l.Reign.Majority && !l.Asked.Add(-l.Reign.Silence).Before(earlier.Answered.Add(settle))
+func (c Check) confirms(earlier Check) bool {
+	return c.same(earlier) && c.Leadership.Majority && !c.Asked.Add(-c.Leadership.Silence).Before(earlier.Answered.Add(confirmAfter))
 }
 
 // Confirmed returns the state from a server that certainly led the stream after the call began, or
@@ -75,14 +75,14 @@ func Confirmed(ctx context.Context, s Stream) (State, error) {
 	var first Check
 	var failed error
 	for {
-		now, err := s.Look(ctx)
-		pause := lookAgain
+		now, err := s.Check(ctx)
+		pause := checkPause
 		switch {
 		case errors.Is(err, ErrNoStream):
 			return State{}, err
 		case err != nil:
 			failed = err
-		case !now.Reign.Clustered:
+		case !now.Leadership.Clustered:
 			return now.State, nil
 		case now.confirms(first):
 			now.State.At = first.State.At
@@ -90,12 +90,12 @@ func Confirmed(ctx context.Context, s Stream) (State, error) {
 		case now.same(first):
 			failed = nil
 		default:
-			first, failed, pause = now, nil, settle
+			first, failed, pause = now, nil, confirmAfter
 		}
 		select {
 		case <-ctx.Done():
 			if failed == nil {
-				failed = fmt.Errorf("%w: leader %q has not heard enough of its followers", ErrUnconfirmed, first.Reign.Leader)
+				failed = fmt.Errorf("%w: leader %q has not heard enough of its followers", ErrUnconfirmed, first.Leadership.Leader)
 			}
 			return State{}, failed
 		case <-time.After(pause):

@@ -23,18 +23,18 @@ const maxPullOne = 16 << 20
 
 // JetStream is a stream of JetStream. One goroutine may use it; a feed that it opened has its own.
 type JetStream struct {
-	js        jetstream.JetStream
-	namespace string // of the reader
-	name      string
-	bytes     int                         // that it may buffer, at most maxPullOne
-	handle    jetstream.Stream            // nil until the stream has been found
-	Remake    func(context.Context) error // creates the stream of rejects; may be nil
+	js            jetstream.JetStream
+	namespace     string // of the reader
+	name          string
+	bytes         int                         // that it may buffer, at most maxPullOne
+	handle        jetstream.Stream            // nil until the stream has been found
+	CreateRejects func(context.Context) error // creates the stream of rejects; may be nil
 
-	origin *JetStream // the stream that a mirror copies; nil before the first check
-	far    bool       // a mirror copies this stream, and its own origins cannot be read
+	origin   *JetStream // the stream that a mirror copies; nil before the first check
+	isOrigin bool       // a mirror copies this stream, and its own origins cannot be read
 	// Description is the description of its consumers, if the reader is not a worker.
 	Description string
-	Unsure      func(error) // optional: called with why the end of a mirror is unknown, or nil if it is known
+	EndUnknown  func(error) // optional: called with why the end of a mirror is unknown, or nil if it is known
 }
 
 // New returns the stream of that name. namespace is the reader's; bytes bounds what a feed may buffer.
@@ -42,8 +42,8 @@ func New(js jetstream.JetStream, namespace, name string, bytes int) *JetStream {
 	return &JetStream{js: js, namespace: namespace, name: name, bytes: min(bytes, maxPullOne)}
 }
 
-// failed wraps an error with the stream and what failed.
-func (j *JetStream) failed(what string, err error) error {
+// wrap wraps an error with the stream and what failed.
+func (j *JetStream) wrap(what string, err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = ErrNoStream
 	}
@@ -59,7 +59,7 @@ func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error
 	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from)
 	reply, err := j.js.Conn().RequestWithContext(ctx, natsconn.APISubject(j.js, "STREAM.MSG.GET."+j.name), request)
 	if err != nil {
-		return 0, 0, j.failed(what, err)
+		return 0, 0, j.wrap(what, err)
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -69,7 +69,7 @@ func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, 0, j.failed(what, err)
+		return 0, 0, j.wrap(what, err)
 	}
 	switch {
 	case answer.Error == nil:
@@ -77,14 +77,14 @@ func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error
 	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return 0, 0, nil
 	}
-	return 0, 0, j.failed(what, answer.Error)
+	return 0, 0, j.wrap(what, answer.Error)
 }
 
 // Reject stores rejects. It recreates their stream if it was deleted.
 func (j *JetStream) Reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	stored, err := rejects.Publish(ctx, j.js, j.namespace, refused)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.Remake != nil {
-		err = j.Remake(ctx)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) && j.CreateRejects != nil {
+		err = j.CreateRejects(ctx)
 		if err == nil {
 			var more int
 			more, err = rejects.Publish(ctx, j.js, j.namespace, refused[stored:])

@@ -47,9 +47,9 @@ type jetStreamFeed struct {
 	request  pullRequest
 
 	subscription *nats.Subscription
-	coming       int           // messages requested and not received; the subscription's goroutine owns it
+	outstanding  int           // messages requested and not received; the subscription's goroutine owns it
 	steps        atomic.Uint64 // begins and ends of deliveries: odd during one
-	ended        sync.Once
+	stopOnce     sync.Once
 	done         chan struct{}
 }
 
@@ -66,7 +66,7 @@ func (j *JetStream) Open(ctx context.Context, from uint64) (Feed, error) {
 	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
 	consumer, err := j.createConsumer(ctx, config)
 	if err != nil {
-		return nil, j.failed(fmt.Sprintf("read from %d", from), err)
+		return nil, j.wrap(fmt.Sprintf("read from %d", from), err)
 	}
 	conn := j.js.Conn()
 	r := &jetStreamFeed{source: j, conn: conn, consumer: consumer.CachedInfo(), done: make(chan struct{})}
@@ -89,12 +89,12 @@ func (r *jetStreamFeed) Start(deliver func(Delivery), lost func(error)) error {
 		r.steps.Add(1)
 		defer r.steps.Add(1)
 		if err := r.receive(m, deliver); err != nil {
-			fail(r.source.failed("read", err))
+			fail(r.source.wrap("read", err))
 		}
 	})
 	if err != nil {
 		r.conn.RemoveStatusListener(reconnected)
-		return r.source.failed("read", err)
+		return r.source.wrap("read", err)
 	}
 	go func() {
 		defer r.conn.RemoveStatusListener(reconnected)
@@ -106,13 +106,13 @@ func (r *jetStreamFeed) Start(deliver func(Delivery), lost func(error)) error {
 // subscribe requests the first messages and passes each message to handle.
 func (r *jetStreamFeed) subscribe(handle nats.MsgHandler) (err error) {
 	inbox := cmp.Or(r.consumer.Config.DeliverSubject, r.conn.NewInbox())
-	r.coming = r.request.Batch
+	r.outstanding = r.request.Batch
 	if r.subscription, err = r.conn.Subscribe(inbox, handle); err != nil {
 		return err
 	}
 	// No limit here: the requests, or the flow control, bound what is pending.
 	if err = r.subscription.SetPendingLimits(-1, -1); err == nil && !r.isPushed() {
-		err = r.ask(inbox)
+		err = r.sendRequest(inbox)
 	}
 	if err != nil {
 		_ = r.subscription.Unsubscribe()
@@ -120,7 +120,7 @@ func (r *jetStreamFeed) subscribe(handle nats.MsgHandler) (err error) {
 	return err
 }
 
-func (r *jetStreamFeed) ask(inbox string) error {
+func (r *jetStreamFeed) sendRequest(inbox string) error {
 	body, err := json.Marshal(r.request)
 	if err != nil {
 		return err
@@ -136,30 +136,30 @@ func (r *jetStreamFeed) receive(m *nats.Msg, deliver func(Delivery)) error {
 		}
 	}
 	if m.Reply == "" { // every delivery has a reply subject, so this is a status
-		unused, err := requestEnded(m.Header)
+		unused, err := unusedOf(m.Header)
 		if err != nil {
 			return err
 		}
-		r.coming -= unused
+		r.outstanding -= unused
 	} else {
 		d, ok := parseReply(m.Reply)
 		if !ok {
 			return fmt.Errorf("reply subject %q is not one of a delivery", m.Reply)
 		}
-		d.Subject, d.Header, d.Data, d.Skip = m.Subject, m.Header, m.Data, r.source.skipped(m)
+		d.Subject, d.Header, d.Data, d.Skip = m.Subject, m.Header, m.Data, r.source.skipReason(m)
 		deliver(d)
-		r.coming--
+		r.outstanding--
 	}
-	if r.coming > r.request.Batch || r.isPushed() {
+	if r.outstanding > r.request.Batch || r.isPushed() {
 		return nil
 	}
-	r.coming += r.request.Batch
-	return r.ask(m.Sub.Subject)
+	r.outstanding += r.request.Batch
+	return r.sendRequest(m.Sub.Subject)
 }
 
-// requestEnded returns how many requested messages will not arrive. Any other status than the end of a
+// unusedOf returns how many requested messages will not arrive. Any other status than the end of a
 // request or a heartbeat is an error.
-func requestEnded(h nats.Header) (unused int, err error) {
+func unusedOf(h nats.Header) (unused int, err error) {
 	status, description := h.Get("Status"), h.Get("Description")
 	switch {
 	case status == "100": // heartbeat
@@ -196,7 +196,7 @@ func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 	if r.isPushed() {
 		hint = ": does this account import the delivery subject " + r.consumer.Config.DeliverSubject + "?"
 	}
-	lost(r.source.failed("read", fmt.Errorf("the consumer was silent for %s%s", silentHeartbeats*heartbeat, hint)))
+	lost(r.source.wrap("read", fmt.Errorf("the consumer was silent for %s%s", silentHeartbeats*heartbeat, hint)))
 }
 
 // Why a message is skipped, as in the metric.
@@ -205,9 +205,9 @@ const (
 	SkippedNamespace = "other_namespace"
 )
 
-// skipped returns why a message counts nothing here, or "". Only the message and the namespace decide, so a
+// skipReason returns why a message counts nothing here, or "". Only the message and the namespace decide, so a
 // replay skips the same messages.
-func (j *JetStream) skipped(m *nats.Msg) string {
+func (j *JetStream) skipReason(m *nats.Msg) string {
 	if len(m.Header) == 0 {
 		return ""
 	}
@@ -241,7 +241,7 @@ func isMarker(m *nats.Msg) bool {
 }
 
 func (r *jetStreamFeed) Stop() {
-	r.ended.Do(func() {
+	r.stopOnce.Do(func() {
 		close(r.done)
 		_ = r.subscription.Unsubscribe() // fails only if the connection is closed, which also ends the subscription
 	})

@@ -13,8 +13,8 @@ import (
 
 // Stream is a stream that a session reads: JetStream, or a simulation in the tests of internal/consume.
 type Stream interface {
-	// Look returns the stream's current state, or ErrNoStream. A single answer may be stale: see Confirmed.
-	Look(ctx context.Context) (Check, error)
+	// Check returns the stream's current state, or ErrNoStream. A single answer may be stale: see Confirmed.
+	Check(ctx context.Context) (Check, error)
 	// Next returns the first message from a sequence on, or 0 if the stream has none. In a cluster, a lagging
 	// server may answer: a message that it has is real, but one that it lacks may still arrive there.
 	Next(ctx context.Context, from uint64) (seq uint64, stored int64, err error)
@@ -85,14 +85,14 @@ func (s State) EndStored() int64 {
 
 // Check is one answer about a stream, and what it shows about the answering server.
 type Check struct {
-	State    State
-	Reign    Reign
-	Asked    time.Time // by this process's clock, like Answered
-	Answered time.Time
+	State      State
+	Leadership Leadership
+	Asked      time.Time // by this process's clock, like Answered
+	Answered   time.Time
 }
 
-// Reign is a leadership, as its leader reports it. Zero: a server without a cluster needs no confirmation.
-type Reign struct {
+// Leadership is a leadership, as its leader reports it. Zero: a server without a cluster needs no confirmation.
+type Leadership struct {
 	Clustered bool
 	Leader    string    // empty during an election, when any replica answers
 	Since     time.Time // zero if the server does not report it

@@ -37,66 +37,66 @@ var (
 	errSilent = fmt.Errorf("it has not been heard for %s", sourceSilent)
 )
 
-// Look gets the state from the stream's leader. At is the server's time less the time that the request took.
+// Check gets the state from the stream's leader. At is the server's time less the time that the request took.
 // No message stored before it can be missing from the state, whether the server read its clock or the state
 // first.
-func (j *JetStream) Look(ctx context.Context) (Check, error) {
+func (j *JetStream) Check(ctx context.Context) (Check, error) {
 	if j.handle == nil {
-		finding, cancel := context.WithTimeout(ctx, LookWithin)
+		findCtx, cancel := context.WithTimeout(ctx, CheckWithin)
 		defer cancel()
-		handle, err := j.js.Stream(finding, j.name)
+		handle, err := j.js.Stream(findCtx, j.name)
 		if err != nil {
-			return Check{}, j.failed("find it", err)
+			return Check{}, j.wrap("find it", err)
 		}
 		j.handle = handle
 	}
-	origin := j.askOrigin(ctx) // has its own time limit: a copy can be read while its origin cannot
-	ctx, cancel := context.WithTimeout(ctx, LookWithin)
+	origin := j.checkOrigin(ctx) // has its own time limit: a copy can be read while its origin cannot
+	ctx, cancel := context.WithTimeout(ctx, CheckWithin)
 	defer cancel()
 	asked := time.Now()
 	info, err := j.handle.Info(ctx)
 	if err != nil {
-		return Check{}, j.failed("get its state", err)
+		return Check{}, j.wrap("get its state", err)
 	}
 	answered := time.Now()
 	s := stateOf(info)
 	s.At = info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
 	s.Ahead = window.ClockAhead(info.TimeStamp, asked, answered)
-	j.bound(&s, info, origin)
-	return Check{State: s, Reign: newReign(info.Cluster), Asked: asked, Answered: answered}, nil
+	j.boundAt(&s, info, origin)
+	return Check{State: s, Leadership: newLeadership(info.Cluster), Asked: asked, Answered: answered}, nil
 }
 
-// originLook is the state of a mirror's origin.
-type originLook struct {
+// originState is the state of a mirror's origin.
+type originState struct {
 	state State
 	err   error
 }
 
-// askOrigin returns the state of a mirror's origin. It must be called before the mirror is checked.
-func (j *JetStream) askOrigin(ctx context.Context) originLook {
+// checkOrigin returns the state of a mirror's origin. It must be called before the mirror is checked.
+func (j *JetStream) checkOrigin(ctx context.Context) originState {
 	mirror := j.handle.CachedInfo().Config.Mirror
-	if mirror == nil || j.far {
-		return originLook{}
+	if mirror == nil || j.isOrigin {
+		return originState{}
 	}
 	if j.origin == nil {
 		js, err := natsconn.OriginJetStream(j.js, mirror.External)
 		if err != nil {
-			return originLook{err: err}
+			return originState{err: err}
 		}
-		j.origin = &JetStream{js: js, name: mirror.Name, far: true}
+		j.origin = &JetStream{js: js, name: mirror.Name, isOrigin: true}
 	}
-	first, err := j.origin.Look(ctx)
-	if err != nil || !first.Reign.Clustered {
-		return originLook{first.State, err}
+	first, err := j.origin.Check(ctx)
+	if err != nil || !first.Leadership.Clustered {
+		return originState{first.State, err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, originWithin)
 	defer cancel()
 	state, err := Confirmed(ctx, j.origin)
-	return originLook{state, err}
+	return originState{state, err}
 }
 
-// bound moves At back to what is known of the origins, or if nothing is known, to the last message's time.
-func (j *JetStream) bound(s *State, info *jetstream.StreamInfo, origin originLook) {
+// boundAt moves At back to what is known of the origins, or if nothing is known, to the last message's time.
+func (j *JetStream) boundAt(s *State, info *jetstream.StreamInfo, origin originState) {
 	why := j.boundMirror(s, info, origin)
 	heard, whySource := heardSources(info)
 	if whySource != nil {
@@ -106,13 +106,13 @@ func (j *JetStream) bound(s *State, info *jetstream.StreamInfo, origin originLoo
 		s.At = min(s.At, s.EndStored()/1e6)
 	}
 	s.At = min(s.At, heard)
-	if j.Unsure != nil && !errors.Is(why, errBehind) {
-		j.Unsure(why)
+	if j.EndUnknown != nil && !errors.Is(why, errBehind) {
+		j.EndUnknown(why)
 	}
 }
 
 // boundMirror bounds the end of a mirror by its origin's, or returns why that is unknown.
-func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin originLook) (why error) {
+func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin originState) (why error) {
 	if !s.Mirror {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin ori
 	switch {
 	case origin.err != nil:
 		why = origin.err
-	case j.far:
+	case j.isOrigin:
 		why = errors.New("it is a mirror itself")
 	case s.Last < origin.state.Last, s.EndStored() < origin.state.EndStored(): // or another incarnation's
 		why = errBehind
@@ -150,16 +150,16 @@ func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 		if source.Active >= 0 {
 			heard = min(heard, info.TimeStamp.Add(-source.Active).UnixMilli())
 		}
-		if weight(trouble) > weight(why) {
+		if severity(trouble) > severity(why) {
 			why = fmt.Errorf("%s: %w", source.Name, trouble)
 		}
 	}
 	return heard, why
 }
 
-// weight orders problems by severity: of a silent source the last moment is known, and one that lags is
+// severity orders problems by severity: of a silent source the last moment is known, and one that lags is
 // alive.
-func weight(trouble error) int {
+func severity(trouble error) int {
 	switch {
 	case trouble == nil:
 		return 0
@@ -171,8 +171,8 @@ func weight(trouble error) int {
 	return 3
 }
 
-// NewUnsureLog returns a function that logs why a copy's end is unknown, once until it is known again.
-func NewUnsureLog(log zerolog.Logger, name string) func(error) {
+// NewEndUnknownLog returns a function that logs why a copy's end is unknown, once until it is known again.
+func NewEndUnknownLog(log zerolog.Logger, name string) func(error) {
 	var unknown atomic.Bool
 	return func(why error) {
 		switch before := unknown.Swap(why != nil); {

@@ -40,7 +40,7 @@ func Decode(text string) (*Sketch, error) {
 		return nil, fmt.Errorf("%w: it has %d bytes, and %d were expected", ErrNotHYLL, len(text), denseSize)
 	}
 	s := new(Sketch)
-	s.spread()
+	s.makeDense()
 	body := text[HeaderSize:]
 	for i := range Registers {
 		bit := i * rankBits
@@ -49,7 +49,7 @@ func Decode(text string) (*Sketch, error) {
 			pair |= uint(body[next]) << 8
 		}
 		if rank := pair >> (bit % 8) % (1 << rankBits); rank > 0 {
-			s.raise(newRegister(i, int(rank)))
+			s.update(newRegister(i, int(rank)))
 		}
 	}
 	return s, nil

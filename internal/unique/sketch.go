@@ -24,7 +24,7 @@ const (
 // Add updates a register to a rank, if it is lower.
 func (s *Sketch) Add(r Register) {
 	if s.dense != nil {
-		s.raise(r)
+		s.update(r)
 		return
 	}
 	if n := len(s.list); n > 0 && s.list[n-1] == r {
@@ -36,14 +36,14 @@ func (s *Sketch) Add(r Register) {
 			s.list = slices.Grow(s.list, max(leastList, len(s.list)+1))
 		}
 		if s.dense != nil {
-			s.raise(r)
+			s.update(r)
 			return
 		}
 	}
 	s.list = append(s.list, r)
 }
 
-func (s *Sketch) raise(r Register) {
+func (s *Sketch) update(r Register) {
 	if have := &s.dense[r.Index()]; int(*have) < r.Rank() {
 		if *have == 0 {
 			s.set++
@@ -67,23 +67,23 @@ func (s *Sketch) compact() {
 		s.list, s.sorted = kept, len(kept)
 	}
 	if s.dense == nil && len(s.list) > denseFrom {
-		s.spread()
+		s.makeDense()
 	}
 }
 
-// spread makes the sketch dense.
-func (s *Sketch) spread() {
+// makeDense makes the sketch dense.
+func (s *Sketch) makeDense() {
 	list := s.list
 	s.list, s.sorted, s.dense = nil, 0, new([Registers]uint8)
 	for _, r := range list {
-		s.raise(r)
+		s.update(r)
 	}
 }
 
 // Merge adds what another sketch holds.
 func (s *Sketch) Merge(other *Sketch) {
 	if other.dense != nil && s.dense == nil {
-		s.spread()
+		s.makeDense()
 	}
 	for r := range other.All() {
 		s.Add(r)
@@ -175,19 +175,19 @@ func (s *Sketch) Bytes() int {
 // Estimate returns the number of different values, as Redis estimates it: with a relative standard error of
 // 0.81 % (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
 func (s *Sketch) Estimate() float64 {
-	var with [MaxRank + 1]float64 // how many registers have a rank
+	var registers [MaxRank + 1]float64 // how many registers have a rank
 	for r := range s.All() {
-		with[r.Rank()]++
+		registers[r.Rank()]++
 	}
-	with[0] = Registers - float64(s.Len())
-	if with[0] == Registers {
+	registers[0] = Registers - float64(s.Len())
+	if registers[0] == Registers {
 		return 0
 	}
-	z := Registers * tau(1-with[MaxRank]/Registers)
+	z := Registers * tau(1-registers[MaxRank]/Registers)
 	for rank := MaxRank - 1; rank >= 1; rank-- {
-		z = (z + with[rank]) / 2
+		z = (z + registers[rank]) / 2
 	}
-	z += Registers * sigma(with[0]/Registers)
+	z += Registers * sigma(registers[0]/Registers)
 	return Registers / (2 * math.Ln2) * (Registers / z)
 }
 

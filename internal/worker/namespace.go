@@ -22,10 +22,10 @@ type namespace struct {
 // Redis does not answer: a fail-over can begin at any time. A problem that only an operator can fix is an
 // error at once.
 func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) {
-	if err := redisconn.Ask(ctx, n.log, n.checkRedis); err != nil {
+	if err := redisconn.Retry(ctx, n.log, n.checkRedis); err != nil {
 		return layout, err
 	}
-	err = redisconn.Ask(ctx, n.log, func(ctx context.Context) (err error) {
+	err = redisconn.Retry(ctx, n.log, func(ctx context.Context) (err error) {
 		layout, err = n.openLayout(ctx)
 		var mismatch *window.LayoutMismatchError
 		var retiering *window.RetieringError
@@ -42,26 +42,26 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 // keeps its tiers: if Redis has lost only the record, the counts are in the old tiers' hashes, and answers
 // would neither read nor miss them.
 func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
-	want := n.settings.layout
+	wanted := n.settings.layout
 	// A default may differ from what the namespace was created with.
 	if !n.settings.TiersGiven || !n.settings.UniqueTiersGiven || !n.settings.ShardsGiven {
 		if err := n.store.CheckLayout(ctx); err != nil {
 			return window.Layout{}, err
 		}
 	}
-	layout, err := n.store.OpenLayout(ctx, want)
+	layout, err := n.store.OpenLayout(ctx, wanted)
 	var mismatch *window.LayoutMismatchError
 	if errors.As(err, &mismatch) {
-		layout, err = n.store.OpenLayout(ctx, n.settings.adopt(mismatch.Have))
+		layout, err = n.store.OpenLayout(ctx, n.settings.mergeLayout(mismatch.Have))
 	}
 	if err != nil {
 		return window.Layout{}, err
 	}
 	if mismatch != nil {
-		n.log.Info().Stringer("tiers", layout.Tiers).Stringer("default_tiers", want.Tiers).
+		n.log.Info().Stringer("tiers", layout.Tiers).Stringer("default_tiers", wanted.Tiers).
 			Str("unique_tiers", window.FormatUniqueTiers(layout.UniqueTiers)).
-			Str("default_unique_tiers", window.FormatUniqueTiers(want.UniqueTiers)).
-			Int("shards", layout.Shards).Int("default_shards", want.Shards).
+			Str("default_unique_tiers", window.FormatUniqueTiers(wanted.UniqueTiers)).
+			Int("shards", layout.Shards).Int("default_shards", wanted.Shards).
 			Msg("using the tiers and shards of the namespace: they are not the defaults, and no setting gives others")
 	}
 	return layout, n.settings.checkCommands(layout)

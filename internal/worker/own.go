@@ -25,59 +25,59 @@ import (
 
 // ownStreams creates the streams of this worker's settings. Only the worker's goroutine uses it.
 type ownStreams struct {
-	settings  Settings
-	js        jetstream.JetStream
-	log       zerolog.Logger
-	connects  uint64    // how often NATS had been reconnected when the streams existed last
-	bareSince time.Time // since when they have been missing after a reconnect
+	settings     Settings
+	js           jetstream.JetStream
+	log          zerolog.Logger
+	reconnects   uint64    // how often NATS had been reconnected when the streams existed last
+	missingSince time.Time // since when they have been missing after a reconnect
 }
 
-// begin creates the missing streams at start, and returns those that then exist.
-func (o *ownStreams) begin(ctx context.Context, all []string) ([]string, error) {
-	if err := o.refuseStreams(ctx, all); err != nil {
+// createAtStart creates the missing streams at start, and returns those that then exist.
+func (o *ownStreams) createAtStart(ctx context.Context, all []string) ([]string, error) {
+	if err := o.checkCountable(ctx, all); err != nil {
 		return nil, err
 	}
-	o.warnIdle(ctx, all)
-	made, err := o.create(ctx, o.wanting(all))
+	o.warnUnusedSettings(ctx, all)
+	created, err := o.create(ctx, o.missingSubjects(all))
 	if err != nil {
 		return nil, err
 	}
-	o.connects = o.js.Conn().Stats().Reconnects
-	return append(all, made...), nil
+	o.reconnects = o.js.Conn().Stats().Reconnects
+	return append(all, created...), nil
 }
 
 func (o *ownStreams) createRejects(ctx context.Context) error {
 	return rejects.Create(ctx, o.js, o.settings.Replicas, o.settings.MaxAge)
 }
 
-// bareFor is how long the own streams must be missing after a reconnect before they are recreated: a cluster
+// missingFor is how long the own streams must be missing after a reconnect before they are recreated: a cluster
 // lists its streams one after the other.
-const bareFor = 5 * time.Second
+const missingFor = 5 * time.Second
 
-// remake recreates the worker's own streams if they are missing after a reconnect, because NATS has lost its
+// recreateLost recreates the worker's own streams if they are missing after a reconnect, because NATS has lost its
 // store. A stream that is deleted while NATS is connected stays deleted until a worker starts.
-func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error) {
-	missing, connects := o.wanting(all), o.js.Conn().Stats().Reconnects
+func (o *ownStreams) recreateLost(ctx context.Context, all []string) ([]string, error) {
+	missing, connects := o.missingSubjects(all), o.js.Conn().Stats().Reconnects
 	switch {
 	case len(missing) == 0:
-		o.connects, o.bareSince = connects, time.Time{}
+		o.reconnects, o.missingSince = connects, time.Time{}
 		return all, nil
-	case connects == o.connects:
+	case connects == o.reconnects:
 		return all, nil
-	case o.bareSince.IsZero():
-		o.bareSince = time.Now()
+	case o.missingSince.IsZero():
+		o.missingSince = time.Now()
 	}
-	if time.Since(o.bareSince) < bareFor {
+	if time.Since(o.missingSince) < missingFor {
 		return all, nil
 	}
 	o.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).
 		Msg("NATS has lost these streams and their hits: they are recreated, empty")
-	made, err := o.create(ctx, missing)
-	return append(all, made...), err
+	created, err := o.create(ctx, missing)
+	return append(all, created...), err
 }
 
-// refuseStreams refuses to start if a stream cannot be counted. A stream that becomes so later stands still.
-func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
+// checkCountable refuses to start if a stream cannot be counted. A stream that becomes so later stands still.
+func (o *ownStreams) checkCountable(ctx context.Context, all []string) error {
 	for _, name := range all {
 		if !o.settings.Streams.Match(name) {
 			continue
@@ -97,10 +97,10 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 	return nil
 }
 
-// wanting returns the subjects of the streams to create, by stream name. If no stream matches, these are
+// missingSubjects returns the subjects of the streams to create, by stream name. If no stream matches, these are
 // HITS, or HITS_0… if INGEST_PARTITIONS is more than 1. If some of HITS_0… exist, these are the missing ones:
 // a worker died while it created them, or INGEST_PARTITIONS was increased.
-func (o *ownStreams) wanting(all []string) map[string]string {
+func (o *ownStreams) missingSubjects(all []string) map[string]string {
 	own := o.subjects()
 	if !slices.ContainsFunc(all, o.settings.Streams.Match) {
 		return own
@@ -139,7 +139,7 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 			Replicas: o.settings.Replicas, MaxAge: o.settings.MaxAge,
 		})
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil, o.uncreated(ctx, name, subject, err)
+			return nil, o.createError(ctx, name, subject, err)
 		}
 		o.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", o.settings.MaxAge).Int("replicas", o.settings.Replicas).Msg("stream created")
 		names = append(names, name)
@@ -147,39 +147,39 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 	return names, nil
 }
 
-// warnIdle warns of settings that have no effect, because the streams exist.
-func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
+// warnUnusedSettings warns of settings that have no effect, because the streams exist.
+func (o *ownStreams) warnUnusedSettings(ctx context.Context, all []string) {
 	own, s := o.subjects(), o.settings
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.Match(name) })
 	if len(read) == 0 {
 		return
 	}
-	idle := func(setting string, value any, why string) {
-		o.log.Warn().Strs("streams", read).Msgf("%s=%v has no effect: %s", setting, value, why)
+	warn := func(name string, value any, cause string) {
+		o.log.Warn().Strs("streams", read).Msgf("%s=%v has no effect: %s", name, value, cause)
 	}
-	there := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
-	if s.Partitions > 1 && len(there) == 0 {
-		idle("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates the others)")
+	existing := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
+	if s.Partitions > 1 && len(existing) == 0 {
+		warn("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates the others)")
 	}
-	if s.Partitions == 1 && len(there) == 0 && s.SubjectGiven {
-		idle("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is created only if no stream matches INGEST_STREAMS")
+	if s.Partitions == 1 && len(existing) == 0 && s.SubjectGiven {
+		warn("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is created only if no stream matches INGEST_STREAMS")
 	}
-	for _, name := range there {
-		asking, cancel := context.WithTimeout(ctx, source.LookWithin)
-		handle, err := o.js.Stream(asking, name)
+	for _, name := range existing {
+		infoCtx, cancel := context.WithTimeout(ctx, source.CheckWithin)
+		handle, err := o.js.Stream(infoCtx, name)
 		cancel()
 		if err != nil {
 			continue // other log lines report this
 		}
-		have := handle.CachedInfo().Config
-		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(have.Subjects, s.Subject) {
-			idle("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s exists, on %s; change it with: nats stream edit %s", name, strings.Join(have.Subjects, ", "), name))
+		config := handle.CachedInfo().Config
+		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(config.Subjects, s.Subject) {
+			warn("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s exists, on %s; change it with: nats stream edit %s", name, strings.Join(config.Subjects, ", "), name))
 		}
-		if have.Replicas != s.Replicas && s.ReplicasGiven {
-			idle("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s exists, with %d; change it with: nats stream edit %s --replicas %d", name, have.Replicas, name, s.Replicas))
+		if config.Replicas != s.Replicas && s.ReplicasGiven {
+			warn("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s exists, with %d; change it with: nats stream edit %s --replicas %d", name, config.Replicas, name, s.Replicas))
 		}
-		if have.MaxAge != s.MaxAge && s.MaxAgeGiven {
-			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s exists, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(have.MaxAge), name, s.MaxAge))
+		if config.MaxAge != s.MaxAge && s.MaxAgeGiven {
+			warn("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s exists, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(config.MaxAge), name, s.MaxAge))
 		}
 	}
 }
@@ -196,11 +196,11 @@ const (
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be starting.
-const placeWithin = time.Minute
+// serversWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be starting.
+const serversWithin = time.Minute
 
-// refused turns a permanent error of JetStream into one that names the setting to change.
-func (s *Settings) refused(err error) error {
+// createError turns a permanent error of JetStream into one that names the setting to change.
+func (s *Settings) createError(err error) error {
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) {
 		return err
@@ -215,8 +215,8 @@ func (s *Settings) refused(err error) error {
 	return err
 }
 
-// uncreated returns the error for a stream that could not be created. It names the setting to change.
-func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err error) error {
+// createError returns the error for a stream that could not be created. It names the setting to change.
+func (o *ownStreams) createError(ctx context.Context, name, subject string, err error) error {
 	failed := fmt.Errorf("create stream %s on %s: %w", name, subject, err)
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) || answer.ErrorCode != subjectsOverlap && answer.ErrorCode != invalidConfig {
@@ -237,9 +237,9 @@ func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err er
 
 const subjectForm = "a NATS subject such as hits.>"
 
-// transient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it
+// isTransient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it
 // elects leaders or has too few servers.
-func transient(err error) bool {
+func isTransient(err error) bool {
 	var answer *jetstream.APIError
 	if errors.As(err, &answer) {
 		return answer.Code == http.StatusServiceUnavailable || answer.ErrorCode == noPeers
@@ -247,18 +247,18 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which placeWithin bounds if
+// awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which serversWithin bounds if
 // too few servers are the cause.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
-	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)
+	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", serversWithin)
 	err := retry.Until(ctx, log, what, func(ctx context.Context) error {
 		failed = try(ctx)
 		var answer *jetstream.APIError
-		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > placeWithin {
+		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > serversWithin {
 			return nil
 		}
-		if transient(failed) {
+		if isTransient(failed) {
 			return failed
 		}
 		return nil

@@ -36,7 +36,7 @@ func Run(
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
 	files := buildinfo.NewFiles(registry, log)
-	book, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, files, log)
+	rulebook, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, files, log)
 	if err != nil {
 		return err
 	}
@@ -45,9 +45,9 @@ func Run(
 		return err
 	}
 	w := &worker{
-		settings: settings, log: log, progress: progress, metrics: metrics, rules: book,
-		status: newStatus(), own: ownStreams{settings: settings, log: log}, look: wake.New(),
-		open: make(map[string]context.CancelFunc), absent: make(map[string]bool), counted: make(map[string]bool),
+		settings: settings, log: log, progress: progress, metrics: metrics, rules: rulebook,
+		status: newStatus(), own: ownStreams{settings: settings, log: log}, discoverDue: wake.New(),
+		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), withMetrics: make(map[string]bool),
 	}
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.
@@ -115,10 +115,10 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.own.js = js
-	far := natsconn.FarJetStream(js)
-	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
+	remote := natsconn.DescribeRemote(js)
+	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+remote), func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
-		if far != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+		if remote != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) may be wrong")
 		}
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
@@ -129,14 +129,14 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	if err := awaitLeader(ctx, w.log, w.own.createRejects); err != nil {
-		return w.settings.refused(err)
+		return w.settings.createError(err)
 	}
 	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
-		Stringer("streams", w.reads()).Str("status", listener.Addr().String()).Msg("started")
-	w.connect(js, fleet.New(fleet.Config{
+		Stringer("streams", w.readable()).Str("status", listener.Addr().String()).Msg("started")
+	w.assemble(js, fleet.New(fleet.Config{
 		JS: js, Namespace: w.settings.Redis.Namespace, ID: w.store.ID,
-		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.reads(), Replicas: w.settings.Replicas,
+		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.readable(), Replicas: w.settings.Replicas,
 		LastCommit: consume.LastCommitWithin, LeaveWithin: leaveWithin, Log: w.log,
 	}))
 	return w.readShare(ctx)

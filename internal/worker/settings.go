@@ -121,8 +121,8 @@ func checkWhole(key string, value, least, most int) error {
 	return nil
 }
 
-// adopt returns the layout have with what the settings give.
-func (s *Settings) adopt(have window.Layout) window.Layout {
+// mergeLayout returns the layout have with what the settings give.
+func (s *Settings) mergeLayout(have window.Layout) window.Layout {
 	if s.TiersGiven {
 		have.Tiers = s.layout.Tiers
 	}

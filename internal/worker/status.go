@@ -82,27 +82,27 @@ func (s *status) unready() (why string, idleRules []string) {
 		if s.reading[stream] {
 			continue
 		}
-		if why := s.waits.Why(stream); why != nil {
+		if why := s.waits.Cause(stream); why != nil {
 			return fmt.Sprintf("stream %s is not being read: %v", stream, why), nil
 		}
 		return fmt.Sprintf("stream %s is not being read yet", stream), nil
 	}
-	return s.waits.Lasting(), s.idleRules
+	return s.waits.Longest(), s.idleRules
 }
 
-func (s *status) settle(conn *nats.Conn) {
+func (s *status) setConn(conn *nats.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = conn
 }
 
-func (s *status) enter(stream string, reading bool) {
+func (s *status) setReading(stream string, reading bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reading[stream] = reading
 }
 
-func (s *status) leave(stream string) {
+func (s *status) remove(stream string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reading, stream)
