@@ -189,8 +189,8 @@ func (b *buffer) skip(position, end uint64, stored, before int64) {
 	}
 }
 
-// markIncomplete marks that hits from before a moment (Unix milliseconds) may be missing, and reports whether that is
-// new.
+// markIncomplete marks that hits from before a moment (Unix milliseconds) may be missing, and reports whether
+// that is new.
 func (b *buffer) markIncomplete(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

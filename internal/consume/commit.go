@@ -31,8 +31,8 @@ type committer struct {
 	suspicions int // of claims.doubted, when every cursor had moved
 }
 
-func newCommitter(setup *setup, standing *resumePlan, buffer *buffer, tail *tail) *committer {
-	c := &committer{setup: setup, resumePlan: standing, buffer: buffer, tail: tail, suspicions: setup.claims.suspicions(setup.stream)}
+func newCommitter(setup *setup, plan *resumePlan, buffer *buffer, tail *tail) *committer {
+	c := &committer{setup: setup, resumePlan: plan, buffer: buffer, tail: tail, suspicions: setup.claims.suspicions(setup.stream)}
 	c.committed.set(buffer.filling.seq, buffer.filling.stored)
 	return c
 }
@@ -140,8 +140,8 @@ func (c *committer) storeRejects(ctx context.Context, l *load) error {
 	return nil
 }
 
-// markRefused writes into the first cursor that rejects of messages up to this one may be stored. The version that
-// refuses a message must also be the one that counts it, so no new version may begin at or before this
+// markRefused writes into the first cursor that rejects of messages up to this one may be stored. The version
+// that refuses a message must also be the one that counts it, so no new version may begin at or before this
 // message.
 func (c *committer) markRefused(ctx context.Context, upTo uint64) error {
 	w := c.writers[0]
@@ -294,10 +294,10 @@ func (c *committer) commitShard(
 	return nil
 }
 
-// reportLostHits writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are missing, at
-// once, because after a crash the loss would stay unreported until the next hit of the same key. If another
-// program has written to the cursor, it waits until an operator has repaired it. If another worker has moved
-// the cursor, it writes into that worker's cursor.
+// reportLostHits writes into a shard's cursor that hits dated before a moment (Unix milliseconds) are
+// missing, at once, because after a crash the loss would stay unreported until the next hit of the same key.
+// If another program has written to the cursor, it waits until an operator has repaired it. If another worker
+// has moved the cursor, it writes into that worker's cursor.
 func (c *committer) reportLostHits(ctx context.Context, shard int, before int64) error {
 	w := c.writers[shard]
 	cursor := w.position

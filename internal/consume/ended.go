@@ -188,9 +188,9 @@ func (e *Endings) removeStream(ctx context.Context, name string, after int64) er
 	return err
 }
 
-// markIncomplete marks in all cursors of a stream that hits from before a moment (Unix milliseconds) may be missing.
-// It creates cursors that no worker has written or Redis has lost. It changes nothing else, and is fenced
-// like any commit.
+// markIncomplete marks in all cursors of a stream that hits from before a moment (Unix milliseconds) may be
+// missing. It creates cursors that no worker has written or Redis has lost. It changes nothing else, and is
+// fenced like any commit.
 func (e *Endings) markIncomplete(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before

@@ -144,9 +144,9 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	return r, nil
 }
 
-// findProof reports whether the stream still proves that a message is the one that was applied, because it holds
-// that message, or had it last. If not, all messages up to this sequence were stored no later than before
-// (Unix nanoseconds).
+// findProof reports whether the stream still proves that a message is the one that was applied, because it
+// holds that message, or had it last. If not, all messages up to this sequence were stored no later than
+// before (Unix nanoseconds).
 func (h *history) findProof(ctx context.Context, at mark) (before int64, proven bool, err error) {
 	if at.seq == 0 || at.seq == h.state.Last && at.stored == h.state.LastStored {
 		return 0, true, nil
@@ -210,9 +210,10 @@ func (h *history) lastRefused(created int64) (seq uint64) {
 
 func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
 
-// holdsApplied reports whether the stream holds the very message that a cursor with this creation names. One cursor
-// is enough, because all cursors with one creation are about the same stream. Cursors can have different
-// creations: if Redis was rolled back while a session acquired a new stream, only some are about the new one.
+// holdsApplied reports whether the stream holds the very message that a cursor with this creation names. One
+// cursor is enough, because all cursors with one creation are about the same stream. Cursors can have
+// different creations: if Redis was rolled back while a session acquired a new stream, only some are about
+// the new one.
 func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error) {
 	for _, c := range h.cursors {
 		if c.Created != created {

@@ -63,8 +63,8 @@ func (c *claims) forget(stream string) {
 	delete(c.suspected, stream)
 }
 
-// writePeriodically writes the claims once per second until ctx ends, each time after upToDate (nil: no check) has
-// checked for new streams, as before any as_of moves.
+// writePeriodically writes the claims once per second until ctx ends, each time after upToDate (nil: no
+// check) has checked for new streams, as before any as_of moves.
 func (c *claims) writePeriodically(
 	ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger,
 ) {

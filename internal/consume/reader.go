@@ -18,10 +18,10 @@ type reader struct {
 	fail      func(error) // ends the session
 }
 
-func newReader(setup *setup, standing *resumePlan, buffer *buffer, fail func(error)) *reader {
+func newReader(setup *setup, plan *resumePlan, buffer *buffer, fail func(error)) *reader {
 	return &reader{
-		setup: setup, buffer: buffer, readAfter: standing.readAfter, expected: 1, fail: fail,
-		decoder: newDecoder(setup.stream, setup.limits.HitLimits(setup.layout), standing.namings, standing.ruleSets),
+		setup: setup, buffer: buffer, readAfter: plan.readAfter, expected: 1, fail: fail,
+		decoder: newDecoder(setup.stream, setup.limits.HitLimits(setup.layout), plan.namings, plan.ruleSets),
 	}
 }
 

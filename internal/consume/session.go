@@ -177,7 +177,7 @@ type outcome struct {
 	idle   bool // it received no message
 }
 
-// newOutcome decides the verdict. told is whether the session was stopped. A stream that is gone takes
+// newOutcome decides the verdict. stopped is whether the session was stopped. A stream that is gone takes
 // precedence, because the fleet also releases it, maybe before the last commit has ended.
 func newOutcome(cause error, stopped bool) outcome {
 	switch {

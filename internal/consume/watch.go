@@ -37,8 +37,8 @@ type watcher struct {
 	backlog      backlog
 }
 
-func newWatcher(setup *setup, standing *resumePlan, buffer *buffer, tail *tail, committed *committed, fail func(error)) *watcher {
-	w := &watcher{setup: setup, resumePlan: standing, buffer: buffer, tail: tail, committed: committed, fail: fail}
+func newWatcher(setup *setup, plan *resumePlan, buffer *buffer, tail *tail, committed *committed, fail func(error)) *watcher {
+	w := &watcher{setup: setup, resumePlan: plan, buffer: buffer, tail: tail, committed: committed, fail: fail}
 	w.lastPosition, _, _ = buffer.position()
 	return w
 }
@@ -102,8 +102,8 @@ func (w *watcher) check(ctx context.Context) error {
 	return nil
 }
 
-// checkSame returns an error if this is no longer the stream being read. place and stored are those of the last
-// message read.
+// checkSame returns an error if this is no longer the stream being read. position and stored are those of the
+// last message read.
 func (w *watcher) checkSame(state source.State, position uint64, stored int64) error {
 	switch {
 	case state.Created != w.state.Created:

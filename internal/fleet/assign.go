@@ -45,8 +45,8 @@ func assign(previous map[string]string, workers map[string]Globs, streams []stri
 	return out
 }
 
-// balance moves one stream to a worker with at least two fewer, widest difference first. It reports whether it
-// could.
+// balance moves one stream to a worker with at least two fewer, widest difference first. It reports whether
+// it could.
 func balance(names []string, workers map[string]Globs, streamsOf map[string][]string) bool {
 	byLoad := slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return len(streamsOf[a]) - len(streamsOf[b]) })
 	for _, receiver := range byLoad {

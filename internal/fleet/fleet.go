@@ -122,7 +122,8 @@ func (f *Fleet) Release(stream string) {
 	f.changed.Give()
 }
 
-// StartLeaving makes the fleet assign this worker's streams to others, which may acquire each once it is released.
+// StartLeaving makes the fleet assign this worker's streams to others, which may acquire each once it is
+// released.
 func (f *Fleet) StartLeaving() {
 	f.mu.Lock()
 	f.self.Leaving = true

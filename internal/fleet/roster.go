@@ -56,8 +56,8 @@ func newRoster(self string, lastCommit time.Duration) *roster {
 	return &roster{self: self, handOverTimeout: lastCommit + handOverSlack, members: make(map[string]liveMember), ownSince: make(map[string]time.Time)}
 }
 
-// recordHeartbeat records a heartbeat. After a time without deliveries, which also missed the others' heartbeats, all get
-// their full time again.
+// recordHeartbeat records a heartbeat. After a time without deliveries, which also missed the others'
+// heartbeats, all get their full time again.
 func (r *roster) recordHeartbeat(token string, revision uint64, m member, now time.Time) {
 	if m.Joined == 0 {
 		m.Joined = revision
@@ -75,8 +75,8 @@ func (r *roster) recordHeartbeat(token string, revision uint64, m member, now ti
 	r.lastEcho = now
 }
 
-// recordWrite records the revision of this worker's own write. If it is lower than the previous one, the bucket is
-// new, and a plan in it is not older despite its lower revision.
+// recordWrite records the revision of this worker's own write. If it is lower than the previous one, the
+// bucket is new, and a plan in it is not older despite its lower revision.
 func (r *roster) recordWrite(revision uint64) {
 	if revision < r.lastWrite {
 		r.revision = 0
@@ -86,8 +86,8 @@ func (r *roster) recordWrite(revision uint64) {
 
 func (r *roster) remove(token string) { delete(r.members, token) }
 
-// hasEcho reports whether the watch delivers this worker's heartbeats. If not, it keeps its streams and decides
-// nothing.
+// hasEcho reports whether the watch delivers this worker's heartbeats. If not, it keeps its streams and
+// decides nothing.
 func (r *roster) hasEcho(now time.Time) bool {
 	return !r.lastEcho.IsZero() && now.Sub(r.lastEcho) < echoWithin
 }

@@ -158,8 +158,8 @@ func (f *Fleet) applyEntry(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// updatePlan removes silent workers. The leader also writes the plan, when it changes and at each heartbeat, so
-// that it does not expire.
+// updatePlan removes silent workers. The leader also writes the plan, when it changes and at each heartbeat,
+// so that it does not expire.
 func (f *Fleet) updatePlan(ctx context.Context, due bool) {
 	now := time.Now()
 	f.mu.Lock()

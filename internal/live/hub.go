@@ -189,7 +189,8 @@ func (h *hub) answerAll(ctx context.Context) {
 	h.notify(changes, asOf)
 }
 
-// addChange adds news to the changes if it differs. It reads last without the lock, because only serve sets last.
+// addChange adds news to the changes if it differs. It reads last without the lock, because only serve sets
+// last.
 func (t *topic) addChange(n *result, changes map[*topic]*result) {
 	if t.last != nil && t.last.sameAs(n) {
 		return
@@ -210,8 +211,8 @@ func newResult(t answer.Total) *result {
 	return &result{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
 }
 
-// sameAs reports whether both are the same for a listener. Problems are the same if they have the same status:
-// one that the client must fix may follow a temporary one.
+// sameAs reports whether both are the same for a listener. Problems are the same if they have the same
+// status: one that the client must fix may follow a temporary one.
 func (n *result) sameAs(other *result) bool {
 	if n.err == nil || other.err == nil {
 		return n.id == other.id && n.err == nil && other.err == nil

@@ -51,8 +51,8 @@ func APISubject(js jetstream.JetStream, request string) string {
 	return jetstream.DefaultAPIPrefix + request
 }
 
-// DescribeRemote describes how a JetStream of another account or domain is reached; "" is the connection's own.
-// A far one can be unreachable while the NATS server answers.
+// DescribeRemote describes how a JetStream of another account or domain is reached; "" is the connection's
+// own. A far one can be unreachable while the NATS server answers.
 func DescribeRemote(js jetstream.JetStream) string {
 	o := js.Options()
 	switch {

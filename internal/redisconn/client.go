@@ -154,8 +154,8 @@ func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger
 	})
 }
 
-// Retry calls ask until it succeeds, because a fail-over can happen between any two calls. ask must be safe to
-// repeat. Refused credentials, certificates and rights are errors at once.
+// Retry calls ask until it succeeds, because a fail-over can happen between any two calls. ask must be safe
+// to repeat. Refused credentials, certificates and rights are errors at once.
 func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) error) error {
 	return retry.Until(ctx, log, "Redis", func(ctx context.Context) error {
 		err := try(ctx)

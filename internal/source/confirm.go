@@ -17,9 +17,9 @@ import (
 // same leader in the same term has a majority.
 
 const (
-	// confirmAfter is how long after an answer the leader must have heard a follower. When a paused server wakes,
-	// it receives what was on its way, including old replies of its followers. By the end of this time it has
-	// also read that it is deposed.
+	// confirmAfter is how long after an answer the leader must have heard a follower. When a paused server
+	// wakes, it receives what was on its way, including old replies of its followers. By the end of this time
+	// it has also read that it is deposed.
 	confirmAfter = 500 * time.Millisecond
 	// checkPause is the pause between checks. An idle stream's followers are heard once per second.
 	checkPause = 100 * time.Millisecond

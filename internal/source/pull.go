@@ -205,8 +205,8 @@ const (
 	SkippedNamespace = "other_namespace"
 )
 
-// skipReason returns why a message counts nothing here, or "". Only the message and the namespace decide, so a
-// replay skips the same messages.
+// skipReason returns why a message counts nothing here, or "". Only the message and the namespace decide, so
+// a replay skips the same messages.
 func (j *JetStream) skipReason(m *nats.Msg) string {
 	if len(m.Header) == 0 {
 		return ""

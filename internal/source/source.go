@@ -91,7 +91,8 @@ type Check struct {
 	Answered   time.Time
 }
 
-// Leadership is a leadership, as its leader reports it. Zero: a server without a cluster needs no confirmation.
+// Leadership is a leadership, as its leader reports it. Zero: a server without a cluster needs no
+// confirmation.
 type Leadership struct {
 	Clustered bool
 	Leader    string    // empty during an election, when any replica answers

@@ -50,12 +50,12 @@ func (o *ownStreams) createRejects(ctx context.Context) error {
 	return rejects.Create(ctx, o.js, o.settings.Replicas, o.settings.MaxAge)
 }
 
-// missingFor is how long the own streams must be missing after a reconnect before they are recreated: a cluster
-// lists its streams one after the other.
+// missingFor is how long the own streams must be missing after a reconnect before they are recreated: a
+// cluster lists its streams one after the other.
 const missingFor = 5 * time.Second
 
-// recreateLost recreates the worker's own streams if they are missing after a reconnect, because NATS has lost its
-// store. A stream that is deleted while NATS is connected stays deleted until a worker starts.
+// recreateLost recreates the worker's own streams if they are missing after a reconnect, because NATS has
+// lost its store. A stream that is deleted while NATS is connected stays deleted until a worker starts.
 func (o *ownStreams) recreateLost(ctx context.Context, all []string) ([]string, error) {
 	missing, connects := o.missingSubjects(all), o.js.Conn().Stats().Reconnects
 	switch {
@@ -97,9 +97,9 @@ func (o *ownStreams) checkCountable(ctx context.Context, all []string) error {
 	return nil
 }
 
-// missingSubjects returns the subjects of the streams to create, by stream name. If no stream matches, these are
-// HITS, or HITS_0… if INGEST_PARTITIONS is more than 1. If some of HITS_0… exist, these are the missing ones:
-// a worker died while it created them, or INGEST_PARTITIONS was increased.
+// missingSubjects returns the subjects of the streams to create, by stream name. If no stream matches, these
+// are HITS, or HITS_0… if INGEST_PARTITIONS is more than 1. If some of HITS_0… exist, these are the missing
+// ones: a worker died while it created them, or INGEST_PARTITIONS was increased.
 func (o *ownStreams) missingSubjects(all []string) map[string]string {
 	own := o.subjects()
 	if !slices.ContainsFunc(all, o.settings.Streams.Match) {
@@ -196,7 +196,8 @@ const (
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// serversWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be starting.
+// serversWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be
+// starting.
 const serversWithin = time.Minute
 
 // createError turns a permanent error of JetStream into one that names the setting to change.
@@ -247,8 +248,8 @@ func isTransient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which serversWithin bounds if
-// too few servers are the cause.
+// awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which serversWithin bounds
+// if too few servers are the cause.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
 	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", serversWithin)

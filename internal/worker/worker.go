@@ -118,8 +118,8 @@ func (w *worker) readShare(ctx context.Context) error {
 	return nil
 }
 
-// applyShare starts to read the streams that are newly assigned to this worker, and releases those that no longer
-// are. An unknown share changes nothing.
+// applyShare starts to read the streams that are newly assigned to this worker, and releases those that no
+// longer are. An unknown share changes nothing.
 func (w *worker) applyShare(ctx context.Context, s fleet.Share) {
 	if !s.Known {
 		return
@@ -236,8 +236,8 @@ func (w *worker) forgetMetrics() {
 	}
 }
 
-// reportIdleRules finds the rules that count nothing, because they match no stream that is read. It logs new ones;
-// /readyz lists all.
+// reportIdleRules finds the rules that count nothing, because they match no stream that is read. It logs new
+// ones; /readyz lists all.
 func (w *worker) reportIdleRules(all []string) {
 	set, reads := w.rules.Current(), w.readable()
 	if set == nil {
