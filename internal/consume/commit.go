@@ -42,7 +42,7 @@ func newCommitter(setup *setup, plan *resumePlan, buffer *buffer, tail *tail) *c
 // (Gathering for longer was tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at
 // 700,000.) If the worker is far behind, a load gathers for longer, but only while it grows.
 func (c *committer) flushUntil(runCtx, commitCtx context.Context) error {
-	interval := c.limits.FlushInterval
+	interval := c.Limits.FlushInterval
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var seen uint64
@@ -76,7 +76,7 @@ func (c *committer) flushUntil(runCtx, commitCtx context.Context) error {
 func (c *committer) flush(ctx context.Context, all bool) error {
 	l := c.buffer.drain()
 	defer c.buffer.recycle(l)
-	c.waits.begin(c.stream)
+	c.Waits.begin(c.stream)
 	if err := c.storeRejects(ctx, l); err != nil {
 		return err
 	}
@@ -93,15 +93,15 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 		}
 	}
 	c.outage.end()
-	c.waits.end(c.stream)
+	c.Waits.end(c.stream)
 	c.committed.set(l.seq, l.stored)
-	c.metrics.messages.WithLabelValues(c.stream).Add(float64(l.messages))
-	c.metrics.discarded.WithLabelValues(c.stream).Add(float64(l.discarded))
+	c.Metrics.messages.WithLabelValues(c.stream).Add(float64(l.messages))
+	c.Metrics.discarded.WithLabelValues(c.stream).Add(float64(l.discarded))
 	if l.unmet > 0 {
-		c.metrics.unmet.WithLabelValues(c.stream).Add(float64(l.unmet))
+		c.Metrics.unmet.WithLabelValues(c.stream).Add(float64(l.unmet))
 	}
 	if l.discarded > 0 {
-		c.log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg(reasons[discardedUnread])
+		c.Log.Warn().Uint64("discarded", l.discarded).Uint64("at", l.seq).Msg(reasons[discardedUnread])
 	}
 	return nil
 }
@@ -124,18 +124,18 @@ func (c *committer) storeRejects(ctx context.Context, l *load) error {
 			break
 		}
 		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
-		c.waits.setCause(c.stream, err)
-		c.log.Warn().Err(err).Msg("counting waits until rejects are stored")
+		c.Waits.setCause(c.stream, err)
+		c.Log.Warn().Err(err).Msg("counting waits until rejects are stored")
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(time.Second):
 		}
 	}
-	c.waits.begin(c.stream)
+	c.Waits.begin(c.stream)
 	c.rejects.add(time.Now(), l.rejects)
 	for _, r := range l.rejects {
-		c.metrics.rejects.WithLabelValues(c.stream, string(r.Reason)).Inc()
+		c.Metrics.rejects.WithLabelValues(c.stream, string(r.Reason)).Inc()
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 		return nil
 	}
 	// A later as_of may claim hits of a stream that is not listed yet.
-	next.keepAsOf = c.allListed != nil && !c.allListed(ctx)
+	next.keepAsOf = c.Listed != nil && !c.Listed(ctx)
 	suspicions := c.claims.suspicions(c.stream)
 	flushing := ctx
 	if err := eachShard(ctx, len(due), c.concurrency, func(ctx context.Context, i int) error {
@@ -258,29 +258,29 @@ func (c *committer) commitShard(
 	ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor,
 ) error {
 	w := c.writers[shard]
-	for cells, cursor := range cells.Split(w.position, target, c.limits.MaxCommands) {
+	for cells, cursor := range cells.Split(w.position, target, c.Limits.MaxCommands) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part reported
 		done, err := w.Commit(flushing, cells, cursor)
 		if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
-			c.metrics.conflicts.WithLabelValues(c.stream).Inc()
+			c.Metrics.conflicts.WithLabelValues(c.stream).Inc()
 		}
 		if err == nil {
 			w.updatePosition()
 			w.movedAt = time.Now()
-			c.waits.begin(c.stream)
+			c.Waits.begin(c.stream)
 			c.clocks.observe(clockRedis, done.Ahead)
-			c.metrics.hits.WithLabelValues(c.stream).Add(float64(done.Hits))
-			c.metrics.commands.Add(float64(done.Commands))
-			c.metrics.commitSeconds.Observe(done.Took.Seconds())
-			c.metrics.commitCommands.Observe(float64(done.Commands))
-			c.metrics.commitHits.Observe(float64(done.Hits))
+			c.Metrics.hits.WithLabelValues(c.stream).Add(float64(done.Hits))
+			c.Metrics.commands.Add(float64(done.Commands))
+			c.Metrics.commitSeconds.Observe(done.Took.Seconds())
+			c.Metrics.commitCommands.Observe(float64(done.Commands))
+			c.Metrics.commitHits.Observe(float64(done.Hits))
 		}
 		if done.Failed != nil {
-			c.metrics.lost.WithLabelValues(c.stream).Inc()
-			c.log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
+			c.Metrics.lost.WithLabelValues(c.stream).Inc()
+			c.Log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
 				Msg("hits, or the unique values of hits, are not counted because of a foreign key: " +
 					"answers about their time have complete: false; move or delete the key, so that later ones count")
 			if failed := c.reportLostHits(flushing, shard, cells.End()); failed != nil && err == nil {
@@ -304,7 +304,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
 	for window.IsForeign(err) && ctx.Err() == nil {
-		c.waits.setCause(c.stream, err)
+		c.Waits.setCause(c.stream, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -312,7 +312,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 		}
 	}
 	for fenced := err; errors.Is(fenced, window.ErrFenced); {
-		other, failed := c.store.OpenWriter(ctx, c.layout, c.stream, shard)
+		other, failed := c.Store.OpenWriter(ctx, c.Layout, c.stream, shard)
 		if failed != nil {
 			return errors.Join(err, failed)
 		}
@@ -329,5 +329,5 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 func (c *committer) logUncommitted(err error) {
 	read, _, _ := c.buffer.position()
 	done, _ := c.committed.position()
-	c.log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
+	c.Log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }

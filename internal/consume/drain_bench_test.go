@@ -139,9 +139,11 @@ func (d *drain) run() (stop func()) {
 	counted := prometheus.NewRegistry() // of hits alone: asking it costs little
 	counted.MustRegister(metrics.hits)
 	s := &session{setup: setup{
-		stream: "HITS", source: source.New(d.js, "tallyroll", "HITS", maxPullBytes), store: d.store, layout: benchLayout,
-		limits: benchLimits, metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
-		waits: NewWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
+		Config: Config{
+			Store: d.store, Layout: benchLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Log: zerolog.Nop(),
+		},
+		stream: "HITS", source: source.New(d.js, "tallyroll", "HITS", maxPullBytes), outage: &outage{log: zerolog.Nop()},
+		clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
 		maxIdle: stalledAfter, enterPhase: func(phase) {},
 	}}
 	ctx, cancel := context.WithCancel(d.b.Context())

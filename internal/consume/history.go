@@ -30,8 +30,8 @@ type resumption struct {
 	reason    reason        // empty: no hits are missing
 }
 
-// mark identifies a message: its sequence, and when the stream stored it (Unix nanoseconds).
-type mark struct {
+// messageID identifies a message: its sequence, and when the stream stored it (Unix nanoseconds).
+type messageID struct {
 	seq    uint64
 	stored int64
 }
@@ -47,13 +47,13 @@ var errUnidentified = errors.New("it is not known whether its messages were coun
 type history struct {
 	source  source.Stream
 	state   source.State
-	cursors []window.Cursor // of all shards
-	found   map[uint64]mark // by sequence: the first message from there on; the zero value if the stream has none
-	moved   bool            // a cursor goes back to a message that the stream holds
+	cursors []window.Cursor      // of all shards
+	found   map[uint64]messageID // by sequence: the first message from there on; the zero value if the stream has none
+	moved   bool                 // a cursor goes back to a message that the stream holds
 }
 
 func newHistory(source source.Stream, state source.State) *history {
-	return &history{source: source, state: state, found: map[uint64]mark{}}
+	return &history{source: source, state: state, found: map[uint64]messageID{}}
 }
 
 // resume decides where the shard of a cursor continues.
@@ -99,11 +99,11 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		}
 	}
 	r.cursor.Latest, r.cursor.Ended = max(c.Latest, c.Stored), false
-	located, back, err := h.locate(ctx, mark{c.Seq, c.Stored}, r.cursor.Latest)
+	located, back, err := h.locate(ctx, messageID{c.Seq, c.Stored}, r.cursor.Latest)
 	if err != nil {
 		return r, err
 	}
-	ahead, aheadBack, err := h.locate(ctx, mark{c.Ahead.Seq, c.Ahead.Stored}, r.cursor.Latest)
+	ahead, aheadBack, err := h.locate(ctx, messageID{c.Ahead.Seq, c.Ahead.Stored}, r.cursor.Latest)
 	if err != nil {
 		return r, err
 	}
@@ -126,7 +126,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		reportLoss(unread, discardedUnread)
 	case !back:
 		// If the cursor's message is gone, the stream may have been rolled back, and dropped what followed.
-		before, proven, err := h.findProof(ctx, mark{c.Seq, c.Stored})
+		before, proven, err := h.findProof(ctx, messageID{c.Seq, c.Stored})
 		if err != nil {
 			return r, err
 		}
@@ -147,20 +147,20 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 // findProof reports whether the stream still proves that a message is the one that was applied, because it
 // holds that message, or had it last. If not, all messages up to this sequence were stored no later than
 // before (Unix nanoseconds).
-func (h *history) findProof(ctx context.Context, at mark) (before int64, proven bool, err error) {
-	if at.seq == 0 || at.seq == h.state.Last && at.stored == h.state.LastStored {
+func (h *history) findProof(ctx context.Context, message messageID) (before int64, proven bool, err error) {
+	if message.seq == 0 || message.seq == h.state.Last && message.stored == h.state.LastStored {
 		return 0, true, nil
 	}
-	if at.seq >= h.state.First {
-		if stored, err := h.storedAt(ctx, at.seq); err != nil || stored == at.stored {
+	if message.seq >= h.state.First {
+		if stored, err := h.storedAt(ctx, message.seq); err != nil || stored == message.stored {
 			return 0, true, err
 		}
 	}
-	later, err := h.next(ctx, at.seq+1)
+	later, err := h.next(ctx, message.seq+1)
 	switch {
 	case later.seq > 0:
 		return later.stored, false, err
-	case h.state.LastStored > at.stored: // an emptied stream has the time of the purge
+	case h.state.LastStored > message.stored: // an emptied stream has the time of the purge
 		return h.state.LastStored, false, err
 	}
 	return max(h.state.Seen, h.state.Clock) * 1e6, false, err // the stream was rolled back
@@ -219,11 +219,11 @@ func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error)
 		if c.Created != created {
 			continue
 		}
-		for _, at := range [...]mark{{c.Seq, c.Stored}, {c.Ahead.Seq, c.Ahead.Stored}} {
-			if at.seq < max(h.state.First, 1) || at.seq > h.state.Last {
+		for _, message := range [...]messageID{{c.Seq, c.Stored}, {c.Ahead.Seq, c.Ahead.Stored}} {
+			if message.seq < max(h.state.First, 1) || message.seq > h.state.Last {
 				continue
 			}
-			if stored, err := h.storedAt(ctx, at.seq); err != nil || stored == at.stored {
+			if stored, err := h.storedAt(ctx, message.seq); err != nil || stored == message.stored {
 				return err == nil, err
 			}
 		}
@@ -238,36 +238,36 @@ func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error)
 //
 // The position is never before the true one, or hits would count twice. It can be after the true one only
 // after a roll-back, which the caller reports, or if the clock of NATS was also set back.
-func (h *history) locate(ctx context.Context, at mark, latest int64) (position mark, back bool, err error) {
-	if at.seq < h.state.First || at.stored == 0 {
-		return at, false, nil // nothing to compare
+func (h *history) locate(ctx context.Context, message messageID, latest int64) (position messageID, back bool, err error) {
+	if message.seq < h.state.First || message.stored == 0 {
+		return message, false, nil // nothing to compare
 	}
 	limit := h.state.Last // the last sequence that can be the position
-	if at.seq <= h.state.Last {
-		stored, err := h.storedAt(ctx, at.seq)
-		if err != nil || stored == at.stored {
-			return at, false, err
+	if message.seq <= h.state.Last {
+		stored, err := h.storedAt(ctx, message.seq)
+		if err != nil || stored == message.stored {
+			return message, false, err
 		}
-		limit = at.seq - 1
+		limit = message.seq - 1
 		if stored == 0 { // deleted: it is no older than the one before it, unless a clock was set back
-			before, err := h.lastBefore(ctx, at.seq)
-			if err != nil || before.stored <= at.stored {
-				return at, false, err
+			before, err := h.lastBefore(ctx, message.seq)
+			if err != nil || before.stored <= message.stored {
+				return message, false, err
 			}
-			limit = at.seq
+			limit = message.seq
 		}
 	}
-	after, err := h.lastUpTo(ctx, max(latest, at.stored), limit)
-	if err != nil || after == at.seq {
-		return at, false, err
+	after, err := h.lastUpTo(ctx, max(latest, message.stored), limit)
+	if err != nil || after == message.seq {
+		return message, false, err
 	}
 	if after < h.state.First { // no applied message is left, so the roll-back has no known position
-		return mark{}, true, nil
+		return messageID{}, true, nil
 	}
 	position, err = h.lastBefore(ctx, after+1)
 	// Unless messages were deleted since the state was read, the last one before the position was applied.
 	// With the time of another message, or no time, the next session could not find the position again.
-	if err == nil && (position.seq == 0 || position.stored > max(latest, at.stored)) {
+	if err == nil && (position.seq == 0 || position.stored > max(latest, message.stored)) {
 		err = errRolledBack
 	}
 	position.seq = after
@@ -275,15 +275,15 @@ func (h *history) locate(ctx context.Context, at mark, latest int64) (position m
 }
 
 // next returns the first message from a sequence on; the zero value if the stream has none.
-func (h *history) next(ctx context.Context, seq uint64) (mark, error) {
+func (h *history) next(ctx context.Context, seq uint64) (messageID, error) {
 	if m, known := h.found[seq]; known {
 		return m, nil
 	}
 	found, stored, err := h.source.Next(ctx, seq)
 	if err != nil {
-		return mark{}, err
+		return messageID{}, err
 	}
-	h.found[seq] = mark{found, stored}
+	h.found[seq] = messageID{found, stored}
 	return h.found[seq], nil
 }
 
@@ -297,12 +297,12 @@ func (h *history) storedAt(ctx context.Context, seq uint64) (int64, error) {
 }
 
 // lastBefore returns the last message that is held before a sequence; the zero value if the stream has none.
-func (h *history) lastBefore(ctx context.Context, seq uint64) (out mark, err error) {
+func (h *history) lastBefore(ctx context.Context, seq uint64) (out messageID, err error) {
 	for low, high := h.state.First, seq; low < high; {
 		middle := low + (high-low)/2
 		m, err := h.next(ctx, middle)
 		if err != nil {
-			return mark{}, err
+			return messageID{}, err
 		}
 		if m.seq == 0 || m.seq >= seq {
 			high = middle

@@ -6,26 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"tallyroll/internal/source"
-	"tallyroll/internal/window"
 )
-
-// Config configures a Keeper.
-type Config struct {
-	Store    *window.Store
-	Layout   window.Layout // of the namespace in Store
-	Limits   Limits
-	Metrics  *Metrics
-	Waits    *Waits
-	Rules    *Rulebook // nil: messages carry hits
-	Log      zerolog.Logger
-	Progress Progress // may be nil
-	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of
-	// does not move.
-	Listed func(context.Context) bool
-}
 
 // Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
 // goroutine at a time may keep a stream.
@@ -48,29 +30,28 @@ func NewKeeper(config Config) *Keeper {
 func (k *Keeper) Keep(
 	ctx context.Context, name string, reportReading func(reading bool), newSource func(bytes int) source.Stream,
 ) (isGone, lost bool) {
-	log := k.config.Log.With().Str("stream", name).Logger()
-	k.config.Metrics.start(name)
-	defer k.config.Metrics.end(name)
-	defer k.config.Waits.end(name)
+	config := k.config
+	config.Log = config.Log.With().Str("stream", name).Logger()
+	config.Metrics.start(name)
+	defer config.Metrics.end(name)
+	defer config.Waits.end(name)
 	defer k.claims.forget(name)
-	rejects := newRejectLog(log)
+	rejects := newRejectLog(config.Log)
 	defer func() { rejects.report(time.Now(), true) }()
 	enter := func(p phase) {
 		if p == counting {
-			k.config.Waits.end(name)
+			config.Waits.end(name)
 		}
 		reportReading(p >= counting)
 	}
 	next, unread := firstRetry(), false
 	for ctx.Err() == nil {
 		began := time.Now()
-		k.config.Metrics.sessions.WithLabelValues(name).Inc()
+		config.Metrics.sessions.WithLabelValues(name).Inc()
+		config.Limits = k.limits()
 		s := &session{setup: setup{
-			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store,
-			layout: k.config.Layout, limits: k.limits(), metrics: k.config.Metrics, outage: k.outage,
-			waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rulebook: k.config.Rules, log: log,
-			progress: k.config.Progress, maxIdle: next.maxIdle, enterPhase: enter,
-			allListed: k.config.Listed, claims: &k.claims,
+			Config: config, stream: name, source: newSource(maxPullBytes / k.parts()), outage: k.outage,
+			clocks: k.clocks, claims: &k.claims, rejects: rejects, maxIdle: next.maxIdle, enterPhase: enter,
 		}}
 		o := s.attempt(ctx)
 		reportReading(false) // until the next session counts
@@ -80,16 +61,16 @@ func (k *Keeper) Keep(
 		switch o.verdict {
 		case drained:
 			if o.phase >= counting {
-				log.Info().Msg("stream released")
+				config.Log.Info().Msg("stream released")
 			}
 			return false, false
 		case gone:
 			unread = unread || !s.markEnded(ctx)
-			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
+			config.Log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}
-		k.config.Waits.setCause(name, o.cause)
-		log.Warn().Err(o.cause).Msg("restarting the session")
+		config.Waits.setCause(name, o.cause)
+		config.Log.Warn().Err(o.cause).Msg("restarting the session")
 		select {
 		case <-ctx.Done():
 		case <-time.After(next.pause + rand.N(next.pause+time.Millisecond)):

@@ -21,7 +21,7 @@ func TestNothingBehindALossIsRead(t *testing.T) {
 	limits.MaxHits = 10
 	begin := &resumePlan{namings: namings{{From: 1, Subjects: []string{"hits.>"}}}}
 	buffer := newBuffer(layout, limits, make([]window.Cursor, layout.Shards))
-	r := newReader(&setup{stream: "HITS", layout: layout, limits: limits}, begin, buffer, end)
+	r := newReader(&setup{Config: Config{Layout: layout, Limits: limits}, stream: "HITS"}, begin, buffer, end)
 	for _, d := range []source.Delivery{{Seq: 1, Nth: 1}, {Seq: 2, Nth: 2}, {Seq: 3, Nth: 1}, {Seq: 4, Nth: 2}, {Seq: 5, Nth: 3}} {
 		d.Subject, d.Stored = "hits.c", testStored*1e6
 		r.deliver(d)

@@ -21,7 +21,7 @@ type reader struct {
 func newReader(setup *setup, plan *resumePlan, buffer *buffer, fail func(error)) *reader {
 	return &reader{
 		setup: setup, buffer: buffer, readAfter: plan.readAfter, expected: 1, fail: fail,
-		decoder: newDecoder(setup.stream, setup.limits.HitLimits(setup.layout), plan.namings, plan.ruleSets),
+		decoder: newDecoder(setup.stream, setup.Limits.HitLimits(setup.Layout), plan.namings, plan.ruleSets),
 	}
 }
 
@@ -42,7 +42,7 @@ func (r *reader) deliver(d source.Delivery) {
 	r.expected++
 	m := message{seq: d.Seq, stored: d.Stored}
 	if d.Skip != "" {
-		r.metrics.skipped.WithLabelValues(r.stream, d.Skip).Inc()
+		r.Metrics.skipped.WithLabelValues(r.stream, d.Skip).Inc()
 	} else {
 		r.read(d, &m)
 	}

@@ -21,11 +21,11 @@ type planner struct {
 // cursors.
 func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 	// A namespace recreated since the last session may have other spans. Later, register finds that.
-	layout, err := setup.store.OpenLayout(ctx, setup.layout)
+	layout, err := setup.Store.OpenLayout(ctx, setup.Layout)
 	if err != nil {
 		return nil, err
 	}
-	setup.layout = layout
+	setup.Layout = layout
 	p := planner{setup, new(resumePlan)}
 	if err := p.openWriters(ctx); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 	if _, err := p.register(ctx, p.resumePlan); err != nil {
 		return nil, err
 	}
-	servers, err := p.store.Servers(ctx)
+	servers, err := p.Store.Servers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 }
 
 func (p planner) openWriters(ctx context.Context) error {
-	p.writers = make([]*shardWriter, p.layout.Shards)
+	p.writers = make([]*shardWriter, p.Layout.Shards)
 	return eachShard(ctx, len(p.writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w, err := p.store.OpenWriter(ctx, p.layout, p.stream, shard)
+		w, err := p.Store.OpenWriter(ctx, p.Layout, p.stream, shard)
 		if err == nil {
 			w.OnRetry = p.redisLost
 			w.OnAdmit = p.reportRedisFault
@@ -95,14 +95,14 @@ func (p planner) choosePositions(ctx context.Context) error {
 			return err
 		}
 	}
-	p.metrics.discarded.WithLabelValues(p.stream).Add(float64(discarded))
+	p.Metrics.discarded.WithLabelValues(p.stream).Add(float64(discarded))
 	return nil
 }
 
 // chooseNamings decides by which versions messages from these positions on are read, and reads their rules.
 func (p planner) chooseNamings(ctx context.Context) error {
-	p.rules = p.rulebook.Current()
-	if !p.rulebook.mayRead(p.rules, p.stream) {
+	p.rules = p.Rules.Current()
+	if !p.Rules.mayRead(p.rules, p.stream) {
 		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it", p.stream)
 	}
 	current := naming{Subjects: p.state.Subjects, Rules: fingerprintOf(p.rules)}
@@ -124,7 +124,7 @@ func (p planner) chooseNamings(ctx context.Context) error {
 }
 
 func (p planner) logNewVersion(next, previous naming) {
-	line := p.log.Info().Uint64("from", next.From)
+	line := p.Log.Info().Uint64("from", next.From)
 	if next.Rules == previous.Rules {
 		line.Strs("subjects", next.Subjects).
 			Msg("the stream's subjects were edited: counters are named by them from here on")
@@ -149,14 +149,14 @@ func (p planner) readRules(ctx context.Context) error {
 		if n.Rules == "" || p.ruleSets[n.Rules] != nil {
 			continue
 		}
-		set, found, err := p.rulebook.lookup(ctx, p.store, n.Rules)
+		set, found, err := p.Rules.lookup(ctx, p.Store, n.Rules)
 		if err != nil {
 			return err
 		}
 		if !found { // and a later version follows, because the present rules are in memory
 			return p.rulesLost(max(smallest+1, n.From), needed[i+1].From-1, "Redis does not hold rules "+n.Rules,
 				fmt.Sprintf("put the file back, as it was then, with redis-cli -x HSET %s %s < FILE; or ",
-					p.store.RulesKey(), n.Rules))
+					p.Store.RulesKey(), n.Rules))
 		}
 		p.ruleSets[n.Rules] = set
 	}
@@ -202,8 +202,8 @@ func (p planner) verify(ctx context.Context, buffer *buffer) error {
 	}
 	history := newHistory(p.source, state)
 	for _, w := range p.writers {
-		applied := mark{w.position.Seq, w.position.Stored}
-		for _, message := range [...]mark{applied, {w.position.Ahead.Seq, w.position.Ahead.Stored}} {
+		applied := messageID{w.position.Seq, w.position.Stored}
+		for _, message := range [...]messageID{applied, {w.position.Ahead.Seq, w.position.Ahead.Stored}} {
 			if _, back, err := history.locate(ctx, message, w.position.Latest); err != nil {
 				return err
 			} else if back {

@@ -12,7 +12,7 @@ import (
 // heldSource is a stream that holds these messages, in the order of their sequences.
 type heldSource struct {
 	source.Stream
-	held []mark
+	held []messageID
 }
 
 func (h heldSource) Next(_ context.Context, from uint64) (uint64, int64, error) {
@@ -25,9 +25,9 @@ func (h heldSource) Next(_ context.Context, from uint64) (uint64, int64, error) 
 }
 
 // row is messages that were stored one after another, a second apart.
-func row(first, last uint64, stored int64) (out []mark) {
+func row(first, last uint64, stored int64) (out []messageID) {
 	for seq := first; seq <= last; seq++ {
-		out = append(out, mark{seq, stored + int64(seq-first)*1e9})
+		out = append(out, messageID{seq, stored + int64(seq-first)*1e9})
 	}
 	return out
 }
@@ -42,18 +42,18 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 	)
 	type stream struct {
 		created    int64
-		held       []mark
+		held       []messageID
 		last       uint64 // if no message at it is held
 		lastStored int64
 		mirror     bool
 	}
-	join := func(rows ...[]mark) (out []mark) {
+	join := func(rows ...[]messageID) (out []messageID) {
 		for _, r := range rows {
 			out = append(out, r...)
 		}
 		return out
 	}
-	without := func(seq uint64, held []mark) (out []mark) {
+	without := func(seq uint64, held []messageID) (out []messageID) {
 		for _, m := range held {
 			if m.seq != seq {
 				out = append(out, m)
@@ -62,7 +62,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 		return out
 	}
 	stored := func(seq uint64) int64 { return created + int64(seq)*second } // of the messages that were counted
-	counted := func(first, last uint64) []mark { return row(first, last, stored(first)) }
+	counted := func(first, last uint64) []messageID { return row(first, last, stored(first)) }
 	cursor := window.Cursor{Created: created, Seq: 40, Stored: stored(40), Latest: stored(40), AsOf: stored(40) / 1e6, IncompleteBefore: 7}
 	partly := cursor
 	partly.Ahead, partly.Latest = window.Ahead{Seq: 60, Stored: stored(60), Done: 1, Parts: 3}, stored(60)

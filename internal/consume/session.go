@@ -47,7 +47,7 @@ func (s *session) count(ctx context.Context) error {
 	}
 	defer func() {
 		if err := feed.Release(); err != nil {
-			s.log.Debug().Err(err).Msg("the consumer could not be deleted, and will expire")
+			s.Log.Debug().Err(err).Msg("the consumer could not be deleted, and will expire")
 		}
 	}()
 	runCtx, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session fails
@@ -77,7 +77,7 @@ func (s *session) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.plan, s.buffer = plan, newBuffer(s.layout, s.limits, plan.positions())
+	s.plan, s.buffer = plan, newBuffer(s.Layout, s.Limits, plan.positions())
 	return planner{&s.setup, plan}.acquire(ctx)
 }
 
@@ -95,7 +95,7 @@ func (s *session) open(ctx context.Context) (source.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info().Uint64("from", seq+1).Uint64("last", s.plan.state.Last).Uint64("pending", feed.Pending()).
+	s.Log.Info().Uint64("from", seq+1).Uint64("last", s.plan.state.Last).Uint64("pending", feed.Pending()).
 		Msg("reading the stream")
 	return feed, nil
 }

@@ -30,7 +30,7 @@ func (b *busy) Check(context.Context) (source.Check, error) {
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
-func TestMessagesThatArriveDuringALookAreNoRollBack(t *testing.T) {
+func TestMessagesThatArriveDuringACheckAreNoRollBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -38,10 +38,13 @@ func TestMessagesThatArriveDuringALookAreNoRollBack(t *testing.T) {
 	buffer.add("HITS", testMessage(1))
 	stream := &busy{last: 1}
 	metrics := NewMetrics(prometheus.NewRegistry())
-	with := &setup{stream: "HITS", source: stream, maxIdle: stalledAfter, metrics: metrics, clocks: newClocks(metrics, zerolog.Nop())}
+	shared := &setup{
+		Config: Config{Metrics: metrics}, stream: "HITS", source: stream, maxIdle: stalledAfter,
+		clocks: newClocks(metrics, zerolog.Nop()),
+	}
 	end := func(err error) { t.Errorf("the watcher ends the session: %v", err); cancel() }
 	var seen tail
-	w := newWatcher(with, &resumePlan{state: source.State{Created: 1}}, buffer, &seen, new(committed), end)
+	w := newWatcher(shared, &resumePlan{state: source.State{Created: 1}}, buffer, &seen, new(committed), end)
 	stream.asked = func() {
 		buffer.add("HITS", testMessage(stream.last))
 		if stream.last > 3 {
@@ -70,9 +73,11 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	metrics, none := NewMetrics(prometheus.NewRegistry()), zerolog.Nop()
 	s := &session{
 		setup: setup{
-			stream: "HITS", store: store, layout: layout,
-			limits:  Limits{FlushInterval: time.Millisecond, MaxCommands: 2000},
-			metrics: metrics, outage: &outage{log: none}, log: none, waits: NewWaits(),
+			Config: Config{
+				Store: store, Layout: layout, Limits: Limits{FlushInterval: time.Millisecond, MaxCommands: 2000},
+				Metrics: metrics, Waits: NewWaits(), Log: none,
+			},
+			stream: "HITS", outage: &outage{log: none},
 			rejects: newRejectLog(none), clocks: newClocks(metrics, none), enterPhase: func(phase) {},
 		},
 		plan:   &resumePlan{state: source.State{Created: 1}, concurrency: commitConcurrency},
@@ -86,7 +91,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	}
 	later := every
 	later.seq = 2
-	s.allListed = func(context.Context) bool { // asked once per flush, before the shards commit
+	s.Listed = func(context.Context) bool { // asked once per flush, before the shards commit
 		s.buffer.add("HITS", later)
 		shutdown()
 		return true

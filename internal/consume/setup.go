@@ -49,27 +49,32 @@ func placeHits(layout window.Layout) func(counter []byte, at, stored int64) (has
 	}
 }
 
-// setup holds the settings of a session and what its parts share. Only makePlan changes it: the layout.
-type setup struct {
-	stream   string
-	source   source.Stream
-	store    *window.Store
-	layout   window.Layout
-	limits   Limits // of this stream
-	metrics  *Metrics
-	outage   *outage
-	waits    *Waits
-	clocks   *clocks
-	rejects  *rejectLog
-	rulebook *Rulebook // nil: INGEST_RULES is not set
-	log      zerolog.Logger
+// Config configures a Keeper.
+type Config struct {
+	Store    *window.Store
+	Layout   window.Layout // of the namespace in Store
+	Limits   Limits
+	Metrics  *Metrics
+	Waits    *Waits
+	Rules    *Rulebook // nil: messages carry hits
+	Log      zerolog.Logger
+	Progress Progress // may be nil
+	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of
+	// does not move.
+	Listed func(context.Context) bool
+}
 
-	progress   Progress    // may be nil
+// setup holds what the parts of a session share. Only makePlan changes it: the layout.
+type setup struct {
+	Config     // with the limits and the log of this stream
+	stream     string
+	source     source.Stream
+	outage     *outage
+	clocks     *clocks
+	claims     *claims // nil: only cursors have as_of
+	rejects    *rejectLog
 	maxIdle    int         // checks in a row that may find the reader idle, see stalledAfter
 	enterPhase func(phase) // called when a phase begins
-	// allListed reports whether every stream created before the call is listed in Redis; nil means always.
-	allListed func(context.Context) bool
-	claims    *claims // nil: only cursors have as_of
 }
 
 // phase is how far a session has got. The phases follow one another in this order, and any may be the last.
@@ -87,15 +92,15 @@ func (s *setup) redisLost(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	s.metrics.retries.Inc()
+	s.Metrics.retries.Inc()
 	s.outage.begin(err)
-	s.waits.setCause(s.stream, err)
+	s.Waits.setCause(s.stream, err)
 }
 
 // reportLoss counts that cursors report a loss, or a double count, and begins the log line about it.
 func (s *setup) reportLoss(cause reason) *zerolog.Event {
-	s.metrics.lossReports.WithLabelValues(s.stream, string(cause)).Inc()
-	return s.log.Warn()
+	s.Metrics.lossReports.WithLabelValues(s.stream, string(cause)).Inc()
+	return s.Log.Warn()
 }
 
 // reportRedisFault logs what a commit has found and reported in its cursor.
@@ -160,9 +165,9 @@ func (w *shardWriter) write(ctx context.Context, cursor window.Cursor) error {
 
 // register writes the entries by which readers find cursors, and the named rules. It returns when it tried.
 func (s *setup) register(ctx context.Context, plan *resumePlan) (time.Time, error) {
-	err := s.store.EnsureLayout(ctx, s.layout)
+	err := s.Store.EnsureLayout(ctx, s.Layout)
 	if err == nil {
-		err = s.store.AddStreamSince(ctx, s.stream, plan.state.Since())
+		err = s.Store.AddStreamSince(ctx, s.stream, plan.state.Since())
 	}
 	if err == nil {
 		err = s.keepRules(ctx, plan)
@@ -172,11 +177,11 @@ func (s *setup) register(ctx context.Context, plan *resumePlan) (time.Time, erro
 
 // keepRules writes the texts of the versions' rules that are in memory.
 func (s *setup) keepRules(ctx context.Context, plan *resumePlan) error {
-	texts := s.rulebook.texts(plan.namings)
+	texts := s.Rules.texts(plan.namings)
 	for fingerprint, set := range plan.ruleSets {
 		texts[fingerprint] = set.Text()
 	}
-	return s.store.KeepRules(ctx, texts)
+	return s.Store.KeepRules(ctx, texts)
 }
 
 var errRecreated = errors.New("the stream was recreated")

@@ -103,7 +103,7 @@ var plantedBugs = []plantedBug{
 	{"an older backup is taken for the stream", []plantedEdit{
 		{"consume/history.go", "	case proven:\n		return true, nil", "	case true:\n		return true, nil"}}},
 	{"after a roll-back, times are compared with the last message's alone", []plantedEdit{
-		{"consume/history.go", "h.lastUpTo(ctx, max(latest, at.stored), limit)", "h.lastUpTo(ctx, at.stored, limit)"}}},
+		{"consume/history.go", "h.lastUpTo(ctx, max(latest, message.stored), limit)", "h.lastUpTo(ctx, message.stored, limit)"}}},
 	{"a stream's state is believed from any server", []plantedEdit{
 		{"source/confirm.go", "case !now.Leadership.Clustered:", "case true:"}}},
 
@@ -120,7 +120,7 @@ var plantedBugs = []plantedBug{
 	{"a loss to a foreign key is not admitted", []plantedEdit{
 		{"consume/commit.go", "if failed := c.reportLostHits(flushing, shard, cells.End()); failed != nil", "if failed := error(nil); failed != nil"}}},
 	{"the layout and the stream are not written", []plantedEdit{
-		{"consume/setup.go", "err := s.store.EnsureLayout(ctx, s.layout)\n	if err == nil {\n		err = s.store.AddStream", "var err error\n	if false {\n		err = s.store.AddStream"}}},
+		{"consume/setup.go", "err := s.Store.EnsureLayout(ctx, s.Layout)\n	if err == nil {\n		err = s.Store.AddStream", "var err error\n	if false {\n		err = s.Store.AddStream"}}},
 	{"the layout and the stream are written before the cursors are read, and never again", []plantedEdit{
 		{"consume/commit.go", "if now.Sub(c.registeredAt) >= registerEvery {", "if false {"},
 		{"consume/resume.go", "import (\n", "import (\n	\"time\"\n"},
@@ -135,7 +135,7 @@ var plantedBugs = []plantedBug{
 		{"consume/naming.go", "used := furthest.Judged()", "used := furthest.Furthest()"}}},
 	{"rejects are stored before the first cursor says so", []plantedEdit{
 		{"consume/commit.go", "	if err := c.markRefused(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {\n		return err\n	}\n", ""},
-		{"consume/commit.go", "	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)", "	if err := c.markRefused(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {\n		return err\n	}\n	c.waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)"}}},
+		{"consume/commit.go", "	c.Waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)", "	if err := c.markRefused(ctx, l.rejects[len(l.rejects)-1].Seq); err != nil {\n		return err\n	}\n	c.Waits.begin(c.stream)\n	c.rejects.add(time.Now(), l.rejects)"}}},
 	{"the text of rules is written ten seconds after the cursors", []plantedEdit{
 		{"consume/resume.go", "if err := p.keepRules(ctx, p.resumePlan); err != nil { // before a cursor names them", "if err := error(nil); err != nil {"},
 		{"consume/resume.go", "import (\n", "import (\n	\"time\"\n"},

@@ -62,7 +62,7 @@ func (w *watcher) watch(ctx context.Context) {
 
 // check is one check. An error ends the session.
 func (w *watcher) check(ctx context.Context) error {
-	if rules, now := fingerprintOf(w.rules), fingerprintOf(w.rulebook.Current()); now != rules {
+	if rules, now := fingerprintOf(w.rules), fingerprintOf(w.Rules.Current()); now != rules {
 		return fmt.Errorf("%w: from %s to %s", errRulesChanged, rules, now)
 	}
 	// Read the position first: read after the state, it could be beyond the end that the state shows.
@@ -94,7 +94,7 @@ func (w *watcher) check(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		w.log.Debug().Err(err).Uint64("at", position).Msg("cannot tell whether the end of the stream was deleted")
+		w.Log.Debug().Err(err).Uint64("at", position).Msg("cannot tell whether the end of the stream was deleted")
 	}
 	if now, _, _ := w.buffer.position(); now == position && w.idleChecks >= w.maxIdle {
 		return fmt.Errorf("%w: at %d of %d", errStalled, position, state.Last)
@@ -141,7 +141,7 @@ func (w *watcher) skipDeletedTail(ctx context.Context, position uint64, stored i
 	if state.Created != w.state.Created || state.Last <= position {
 		return nil // the stream has changed, which the next check reports
 	}
-	if _, back, err := newHistory(w.source, state).locate(ctx, mark{position, stored}, w.buffer.latest()); err != nil {
+	if _, back, err := newHistory(w.source, state).locate(ctx, messageID{position, stored}, w.buffer.latest()); err != nil {
 		return err
 	} else if back {
 		return errRolledBack
@@ -163,9 +163,9 @@ func (w *watcher) observeLag(position uint64, stored int64, state source.State) 
 		behind = state.Last - done
 		age = max(0, time.Duration(state.At*1e6-max(at, state.FirstStored)))
 	}
-	w.metrics.lagMessages.WithLabelValues(w.stream).Set(float64(behind))
-	w.metrics.lagSeconds.WithLabelValues(w.stream).Set(age.Seconds())
-	w.metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(position, done) - done))
+	w.Metrics.lagMessages.WithLabelValues(w.stream).Set(float64(behind))
+	w.Metrics.lagSeconds.WithLabelValues(w.stream).Set(age.Seconds())
+	w.Metrics.uncommitted.WithLabelValues(w.stream).Set(float64(max(position, done) - done))
 	w.clocks.observe(clockNATS, state.Ahead)
 	return lag
 }
@@ -176,11 +176,11 @@ func (w *watcher) observeBacklog(position uint64, state source.State) {
 	w.showProgress(p)
 	switch {
 	case caught > 0:
-		w.metrics.catchUp.WithLabelValues(w.stream).Set(0)
-		w.log.Info().Stringer("after", caught.Round(time.Second)).Msg("caught up")
+		w.Metrics.catchUp.WithLabelValues(w.stream).Set(0)
+		w.Log.Info().Stringer("after", caught.Round(time.Second)).Msg("caught up")
 	case due:
-		w.metrics.catchUp.WithLabelValues(w.stream).Set(p.Seconds())
-		w.log.Info().Uint64("behind", p.Left).Float64("per_second", math.Round(p.PerSecond)).
+		w.Metrics.catchUp.WithLabelValues(w.stream).Set(p.Seconds())
+		w.Log.Info().Uint64("behind", p.Left).Float64("per_second", math.Round(p.PerSecond)).
 			Func(func(e *zerolog.Event) {
 				if math.IsInf(p.Seconds(), 1) {
 					e.Str("left", "never at this rate: more is stored than read")
@@ -192,7 +192,7 @@ func (w *watcher) observeBacklog(position uint64, state source.State) {
 }
 
 func (w *watcher) showProgress(p progress.State) {
-	if w.progress != nil {
-		w.progress(w.stream, p)
+	if w.Progress != nil {
+		w.Progress(w.stream, p)
 	}
 }

@@ -110,7 +110,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 
 // Only changes are told, trouble is told once, and a question without an answer takes nothing from the
 // others.
-func TestHubTellsChanges(t *testing.T) {
+func TestHubSendsChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		down := web.NewProblem(http.StatusServiceUnavailable, "down")
@@ -144,7 +144,7 @@ func TestHubTellsChanges(t *testing.T) {
 
 // A listener is told once that its question is not answered, and again if the reason asks something else of
 // it: when Redis is back, its tiers may be others, and the window one that they do not hold.
-func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
+func TestHubSendsAnotherProblemAfterAProblem(t *testing.T) {
 	t.Parallel()
 	var err error
 	h, _ := newScriptedHub(func(int64, []window.Question) (window.Answers, error) { return window.Answers{}, err })
@@ -166,7 +166,7 @@ func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
 }
 
 // Only those who want as_of hear of it, once per second, and not while Redis is away.
-func TestHubTellsAsOfOncePerSecond(t *testing.T) {
+func TestHubSendsAsOfOncePerSecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := newScriptedHub(func(n int64, questions []window.Question) (window.Answers, error) {

@@ -109,7 +109,7 @@ func awaitReads(t *testing.T, s *rig, n int) {
 	})
 }
 
-func TestLiveTellsEveryChangeToAll(t *testing.T) {
+func TestLiveSendsEveryChangeToAll(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
@@ -175,7 +175,7 @@ func TestLiveTellsEveryChangeToAll(t *testing.T) {
 
 // One connection hears about every counter in every window, each question once, and about as_of as long as
 // nothing changes.
-func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
+func TestLiveAnswersManyQuestionsOnOneConnection(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5), asking.Hits("b", now.Add(-30*time.Minute), 7))

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func TestReignOfALeaderNeedsActiveReplicas(t *testing.T) {
+func TestLeadershipNeedsActiveReplicas(t *testing.T) {
 	t.Parallel()
 	since := time.UnixMilli(1_000)
 	cluster := func(leader string, active ...time.Duration) *jetstream.ClusterInfo {

@@ -236,8 +236,6 @@ func (o *ownStreams) createError(ctx context.Context, name, subject string, err 
 		Allowed: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
 }
 
-const subjectForm = "a NATS subject such as hits.>"
-
 // isTransient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it
 // elects leaders or has too few servers.
 func isTransient(err error) bool {

@@ -239,7 +239,7 @@ func TestWithoutTheRightToAdvisoriesNewStreamsAreListed(t *testing.T) {
 	r.awaitHits(4)
 }
 
-func TestCensusIsUpToDateOnlyIfEveryStreamIsListed(t *testing.T) {
+func TestStreamCheckSucceedsOnlyIfEveryStreamIsListed(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	r := newRigOn(t, nats, redis)

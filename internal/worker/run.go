@@ -47,7 +47,7 @@ func Run(
 	w := &worker{
 		settings: settings, log: log, progress: progress, metrics: metrics, rules: rulebook,
 		status: newStatus(), own: ownStreams{settings: settings, log: log}, discoverDue: wake.New(),
-		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), withMetrics: make(map[string]bool),
+		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), metricStreams: make(map[string]bool),
 	}
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.

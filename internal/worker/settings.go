@@ -52,6 +52,8 @@ type Settings struct {
 	layout window.Layout
 }
 
+const subjectForm = "a NATS subject such as hits.>"
+
 func (s *Settings) Validate() error {
 	tiers, err := window.ParseTiers(s.Tiers)
 	if err != nil {

@@ -49,9 +49,9 @@ type worker struct {
 	absent   map[string]bool               // streams that a session has found gone, until they are listed again
 
 	// Only readShare's goroutine uses these.
-	known       []string        // all streams that exist; nil before the first check
-	withMetrics map[string]bool // streams that may have series of metrics
-	lastShare   string          // as logged last
+	known         []string        // all streams that exist; nil before the first check
+	metricStreams map[string]bool // streams that may have series of metrics
+	lastShare     string          // as logged last
 }
 
 func (w *worker) assemble(js jetstream.JetStream, f *fleet.Fleet) {
@@ -155,7 +155,7 @@ func (w *worker) startReading(working context.Context, name string) {
 	ctx, stop := context.WithCancel(working)
 	w.sessions[name] = stop
 	w.status.setReading(name, false)
-	w.withMetrics[name] = true
+	w.metricStreams[name] = true
 	w.metrics.held.Set(float64(len(w.sessions)))
 	w.fleet.Hold(name)
 	w.running.Go(func() {
@@ -228,10 +228,10 @@ func (w *worker) readable() fleet.Globs {
 func (w *worker) forgetMetrics() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.withMetrics {
+	for name := range w.metricStreams {
 		if w.sessions[name] == nil && !slices.Contains(w.known, name) {
 			w.metrics.sessions.Forget(name)
-			delete(w.withMetrics, name)
+			delete(w.metricStreams, name)
 		}
 	}
 }
