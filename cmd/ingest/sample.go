@@ -14,7 +14,6 @@ import (
 	"tallyroll/internal/setting"
 )
 
-// sample is a message of --try.
 type sample struct {
 	line            int
 	stream, subject string

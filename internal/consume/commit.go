@@ -19,8 +19,6 @@ const cursorEvery = time.Second
 // the cursors, or lose everything before the first cursor is written. No cursor shows either loss.
 const registerEvery = 10 * time.Second
 
-const lastCommitFailed = "the last commit failed; the next worker reads these hits again, if the stream still holds them"
-
 // committer commits the buffer. The session's goroutine owns it; the watcher only reads committed.
 type committer struct {
 	*setup
@@ -28,7 +26,7 @@ type committer struct {
 	buffer     *buffer
 	tail       *tail
 	committed  committed
-	suspicions int // of claims.doubted, when every cursor had moved
+	suspicions int // of the claims, when every cursor had moved
 }
 
 func newCommitter(setup *setup, plan *resumePlan, buffer *buffer, tail *tail) *committer {
@@ -254,9 +252,7 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 // commitShard commits the shard's part of a load, in several transactions if one would be too large. If
 // another shard fails, ctx ends and no further transaction begins. One that has begun goes on for as long as
 // flushing lives, because if it could not add some hits, only commitShard can detect and report that loss.
-func (c *committer) commitShard(
-	ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor,
-) error {
+func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
 	w := c.writers[shard]
 	for cells, cursor := range cells.Split(w.position, target, c.Limits.MaxCommands) {
 		if ctx.Err() != nil {
@@ -324,10 +320,4 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 		fenced = other.Write(ctx, cursor)
 	}
 	return err
-}
-
-func (c *committer) logUncommitted(err error) {
-	read, _, _ := c.buffer.position()
-	done, _ := c.committed.position()
-	c.Log.Error().Err(err).Uint64("committed", done).Uint64("read", read).Msg(lastCommitFailed)
 }

@@ -21,6 +21,6 @@
 //
 // Shared state has a lock: buffer, tail, committed, Waits, outage, clocks, claims and Rulebook.
 //
-// Files call those after them: keep and ended; session; outcome; resume, reader, watch and commit; plan and
-// history; setup; buffer, decode and tail; rulebook and naming; report, idle, shards and metrics.
+// Files call those after them: keep, ended, session; resume, reader, watch and commit; history; setup; buffer
+// and decode; rulebook and naming; report, idle and metrics.
 package consume

@@ -28,7 +28,7 @@ type claims struct {
 	mu        sync.Mutex
 	next      map[string]window.Claim // to be written
 	written   map[string]window.Claim // that Redis should have
-	suspected map[string]int          // see doubted
+	suspected map[string]int          // by stream, see suspicions
 	failing   bool                    // the last write failed
 }
 
@@ -63,11 +63,9 @@ func (c *claims) forget(stream string) {
 	delete(c.suspected, stream)
 }
 
-// writePeriodically writes the claims once per second until ctx ends, each time after upToDate (nil: no
+// writePeriodically writes the claims once per second until ctx ends, each time after allListed (nil: no
 // check) has checked for new streams, as before any as_of moves.
-func (c *claims) writePeriodically(
-	ctx context.Context, store *window.Store, upToDate func(context.Context) bool, log zerolog.Logger,
-) {
+func (c *claims) writePeriodically(ctx context.Context, store *window.Store, allListed func(context.Context) bool, log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
 	for {
@@ -77,7 +75,7 @@ func (c *claims) writePeriodically(
 		case <-ticker.C:
 		}
 		next, before := c.drain()
-		if len(next) == 0 || upToDate != nil && !upToDate(ctx) {
+		if len(next) == 0 || allListed != nil && !allListed(ctx) {
 			continue
 		}
 		writing, cancel := context.WithTimeout(ctx, claimWithin)

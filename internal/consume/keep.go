@@ -25,11 +25,9 @@ func NewKeeper(config Config) *Keeper {
 }
 
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
-// returns whether the stream is gone, and whether hits are known to be lost with it. It calls show with
-// whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
-func (k *Keeper) Keep(
-	ctx context.Context, name string, reportReading func(reading bool), newSource func(bytes int) source.Stream,
-) (isGone, lost bool) {
+// returns whether the stream is gone, and whether hits are known to be lost with it. It calls reportReading
+// with whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
+func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
 	config := k.config
 	config.Log = config.Log.With().Str("stream", name).Logger()
 	config.Metrics.start(name)
@@ -48,7 +46,7 @@ func (k *Keeper) Keep(
 	for ctx.Err() == nil {
 		began := time.Now()
 		config.Metrics.sessions.WithLabelValues(name).Inc()
-		config.Limits = k.limits()
+		config.Limits.MaxLoad = k.config.Limits.MaxLoad / k.parts()
 		s := &session{setup: setup{
 			Config: config, stream: name, source: newSource(maxPullBytes / k.parts()), outage: k.outage,
 			clocks: k.clocks, claims: &k.claims, rejects: rejects, maxIdle: next.maxIdle, enterPhase: enter,
@@ -82,12 +80,6 @@ func (k *Keeper) Keep(
 // maxPullBytes bounds the messages that the client holds for all streams together. A session's share of it,
 // and of Limits.MaxLoad, depends on the number of streams when it begins.
 const maxPullBytes = 64 << 20
-
-func (k *Keeper) limits() Limits {
-	l := k.config.Limits
-	l.MaxLoad /= k.parts()
-	return l
-}
 
 func (k *Keeper) parts() int { return max(1, int(k.share.Load())) }
 

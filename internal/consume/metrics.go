@@ -25,17 +25,14 @@ type Metrics struct {
 // NewMetrics creates and registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := new(Metrics)
-	options := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}
-	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts(options(name, help)), labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
 		r.MustRegister(c)
 		m.all = append(m.all, c)
 		return c
 	}
 	gauge := func(name, help, label string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts(options(name, help)), []string{label})
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{label})
 		r.MustRegister(g)
 		m.all = append(m.all, g)
 		return g

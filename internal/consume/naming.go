@@ -103,7 +103,7 @@ func namingsAfter(cursors []window.Cursor, current naming) (names namings, unuse
 	return out[max(0, len(out)-maxNamings):], out[len(out)-1].From > used, nil
 }
 
-// furthestCursor returns the cursor that has judged the most messages.
+// furthestCursor returns the cursor up to which the most messages were counted or refused.
 func furthestCursor(cursors []window.Cursor) (furthest window.Cursor) {
 	for _, c := range cursors {
 		if c.Judged() > furthest.Judged() || c.Judged() == furthest.Judged() && furthest.Naming == "" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -133,71 +132,4 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 		}
 	}
 	return out
-}
-
-// sweepEvery is the time between two checks for unnamed texts. Two in a row must find a text unnamed, because
-// it is written before the cursor that names it.
-const sweepEvery = time.Hour
-
-// sweeper removes texts of rules from Redis. One goroutine uses it.
-type sweeper struct {
-	store        *window.Store
-	layout       window.Layout
-	log          zerolog.Logger
-	unnamedTexts []string // at the last check
-}
-
-func (s *sweeper) sweepPeriodically(ctx context.Context) {
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Debug().Err(err).Msg("texts of rules that no cursor names may be left in Redis")
-		}
-	}
-}
-
-// sweep removes texts that no cursor of a listed stream has named at two checks. A session that names one
-// again in that instant writes it again after its cursors.
-func (s *sweeper) sweep(ctx context.Context) error {
-	kept, err := s.store.RulesKept(ctx)
-	if err != nil || len(kept) == 0 {
-		s.unnamedTexts = nil
-		return err
-	}
-	streams, err := s.store.Streams(ctx)
-	if err != nil {
-		return err
-	}
-	named := make(map[string]bool)
-	for stream := range streams {
-		cursors, err := readCursors(ctx, s.store, s.layout, stream)
-		if err != nil {
-			return err
-		}
-		if err := addNamedRules(cursors, named); err != nil {
-			return fmt.Errorf("stream %s: %w", stream, err)
-		}
-	}
-	var drop []string
-	unnamed := slices.DeleteFunc(kept, func(fingerprint string) bool { return named[fingerprint] })
-	for _, fingerprint := range unnamed {
-		if slices.Contains(s.unnamedTexts, fingerprint) {
-			drop = append(drop, fingerprint)
-		}
-	}
-	s.unnamedTexts = unnamed
-	if len(drop) == 0 {
-		return nil
-	}
-	if err := s.store.DropRules(ctx, drop); err != nil {
-		return err
-	}
-	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them")
-	return nil
 }

@@ -114,7 +114,10 @@ func (s *session) commitUntil(ctx, runCtx context.Context, feed source.Feed, c *
 		err = c.flush(commitCtx, true) // all of the rest was read in order
 	}
 	if err != nil && runCtx.Err() != nil {
-		c.logUncommitted(err)
+		read, _, _ := s.buffer.position()
+		done, _ := c.committed.position()
+		s.Log.Error().Err(err).Uint64("committed", done).Uint64("read", read).
+			Msg("the last commit failed; the next worker reads these hits again, if the stream still holds them")
 	}
 	return err
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/human"
@@ -112,21 +114,20 @@ func (s *setup) reportRedisFault(err error) {
 	s.reportLoss(cause).Err(err).Msg("hits may be missing or count twice: answers about this time have complete: false")
 }
 
-// resumePlan is the resume plan, decided before the stream is read: where each shard continues, and by which
-// versions messages are read.
+// resumePlan is where each shard continues, and by which versions messages are read. It is made before the
+// stream is read.
 type resumePlan struct {
 	state        source.State // of the stream, when the cursors were compared with it
 	writers      []*shardWriter
 	concurrency  int                   // how many shards may be committed at the same time
 	namings      namings               // versions by which messages are read
-	namingText   string                // names, as in all cursors of the session
+	namingText   string                // namings, as in all cursors of the session
 	rules        *rules.Set            // the last version's; nil without rules
 	ruleSets     map[string]*rules.Set // of all versions by which the session reads, by fingerprint
 	readAfter    uint64                // the smallest cursor, after which reading begins; set by open
 	registeredAt time.Time             // when register was last tried
 }
 
-// positions returns the position of each shard.
 func (p *resumePlan) positions() []window.Cursor {
 	out := make([]window.Cursor, len(p.writers))
 	for shard, w := range p.writers {
@@ -149,7 +150,7 @@ const commitConcurrency = 2
 type shardWriter struct {
 	*window.Writer
 	position window.Cursor // the cursor as written last; before that, where the shard continues
-	movedAt  time.Time     // when it was written last
+	movedAt  time.Time     // when a commit wrote it last
 }
 
 func (w *shardWriter) updatePosition() { w.position, _ = w.Cursor() }
@@ -193,4 +194,44 @@ func (s *setup) confirmSame(ctx context.Context, plan *resumePlan) (source.State
 		err = errRecreated
 	}
 	return state, err
+}
+
+// readConcurrency is how many shards' cursors are read or written at the same time.
+const readConcurrency = 8
+
+// readCursors returns a stream's cursors by shard; the zero value for a shard without one.
+func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
+	out := make([]window.Cursor, layout.Shards)
+	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
+		writer, err := store.OpenWriter(ctx, layout, name, shard)
+		if err == nil {
+			out[shard], _ = writer.Cursor()
+		}
+		return err
+	})
+	return out, err
+}
+
+// eachShard calls do for every shard, at most concurrency at a time. The first error cancels the others.
+func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var begun atomic.Int64
+	work := func() error {
+		for {
+			shard := int(begun.Add(1)) - 1
+			if shard >= shards {
+				return nil
+			}
+			if err := do(ctx, shard); err != nil {
+				return err
+			}
+		}
+	}
+	for range min(shards, atOnce) - 1 { // more goroutines would spend their time growing their stacks
+		group.Go(work)
+	}
+	if err := work(); err != nil {
+		group.Go(func() error { return err })
+	}
+	return group.Wait()
 }

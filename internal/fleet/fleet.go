@@ -12,7 +12,6 @@ import (
 	"tallyroll/internal/wake"
 )
 
-// Config configures a Fleet.
 type Config struct {
 	JS          jetstream.JetStream
 	Namespace   string        // whose streams are shared

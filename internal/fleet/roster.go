@@ -84,8 +84,6 @@ func (r *roster) recordWrite(revision uint64) {
 	r.lastWrite = revision
 }
 
-func (r *roster) remove(token string) { delete(r.members, token) }
-
 // hasEcho reports whether the watch delivers this worker's heartbeats. If not, it keeps its streams and
 // decides nothing.
 func (r *roster) hasEcho(now time.Time) bool {

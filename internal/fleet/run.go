@@ -149,7 +149,7 @@ func (f *Fleet) applyEntry(entry jetstream.KeyValueEntry) {
 		return // written by a later version
 	}
 	if !exists {
-		f.roster.remove(token)
+		delete(f.roster.members, token)
 		return
 	}
 	var m member
@@ -197,7 +197,7 @@ func (f *Fleet) publishPlan(ctx context.Context, next plan, previous uint64) {
 	revision, err := f.bucket.writePlan(ctx, next, previous)
 	if isMismatch(err) {
 		// Another worker has written a plan, and this one continues from it, or the plan has expired.
-		entry, err := f.bucket.readPlan(ctx)
+		entry, err := f.bucket.kv.Get(ctx, planKey(f.bucket.id))
 		f.mu.Lock()
 		f.roster.revision = 0
 		f.mu.Unlock()

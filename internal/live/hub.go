@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -249,11 +250,7 @@ func asOfEvent(asOf, now int64) []byte {
 func (h *hub) currentTopics() []*topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	topics := make([]*topic, 0, len(h.topics))
-	for _, t := range h.topics {
-		topics = append(topics, t)
-	}
-	return topics
+	return slices.Collect(maps.Values(h.topics))
 }
 
 // notify passes the changes to the listeners. reach is the event as_of, nil if Redis has not answered.

@@ -16,7 +16,6 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// Path is the route of Live.
 const Path = "/v1/live"
 
 const (
@@ -47,7 +46,6 @@ type Live struct {
 	MaxKeys int
 }
 
-// Settings bound what clients may ask for.
 type Settings struct {
 	MaxClients, MaxQuestions int // of all clients together
 	MaxKeys                  int // of one client

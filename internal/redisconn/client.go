@@ -154,7 +154,7 @@ func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger
 	})
 }
 
-// Retry calls ask until it succeeds, because a fail-over can happen between any two calls. ask must be safe
+// Retry calls try until it succeeds, because a fail-over can happen between any two calls. try must be safe
 // to repeat. Refused credentials, certificates and rights are errors at once.
 func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) error) error {
 	return retry.Until(ctx, log, "Redis", func(ctx context.Context) error {

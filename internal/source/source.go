@@ -37,7 +37,6 @@ type Feed interface {
 	Release() error
 }
 
-// Delivery is a message of a feed.
 type Delivery struct {
 	Subject string
 	Header  nats.Header

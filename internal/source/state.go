@@ -17,10 +17,10 @@ import (
 
 // A stream that copies others may lack stored hits: even at its end, hits may still be on their way to it.
 //
-// A mirror keeps the sequences and times of its origin, so Look checks the origin, and then the mirror. If
-// the mirror has the origin's last message, it has everything that the origin had stored when it answered.
-// The mirror's own report is not enough: "active" is set when a link is restored, before any message has
-// arrived, and "lag" is that of the last message that has arrived (seen with nats-server 2.15).
+// A mirror keeps the sequences and times of its origin, so Check reads the state of the origin, and then the
+// mirror. If the mirror has the origin's last message, it has everything that the origin had stored when it
+// answered. The mirror's own report is not enough: "active" is set when a link is restored, before any
+// message has arrived, and "lag" is that of the last message that has arrived (seen with nats-server 2.15).
 //
 // A stream with sources assigns its own sequences and times. For its as_of, a hit is stored when it arrives.
 // After the last one, its end is known only up to the moment at which all sources were last heard.

@@ -71,7 +71,6 @@ func (s *Sketch) compact() {
 	}
 }
 
-// makeDense makes the sketch dense.
 func (s *Sketch) makeDense() {
 	list := s.list
 	s.list, s.sorted, s.dense = nil, 0, new([Registers]uint8)

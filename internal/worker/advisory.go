@@ -48,7 +48,6 @@ type streamCheck struct {
 	live map[string]bool // streams known to be listed as live
 }
 
-// checkRound is one check of all streams.
 type checkRound struct {
 	done chan struct{}
 	ok   bool // set before done is closed
@@ -116,7 +115,7 @@ func (c *streamCheck) listNew(ctx context.Context, all []string) error {
 	return nil
 }
 
-// resetLive forgets streams that Redis does not list as live, or that are gone, so that enlist lists them if
+// resetLive forgets streams that Redis does not list as live, or that are gone, so that listNew lists them if
 // they return.
 func (c *streamCheck) resetLive(all []string, listed map[string]window.Listed) {
 	live := make(map[string]bool)
@@ -145,8 +144,7 @@ func (c *streamCheck) listStream(ctx context.Context, name string) error {
 	return fmt.Errorf("get the info of the new stream %s: %w", name, err)
 }
 
-// subscribe signals look at each advisory of a created or deleted stream. The user may lack the right to
-// subscribe.
+// subscribe signals discoverDue at each advisory of a created or deleted stream. The user may lack the right.
 func (c *streamCheck) subscribe(discoverDue wake.Signal) (stop func(), err error) {
 	conn := c.js.Conn()
 	var subs []*nats.Subscription

@@ -13,9 +13,9 @@
 //	Keep, one per stream       the sessions (consume)            the share, or ctx       readShare
 //	KeepClaiming               when claims are written           ctx                     readShare
 //	KeepSweeping               rules that no cursor named        ctx                     readShare
-//	census, one round          the check of all streams          its second              readShare
+//	streamCheck, one round     the check of all streams          its second              readShare
 //	probe                      nothing                           its two seconds         readShare
 //	systemd.Announce           what it has announced             readiness, or ctx       Run
 //
-// Locks guard what several of them use: in status, in census, and the worker's own mu.
+// Locks guard what several of them use: in status, in streamCheck, and the worker's own mu.
 package worker

@@ -11,7 +11,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// namespace checks the namespace at start.
 type namespace struct {
 	settings Settings
 	store    *window.Store

@@ -29,9 +29,7 @@ import (
 
 // Run connects, counts until ctx ends, commits what it has read and closes. The settings must have been
 // validated. progress may be nil. At each signal of reload, which may be nil, it rereads its files.
-func Run(
-	ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal,
-) error {
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
@@ -46,7 +44,8 @@ func Run(
 	}
 	w := &worker{
 		settings: settings, log: log, progress: progress, metrics: metrics, rules: rulebook,
-		status: newStatus(), own: ownStreams{settings: settings, log: log}, discoverDue: wake.New(),
+		status: &status{waits: consume.NewWaits(), reading: make(map[string]bool)},
+		own:    ownStreams{settings: settings, log: log}, discoverDue: wake.New(),
 		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), metricStreams: make(map[string]bool),
 	}
 

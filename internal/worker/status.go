@@ -46,10 +46,6 @@ type status struct {
 	idleRules []string        // of each rule that counts nothing, where it is and why
 }
 
-func newStatus() *status {
-	return &status{waits: consume.NewWaits(), reading: make(map[string]bool)}
-}
-
 // serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and no
 // commit has waited for long; with the rules that count nothing), /metrics and /debug/pprof/.
 func (s *status) serve(registry *prometheus.Registry) http.Handler {
