@@ -11,8 +11,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// cursorEvery is how often cursors move, with or without hits, to keep as_of fresh and replays short; see
-// due.
+// cursorEvery is how often cursors move, with or without hits, to keep as_of fresh and replays short (see
+// dueShards).
 const cursorEvery = time.Second
 
 // registerEvery is how often the layout and the stream's name are written again. Redis can lose them and keep
@@ -35,7 +35,7 @@ func newCommitter(setup *setup, plan *resumePlan, buffer *buffer, tail *tail) *c
 	return c
 }
 
-// flushUntil flushes once per flush interval, or sooner if the buffer is full, until life ends. If a commit
+// flushUntil flushes once per flush interval, or sooner if the buffer is full, until runCtx ends. If a commit
 // takes longer than that, the next one follows at once, so a load gathers for as long as commits take.
 // (Gathering for longer was tried: hits waited for 460 ms, not 270, at 350,000 hits/s, and no shorter at
 // 700,000.) If the worker is far behind, a load gathers for longer, but only while it grows.
@@ -104,7 +104,7 @@ func (c *committer) flush(ctx context.Context, all bool) error {
 	return nil
 }
 
-// storeRejects stores the load's rejects. It tries for as long as ctx lives.
+// storeRejects stores the load's rejects. It retries until ctx ends.
 func (c *committer) storeRejects(ctx context.Context, l *load) error {
 	c.rejects.report(time.Now(), false)
 	if len(l.rejects) == 0 {
@@ -250,8 +250,8 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 }
 
 // commitShard commits the shard's part of a load, in several transactions if one would be too large. If
-// another shard fails, ctx ends and no further transaction begins. One that has begun goes on for as long as
-// flushing lives, because if it could not add some hits, only commitShard can detect and report that loss.
+// another shard fails, ctx ends and no further transaction begins. One that has begun goes on until flushing
+// ends, because if it could not add some hits, only commitShard can detect and report that loss.
 func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
 	w := c.writers[shard]
 	for cells, cursor := range cells.Split(w.position, target, c.Limits.MaxCommands) {

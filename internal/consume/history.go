@@ -48,7 +48,7 @@ type history struct {
 	source  source.Stream
 	state   source.State
 	cursors []window.Cursor      // of all shards
-	found   map[uint64]messageID // by sequence: the first message from there on; the zero value if the stream has none
+	found   map[uint64]messageID // by sequence: the first message from there on, see next
 	moved   bool                 // a cursor goes back to a message that the stream holds
 }
 
@@ -233,7 +233,7 @@ func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error)
 
 // locate searches for a message that was applied. It returns the position after which messages were not
 // applied, and whether the stream was rolled back, so that this is another position. latest is when the
-// latest applied message was stored. find relies only on the state and on messages that it finds, because a
+// latest applied message was stored. locate relies only on the state and on messages that it finds, because a
 // lagging server may not have a message yet: a missing one proves nothing.
 //
 // The position is never before the true one, or hits would count twice. It can be after the true one only

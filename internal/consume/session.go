@@ -22,7 +22,7 @@ type session struct {
 	tail   tail
 }
 
-// attempt counts until ctx ends or it cannot go on. It commits what it has read, unless a commit has failed.
+// attempt counts until ctx or the session ends. It commits what it has read, unless a commit has failed.
 func (s *session) attempt(ctx context.Context) outcome {
 	o := newOutcome(s.count(ctx), ctx.Err() != nil)
 	o.phase, o.idle = s.phase, true
@@ -100,8 +100,8 @@ func (s *session) open(ctx context.Context) (source.Feed, error) {
 	return feed, nil
 }
 
-// commitUntil commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
-// commit, after which it commits nothing more.
+// commitUntil commits until runCtx ends, stops the feed, and commits the rest. It returns the error of a
+// failed commit, after which it commits nothing more.
 func (s *session) commitUntil(ctx, runCtx context.Context, feed source.Feed, c *committer) error {
 	commitCtx := newGrace(ctx) // for the last commit, which outlives ctx
 	defer commitCtx.cancel()
@@ -127,7 +127,7 @@ func (s *session) enter(p phase) {
 	s.enterPhase(p)
 }
 
-// stop ends the reading. It closes the buffer, which wakes a reader that waits for space.
+// stop ends the reading. It closes the buffer, which wakes a reader that waits for capacity.
 func (s *session) stop(feed source.Feed) {
 	s.buffer.close()
 	feed.Stop()
@@ -147,7 +147,7 @@ func (s *session) causeOrGone(ctx context.Context, err error) error {
 
 // markEnded writes into all cursors that the stream was applied to its end, and reports whether it succeeded.
 // It fails if Redis has lost commits, or does not answer: hits may be lost with the stream. Call it after
-// pass.
+// attempt.
 func (s *session) markEnded(ctx context.Context) bool {
 	if s.plan == nil {
 		return false

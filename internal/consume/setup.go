@@ -114,8 +114,8 @@ func (s *setup) reportRedisFault(err error) {
 	s.reportLoss(cause).Err(err).Msg("hits may be missing or count twice: answers about this time have complete: false")
 }
 
-// resumePlan is where each shard continues, and by which versions messages are read. It is made before the
-// stream is read.
+// resumePlan is where each shard continues, and by which versions messages are read. It is decided before
+// the stream is read.
 type resumePlan struct {
 	state        source.State // of the stream, when the cursors were compared with it
 	writers      []*shardWriter

@@ -47,7 +47,7 @@ type bucket struct {
 	cancelWatch  context.CancelFunc   // frees its context
 }
 
-// open finds or creates the bucket, and watches it until life ends.
+// open finds or creates the bucket, and watches it until runCtx ends.
 func (b *bucket) open(ctx, runCtx context.Context) error {
 	if b.kv == nil {
 		kv, err := b.openOrCreate(ctx)
@@ -78,7 +78,7 @@ func (b *bucket) openOrCreate(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, err
 }
 
-// startWatch starts a watch until life ends. kvTimeout bounds only the request for it.
+// startWatch starts a watch until runCtx ends. kvTimeout bounds only the request for it.
 func (b *bucket) startWatch(runCtx context.Context) error {
 	runCtx, cancel := context.WithCancel(runCtx)
 	late := time.AfterFunc(kvTimeout, cancel)
