@@ -40,13 +40,12 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 		number++
 		line := bytes.TrimSuffix(lines.Bytes(), []byte{'\r'})
 		if bytes.HasPrefix(line, []byte{'#'}) {
-			said := aboutNext.FindStringSubmatch(string(line))
-			if said == nil {
+			field := aboutNext.FindStringSubmatch(string(line))
+			if field == nil {
 				continue
 			}
 			about = true
-			err := next.set(said[1], strings.TrimSpace(said[2]))
-			if err != nil {
+			if err := next.set(field[1], strings.TrimSpace(field[2])); err != nil {
 				return setting.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
 			}
 			continue
@@ -55,12 +54,10 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 			continue
 		}
 		next.line, next.body = number, line
-		err := next.complete()
-		if err != nil {
+		if err := next.complete(); err != nil {
 			return setting.UsageError{Err: fmt.Errorf("line %d: %w", number, err)}
 		}
-		err = each(next)
-		if err != nil {
+		if err := each(next); err != nil {
 			return err
 		}
 		next, about = defaults, false
@@ -100,9 +97,9 @@ func (s *sample) set(name, text string) (err error) {
 func (s *sample) complete() error {
 	switch {
 	case s.stream == "":
-		return errors.New("the message's stream is not known: give --stream, or # stream: NAME on a line before")
+		return errors.New("the message's stream is unknown: give --stream, or # stream: NAME on a line before")
 	case s.subject == "":
-		return errors.New("the message's subject is not known: give --subject, or # subject: NAME on a line before")
+		return errors.New("the message's subject is unknown: give --subject, or # subject: NAME on a line before")
 	}
 	return nil
 }

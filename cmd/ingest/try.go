@@ -18,14 +18,13 @@ import (
 	"tallyroll/internal/worker"
 )
 
-// tryMode is --try, which shows what rules make of messages. It needs no servers.
+// tryMode is --try, which prints what rules would count of messages. It needs no servers.
 func tryMode(settings *worker.Settings) program.Mode {
 	return program.Mode{
 		Name: "try",
 		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",
 		Run: func(args []string) (int, error) {
-			err := setting.Parse(settings)
-			if err != nil {
+			if err := setting.Parse(settings); err != nil {
 				return 0, err
 			}
 			return try(args, settings.HitLimits(), os.Stdin, os.Stdout, time.Now())
@@ -56,8 +55,7 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 	}
 	defaults.stored = now
 	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*rules.Decoder{}, counters: map[string]bool{}, reasons: map[hit.Reason]int{}}
-	err = readSamples(in, defaults, t.message)
-	if err != nil {
+	if err := readSamples(in, defaults, t.message); err != nil {
 		return 0, err
 	}
 	return t.end()
@@ -83,6 +81,7 @@ func tryFlags(args []string) (file string, defaults sample, err error) {
 	return file, defaults, err
 }
 
+// trial counts what becomes of the samples, and prints it.
 type trial struct {
 	set      *rules.Set
 	limits   hit.Limits
@@ -113,7 +112,7 @@ func (t *trial) message(s sample) error {
 		t.counters[string(h.Counter)] = true
 		fmt.Fprintf(&text, "%d\tcounted\t%s\t%d\t%s", s.line, h.Counter, h.N, time.UnixMilli(h.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
 		if h.Unique != nil {
-			fmt.Fprintf(&text, "\tunique %q", h.Unique) // in quotes: it may have tabs and line ends
+			fmt.Fprintf(&text, "\tunique %q", h.Unique) // quoted: it may have tabs and line ends
 		}
 		text.WriteByte('\n')
 	}

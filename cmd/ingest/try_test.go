@@ -107,8 +107,8 @@ func TestTryRefusesWhatItCannotUse(t *testing.T) {
 		want      string
 	}{
 		{"- a", "", nil, "rules.yaml: line 1: a rule is no mapping"},
-		{orders, "{}", nil, "line 1: the message's subject is not known: give --subject"},
-		{strings.ReplaceAll(orders, "ORDERS", "O*"), "{}", []string{"--subject", "ping"}, "line 1: the message's stream is not known: give --stream"},
+		{orders, "{}", nil, "line 1: the message's subject is unknown: give --subject"},
+		{strings.ReplaceAll(orders, "ORDERS", "O*"), "{}", []string{"--subject", "ping"}, "line 1: the message's stream is unknown: give --stream"},
 		{orders, "{}", []string{"--subject", "a.*"}, `subject "a.*": allowed is a subject without wildcards`},
 		{orders, "# stored: noon\n{}", []string{"--subject", "a"}, `line 1: stored "noon": allowed is a time`},
 		{orders, "{}", []string{"more"}, `unexpected argument "more"`},

@@ -37,7 +37,7 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 			want: progress.State{Done: 50_000, Left: 40_000, PerSecond: 1000, Gained: -2000}, due: true, left: math.Inf(1)},
 		{after: 5 * time.Second, place: 90_000, last: 90_100, caught: 35 * time.Second},
 		{after: time.Second, place: 90_100, last: 90_100},
-		{place: 90_100, last: 95_100, far: true}, // the next backlog begins anew
+		{place: 90_100, last: 95_100, far: true}, // the next backlog starts from the beginning
 		{after: time.Second, place: 91_100, last: 95_100, far: true,
 			want: progress.State{Done: 1000, Left: 4000, PerSecond: 1000, Gained: 1000}, left: 4},
 	} {
@@ -52,8 +52,7 @@ func TestBacklogTellsTheTimeLeft(t *testing.T) {
 	}
 }
 
-// Hits gather for a fifth of the lag, and whoever has reached the end that was
-// seen last waits no longer than others.
+// Hits gather for a fifth of the lag, but not at the end of the stream.
 func TestHitsAreGatheredForAFifthOfTheLag(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -70,7 +69,7 @@ func TestHitsAreGatheredForAFifthOfTheLag(t *testing.T) {
 	} {
 		var end tail
 		end.set(source.State{First: 1, Last: 100, LastStored: 1, At: 1}, c.lag)
-		if got := end.gather(c.place); got != c.want {
+		if got := end.gatherTime(c.place); got != c.want {
 			t.Errorf("at %d of 100, %v late: %v, want %v", c.place, c.lag, got, c.want)
 		}
 	}

@@ -12,21 +12,21 @@ import (
 	"tallyroll/internal/window"
 )
 
-// load is what one flush commits: hits, the rejects to store first, and the position that it reaches.
+// load is what one flush commits: hits, the rejects to store first, and the position that the load reaches.
 type load struct {
 	batch    *window.Batch
 	messages int
 	sum      int64  // of the hits' n
 	seq      uint64 // of the last message
 	stored   int64  // when the stream stored it, Unix nanoseconds
-	latest   int64  // when the latest message that the session has read was stored, see window.Cursor
+	latest   int64  // the latest stored of any message that the session has read, see window.Cursor
 
 	rejects     []rejects.Reject
 	rejectBytes int
 
-	unmet int // events that the rules left uncounted
+	unmet int // events that met no rule's when
 
-	discarded        uint64 // messages that the stream dropped before they were read
+	discarded        uint64 // messages that the stream discarded before they were read
 	incompleteBefore int64  // Unix milliseconds; see window.Cursor
 }
 
@@ -36,32 +36,33 @@ func (l *load) reset() {
 	*l = load{batch: l.batch, rejects: l.rejects[:0], seq: l.seq, stored: l.stored, latest: l.latest}
 }
 
-// maxRejectBytes bounds the rejects in memory: bodies, details, and rejectCost each, to bound tiny ones too.
+// maxRejectBytes bounds the rejects in memory: bodies, details, and rejectCost for each, which bounds tiny
+// ones.
 const (
 	maxRejectBytes = 8 << 20
 	rejectCost     = 256
 )
 
-// maxSum is the sum of n at which a load is full. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰), so that
-// the sum fits into an int64.
+// maxSum is the sum of n at which a load is full. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰), so the
+// sum fits into an int64.
 const maxSum = 1 << 62
 
 // buffer holds the two halves of a session's memory: one fills while the other is committed.
 type buffer struct {
 	layout      window.Layout
 	maxCommands int             // of one transaction
-	maxBytes    int             // of the hits of a half; one message more may pass it
+	maxBytes    int             // of the hits of a half; one message more may exceed it
 	resumed     []window.Cursor // per shard: what had been applied when the session began
 	replayed    uint64          // when the session began, no hit after this message was counted or rejected
-	whole       bool            // the filling half has to fit into one transaction per shard
+	whole       bool            // the filling half must fit into one transaction per shard
 
-	mu      sync.Mutex
-	room    sync.Cond // the filling half was taken, or the buffer was closed
-	filling *load
-	spare   *load // nil while it is being committed
-	waiting bool  // the reader waits for room
-	closed  bool
-	ofShard []int // scratch: commands of one message per shard
+	mu       sync.Mutex
+	capacity sync.Cond // the filling half was drained, or the buffer was closed
+	filling  *load
+	spare    *load // nil while it is being committed
+	waiting  bool  // the reader waits for capacity
+	closed   bool
+	ofShard  []int // scratch: commands of one message per shard
 
 	perHit, perUnique int // see window.Layout.CommandsPerHit
 
@@ -81,7 +82,7 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 		b.replayed = max(b.replayed, c.Furthest())
 	}
 	b.setWhole()
-	b.room.L = &b.mu
+	b.capacity.L = &b.mu
 	return b
 }
 
@@ -93,20 +94,24 @@ type message struct {
 	counter string         // of hits that name none
 	origin  rejects.Origin // of rejects of events
 	trace   string         // of rejects: the message's traceparent
-	unmet   int            // events that the rules left uncounted
+	unmet   int            // events that met no rule's when
 }
 
-var errClosed = errors.New("the buffer is closed")
+var (
+	errClosed = errors.New("the buffer is closed")
+	errGap    = errors.New("messages were lost on the way")
+)
 
-// add puts a message into the filling half, and waits while that is full. Messages since the previous
-// position were discarded unread. The error is errClosed, or errGap for a message that does not follow it.
+// add adds a message to the filling half, and waits while that is full. Messages between the previous
+// position and this one were discarded unread. The error is errClosed, or errGap if the message comes out of
+// order.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed && !b.fits(m) {
 		b.waiting = true
 		b.full.Give()
-		b.room.Wait()
+		b.capacity.Wait()
 	}
 	b.waiting = false
 	l := b.filling
@@ -142,24 +147,26 @@ func (b *buffer) add(stream string, m message) error {
 	}
 	if discarded := m.seq - l.seq - 1; discarded > 0 {
 		l.discarded += discarded
-		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1) // they were stored between the two
+		// They were stored between the two messages.
+		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1)
 	}
 	l.messages++
-	l.reach(m.seq, m.stored)
+	l.advance(m.seq, m.stored)
 	return nil
 }
 
-func (l *load) reach(seq uint64, stored int64) {
+func (l *load) advance(seq uint64, stored int64) {
 	l.seq, l.stored, l.latest = seq, stored, max(l.latest, stored)
 }
 
-func (b *buffer) begin(seq uint64, stored int64) {
+// startAt sets the position after which reading begins.
+func (b *buffer) startAt(seq uint64, stored int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.filling.reach(seq, stored)
+	b.filling.advance(seq, stored)
 }
 
-// latest returns when the latest message that was applied or read was stored (Unix nanoseconds).
+// latest returns the latest stored of any message that was applied or read (Unix nanoseconds).
 func (b *buffer) latest() (at int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,20 +177,21 @@ func (b *buffer) latest() (at int64) {
 	return at
 }
 
-// pass moves the position over messages that the stream no longer holds, all stored before a moment (Unix
-// milliseconds). If another message has been read since, it does nothing: that message shows the gap.
-func (b *buffer) pass(from, to uint64, stored, before int64) {
+// skip moves the position past messages that the stream no longer holds, all stored before a moment (Unix
+// milliseconds). If the reader has added a message since, it does nothing: that message shows the gap.
+func (b *buffer) skip(position, end uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l := b.filling; !b.closed && l.seq == from {
-		l.discarded += to - from
+	if l := b.filling; !b.closed && l.seq == position {
+		l.discarded += end - position
 		l.incompleteBefore = max(l.incompleteBefore, before)
-		l.reach(to, stored)
+		l.advance(end, stored)
 	}
 }
 
-// admit marks that hits from before a moment (Unix milliseconds) may be missing, and reports if that is new.
-func (b *buffer) admit(before int64) bool {
+// markIncomplete marks that hits from before a moment (Unix milliseconds) may be missing, and reports whether
+// that is new.
+func (b *buffer) markIncomplete(before int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if before <= b.filling.incompleteBefore {
@@ -194,10 +202,11 @@ func (b *buffer) admit(before int64) bool {
 }
 
 // setWhole decides whether the filling half must fit into one transaction per shard. A load that begins in a
-// replay must, because a cursor can hold only one position that some counters have reached (Ahead).
+// replay must, because a cursor can have only one position that some counters have reached (Ahead).
 func (b *buffer) setWhole() { b.whole = b.filling.seq < b.replayed }
 
-// fits reports whether a message can join the filling half. An empty half takes any, because none is divided.
+// fits reports whether the filling half has capacity for a message. An empty half accepts any message,
+// because no message is divided.
 func (b *buffer) fits(m message) bool {
 	l := b.filling
 	switch {
@@ -231,18 +240,20 @@ func (b *buffer) commandsOf(h *hit.Hit) int {
 	return b.perHit
 }
 
-func (b *buffer) take() *load {
+// drain swaps the halves and returns the one that was filling.
+func (b *buffer) drain() *load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	taken := b.filling
+	full := b.filling
 	b.filling, b.spare = b.spare, nil
-	b.filling.seq, b.filling.stored, b.filling.latest = taken.seq, taken.stored, taken.latest
+	b.filling.seq, b.filling.stored, b.filling.latest = full.seq, full.stored, full.latest
 	b.setWhole()
-	b.room.Signal()
-	return taken
+	b.capacity.Signal()
+	return full
 }
 
-func (b *buffer) give(l *load) {
+// recycle empties a committed half for reuse.
+func (b *buffer) recycle(l *load) {
 	l.reset()
 	b.mu.Lock()
 	b.spare = l
@@ -252,12 +263,13 @@ func (b *buffer) give(l *load) {
 func (b *buffer) close() {
 	b.mu.Lock()
 	b.closed = true
-	b.room.Broadcast()
+	b.capacity.Broadcast()
 	b.mu.Unlock()
 }
 
-// place returns the sequence and time (Unix nanoseconds) of the last message in memory.
-func (b *buffer) place() (seq uint64, stored int64, waiting bool) {
+// position returns the sequence and time (Unix nanoseconds) of the last message added, and whether the reader
+// waits for capacity.
+func (b *buffer) position() (seq uint64, stored int64, waiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.filling.seq, b.filling.stored, b.waiting

@@ -29,8 +29,8 @@ func testMessage(seq uint64, counters ...int) message {
 	return message{seq: seq, stored: testStored * 1e6, hits: testHits(counters...)}
 }
 
-// A reader and a committer share a buffer: what goes in comes out once, in loads that keep their bound. It is one of
-// memory, and in a replay one of commands of each shard.
+// A reader and a committer share a buffer: what goes in comes out once, in loads that keep their bound. It is
+// one of memory, and in a replay one of commands of each shard.
 func TestBufferGivesEveryHitOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("replay", func(t *testing.T) { testBufferGivesEveryHitOnce(t, true) })
@@ -88,7 +88,7 @@ func testBufferGivesEveryHitOnce(t *testing.T, replay bool) {
 		fullest            int // bytes
 	}
 	take := func() {
-		l := b.take()
+		l := b.drain()
 		if l.seq < got.seq || l.messages > 0 && l.seq == got.seq {
 			t.Errorf("a load ends at %d after one that ended at %d", l.seq, got.seq)
 		}
@@ -121,7 +121,7 @@ func testBufferGivesEveryHitOnce(t *testing.T, replay bool) {
 				t.Errorf("a transaction has %d commands, and the first message of its load alone %d", cells.Commands(), alone.Shard(shard).Commands())
 			}
 		}
-		b.give(l)
+		b.recycle(l)
 	}
 	for reading := true; reading; {
 		select {
@@ -166,7 +166,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 		blocked := func(want bool) {
 			t.Helper()
 			synctest.Wait()
-			_, _, waiting := b.place()
+			_, _, waiting := b.position()
 			if waiting != want || (len(added) == 0) != want {
 				t.Fatalf("waiting %v, %d returned; want waiting: %v", waiting, len(added), want)
 			}
@@ -179,13 +179,13 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 		go add(2)
 		blocked(true)
 		<-b.full // it asks for a flush
-		first := b.take()
+		first := b.drain()
 		blocked(false)
 		go add(3)
 		blocked(true) // one half is being committed, the other is full
-		b.give(first)
+		b.recycle(first)
 		blocked(true) // room is made by taking, not by giving
-		if second := b.take(); second.seq != 2 || second.messages != 1 {
+		if second := b.drain(); second.seq != 2 || second.messages != 1 {
 			t.Fatalf("the second load has %d messages up to %d", second.messages, second.seq)
 		}
 		blocked(false)
@@ -198,7 +198,7 @@ func TestBufferBlocksWhileBothHalvesAreFull(t *testing.T) {
 		if err := b.add("HITS", testMessage(5)); !errors.Is(err, errClosed) {
 			t.Errorf("add took a message after close: %v", err)
 		}
-		if seq, _, _ := b.place(); seq != 3 {
+		if seq, _, _ := b.position(); seq != 3 {
 			t.Errorf("the place is %d, want 3", seq)
 		}
 	})
@@ -224,9 +224,9 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 		{[]uint64{10, 10, 10, 10}, 0},
 	} {
 		b := newBuffer(testLayout, testLimits(1000), cursorsAt(test.applied))
-		b.pass(0, 9, 0, 0)
+		b.skip(0, 9, 0, 0)
 		require.NoError(t, b.add("HITS", m))
-		l := b.take()
+		l := b.drain()
 		for shard, applied := range test.applied {
 			want := perShard[shard]
 			if applied >= 10 {
@@ -254,7 +254,7 @@ func TestBufferBoundsRejects(t *testing.T) {
 		}
 		b.add("HITS", m)
 	}
-	b.give(b.take())
+	b.recycle(b.drain())
 	if !b.fits(m) {
 		t.Error("an empty half takes no message")
 	}
@@ -276,7 +276,7 @@ func TestBufferBoundsTheSum(t *testing.T) {
 	if cells.Hits() < maxSum {
 		t.Errorf("the half is full at a sum of %d", cells.Hits())
 	}
-	b.give(b.take())
+	b.recycle(b.drain())
 	if !b.fits(m) {
 		t.Error("an empty half takes no message")
 	}
@@ -299,12 +299,12 @@ func TestBufferPassesADeletedTailOnlyIfNothingCame(t *testing.T) {
 	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	require.NoError(t, b.add("HITS", testMessage(1)))
-	b.pass(0, 5, testStored*1e6, testStored) // message 1 has come
-	if seq, _, _ := b.place(); seq != 1 {
+	b.skip(0, 5, testStored*1e6, testStored) // message 1 has come
+	if seq, _, _ := b.position(); seq != 1 {
 		t.Errorf("the place is %d, want 1", seq)
 	}
-	b.pass(1, 5, (testStored-1)*1e6, testStored+7)
-	seq, stored, _ := b.place()
+	b.skip(1, 5, (testStored-1)*1e6, testStored+7)
+	seq, stored, _ := b.position()
 	if l := b.filling; seq != 5 || stored != (testStored-1)*1e6 || l.latest != testStored*1e6 || l.discarded != 4 || l.incompleteBefore != testStored+7 {
 		t.Errorf("the place is %d, stored %d; %d discarded before %d", seq, stored, l.discarded, l.incompleteBefore)
 	}

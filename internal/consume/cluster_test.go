@@ -79,9 +79,9 @@ func testHistory(t *testing.T, s *source.JetStream, stored []time.Time) {
 func TestHistoryOfAStreamWithGapsIsRead(t *testing.T) {
 	t.Parallel()
 	s, stored := askedStream(t, stack.NATS(t).JetStream(), 1)
-	l, err := s.Look(t.Context())
-	if err != nil || l.Reign != (source.Reign{}) {
-		t.Errorf("a server without a cluster: %+v %v", l.Reign, err)
+	l, err := s.Check(t.Context())
+	if err != nil || l.Leadership != (source.Leadership{}) {
+		t.Errorf("a server without a cluster: %+v %v", l.Leadership, err)
 	}
 	testHistory(t, s, stored)
 }
@@ -93,9 +93,9 @@ func TestHistoryIsReadOnlyFromALeaderWithAMajority(t *testing.T) {
 	s, stored := askedStream(t, js, 3)
 	testHistory(t, s, stored)
 
-	l, err := s.Look(t.Context())
-	if err != nil || !l.Reign.Clustered || !l.Reign.Majority || l.Reign.Since.IsZero() || l.Reign.Leader != c.Name(c.Leader(js, "HITS")) {
-		t.Fatalf("%+v %v", l.Reign, err)
+	l, err := s.Check(t.Context())
+	if err != nil || !l.Leadership.Clustered || !l.Leadership.Majority || l.Leadership.Since.IsZero() || l.Leadership.Leader != c.Name(c.Leader(js, "HITS")) {
+		t.Fatalf("%+v %v", l.Leadership, err)
 	}
 	began := time.Now()
 	require.NoError(t, errOf(source.Confirmed(t.Context(), s)))

@@ -10,13 +10,17 @@
 //
 // The callers of Keep, KeepClaiming and KeepSweeping give each a goroutine. A session has:
 //
-//	goroutine                  owns                              ended by                waited for by
-//	Keep's                     the sessions, one by one; the     its ctx                 its caller
-//	                           committer and its cursors
-//	the feed's                 the reader                        feed.Stop               no one: the buffer is closed
-//	feed.watch                 the consumer's silence            feed.Stop               no one
-//	watcher                    what it has seen                  the session's context   its session
-//	one per shard of a flush   that shard's writer               its commit              the flush
+//	goroutine                owns                             ended by                waited for by
+//	Keep's                   the sessions, one by one; the    its ctx                 its caller
+//	                         committer and its cursors
+//	the feed's               the reader                       feed.Stop               not (the buffer closes)
+//	feed.watch               the consumer's silence           feed.Stop               not
+//	watcher                  the stream's last check          the session's context   its session
+//	eachShard's, some per    the writers of its shards, one   its call                eachShard
+//	flush, start and end     by one
 //
 // Shared state has a lock: buffer, tail, committed, Waits, outage, clocks, claims and Rulebook.
+//
+// Files call those after them: keep, ended, session; resume, reader, watch and commit; history; setup; buffer
+// and decode; rulebook and naming; report, idle and metrics.
 package consume

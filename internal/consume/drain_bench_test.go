@@ -139,10 +139,12 @@ func (d *drain) run() (stop func()) {
 	counted := prometheus.NewRegistry() // of hits alone: asking it costs little
 	counted.MustRegister(metrics.hits)
 	s := &session{setup: setup{
-		stream: "HITS", source: source.New(d.js, "tallyroll", "HITS", maxPullBytes), store: d.store, layout: benchLayout,
-		limits: benchLimits, metrics: metrics, outage: &outage{log: zerolog.Nop()}, log: zerolog.Nop(),
-		waits: NewWaits(), clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
-		maxIdle: stalledAfter, enter: func(phase) {},
+		Config: Config{
+			Store: d.store, Layout: benchLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Log: zerolog.Nop(),
+		},
+		stream: "HITS", source: source.New(d.js, "tallyroll", "HITS", maxPullBytes), outage: &outage{log: zerolog.Nop()},
+		clocks: newClocks(metrics, zerolog.Nop()), rejects: newRejectLog(zerolog.Nop()),
+		maxIdle: stalledAfter, enterPhase: func(phase) {},
 	}}
 	ctx, cancel := context.WithCancel(d.b.Context())
 	ended := make(chan outcome, 1)
@@ -155,7 +157,7 @@ func (d *drain) run() (stop func()) {
 		select {
 		case <-tick.C:
 		case o := <-ended:
-			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.why)
+			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.cause)
 		case <-time.After(stack.Hung):
 			d.b.Fatal("the stream is not counted to its end")
 		}
@@ -174,7 +176,7 @@ func (d *drain) run() (stop func()) {
 	return func() {
 		cancel()
 		if o := <-ended; o.verdict != drained {
-			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.why)
+			d.b.Fatalf("the session ended: %s: %v", o.verdict, o.cause)
 		}
 	}
 }

@@ -16,36 +16,38 @@ import (
 	"tallyroll/internal/window"
 )
 
-// goneFor is the time between the two checks that must both find no stream.
+// goneFor is the time between the two checks that must both find the stream gone.
 const goneFor = 4 * time.Second
 
+// absence is when a stream was first found missing.
 type absence struct {
 	at     time.Time // by this process's monotonic clock
-	server int64     // by the clock that as_of is taken from, Unix milliseconds
+	server int64     // by the server's clock, which also stores messages, Unix milliseconds
 }
 
-// Endings ends streams that were deleted. One goroutine may call Unlisted, any may call AdmitLoss.
+// Endings ends streams that were deleted. One goroutine may call EndDeleted, any may call ReportLoss.
 type Endings struct {
-	JS     jetstream.JetStream
-	Store  *window.Store
-	Layout window.Layout
-	Fleet  *fleet.Fleet
-	Reads  func() fleet.Globs // the streams that the worker may read
-	Log    zerolog.Logger
+	JS       jetstream.JetStream
+	Store    *window.Store
+	Layout   window.Layout
+	Fleet    *fleet.Fleet
+	Readable func() fleet.Globs // the streams that the worker may read
+	Log      zerolog.Logger
 	// MakeRejects creates the stream of rejects if it is missing.
 	MakeRejects func(context.Context) error
 
-	missing map[string]absence // streams that are no longer listed, with the first look that missed them
+	missing map[string]absence // streams that are no longer listed
 }
 
-// Unlisted ends deleted streams and returns the other missing ones: those that the previous list (known)
-// named, or that are live in Redis (listed; nil if Redis does not answer), but not in all. A list may be
-// incomplete, so a stream counts as deleted only after the server has answered twice that it does not exist.
-func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
-	reads := e.Reads()
-	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.Matters(name) })
+// EndDeleted ends deleted streams and returns the other missing ones. Missing are streams that the previous
+// list (known) has, or that are live in Redis (listed; nil if Redis does not answer), but that all lacks. A
+// list may be incomplete, so a stream counts as deleted only after the server has answered twice that it does
+// not exist.
+func (e *Endings) EndDeleted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
+	reads := e.Readable()
+	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.AnyMayRead(name) })
 	for name, l := range listed {
-		if l.Ended == 0 && reads.Match(name) && e.Fleet.First(name) {
+		if l.Ended == 0 && reads.Match(name) && e.Fleet.IsLeader(name) {
 			candidates = append(candidates, name)
 		}
 	}
@@ -75,12 +77,12 @@ func (e *Endings) Unlisted(ctx context.Context, known, all []string, listed map[
 			if slices.Contains(known, name) {
 				still = append(still, name)
 			}
-		case e.Fleet.First(name):
+		case e.Fleet.IsLeader(name):
 			l, isListed := listed[name]
 			if !isListed || l.Ended > 0 {
 				continue
 			}
-			if err := e.end(ctx, name, l.Created, first.server); err != nil {
+			if err := e.endStream(ctx, name, l.Created, first.server); err != nil {
 				e.Log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
 			}
 		}
@@ -97,8 +99,9 @@ func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// serverTime returns the clock by which streams store messages, in Unix milliseconds. It asks for the stream
-// of rejects, which always exists: the worker creates it at start, and here if it was deleted.
+// serverTime returns the clock by which streams store messages, in Unix milliseconds. It reads it from the
+// info of the stream of rejects, which always exists: the worker creates it at start, and here if it was
+// deleted.
 func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 	s, err := e.JS.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -107,23 +110,23 @@ func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask the server's time: %w", err)
+		return 0, fmt.Errorf("get the server's time: %w", err)
 	}
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// end ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
+// endStream ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
 // reaches back to it. Hits stored before its end may be missing if no worker was reading it when it was
 // deleted, or if Redis has lost commits since. created is its incarnation as listed.
-func (e *Endings) end(ctx context.Context, name string, created, at int64) error {
+func (e *Endings) endStream(ctx context.Context, name string, created, at int64) error {
 	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
 	if err != nil {
 		return err
 	}
-	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost that.
+	// A worker that lost nothing of the stream has marked the cursors. Redis may have lost the marks.
 	stale := slices.ContainsFunc(cursors, func(c window.Cursor) bool { return !c.Ended })
 	if stale {
-		if err := e.admit(ctx, name, created, at); err != nil {
+		if err := e.markIncomplete(ctx, name, created, at); err != nil {
 			return err
 		}
 		if cursors, err = readCursors(ctx, e.Store, e.Layout, name); err != nil {
@@ -135,7 +138,8 @@ func (e *Endings) end(ctx context.Context, name string, created, at int64) error
 	if err != nil || !ended {
 		return err
 	}
-	e.Log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).Msg("the stream was deleted: it no longer holds as_of back")
+	e.Log.Warn().Str("stream", name).Bool("hits_may_be_lost", stale).
+		Msg("the stream was deleted: it no longer holds as_of back")
 	return e.expireCursors(ctx, name, cursors, e.Layout.Keep())
 }
 
@@ -145,21 +149,21 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 	})
 }
 
-// removeOld unlists streams to whose end no window reaches, and removes cursors left by late commits.
+// removeOld unlists streams to whose end no window reaches, and removes cursors that late commits left.
 func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
-	keep, reads := e.Layout.Keep().Milliseconds(), e.Reads()
+	keep, reads := e.Layout.Keep().Milliseconds(), e.Readable()
 	for name, l := range listed {
-		// This worker's clock serves only to save requests.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.First(name) {
+		// This worker's clock only saves requests: remove compares with the server's.
+		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.IsLeader(name) {
 			continue
 		}
-		if err := e.remove(ctx, name, l.Ended+keep); err != nil {
+		if err := e.removeStream(ctx, name, l.Ended+keep); err != nil {
 			e.Log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
 		}
 	}
 }
 
-func (e *Endings) remove(ctx context.Context, name string, after int64) error {
+func (e *Endings) removeStream(ctx context.Context, name string, after int64) error {
 	if now, err := e.serverTime(ctx); err != nil || now <= after {
 		return err
 	}
@@ -182,9 +186,10 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	return err
 }
 
-// admit marks in all cursors of a stream that hits from before a moment may be missing. It creates cursors
-// that no worker has written or Redis has lost. It changes nothing else, and is fenced like any commit.
-func (e *Endings) admit(ctx context.Context, name string, created, before int64) error {
+// markIncomplete marks in all cursors of a stream that hits from before a moment (Unix milliseconds) may be
+// missing. It creates cursors that no worker has written or Redis has lost. It changes nothing else, and is
+// fenced like any commit.
+func (e *Endings) markIncomplete(ctx context.Context, name string, created, before int64) error {
 	if created == 0 {
 		created = before
 	}
@@ -207,17 +212,17 @@ func (e *Endings) admit(ctx context.Context, name string, created, before int64)
 	})
 }
 
-// AdmitLoss marks that a stream was deleted before all of it was read. It tries for as long as ctx lives.
-func (e *Endings) AdmitLoss(ctx context.Context, name string) {
+// ReportLoss marks that a stream was deleted before all of it was read. It retries until ctx ends.
+func (e *Endings) ReportLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		at, err := e.serverTime(ctx)
 		if err == nil {
-			err = e.admit(ctx, name, 0, at)
+			err = e.markIncomplete(ctx, name, 0, at)
 		}
 		if err == nil {
 			return
 		}
-		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers do not say so yet")
+		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers about their time still have complete: true")
 		select {
 		case <-ctx.Done():
 		case <-time.After(maxReopen):
@@ -225,15 +230,69 @@ func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 	}
 }
 
-// readCursors returns a stream's cursors by shard; the zero value for a shard without one.
-func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
-	out := make([]window.Cursor, layout.Shards)
-	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := store.OpenWriter(ctx, layout, name, shard)
-		if err == nil {
-			out[shard], _ = writer.Cursor()
+// sweepEvery is the time between two checks for unnamed texts. Two in a row must find a text unnamed, because
+// it is written before the cursor that names it.
+const sweepEvery = time.Hour
+
+// sweeper removes texts of rules from Redis. One goroutine uses it.
+type sweeper struct {
+	store        *window.Store
+	layout       window.Layout
+	log          zerolog.Logger
+	unnamedTexts []string // at the last check
+}
+
+func (s *sweeper) sweepPeriodically(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
 		}
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.Debug().Err(err).Msg("texts of rules that no cursor names may be left in Redis")
+		}
+	}
+}
+
+// sweep removes texts that no cursor of a listed stream has named at two checks. A session that names one
+// again in that instant writes it again after its cursors.
+func (s *sweeper) sweep(ctx context.Context) error {
+	kept, err := s.store.RulesKept(ctx)
+	if err != nil || len(kept) == 0 {
+		s.unnamedTexts = nil
 		return err
-	})
-	return out, err
+	}
+	streams, err := s.store.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	named := make(map[string]bool)
+	for stream := range streams {
+		cursors, err := readCursors(ctx, s.store, s.layout, stream)
+		if err != nil {
+			return err
+		}
+		if err := addNamedRules(cursors, named); err != nil {
+			return fmt.Errorf("stream %s: %w", stream, err)
+		}
+	}
+	var drop []string
+	unnamed := slices.DeleteFunc(kept, func(fingerprint string) bool { return named[fingerprint] })
+	for _, fingerprint := range unnamed {
+		if slices.Contains(s.unnamedTexts, fingerprint) {
+			drop = append(drop, fingerprint)
+		}
+	}
+	s.unnamedTexts = unnamed
+	if len(drop) == 0 {
+		return nil
+	}
+	if err := s.store.DropRules(ctx, drop); err != nil {
+		return err
+	}
+	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them")
+	return nil
 }

@@ -13,11 +13,11 @@ import (
 // The watcher ends the session of a stream whose retention is changed, or whose messages become increments.
 func TestChangedRetentionEndsTheSession(t *testing.T) {
 	t.Parallel()
-	w := &watcher{setup: &setup{}, judged: source.State{Created: 1, Last: 5}}
-	if err := w.same(source.State{Created: 1, Last: 5, Retention: jetstream.InterestPolicy}, 5, 0); !errors.Is(err, ErrRetention) {
+	w := &watcher{setup: &setup{}, resumePlan: &resumePlan{state: source.State{Created: 1, Last: 5}}}
+	if err := w.checkSame(source.State{Created: 1, Last: 5, Retention: jetstream.InterestPolicy}, 5, 0); !errors.Is(err, ErrRetention) {
 		t.Errorf("the session goes on: %v", err)
 	}
-	if err := w.same(source.State{Created: 1, Last: 5, Increments: true}, 5, 0); !errors.Is(err, ErrIncrements) {
+	if err := w.checkSame(source.State{Created: 1, Last: 5, Increments: true}, 5, 0); !errors.Is(err, ErrIncrements) {
 		t.Errorf("the session goes on: %v", err)
 	}
 }
@@ -43,7 +43,7 @@ func TestAsOfFallsWithTheClock(t *testing.T) {
 		{"a later message, and a stream is not listed", load{seq: 11, stored: 110 * second}, source.State{Last: 10}, true, 100_000, 100_000},
 	} {
 		test.end.First = 1
-		c := &committer{setup: &setup{}, standing: &standing{}, tail: &tail{}}
+		c := &committer{setup: &setup{}, resumePlan: &resumePlan{}, tail: &tail{}}
 		c.tail.set(test.end, 0)
 		next := c.target(&test.load)
 		next.keepAsOf = test.keep

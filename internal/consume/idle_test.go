@@ -42,27 +42,28 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 		{"a shard has another message of the number", later, other, moved(cursorEvery), false, false, []int{0}},
 		{"messages were discarded", discarded, place, moved(0), false, false, all},
 	} {
-		c := &committer{setup: &setup{stream: "HITS", claims: &claims{}}, standing: &standing{}}
+		c := &committer{setup: &setup{stream: "HITS", claims: &claims{}}, resumePlan: &resumePlan{}}
 		for range shards {
-			c.writers = append(c.writers, &shardWriter{position: place, moved: test.moved})
+			c.writers = append(c.writers, &shardWriter{position: place, movedAt: test.moved})
 		}
 		c.writers[0].position = test.first
 		if test.doubted {
-			c.claims.note(map[string]window.Claim{"HITS": {}}, []string{"HITS"}, nil)
+			c.claims.record(map[string]window.Claim{"HITS": {}}, []string{"HITS"}, nil)
 		}
 		l := &load{batch: window.NewBatch(window.Layout{Tiers: testLayout.Tiers, Shards: shards})}
-		if got := c.due(l, goal{Cursor: test.next}, now, test.last); !slices.Equal(got, test.want) {
+		if got := c.dueShards(l, goal{Cursor: test.next}, now, test.last); !slices.Equal(got, test.want) {
 			t.Errorf("%s: shards %v, want %v", test.name, got, test.want)
 		}
 		c.claims = nil // without claims, cursors move as ever
-		if got := c.due(l, goal{Cursor: later}, now, false); test.name == "as_of alone" && !slices.Equal(got, all) {
+		if got := c.dueShards(l, goal{Cursor: later}, now, false); test.name == "as_of alone" && !slices.Equal(got, all) {
 			t.Errorf("without claims: shards %v, want all", got)
 		}
 	}
 }
 
-// A message takes the place of one that was rolled away, and its number. Redis loses the commit of it, and not the
-// claim, which is on another server of its cluster: the old cursor has the number and not the message.
+// A message takes the place of one that was rolled away, and its number. Redis loses the commit of it, and
+// not the claim, which is on another server of its cluster: the old cursor has the number and not the
+// message.
 func TestAClaimIsNotOfTheMessageBefore(t *testing.T) {
 	t.Parallel()
 	redisconn.Quiet()

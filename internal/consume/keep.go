@@ -2,51 +2,12 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"tallyroll/internal/hit"
-	"tallyroll/internal/progress"
 	"tallyroll/internal/source"
-	"tallyroll/internal/window"
 )
-
-// Progress is called every second for each stream that is far behind, and with an empty progress.State when
-// that ends. Calls are concurrent, and must not block.
-type Progress func(stream string, p progress.State)
-
-// Config configures a Keeper.
-type Config struct {
-	Store    *window.Store
-	Layout   window.Layout // of the namespace in Store
-	Limits   Limits
-	Metrics  *Metrics
-	Waits    *Waits
-	Rules    *Rulebook // nil: messages carry hits
-	Log      zerolog.Logger
-	Progress Progress // may be nil
-	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of
-	// does not move.
-	Listed func(context.Context) bool
-}
-
-// Limits bounds what a session holds and sends.
-type Limits struct {
-	FlushInterval time.Duration // the longest time that a hit waits in memory before its commit begins
-	MaxCommands   int           // Redis commands of one transaction
-	MaxLoad       int           // bytes of the hits in half a buffer; in a Config, of all streams together
-	MaxAhead      time.Duration // how far a hit's own time may be ahead of the time it was stored
-	MaxHits       int           // hits of one message
-}
-
-// HitLimits returns the bounds of hits that are counted in this layout.
-func (l Limits) HitLimits(layout window.Layout) hit.Limits {
-	return hit.Limits{MaxAhead: l.MaxAhead, MaxHits: l.MaxHits, Place: placeIn(layout)}
-}
 
 // Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
 // goroutine at a time may keep a stream.
@@ -64,49 +25,50 @@ func NewKeeper(config Config) *Keeper {
 }
 
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
-// reports whether the stream is gone, and whether hits are known to be lost with it. It calls show with
-// whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
-func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
-	log := k.config.Log.With().Str("stream", name).Logger()
-	k.config.Metrics.start(name)
-	defer k.config.Metrics.end(name)
-	defer k.config.Waits.end(name)
+// returns whether the stream is gone, and whether hits are known to be lost with it. It calls reportReading
+// with whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
+func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
+	config := k.config
+	config.Log = config.Log.With().Str("stream", name).Logger()
+	config.Metrics.start(name)
+	defer config.Metrics.end(name)
+	defer config.Waits.end(name)
 	defer k.claims.forget(name)
-	rejects := newRejectLog(log)
+	rejects := newRejectLog(config.Log)
 	defer func() { rejects.report(time.Now(), true) }()
 	enter := func(p phase) {
 		if p == counting {
-			k.config.Waits.end(name)
+			config.Waits.end(name)
 		}
-		show(p >= counting)
+		reportReading(p >= counting)
 	}
-	next, unread := firstTry(), false
+	next, unread := firstRetry(), false
 	for ctx.Err() == nil {
 		began := time.Now()
-		k.config.Metrics.sessions.WithLabelValues(name).Inc()
+		config.Metrics.sessions.WithLabelValues(name).Inc()
+		config.Limits.MaxLoad = k.config.Limits.MaxLoad / k.parts()
 		s := &session{setup: setup{
-			stream: name, source: newSource(maxPullBytes / k.parts()), store: k.config.Store, layout: k.config.Layout, limits: k.limits(),
-			metrics: k.config.Metrics, outage: k.outage, waits: k.config.Waits, clocks: k.clocks, rejects: rejects, rules: k.config.Rules, log: log,
-			progress: k.config.Progress, maxIdle: next.maxIdle, enter: enter, listed: k.config.Listed, claims: &k.claims,
+			Config: config, stream: name, source: newSource(maxPullBytes / k.parts()), outage: k.outage,
+			clocks: k.clocks, claims: &k.claims, rejects: rejects, maxIdle: next.maxIdle, enterPhase: enter,
 		}}
 		o := s.attempt(ctx)
-		show(false) // until the next session counts
-		// A session that ended before it compared the cursors with the stream cannot tell.
+		reportReading(false) // until the next session counts
+		// A session that ended before it compared the cursors with the stream does not know.
 		unread = o.unread || unread && o.phase == resuming
-		next = next.after(o, time.Since(began))
+		next = next.next(o, time.Since(began))
 		switch o.verdict {
 		case drained:
 			if o.phase >= counting {
-				log.Info().Msg("stream let go")
+				config.Log.Info().Msg("stream released")
 			}
 			return false, false
 		case gone:
 			unread = unread || !s.markEnded(ctx)
-			log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
+			config.Log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}
-		k.config.Waits.blame(name, o.why)
-		log.Warn().Err(o.why).Msg("taking the stream again")
+		config.Waits.setCause(name, o.cause)
+		config.Log.Warn().Err(o.cause).Msg("restarting the session")
 		select {
 		case <-ctx.Done():
 		case <-time.After(next.pause + rand.N(next.pause+time.Millisecond)):
@@ -119,12 +81,6 @@ func (k *Keeper) Keep(ctx context.Context, name string, show func(reading bool),
 // and of Limits.MaxLoad, depends on the number of streams when it begins.
 const maxPullBytes = 64 << 20
 
-func (k *Keeper) limits() Limits {
-	l := k.config.Limits
-	l.MaxLoad /= k.parts()
-	return l
-}
-
 func (k *Keeper) parts() int { return max(1, int(k.share.Load())) }
 
 // Divide divides the memory among this many streams: each session that begins from now on gets one part.
@@ -132,48 +88,10 @@ func (k *Keeper) Divide(streams int) { k.share.Store(int64(streams)) }
 
 // KeepClaiming writes the claims about idle streams, once per second until ctx ends.
 func (k *Keeper) KeepClaiming(ctx context.Context) {
-	k.claims.keepWriting(ctx, k.config.Store, k.config.Listed, k.config.Log)
+	k.claims.writePeriodically(ctx, k.config.Store, k.config.Listed, k.config.Log)
 }
 
-// KeepSweeping removes texts of rules that no cursor names any more, once per hour until ctx ends.
+// KeepSweeping removes texts of rules that no cursor names, once per hour until ctx ends.
 func (k *Keeper) KeepSweeping(ctx context.Context) {
-	s := sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}
-	s.keepSweeping(ctx)
-}
-
-const (
-	// maxReopen bounds the pause before the next session of a stream whose sessions keep failing.
-	maxReopen = 2 * time.Second
-	// foreignRetry is the pause if only an operator can repair the stream: another program has written to its
-	// cursor, rules are lost, or the stream is not the one that was counted.
-	foreignRetry = 10 * time.Second
-	// stalledAfter is how many checks in a row may find the reader idle although messages are undelivered. If
-	// a session stalls without a message, the next one may be idle for twice as many, up to maxStalledAfter.
-	stalledAfter, maxStalledAfter = 3, 48
-)
-
-type retry struct {
-	pause   time.Duration // before it
-	maxIdle int           // see setup
-}
-
-func firstTry() retry { return retry{maxIdle: stalledAfter} }
-
-// after returns the try that follows one with outcome o that lasted for the given time.
-func (r retry) after(o outcome, lasted time.Duration) retry {
-	next := retry{maxIdle: stalledAfter}
-	if errors.Is(o.why, errStalled) && o.idle {
-		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
-	}
-	switch {
-	case window.IsForeign(o.why), errors.Is(o.why, errRulesLost), errors.Is(o.why, errUnidentified), errors.Is(o.why, ErrRetention), errors.Is(o.why, ErrIncrements):
-		next.pause = foreignRetry
-	case o.phase == resuming || o.verdict == fenced: // it never got going, or someone else has the stream
-		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)
-	case lasted > maxReopen:
-		next.pause = 0
-	default:
-		next.pause = min(r.pause+50*time.Millisecond, maxReopen)
-	}
-	return next
+	(&sweeper{store: k.config.Store, layout: k.config.Layout, log: k.config.Log}).sweepPeriodically(ctx)
 }

@@ -90,16 +90,16 @@ func TestRulesThatChangeMakeANewVersion(t *testing.T) {
 	}
 	versions := namings{{From: 5, Rules: "A"}, {From: 11, Rules: "B"}, {From: 21}}
 	for seq, want := range map[uint64]int{0: 3, 9: 3, 10: 2, 19: 2, 20: 1, 100: 1} {
-		if got := len(versions.after(seq)); got != want {
+		if got := len(versions.needed(seq)); got != want {
 			t.Errorf("after message %d: %d versions, want %d", seq, got, want)
 		}
 	}
 	for seq, want := range map[uint64]uint64{0: 4, 3: 4, 4: 0, 20: 0} {
-		if got := versions.unknown(seq); got != want {
+		if got := versions.lastUnlisted(seq); got != want {
 			t.Errorf("after message %d: unknown up to %d, want %d", seq, got, want)
 		}
 	}
-	if got := (namings{{From: 5}, {From: 11}}).unknown(0); got != 0 {
+	if got := (namings{{From: 5}, {From: 11}}).lastUnlisted(0); got != 0 {
 		t.Errorf("without rules: unknown up to %d", got)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// A reject of an event has what its decoding needs, and nothing else of the message's headers. If that is too much, it
-// has nothing of it.
+// A reject of an event has what its decoding needs, and nothing else of the message's headers. If that is too
+// much, it has nothing of it.
 func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<18)
@@ -35,7 +35,7 @@ func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 		}}
 		m := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.Subject, d.Header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
 		require.NoError(t, b.add("HITS", m))
-		rejected := b.take().rejects[0]
+		rejected := b.drain().rejects[0]
 		messages, err := rejected.Messages(1 << 20)
 		if err != nil || len(messages) != 1 {
 			t.Fatalf("%s: %d messages, %v", c.name, len(messages), err)

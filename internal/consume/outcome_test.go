@@ -28,8 +28,8 @@ func TestSessionEndsByWhatEndedIt(t *testing.T) {
 		{"Redis has lost commits", window.ErrRewound, false, failed},
 		{"anything else", other, false, failed},
 	} {
-		if got := newOutcome(test.why, test.told); got.verdict != test.want || got.why != test.why {
-			t.Errorf("%s: %s (%v), want %s (%v)", test.name, got.verdict, got.why, test.want, test.why)
+		if got := newOutcome(test.why, test.told); got.verdict != test.want || got.cause != test.why {
+			t.Errorf("%s: %s (%v), want %s (%v)", test.name, got.verdict, got.cause, test.want, test.why)
 		}
 	}
 }
@@ -38,8 +38,8 @@ func TestSessionEndsByWhatEndedIt(t *testing.T) {
 // taken again at once.
 func TestAStreamThatFailsAgainIsRetriedAfterAPause(t *testing.T) {
 	t.Parallel()
-	lost := outcome{verdict: failed, why: errGap, phase: counting}
-	stuck := outcome{verdict: failed, why: fmt.Errorf("%w: at 1 of 2", errStalled), phase: counting, idle: true}
+	lost := outcome{verdict: failed, cause: errGap, phase: counting}
+	stuck := outcome{verdict: failed, cause: fmt.Errorf("%w: at 1 of 2", errStalled), phase: counting, idle: true}
 	for _, test := range []struct {
 		name   string
 		ends   []outcome
@@ -49,18 +49,18 @@ func TestAStreamThatFailsAgainIsRetriedAfterAPause(t *testing.T) {
 		{"after a long session", []outcome{lost}, time.Minute, retry{0, stalledAfter}},
 		{"after short ones", []outcome{lost, lost, lost}, 0, retry{150 * time.Millisecond, stalledAfter}},
 		{"after many short ones", many(lost, 100), 0, retry{maxReopen, stalledAfter}},
-		{"it never got going", many(outcome{verdict: failed, why: errGap}, 2), time.Minute, retry{200 * time.Millisecond, stalledAfter}},
-		{"again and again", many(outcome{verdict: failed, why: errGap}, 9), 0, retry{maxReopen, stalledAfter}},
-		{"fenced", []outcome{{verdict: fenced, why: window.ErrFenced, phase: counting}}, time.Minute, retry{100 * time.Millisecond, stalledAfter}},
-		{"a foreign key", []outcome{{verdict: failed, why: &window.ForeignError{Err: errGap}}}, 0, retry{foreignRetry, stalledAfter}},
+		{"it never got going", many(outcome{verdict: failed, cause: errGap}, 2), time.Minute, retry{200 * time.Millisecond, stalledAfter}},
+		{"again and again", many(outcome{verdict: failed, cause: errGap}, 9), 0, retry{maxReopen, stalledAfter}},
+		{"fenced", []outcome{{verdict: fenced, cause: window.ErrFenced, phase: counting}}, time.Minute, retry{100 * time.Millisecond, stalledAfter}},
+		{"a foreign key", []outcome{{verdict: failed, cause: &window.ForeignError{Err: errGap}}}, 0, retry{foreignRetry, stalledAfter}},
 		{"stalled without a message", []outcome{stuck, stuck}, time.Minute, retry{0, 4 * stalledAfter}},
 		{"stalled for ever", many(stuck, 20), time.Minute, retry{0, maxStalledAfter}},
 		{"stalled, then not", []outcome{stuck, stuck, lost}, time.Minute, retry{0, stalledAfter}},
-		{"stalled after messages", []outcome{{verdict: failed, why: errStalled, phase: counting}}, time.Minute, retry{0, stalledAfter}},
+		{"stalled after messages", []outcome{{verdict: failed, cause: errStalled, phase: counting}}, time.Minute, retry{0, stalledAfter}},
 	} {
-		r := firstTry()
+		r := firstRetry()
 		for _, o := range test.ends {
-			r = r.after(o, test.lasted)
+			r = r.next(o, test.lasted)
 		}
 		if r != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, r, test.want)

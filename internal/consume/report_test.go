@@ -117,7 +117,7 @@ func TestLongWaitsAreNamed(t *testing.T) {
 		w := NewWaits()
 		is := func(parts ...string) {
 			t.Helper()
-			got := w.Lasting()
+			got := w.Longest()
 			for _, part := range parts {
 				if !strings.Contains(got, part) {
 					t.Errorf("%q, want %q in it", got, part)
@@ -135,8 +135,8 @@ func TestLongWaitsAreNamed(t *testing.T) {
 		w.begin("B")
 		time.Sleep(slowCommit)
 		w.end("B")
-		is("stream A", "3 seconds", "no answer yet")
-		w.blame("A", fmt.Errorf("READONLY"))
+		is("stream A", "3 seconds", "no reply yet")
+		w.setCause("A", fmt.Errorf("READONLY"))
 		time.Sleep(time.Second)
 		is("stream A", "4 seconds", "READONLY")
 		w.end("A")

@@ -12,7 +12,7 @@ import (
 // heldSource is a stream that holds these messages, in the order of their sequences.
 type heldSource struct {
 	source.Stream
-	held []mark
+	held []messageID
 }
 
 func (h heldSource) Next(_ context.Context, from uint64) (uint64, int64, error) {
@@ -25,9 +25,9 @@ func (h heldSource) Next(_ context.Context, from uint64) (uint64, int64, error) 
 }
 
 // row is messages that were stored one after another, a second apart.
-func row(first, last uint64, stored int64) (out []mark) {
+func row(first, last uint64, stored int64) (out []messageID) {
 	for seq := first; seq <= last; seq++ {
-		out = append(out, mark{seq, stored + int64(seq-first)*1e9})
+		out = append(out, messageID{seq, stored + int64(seq-first)*1e9})
 	}
 	return out
 }
@@ -42,18 +42,18 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 	)
 	type stream struct {
 		created    int64
-		held       []mark
+		held       []messageID
 		last       uint64 // if no message at it is held
 		lastStored int64
 		mirror     bool
 	}
-	join := func(rows ...[]mark) (out []mark) {
+	join := func(rows ...[]messageID) (out []messageID) {
 		for _, r := range rows {
 			out = append(out, r...)
 		}
 		return out
 	}
-	without := func(seq uint64, held []mark) (out []mark) {
+	without := func(seq uint64, held []messageID) (out []messageID) {
 		for _, m := range held {
 			if m.seq != seq {
 				out = append(out, m)
@@ -62,7 +62,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 		return out
 	}
 	stored := func(seq uint64) int64 { return created + int64(seq)*second } // of the messages that were counted
-	counted := func(first, last uint64) []mark { return row(first, last, stored(first)) }
+	counted := func(first, last uint64) []messageID { return row(first, last, stored(first)) }
 	cursor := window.Cursor{Created: created, Seq: 40, Stored: stored(40), Latest: stored(40), AsOf: stored(40) / 1e6, IncompleteBefore: 7}
 	partly := cursor
 	partly.Ahead, partly.Latest = window.Ahead{Seq: 60, Stored: stored(60), Done: 1, Parts: 3}, stored(60)
@@ -78,10 +78,10 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 		others []window.Cursor // of other shards
 		none   bool            // there is no cursor
 
-		want      window.Cursor
-		discarded uint64
-		reason    reason
-		riddle    bool // errUnidentified
+		want         window.Cursor
+		discarded    uint64
+		reason       reason
+		unidentified bool // errUnidentified
 	}{
 		// Without a cursor.
 		{name: "no cursor, new stream", none: true, want: window.Cursor{Created: created, AsOf: created / 1e6}},
@@ -200,7 +200,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			want:      window.Cursor{Created: created, Seq: 5, Stored: late - 1, AsOf: created / 1e6, IncompleteBefore: now},
 			discarded: 5, reason: recreated,
 		},
-		{name: "recreated after the clock was set back: perhaps it was not", cursor: cursor, stream: stream{created: stored(39), held: row(1, 50, late)}, riddle: true},
+		{name: "recreated after the clock was set back: maybe it was not", cursor: cursor, stream: stream{created: stored(39), held: row(1, 50, late)}, unidentified: true},
 		// Created at another moment, with the same messages: a restored backup, or a promoted mirror.
 		{
 			name: "restored", cursor: cursor, stream: stream{created: late, held: counted(1, 70)},
@@ -222,18 +222,18 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			}),
 			reason: replaced,
 		},
-		{name: "an older backup", cursor: cursor, stream: stream{created: late, held: counted(1, 39)}, riddle: true},
-		{name: "an older backup that has grown", cursor: cursor, stream: stream{created: late, held: join(counted(1, 30), row(31, 70, late+second))}, riddle: true},
-		{name: "a copy of another stream", cursor: cursor, stream: stream{created: late, held: row(1, 70, created+second/2)}, riddle: true},
+		{name: "an older backup", cursor: cursor, stream: stream{created: late, held: counted(1, 39)}, unidentified: true},
+		{name: "an older backup that has grown", cursor: cursor, stream: stream{created: late, held: join(counted(1, 30), row(31, 70, late+second))}, unidentified: true},
+		{name: "a copy of another stream", cursor: cursor, stream: stream{created: late, held: row(1, 70, created+second/2)}, unidentified: true},
 		{
 			name: "nothing of a copy was applied", cursor: cursor, stream: stream{created: late, held: counted(42, 70)},
 			want:      window.Cursor{Created: late, Seq: 41, Stored: stored(42) - 1, AsOf: stored(42) / 1e6, IncompleteBefore: late/1e6 + 1},
 			discarded: 41, reason: recreated,
 		},
-		{name: "a mirror made again, on its way to the cursor", cursor: cursor, stream: stream{created: late, held: counted(1, 20), mirror: true}, riddle: true},
-		{name: "a mirror made again, empty yet", cursor: cursor, stream: stream{created: late, mirror: true}, riddle: true},
+		{name: "a recreated mirror, on its way to the cursor", cursor: cursor, stream: stream{created: late, held: counted(1, 20), mirror: true}, unidentified: true},
+		{name: "a recreated mirror, empty yet", cursor: cursor, stream: stream{created: late, mirror: true}, unidentified: true},
 		{
-			name: "a mirror made again", cursor: cursor, stream: stream{created: late, held: counted(1, 40), mirror: true},
+			name: "a recreated mirror", cursor: cursor, stream: stream{created: late, held: counted(1, 40), mirror: true},
 			want: changed(cursor, func(c *window.Cursor) { c.Created = late }),
 		},
 	} {
@@ -252,7 +252,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			h := newHistory(heldSource{held: test.stream.held}, s)
 			h.cursors = append(test.others, test.cursor)
 			r, err := h.resume(t.Context(), test.cursor, !test.none)
-			if errors.Is(err, errUnidentified) != test.riddle || err != nil && !test.riddle {
+			if errors.Is(err, errUnidentified) != test.unidentified || err != nil && !test.unidentified {
 				t.Fatalf("error %v", err)
 			}
 			if err != nil {

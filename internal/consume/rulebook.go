@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -16,16 +15,16 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has
-// none. Any goroutine may call Current.
+// Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has no
+// rules. It is safe for concurrent use.
 type Rulebook struct {
 	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
 	metrics *Metrics
 	log     zerolog.Logger
 
-	mu   sync.Mutex
-	now  *rules.Set
-	seen map[string]*rules.Set // by fingerprint; now is one of them
+	mu      sync.Mutex
+	current *rules.Set
+	sets    map[string]*rules.Set // by fingerprint; now is one of them
 }
 
 // maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.
@@ -37,16 +36,16 @@ func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *setting.Fil
 	if file == "" {
 		return nil, nil
 	}
-	b := &Rulebook{globs: globs, metrics: m, log: log, seen: make(map[string]*rules.Set)}
-	_, err := setting.Open(files, "rules", setting.Path{Key: "INGEST_RULES", File: file}, rules.Parse, b.use)
+	b := &Rulebook{globs: globs, metrics: m, log: log, sets: make(map[string]*rules.Set)}
+	_, err := setting.Open(files, "rules", setting.Path{Key: "INGEST_RULES", File: file}, rules.Parse, b.replace)
 	return b, err
 }
 
-func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
+func (b *Rulebook) replace(set *rules.Set, line *zerolog.Event) {
 	line.Str("fingerprint", set.Fingerprint()).Int("rules", set.Len())
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.now = set
+	b.current = set
 	b.remember(set)
 	b.metrics.rules.Reset()
 	b.metrics.rules.WithLabelValues(set.Fingerprint()).Set(1)
@@ -54,26 +53,26 @@ func (b *Rulebook) use(set *rules.Set, line *zerolog.Event) {
 
 // remember keeps a set in memory. The caller holds mu.
 func (b *Rulebook) remember(set *rules.Set) {
-	for fingerprint := range b.seen {
-		if len(b.seen) >= maxRulesSeen && fingerprint != b.now.Fingerprint() {
-			delete(b.seen, fingerprint)
+	for fingerprint := range b.sets {
+		if len(b.sets) >= maxRulesSeen && fingerprint != b.current.Fingerprint() {
+			delete(b.sets, fingerprint)
 		}
 	}
-	b.seen[set.Fingerprint()] = set
+	b.sets[set.Fingerprint()] = set
 }
 
-// Current returns the rules by which a session that begins now reads new messages; nil if there are none.
+// Current returns the rules by which a session that begins now reads new messages; nil without rules.
 func (b *Rulebook) Current() *rules.Set {
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.now
+	return b.current
 }
 
-// reads reports whether a stream is read under these rules: INGEST_STREAMS matches it, or a rule names it.
-func (b *Rulebook) reads(set *rules.Set, stream string) bool {
+// mayRead reports whether a stream is read under these rules: INGEST_STREAMS matches it, or a rule names it.
+func (b *Rulebook) mayRead(set *rules.Set, stream string) bool {
 	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
 }
 
@@ -88,11 +87,11 @@ func fingerprintOf(set *rules.Set) string {
 // before anything is read, because any other rules would be a guess.
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
-// find returns the rules with a fingerprint, from memory or from Redis. found is false if neither has them.
-func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
+// lookup returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
+func (b *Rulebook) lookup(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
-		set, found = b.seen[fingerprint]
+		set, found = b.sets[fingerprint]
 		b.mu.Unlock()
 		if found {
 			return set, true, nil
@@ -104,7 +103,8 @@ func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 	}
 	set, err = rules.Parse(text)
 	if err != nil {
-		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w", store.RulesKey(), fingerprint, err)
+		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w",
+			store.RulesKey(), fingerprint, err)
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
@@ -126,77 +126,10 @@ func (b *Rulebook) texts(versions namings) map[string][]byte {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for fingerprint, set := range b.seen {
+	for fingerprint, set := range b.sets {
 		if slices.ContainsFunc(versions, func(n naming) bool { return n.Rules == fingerprint }) {
 			out[fingerprint] = set.Text()
 		}
 	}
 	return out
-}
-
-// sweepEvery is the time between two checks for unnamed texts. Two in a row must find a text unnamed, because
-// it is written before the cursor that names it.
-const sweepEvery = time.Hour
-
-// sweeper removes texts of rules from Redis. One goroutine uses it.
-type sweeper struct {
-	store   *window.Store
-	layout  window.Layout
-	log     zerolog.Logger
-	unnamed []string // at the last look
-}
-
-func (s *sweeper) keepSweeping(ctx context.Context) {
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Debug().Err(err).Msg("texts of rules that no cursor names may be left in Redis")
-		}
-	}
-}
-
-// sweep removes texts that no listed stream's cursor has named at two checks. A session that names one again
-// in that instant writes it again after its cursors.
-func (s *sweeper) sweep(ctx context.Context) error {
-	kept, err := s.store.RulesKept(ctx)
-	if err != nil || len(kept) == 0 {
-		s.unnamed = nil
-		return err
-	}
-	streams, err := s.store.Streams(ctx)
-	if err != nil {
-		return err
-	}
-	named := make(map[string]bool)
-	for stream := range streams {
-		cursors, err := readCursors(ctx, s.store, s.layout, stream)
-		if err != nil {
-			return err
-		}
-		if err := namedRules(cursors, named); err != nil {
-			return fmt.Errorf("stream %s: %w", stream, err)
-		}
-	}
-	var drop []string
-	unnamed := slices.DeleteFunc(kept, func(fingerprint string) bool { return named[fingerprint] })
-	for _, fingerprint := range unnamed {
-		if slices.Contains(s.unnamed, fingerprint) {
-			drop = append(drop, fingerprint)
-		}
-	}
-	s.unnamed = unnamed
-	if len(drop) == 0 {
-		return nil
-	}
-	if err := s.store.DropRules(ctx, drop); err != nil {
-		return err
-	}
-	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them any more")
-	return nil
 }

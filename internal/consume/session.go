@@ -9,262 +9,233 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
-
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 
-// setup holds the parts and settings of a session. All its parts share it, and none changes it.
-type setup struct {
-	stream  string
-	source  source.Stream
-	store   *window.Store
-	layout  window.Layout
-	limits  Limits // of this stream
-	metrics *Metrics
-	outage  *outage
-	waits   *Waits
-	clocks  *clocks
-	rejects *rejectLog
-	rules   *Rulebook // nil: there are none
-	log     zerolog.Logger
-
-	progress Progress    // may be nil
-	maxIdle  int         // looks in a row that may find the reader idle, see stalledAfter
-	enter    func(phase) // is called as each phase begins
-	// listed reports whether every stream created before the call is listed in Redis; nil means always.
-	listed func(context.Context) bool
-	claims *claims // nil: only cursors tell as_of
-}
-
 // session is one attempt to count a stream: a reader, a committer and a watcher share a buffer.
 type session struct {
 	setup
-	phase    phase
-	standing *standing // nil until resume has decided where the shards go on
-	buffer   *buffer
-	tail     tail
+	phase  phase
+	plan   *resumePlan // nil until resume has decided where the shards continue
+	buffer *buffer
+	tail   tail
 }
 
-// attempt counts until ctx ends or it cannot go on. It commits what it has read, unless a commit has failed.
+// attempt counts until ctx or the session ends. It commits what it has read, unless a commit has failed.
 func (s *session) attempt(ctx context.Context) outcome {
-	o := newOutcome(s.pass(ctx), ctx.Err() != nil)
-	o.phase, o.unread, o.idle = s.phase, s.unread(), s.idle()
+	o := newOutcome(s.count(ctx), ctx.Err() != nil)
+	o.phase, o.idle = s.phase, true
+	if s.plan != nil {
+		position, _, _ := s.buffer.position()
+		known := max(s.tail.lastSeq(), s.plan.state.Last, position)
+		o.unread = slices.ContainsFunc(s.plan.writers, func(w *shardWriter) bool { return w.position.Seq < known })
+		o.idle = position <= s.plan.readAfter
+	}
 	return o
 }
 
-func (s *session) pass(ctx context.Context) error {
-	s.begin(resuming)
+func (s *session) count(ctx context.Context) error {
+	s.enter(resuming)
 	if err := s.resume(ctx); err != nil {
 		return err
 	}
-	s.begin(opening)
+	s.enter(opening)
 	feed, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err := feed.Release(); err != nil {
-			s.log.Debug().Err(err).Msg("the consumer was left to expire")
+			s.Log.Debug().Err(err).Msg("the consumer could not be deleted, and will expire")
 		}
 	}()
-	life, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session finds a reason
+	runCtx, end := context.WithCancelCause(ctx) // ends with ctx, or when any part of the session fails
 	defer end(nil)
-	r := newReader(&s.setup, s.standing, s.buffer, end)
-	c := newCommitter(&s.setup, s.standing, s.buffer, &s.tail)
-	if err := feed.Start(r.deliver, func(err error) { end(s.orGone(ctx, err)) }); err != nil {
+	r := newReader(&s.setup, s.plan, s.buffer, end)
+	c := newCommitter(&s.setup, s.plan, s.buffer, &s.tail)
+	if err := feed.Start(r.deliver, func(err error) { end(s.causeOrGone(ctx, err)) }); err != nil {
 		return err
 	}
-	if err := s.verify(ctx); err != nil {
+	if err := (planner{&s.setup, s.plan}).verify(ctx, s.buffer); err != nil {
 		s.stop(feed)
 		return err
 	}
-	s.begin(counting)
-	w := newWatcher(&s.setup, s.standing, s.buffer, &s.tail, &c.committed, end)
+	s.enter(counting)
+	w := newWatcher(&s.setup, s.plan, s.buffer, &s.tail, &c.committed, end)
 	var watching sync.WaitGroup
-	watching.Go(func() { w.watch(life) })
-	err = s.count(ctx, life, feed, c)
-	end(err) // only the first reason counts
+	watching.Go(func() { w.watch(runCtx) })
+	err = s.commitUntil(ctx, runCtx, feed, c)
+	end(err) // only the first cause counts
 	watching.Wait()
-	return context.Cause(life)
+	return context.Cause(runCtx)
 }
 
-// count commits until life ends, stops the feed, and commits the rest. It returns the error of a failed
-// commit, after which it commits nothing more.
-func (s *session) count(ctx, life context.Context, feed source.Feed, c *committer) error {
-	last := newGrace(ctx) // for the last commit, which outlives ctx
-	defer last.cancel()
-	defer context.AfterFunc(life, func() { last.end(LastCommitWithin) })()
-	err := c.flushUntil(life, last)
-	s.begin(ending)
+// resume decides where each shard continues, and acquires all cursors, before any message is read.
+func (s *session) resume(ctx context.Context) error {
+	plan, err := makePlan(ctx, &s.setup)
+	if err != nil {
+		return err
+	}
+	s.plan, s.buffer = plan, newBuffer(s.Layout, s.Limits, plan.positions())
+	return planner{&s.setup, plan}.acquire(ctx)
+}
+
+// open opens a feed of the messages after the smallest cursor.
+func (s *session) open(ctx context.Context) (source.Feed, error) {
+	smallest := s.plan.smallestPosition()
+	seq, stored := smallest.Seq, smallest.Stored
+	if seq == s.plan.state.Last {
+		// The last stored message is applied or gone, even if the cursor names another message.
+		stored = cmp.Or(s.plan.state.EndStored(), stored)
+	}
+	s.plan.readAfter = seq
+	s.buffer.startAt(seq, stored)
+	feed, err := s.source.Open(ctx, seq+1)
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info().Uint64("from", seq+1).Uint64("last", s.plan.state.Last).Uint64("pending", feed.Pending()).
+		Msg("reading the stream")
+	return feed, nil
+}
+
+// commitUntil commits until runCtx ends, stops the feed, and commits the rest. It returns the error of a
+// failed commit, after which it commits nothing more.
+func (s *session) commitUntil(ctx, runCtx context.Context, feed source.Feed, c *committer) error {
+	commitCtx := newGrace(ctx) // for the last commit, which outlives ctx
+	defer commitCtx.cancel()
+	defer context.AfterFunc(runCtx, func() { commitCtx.end(LastCommitWithin) })()
+	err := c.flushUntil(runCtx, commitCtx)
+	s.enter(ending)
 	s.stop(feed)
 	// Nothing may follow a failed flush: cursors that did not get its load must not pass it.
 	if err == nil {
-		err = c.flush(last, true) // all of it was read in order
+		err = c.flush(commitCtx, true) // all of the rest was read in order
 	}
-	if err != nil && life.Err() != nil {
-		c.leftBehind(err)
+	if err != nil && runCtx.Err() != nil {
+		read, _, _ := s.buffer.position()
+		done, _ := c.committed.position()
+		s.Log.Error().Err(err).Uint64("committed", done).Uint64("read", read).
+			Msg("the last commit failed; the next worker reads these hits again, if the stream still holds them")
 	}
 	return err
 }
 
-func (s *session) begin(p phase) {
+func (s *session) enter(p phase) {
 	s.phase = p
-	s.enter(p)
+	s.enterPhase(p)
 }
 
-// stop ends the reading. The buffer takes nothing more, which wakes a reader that waits for space.
+// stop ends the reading. It closes the buffer, which wakes a reader that waits for capacity.
 func (s *session) stop(feed source.Feed) {
 	s.buffer.close()
 	feed.Stop()
 }
 
-// open asks for the messages after the smallest cursor.
-func (s *session) open(ctx context.Context) (source.Feed, error) {
-	smallest := slices.MinFunc(s.standing.writers, func(a, b *shardWriter) int { return cmp.Compare(a.position.Seq, b.position.Seq) })
-	from, stored := smallest.position.Seq, smallest.position.Stored
-	if from == s.standing.state.Last {
-		// The last stored message is applied or gone, even if it is not the one that the cursor names.
-		stored = cmp.Or(s.standing.state.EndStored(), stored)
-	}
-	s.standing.from = from
-	s.buffer.begin(from, stored)
-	feed, err := s.source.Open(ctx, from+1)
-	if err != nil {
-		return nil, err
-	}
-	s.log.Info().Uint64("from", from+1).Uint64("last", s.standing.state.Last).Uint64("pending", feed.Pending()).Msg("stream taken")
-	return feed, nil
-}
-
-func (s *session) orGone(ctx context.Context, err error) error {
+func (s *session) causeOrGone(ctx context.Context, err error) error {
 	if errors.Is(err, source.ErrReconnected) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, gone := s.source.Look(ctx); errors.Is(gone, source.ErrNoStream) {
+	if _, gone := s.source.Check(ctx); errors.Is(gone, source.ErrNoStream) {
 		return gone
 	}
 	return err
 }
 
-// unread reports whether messages are known that some shard has not applied. Call it after pass.
-func (s *session) unread() bool {
-	if s.standing == nil {
-		return false
-	}
-	place, _, _ := s.buffer.place()
-	known := max(s.tail.end(), s.standing.state.Last, place)
-	return slices.ContainsFunc(s.standing.writers, func(w *shardWriter) bool { return w.position.Seq < known })
-}
-
-// markEnded writes into all cursors that the stream was applied to its end, and reports whether it could. If
-// Redis has lost commits, or does not answer, hits may be lost with the stream. Call it after pass.
+// markEnded writes into all cursors that the stream was applied to its end, and reports whether it succeeded.
+// It fails if Redis has lost commits, or does not answer: hits may be lost with the stream. Call it after
+// attempt.
 func (s *session) markEnded(ctx context.Context) bool {
-	if s.standing == nil {
+	if s.plan == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LastCommitWithin)
 	defer cancel()
-	return eachShard(ctx, len(s.standing.writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w := s.standing.writers[shard]
+	return eachShard(ctx, len(s.plan.writers), readConcurrency, func(ctx context.Context, shard int) error {
+		w := s.plan.writers[shard]
 		cursor := w.position
 		cursor.Ended = true
 		return w.write(ctx, cursor)
 	}) == nil
 }
 
-// idle reports whether the session received no message. Call it after pass.
-func (s *session) idle() bool {
-	if s.standing == nil {
-		return true
-	}
-	place, _, _ := s.buffer.place()
-	return place <= s.standing.from
-}
-
-// phase is how far a session has got. The phases follow one another in this order, and any may be the last.
-type phase int32
-
-const (
-	resuming phase = iota // reads the cursors, decides where each shard goes on, and writes what that changes
-	opening               // asks for messages, and makes sure that the stream is still the one that was judged
-	counting              // reads, coalesces and commits
-	ending                // has stopped reading: commits what is in memory and frees the consumer
-)
-
 type verdict int
 
 const (
-	drained verdict = iota // its context ended; the log has what it could not commit, if anything
+	drained verdict = iota // its context ended; it has logged what it could not commit
 	gone                   // the stream does not exist any more
 	fenced                 // another worker has moved a cursor
-	failed                 // anything else: the unexpected ends a session
-)
-
-var (
-	errGap        = errors.New("messages were lost on the way")
-	errStalled    = errors.New("the stream holds messages that are not delivered")
-	errIncarnated = errors.New("the stream was made anew")
-	errRolledBack = errors.New("the stream was rolled back")
-	errEdited     = errors.New("the stream's subjects were edited")
-	errRuled      = errors.New("the rules were changed")
+	failed                 // any other error
 )
 
 type outcome struct {
 	verdict verdict
-	why     error // what ended it first; the end of its context if it was to stop
-	phase   phase // the last one that it began
+	cause   error // the first cause of its end; that of its context if it was stopped
+	phase   phase // the last one that began
 	// unread: the stream is known to have held messages that are not applied on every shard.
 	unread bool
-	idle   bool // it was given no message
+	idle   bool // it received no message
 }
 
-// newOutcome decides the verdict; told is whether the session was to stop. A stream that is gone takes
-// precedence, because the fleet releases it too, perhaps before the last commit has ended.
-func newOutcome(why error, told bool) outcome {
+// newOutcome decides the verdict. stopped is whether the session was stopped. A stream that is gone takes
+// precedence, because the fleet also releases it, maybe before the last commit has ended.
+func newOutcome(cause error, stopped bool) outcome {
 	switch {
-	case errors.Is(why, source.ErrNoStream):
-		return outcome{verdict: gone, why: why}
-	case told:
-		return outcome{verdict: drained, why: why}
-	case errors.Is(why, window.ErrFenced):
-		return outcome{verdict: fenced, why: why}
+	case errors.Is(cause, source.ErrNoStream):
+		return outcome{verdict: gone, cause: cause}
+	case stopped:
+		return outcome{verdict: drained, cause: cause}
+	case errors.Is(cause, window.ErrFenced):
+		return outcome{verdict: fenced, cause: cause}
 	}
-	return outcome{verdict: failed, why: why}
+	return outcome{verdict: failed, cause: cause}
 }
 
-// eachShard calls do for every shard, at most atOnce at a time. The first error cancels the others.
-func eachShard(ctx context.Context, shards, atOnce int, do func(ctx context.Context, shard int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	var begun atomic.Int64
-	work := func() error {
-		for {
-			shard := int(begun.Add(1)) - 1
-			if shard >= shards {
-				return nil
-			}
-			if err := do(ctx, shard); err != nil {
-				return err
-			}
-		}
+const (
+	// maxReopen bounds the pause before the next session of a stream whose sessions keep failing.
+	maxReopen = 2 * time.Second
+	// foreignRetry is the pause if only an operator can repair the stream: another program has written to its
+	// cursor, rules are lost, or the stream is unidentified.
+	foreignRetry = 10 * time.Second
+	// stalledAfter is how many checks in a row may find the reader idle although messages are undelivered. If
+	// a session stalls without a message, the next one may be idle for twice as many, up to maxStalledAfter.
+	stalledAfter, maxStalledAfter = 3, 48
+)
+
+type retry struct {
+	pause   time.Duration // before the session
+	maxIdle int           // see setup
+}
+
+func firstRetry() retry { return retry{maxIdle: stalledAfter} }
+
+// next returns what follows a session with outcome o that lasted for the given time.
+func (r retry) next(o outcome, lasted time.Duration) retry {
+	next := retry{maxIdle: stalledAfter}
+	if errors.Is(o.cause, errStalled) && o.idle {
+		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
-	for range min(shards, atOnce) - 1 { // a goroutine for each shard would spend its time growing its stack
-		group.Go(work)
+	switch {
+	case window.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
+		errors.Is(o.cause, ErrRetention), errors.Is(o.cause, ErrIncrements):
+		next.pause = foreignRetry
+	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream
+		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)
+	case lasted > maxReopen:
+		next.pause = 0
+	default:
+		next.pause = min(r.pause+50*time.Millisecond, maxReopen)
 	}
-	if err := work(); err != nil {
-		group.Go(func() error { return err })
-	}
-	return group.Wait()
+	return next
 }
 
 // LastCommitWithin bounds the commit with which a session ends.
 const LastCommitWithin = 7 * time.Second
 
-// grace is a context that outlives another one, and gets a deadline when told to end. A cancellation is not
+// grace is a context that outlives another one, and gets a deadline when end is called. A cancellation is not
 // enough, because only a deadline stops the Redis client while it reads from a socket.
 type grace struct {
 	context.Context

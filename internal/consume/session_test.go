@@ -22,7 +22,7 @@ type busy struct {
 	last  uint64
 }
 
-func (b *busy) Look(context.Context) (source.Check, error) {
+func (b *busy) Check(context.Context) (source.Check, error) {
 	state := source.State{Created: 1, First: 1, Last: b.last, At: time.Now().UnixMilli()}
 	b.last++
 	b.asked()
@@ -30,7 +30,7 @@ func (b *busy) Look(context.Context) (source.Check, error) {
 }
 
 // Messages that arrive while the watch looks at the stream are no roll-back.
-func TestMessagesThatArriveDuringALookAreNoRollBack(t *testing.T) {
+func TestMessagesThatArriveDuringACheckAreNoRollBack(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -38,10 +38,13 @@ func TestMessagesThatArriveDuringALookAreNoRollBack(t *testing.T) {
 	buffer.add("HITS", testMessage(1))
 	stream := &busy{last: 1}
 	metrics := NewMetrics(prometheus.NewRegistry())
-	with := &setup{stream: "HITS", source: stream, maxIdle: stalledAfter, metrics: metrics, clocks: newClocks(metrics, zerolog.Nop())}
+	shared := &setup{
+		Config: Config{Metrics: metrics}, stream: "HITS", source: stream, maxIdle: stalledAfter,
+		clocks: newClocks(metrics, zerolog.Nop()),
+	}
 	end := func(err error) { t.Errorf("the watcher ends the session: %v", err); cancel() }
 	var seen tail
-	w := newWatcher(with, &standing{state: source.State{Created: 1}}, buffer, &seen, new(committed), end)
+	w := newWatcher(shared, &resumePlan{state: source.State{Created: 1}}, buffer, &seen, new(committed), end)
 	stream.asked = func() {
 		buffer.add("HITS", testMessage(stream.last))
 		if stream.last > 3 {
@@ -49,7 +52,7 @@ func TestMessagesThatArriveDuringALookAreNoRollBack(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) { w.watch(ctx) })
-	if last := seen.end(); last < 3 {
+	if last := seen.lastSeq(); last < 3 {
 		t.Errorf("the watcher has seen the end at %d", last)
 	}
 }
@@ -70,13 +73,15 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	metrics, none := NewMetrics(prometheus.NewRegistry()), zerolog.Nop()
 	s := &session{
 		setup: setup{
-			stream: "HITS", store: store, layout: layout,
-			limits:  Limits{FlushInterval: time.Millisecond, MaxCommands: 2000},
-			metrics: metrics, outage: &outage{log: none}, log: none, waits: NewWaits(),
-			rejects: newRejectLog(none), clocks: newClocks(metrics, none), enter: func(phase) {},
+			Config: Config{
+				Store: store, Layout: layout, Limits: Limits{FlushInterval: time.Millisecond, MaxCommands: 2000},
+				Metrics: metrics, Waits: NewWaits(), Log: none,
+			},
+			stream: "HITS", outage: &outage{log: none},
+			rejects: newRejectLog(none), clocks: newClocks(metrics, none), enterPhase: func(phase) {},
 		},
-		standing: &standing{state: source.State{Created: 1}, atOnce: commitConcurrency},
-		buffer:   newBuffer(layout, testLimits(2000), make([]window.Cursor, layout.Shards)),
+		plan:   &resumePlan{state: source.State{Created: 1}, concurrency: commitConcurrency},
+		buffer: newBuffer(layout, testLimits(2000), make([]window.Cursor, layout.Shards)),
 	}
 	every := testMessage(1)
 	for c, shards := 0, map[int]bool{}; len(shards) < layout.Shards; c++ {
@@ -86,7 +91,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	}
 	later := every
 	later.seq = 2
-	s.listed = func(context.Context) bool { // asked once per flush, before the shards commit
+	s.Listed = func(context.Context) bool { // asked once per flush, before the shards commit
 		s.buffer.add("HITS", later)
 		shutdown()
 		return true
@@ -94,7 +99,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	for shard := range layout.Shards {
 		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
 		require.NoError(t, err)
-		s.standing.writers = append(s.standing.writers, &shardWriter{Writer: w})
+		s.plan.writers = append(s.plan.writers, &shardWriter{Writer: w})
 	}
 	// Another worker takes shard 0.
 	other, err := store.OpenWriter(ctx, layout, "HITS", 0)
@@ -102,7 +107,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	require.NoError(t, errOf(other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7})))
 
 	s.buffer.add("HITS", every)
-	if err := s.count(ctx, ctx, noFeed{}, newCommitter(&s.setup, s.standing, s.buffer, &s.tail)); err == nil {
+	if err := s.commitUntil(ctx, ctx, noFeed{}, newCommitter(&s.setup, s.plan, s.buffer, &s.tail)); err == nil {
 		t.Error("the flush does not say that it failed")
 	}
 	for shard := range layout.Shards {

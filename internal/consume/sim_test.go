@@ -269,7 +269,7 @@ func (w *simWorld) run() string {
 	}
 	w.heal()
 	healed := max(w.stream.now().UnixMilli(), slices.Max(w.asOfs())) // the clock of NATS may have been set back
-	person := 0                                                      // how often somebody has looked after a stream that stands still
+	person := 0                                                      // how often an operator has repaired a stream that stands still
 	for began, deadline := time.Now(), time.Now().Add(2*time.Minute); ; time.Sleep(200 * simTick) {
 		if !w.isRead() && time.Since(began) > time.Duration(1+person)*25*time.Second {
 			if !w.plan.needsPerson() {
@@ -499,7 +499,7 @@ func (w *simWorld) apply(e simEvent) {
 		w.stream.rollBack(e.n+1, e.d)
 	case "stream made anew":
 		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
-		w.stream.anew(w.tick(), e.d)
+		w.stream.recreate(w.tick(), e.d)
 	case "stream restored":
 		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
 		w.stream.restore(max(0, e.n/4-1), w.tick(), e.d)
@@ -534,8 +534,8 @@ type simCell struct {
 // simAges are how long before its message a hit was made, in milliseconds, unless hits are late.
 var simAges = []int64{0, 0, 0, 700, 3_000, 9_000, 0, 14_000, -900, 40_000, 100_000, 500_000}
 
-// age is how long before its message a hit was made. If hits are late, it is any time that one of the tiers still holds, or
-// a little more.
+// age is how long before its message a hit was made. If hits are late, it is any time that one of the tiers
+// still holds, or a little more.
 func (w *simWorld) age(form, id, k int) int64 {
 	if !w.plan.late {
 		return simAges[(form*5+id*3+k)%len(simAges)]
@@ -546,7 +546,8 @@ func (w *simWorld) age(form, id, k int) int64 {
 	return random.Int64N(held + held/4)
 }
 
-// publish stores a message of 1 to 4 hits, or of up to 16 if hits are late; form chooses among what they can be like.
+// publish stores a message of 1 to 4 hits, or of up to 16 if hits are late; form chooses among what they can
+// be like.
 func (w *simWorld) publish(form int) {
 	id := len(w.messages)
 	stored := w.tick()
@@ -637,8 +638,9 @@ func (w *simWorld) placed(hit simHit, stored int64) simHit {
 	return hit
 }
 
-// holds reports whether a tier still holds a hit at a Unix millisecond, and notes if that is not as documented: a
-// hash expires a window and the grace after its epoch, and no later than the longest jitter after that.
+// holds reports whether a tier still holds a hit at a Unix millisecond, and notes if that is not as
+// documented: a hash expires a window and the grace after its epoch, and no later than the longest jitter
+// after that.
 func (w *simWorld) holds(tier int, hit simHit, at int64) bool {
 	got := w.single[tier].Holds(hit.hash, hit.at, at)
 	t := w.layout.Tiers[tier]

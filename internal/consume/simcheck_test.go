@@ -43,8 +43,8 @@ func (w *simWorld) renewed(since int64) bool {
 	return true
 }
 
-// isRead reports whether all cursors are at the end of the stream, and the worker has had the time to take it again if its
-// consumer was lost.
+// isRead reports whether all cursors are at the end of the stream, and the worker has had the time to take it
+// again if its consumer was lost.
 func (w *simWorld) isRead() bool {
 	w.redis.mu.Lock()
 	defer w.redis.mu.Unlock()
@@ -150,9 +150,9 @@ func (w *simWorld) check(all bool) string {
 
 // due reports whether a message has to be counted, in the end (all) or because as_of says so.
 //
-// If the clock of NATS was set back, as_of says nothing of messages that are stored in the time that comes again
-// until it has passed that time. And if the stream was rolled back as well, messages that took the sequences of
-// those that were rolled away may be taken for them.
+// If the clock of NATS was set back, as_of says nothing of messages that are stored in the time that comes
+// again until it has passed that time. And if the stream was rolled back as well, messages that took the
+// sequences of those that were rolled away may be taken for them.
 func (m *simMessage) due(all bool, asOf int64) bool {
 	if m.fate != simHeld || m.again && (m.repeats > 0 || m.overtook) {
 		return false
@@ -188,15 +188,16 @@ func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf
 	return ""
 }
 
-// count is what a cell has counted: also what was erased from it, and not what a torn transaction has added to it.
+// count is what a cell has counted: also what was erased from it, and not what a torn transaction has added
+// to it.
 func (w *simWorld) count(c simCell) int64 {
 	e := w.redis.get(c.key)
 	return e.number(c.field) - e.tornInto(c.field).by + w.redis.erasedFrom(c)
 }
 
-// checkKeys: everything expires but the layout, the list of streams, the last erasures and the cursors, which all last in the
-// end, whoever took the stream for ended; a counter has no more hashes in a tier than may be alive, its name
-// is listed, and the summaries say of it what its hashes do.
+// checkKeys: everything expires but the layout, the list of streams, the last erasures and the cursors, which
+// all last in the end, even if a worker took the stream for ended; a counter has no more hashes in a tier
+// than may be alive, its name is listed, and the summaries say of it what its hashes do.
 func (w *simWorld) checkKeys(all bool) string {
 	alive, segments := w.alive, w.segments
 	clear(alive)
@@ -228,7 +229,8 @@ func (w *simWorld) checkKeys(all bool) string {
 		if is.tier != coarsest {
 			continue
 		}
-		// If the clock of Redis was ahead, it may have shown the deadline of both, and only the names were looked at then.
+		// If the clock of Redis was ahead, it may have shown the deadline of both, and only the names were
+		// looked at then.
 		lapsed := e.expires != 0 && e.expires <= w.redis.latest()
 		if _, listed := w.redis.get(is.names).value(is.counter); !listed && !lapsed {
 			return fmt.Sprintf("%s has the hash %s and is not listed in %s", is.counter, key, is.names)
@@ -306,8 +308,8 @@ func (w *simWorld) newMeaning(key string) *simMeaning {
 	return is
 }
 
-// mostAliveOf is how many hashes of a counter can be alive at a time: the one that fills, and those that ended less
-// than a window, the grace, the jitter, and the second to which a deadline is rounded up, ago.
+// mostAliveOf is how many hashes of a counter can be alive at a time: the one that fills, and those that
+// ended less than a window, the grace, the jitter, and the second to which a deadline is rounded up, ago.
 func (w *simWorld) mostAliveOf(t window.Tier) int64 {
 	span := w.span(t) * t.Cell.Milliseconds()
 	kept := (t.Window + simGrace(t)).Milliseconds() + min(t.Window.Milliseconds()/4, span) + 999
@@ -557,8 +559,8 @@ func (w *simWorld) ask(healed int64) string {
 	return ""
 }
 
-// expiredEarly are the hits that are in no cell because the clock of Redis was ahead, if the worker that is left has
-// seen that in a commit to their shard.
+// expiredEarly are the hits that are in no cell because the clock of Redis was ahead, if the worker that is
+// left has seen that in a commit to their shard.
 func (w *simWorld) expiredEarly(now int64) (hits []simHit) {
 	for _, m := range w.messages {
 		for _, h := range m.hits {
@@ -577,14 +579,16 @@ func (w *simWorld) expiredEarly(now int64) (hits []simHit) {
 	return hits
 }
 
-// unknowable reports whether nothing is left that tells of a discarded hit: its stream was replaced when no cursor
-// knew of it, or Redis forgot, and it was dated after counting seems to have begun; or the clock of NATS was set back
-// to before the moment at which it was stored, or had been, and its message took the sequence of one that was rolled away.
+// unknowable reports whether nothing is left that tells of a discarded hit: its stream was replaced when no
+// cursor knew of it, or Redis forgot, and it was dated after counting seems to have begun; or the clock of
+// NATS was set back to before the moment at which it was stored, or had been, and its message took the
+// sequence of one that was rolled away.
 func (w *simWorld) unknowable(m *simMessage, h simHit) bool {
 	return m.overtook || m.again && m.repeats > 0 || w.forgotten && m.stored < w.stream.created && h.at >= w.began()
 }
 
-// began is when counting began, as far as what is left tells: when the stream was created, or another one before it.
+// began is when counting began, as far as what is left tells: when the stream was created, or another one
+// before it.
 func (w *simWorld) began() int64 {
 	at := w.stream.created / 1e6
 	for _, m := range w.ended {

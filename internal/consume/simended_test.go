@@ -62,15 +62,15 @@ func (w *simWorld) endAnother(e simEvent) {
 			return
 		}
 		ender := &Endings{JS: simNoStreams{}, Layout: w.layout, Store: window.NewStore(client, simNamespace), Log: log}
-		for lost && w.living.Err() == nil { // as AdmitLoss does
-			lost = ender.admit(w.living, name, 0, w.stream.shown().UnixMilli()) != nil
+		for lost && w.living.Err() == nil { // as ReportLoss does
+			lost = ender.markIncomplete(w.living, name, 0, w.stream.shown().UnixMilli()) != nil
 			w.pass(maxReopen)
 		}
 		// As discover does: whenever the stream is listed as live, and does not exist.
 		for w.living.Err() == nil {
 			listed, err := ender.Store.Streams(w.living)
 			if l, known := listed[name]; err == nil && known && l.Ended == 0 {
-				_ = ender.end(w.living, name, l.Created, w.stream.shown().UnixMilli())
+				_ = ender.endStream(w.living, name, l.Created, w.stream.shown().UnixMilli())
 			}
 			w.pass(simLookEvery)
 		}

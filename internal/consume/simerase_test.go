@@ -11,8 +11,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// What an erasure removes stays in the model under a key of its own, so that each message is still counted at most
-// once, and once where it has to be: in its cells or there. Nothing in Redis has such a name.
+// What an erasure removes stays in the model under a key of its own, so that each message is still counted at
+// most once, and once where it has to be: in its cells or there. Nothing in Redis has such a name.
 const simErased = "erased "
 
 // simErasedAt and a register's index are the field with the moment at which the register was last erased.

@@ -67,7 +67,7 @@ func (w *simWorld) foreign(e simEvent) {
 				key = w.summaryKey(fmt.Sprintf("%s:{%d}", simNamespace, h.shard), coarsest, floorTo(h.at, length))
 				w.foreignTop = true
 			}
-			if w.redis.get(key) == nil { // what it replaced would be lost with nobody to tell of it
+			if w.redis.get(key) == nil { // what it replaced would be lost without a report
 				w.redis.writeForeign(key)
 				w.foreignKeys[key] = true
 				m.foreign = true
@@ -88,9 +88,9 @@ func floorTo(at, length int64) int64 {
 	return n
 }
 
-// lostToForeign are the hits that a transaction could not add, and that the
-// worker has had the time to admit: neither it nor Redis has forgotten them. After a lost reply and an erasure, it
-// cannot tell them from erased ones.
+// lostToForeign are the hits that a transaction could not add, and that the worker has had the time to admit:
+// neither it nor Redis has forgotten them. After a lost reply and an erasure, it cannot tell them from erased
+// ones.
 func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 	if w.redis.erasures > 0 {
 		return nil

@@ -55,7 +55,8 @@ var simWeights = map[string]int{
 	"clock of Redis ahead": 1, "erase": 4,
 }
 
-// simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for rare faults.
+// simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for
+// rare faults.
 var simThemes = map[string]map[string]int{
 	"all": simWeights,
 	"versions and rejects": {
@@ -89,9 +90,9 @@ var simThemes = map[string]map[string]int{
 	},
 }
 
-// drawKinds draws the kinds that happen in a schedule, each as often as it is to be drawn: all of them; those of a
-// theme; or about half of them, so that those which are left meet each other more often (A. Groce et al., "Swarm
-// Testing", ISSTA 2012).
+// drawKinds draws the kinds that happen in a schedule, each as often as it is to be drawn: all of them; those
+// of a theme; or about half of them, so that those which are left meet each other more often (A. Groce et
+// al., "Swarm Testing", ISSTA 2012).
 func drawKinds(t *rapid.T) (out []string) {
 	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
 	const clocks, ahead, torn, again, erasures = "streams and clocks", "clock of Redis", "torn files and ended streams", "streams that change again and again", "erasures"
@@ -154,8 +155,8 @@ func drawPlan(t *rapid.T) simPlan {
 	}
 }
 
-// simLosses are the events after which a worker may stand still until a person purges the stream: it does not know which
-// messages were counted, or by which rules.
+// simLosses are the events after which a worker may stand still until a person purges the stream: it does not
+// know which messages were counted, or by which rules.
 var simLosses = []string{
 	"roll back", "roll back, claims stay", "flush", "flush and cut", "torn file", "stream rolled back", "stream made anew",
 	"stream restored", "clock of NATS set back", "delete tail", "leader cut off", "leader paused", "foreign cursor",

@@ -44,7 +44,7 @@ type simRedis struct {
 	tornAt    time.Time  // when it was torn
 	followed  bool       // by a whole transaction
 	rewritten bool       // since the start
-	rewrites  bool       // whoever asks for it may have it rewritten
+	rewrites  bool       // a client may have it rewritten
 
 	// The clock.
 	ahead time.Duration
@@ -158,7 +158,7 @@ func (r *simRedis) serve() {
 func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	options.Protocol, options.DisableIdentity, options.ClientName = 2, true, "" // a name takes a round trip more
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // made anew for every schedule
+	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // allocated for every schedule
 	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
 	options.DialerRetries = 1 // each waits 100 ms
 	options.OnConnect = window.RewriteTorn(func(error) {})
@@ -248,7 +248,7 @@ func (r *simRedis) rollBack(n int, claimsStay bool) {
 	r.cutAll(nil)
 }
 
-// atOnce lets requests take no time until the function that it returns is called.
+// concurrency lets requests take no time until the function that it returns is called.
 func (r *simRedis) atOnce() (restore func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -438,7 +438,8 @@ func (c *simConn) hold(args []string, delay time.Duration) {
 	})
 }
 
-// looks reports whether a command is one of those that a commit of hits begins with: the last of them read summaries.
+// looks reports whether a command is one of those that a commit of hits begins with: the last of them read
+// summaries.
 func (c *simConn) looks(args []string) bool {
 	if c.multi || strings.EqualFold(args[0], "multi") {
 		return false

@@ -8,7 +8,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// simRules are what a worker's rules can be; the first is none. Each counts an event in another way.
+// simRules are what a worker's rules can be; the first has no rules. Each counts an event in another way.
 var simRules = []*rules.Set{
 	nil,
 	simSet("- key: e{id}.a\n    - {key: 'e{id}.b', n: v, unique: 'visitor {u}'}", ""),
@@ -26,8 +26,9 @@ func simSet(count, when string) *rules.Set {
 	return set
 }
 
-// simCounts is what simRules count of an event with this id and v: how many on which counter. refused says that
-// they refuse it. Nothing here is the production code's. Hits on the counter of simCountsUnique have the event's unique value.
+// simCounts is what simRules count of an event with this id and v: how many on which counter. refused says
+// that they refuse it. Nothing here is the production code's. Hits on the counter of simCountsUnique have the
+// event's unique value.
 func simCounts(rules int, id string, v int64) (counts map[string]int64, refused bool) {
 	name := func(letter string) string { return "e" + id + "." + letter }
 	switch {
@@ -60,8 +61,8 @@ func (w *simWorld) rulebook() *Rulebook {
 	if set == nil {
 		return nil
 	}
-	b := &Rulebook{metrics: simMetrics, log: w.log, seen: map[string]*rules.Set{}}
-	b.use(set, nil)
+	b := &Rulebook{metrics: simMetrics, log: w.log, sets: map[string]*rules.Set{}}
+	b.replace(set, nil)
 	return b
 }
 
@@ -70,12 +71,12 @@ func (w *simWorld) rulebook() *Rulebook {
 func (w *simWorld) editRules(e simEvent) {
 	w.rules = e.rules()
 	if p := w.slots[e.worker]; p != nil && p.rules != nil && w.rules > 0 {
-		p.rules.use(simRules[w.rules], nil)
+		p.rules.replace(simRules[w.rules], nil)
 	}
 }
 
-// publishEvents stores a message of 1 to 3 events, which count by the rules. Without rules an event is a hit that
-// names no counter, or, with some forms, one that is refused.
+// publishEvents stores a message of 1 to 3 events, which count by the rules. Without rules an event is a hit
+// that names no counter, or, with some forms, one that is refused.
 func (w *simWorld) publishEvents(form int) {
 	id, stored := len(w.messages), w.tick()
 	m := w.newMessage(id, stored, fmt.Sprintf("hits.event.m%d", id))

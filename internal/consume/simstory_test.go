@@ -43,8 +43,8 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
 		},
 	},
-	// The place after the first roll-back was looked for when the second one had left no message: it had no time, so
-	// the next sessions had nothing to compare, and took new messages for applied ones.
+	// The place after the first roll-back was looked for when the second one had left no message: it had no
+	// time, so the next sessions had nothing to compare, and took new messages for applied ones.
 	"a stream is rolled back to nothing while a roll-back is judged": {
 		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 2, maxCommands: 15, flush: 10 * simTick, latency: 20 * simTick, offset: 2000 * simTick, workers: 1, rules: 4, hurried: true,
 		events: []simEvent{
@@ -59,9 +59,9 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 5, after: 1100 * simTick},
 		},
 	},
-	// The worker had asked for the old stream's state, and compared the cursors with the new one's messages. One of them
-	// became the cursor's, and then said that the new stream goes on where the old one was.
-	"a stream is made anew while a roll-back is judged": {
+	// The worker had asked for the old stream's state, and compared the cursors with the new one's messages.
+	// One of them became the cursor's, and then said that the new stream goes on where the old one was.
+	"a stream is recreated while a roll-back is checked": {
 		tiers: "2s/60s", shards: 3, maxCommands: 14, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: 20 * simTick, offset: 11500 * simTick, workers: 1, rewrites: true, hurried: true,
 		events: []simEvent{
 			{kind: "start", worker: 1, after: 7 * simTick},
@@ -78,8 +78,9 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 8, worker: 2, after: simTick},
 		},
 	},
-	// Between the judgement and the reading, the stream was rolled back to nothing, got new messages, and lost them all. The
-	// reader had been given all of them but the first, whose sequence was the cursor's, and nothing showed that.
+	// Between the judgement and the reading, the stream was rolled back to nothing, got new messages, and
+	// lost them all. The reader had been given all of them but the first, whose sequence was the cursor's,
+	// and nothing showed that.
 	"a roll-back before the reading is hidden by a discard": {
 		tiers: "1s/4s,4s/60s", epochCells: 5, shards: 2, maxCommands: 18, flush: 10 * simTick, maxAhead: 1000 * simTick, offset: 94500 * simTick, workers: 2, clustered: true,
 		events: []simEvent{
@@ -120,7 +121,8 @@ var stories = map[string]simPlan{
 			{kind: "start"},
 		},
 	},
-	// The first cursor had been fenced before it got the version, by the same writer. It was taken for unchanged.
+	// The first cursor had been fenced before it got the version, by the same writer. It was taken for
+	// unchanged.
 	"Redis has lost a version, and not that its writer had the first cursor": {
 		tiers: "1s/4s,4s/60s", shards: 3, maxCommands: 33, flush: 250 * simTick, offset: 1500 * simTick, workers: 2, rules: 4, clustered: true,
 		events: []simEvent{
@@ -136,8 +138,8 @@ var stories = map[string]simPlan{
 			{kind: "redis away", d: 9 * time.Second, after: 40 * simTick},
 		},
 	},
-	// The worker without rules had no use for the version of the one with rules, which no cursor had passed, and did
-	// not ask what that one had refused.
+	// The worker without rules had no use for the version of the one with rules, which no cursor had passed,
+	// and did not ask what that one had refused.
 	"a worker refuses events by a version that the next one drops": {
 		tiers: "1s/6s,3s/12s", epochCells: 2, shards: 4, maxCommands: 10, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: simTick, offset: 4500 * simTick, workers: 3,
 		events: []simEvent{
@@ -156,8 +158,8 @@ var stories = map[string]simPlan{
 			{kind: "wait", d: 100 * simTick},
 		},
 	},
-	// No cursor named a message of the stream, so its copy was taken for a new one, and the version went by which the
-	// event had been refused.
+	// No cursor named a message of the stream, so its copy was taken for a new one, and the version went by
+	// which the event had been refused.
 	"a stream of which there are only rejects is restored, and the rules are edited": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 8, flush: 50 * simTick, maxAhead: 1000 * simTick, workers: 1, rules: 3,
 		events: []simEvent{
@@ -183,8 +185,9 @@ var stories = map[string]simPlan{
 			{kind: "lost reply", after: 7 * simTick},
 		},
 	},
-	// The new stream's cursors did not say how late the hits of the old one were, and the eraser had planned for earlier ones.
-	"a stream is made anew while an erasure is held up": {
+	// The new stream's cursors did not say how late the hits of the old one were, and the eraser had planned
+	// for earlier ones.
+	"a stream is recreated while an erasure is delayed": {
 		tiers: "1s/4s,4s/60s", uniqueTiers: "1s/4s,4s/20s,20s/80s", epochCells: 5, shards: 3, maxCommands: 8, maxLoad: 500, flush: 250 * simTick, maxAhead: 1000 * simTick, offset: 500 * simTick, workers: 2, rules: 2, rewrites: true, hurried: true,
 		events: []simEvent{
 			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
@@ -255,7 +258,8 @@ var stories = map[string]simPlan{
 			{kind: "taken for ended", after: 1100 * simTick},
 		},
 	},
-	// The server does not know when its last message was stored, nor that there was another one of its sequence.
+	// The server does not know when its last message was stored, nor that there was another one of its
+	// sequence.
 	"a stream that was emptied unread is rolled back to before it was emptied": {
 		tiers: "1s/4s,4s/60s", shards: 2, maxCommands: 8, flush: 50 * simTick, maxAhead: 1000 * simTick, workers: 1, clustered: true, rewrites: true, hurried: true,
 		events: []simEvent{
@@ -270,7 +274,8 @@ var stories = map[string]simPlan{
 			{kind: "stream rolled back", worker: 2, n: 5, d: 5 * simTick, after: 7 * simTick},
 		},
 	},
-	// The cursors are then about two streams, and the one that is about the new one proves nothing about the old one.
+	// The cursors are then about two streams, and the one that is about the new one proves nothing about the
+	// old one.
 	"Redis is rolled back while a new stream is taken, and the clock of NATS was set back": {
 		tiers: "1s/6s,3s/12s", shards: 2, maxCommands: 10, flush: 900 * simTick, maxAhead: 1000 * simTick, offset: 3500 * simTick, workers: 2, rules: 3, hurried: true,
 		events: []simEvent{
@@ -303,8 +308,8 @@ var stories = map[string]simPlan{
 	},
 }
 
-// TestStories runs each story again and again: the pauses between sessions are random, and so is who is first. Those that
-// went wrong did so within a few runs.
+// TestStories runs each story again and again: the pauses between sessions are random, and so is who is
+// first. Those that went wrong did so within a few runs.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	redisconn.Quiet()

@@ -44,7 +44,7 @@ type simStream struct {
 	rejectFails bool          // rejects are refused
 	rejectMute  bool          // rejects are stored, and the acknowledgement is lost
 	away        bool          // nothing is delivered either
-	gone        bool          // somebody has deleted the stream
+	gone        bool          // the stream was deleted
 	pace        time.Duration // of the deliveries, one after the other
 }
 
@@ -178,8 +178,8 @@ func (s *simStream) restore(n int, created int64, notice time.Duration) {
 	s.dropReadings(notice)
 }
 
-// purge is a person who sees that the stream stands still: first what a backup has brought back goes, because it
-// was counted before, and if that does not help, everything.
+// purge is a person who sees that the stream stands still: first what a backup has brought back goes, because
+// it was counted before, and if that does not help, everything.
 func (s *simStream) purge(all bool) {
 	s.mu.Lock()
 	n := 0
@@ -190,8 +190,8 @@ func (s *simStream) purge(all bool) {
 	s.discard(n)
 }
 
-// anew deletes the stream and makes another one of its name.
-func (s *simStream) anew(created int64, notice time.Duration) {
+// recreate deletes the stream and creates another one of its name.
+func (s *simStream) recreate(created int64, notice time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fated(s.held, simDiscarded)
@@ -239,7 +239,7 @@ func (s *simSource) ask(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *simSource) Look(ctx context.Context) (source.Check, error) {
+func (s *simSource) Check(ctx context.Context) (source.Check, error) {
 	if err := s.ask(ctx); err != nil {
 		return source.Check{}, err
 	}
@@ -250,8 +250,8 @@ func (s *simSource) Look(ctx context.Context) (source.Check, error) {
 		l.Asked, l.Answered = time.Now(), time.Now()
 		l.State.At = s.stream.now().UnixMilli()
 		l.State.Seen, l.State.Clock = l.State.At+1, l.State.At+1
-		if l.Reign.Silence = time.Since(old.since); old.paused {
-			l.Reign.Silence = 0
+		if l.Leadership.Silence = time.Since(old.since); old.paused {
+			l.Leadership.Silence = 0
 		}
 		return l, nil
 	}
@@ -268,8 +268,8 @@ func (s *simStream) lookLocked() source.Check {
 	if len(s.held) > 0 {
 		state.First, state.FirstStored = s.held[0].seq, s.held[0].stored
 	}
-	r := source.Reign{Clustered: s.clustered, Leader: "server", Since: s.since, Majority: true, Silence: simSilence}
-	return source.Check{State: state, Reign: r, Asked: now, Answered: now}
+	r := source.Leadership{Clustered: s.clustered, Leader: "server", Since: s.since, Majority: true, Silence: simSilence}
+	return source.Check{State: state, Leadership: r, Asked: now, Answered: now}
 }
 
 // simSilence is how long ago the followers of a leader have been heard.
@@ -409,7 +409,7 @@ func (r *simFeed) gap() {
 }
 
 // repeat delivers a message of the past again, numbered as if it were the next
-// or (reset) as if the consumer had begun anew.
+// or (reset) as if the consumer had been recreated.
 func (r *simFeed) repeat(m *simMessage, reset bool) {
 	if reset {
 		r.nth = 0

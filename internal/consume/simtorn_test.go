@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// tear kills Redis while it writes a transaction to its append-only file: the file ends with the transaction's first
-// commands, and its next start runs none of them. The transaction that follows in the file will be run with them.
+// tear kills Redis while it writes a transaction to its append-only file: the file ends with the
+// transaction's first commands, and its next start runs none of them. The transaction that follows in the
+// file will be run with them.
 func (r *simRedis) tear(queued [][]string) {
 	r.piece, r.tornAt, r.followed, r.rewritten = queued[:1+len(queued)*2/3], time.Now(), false, false
 	r.cutAll(nil)
 }
 
-// runTorn kills Redis once more. Its start runs the piece. Of it only the increments and registers matter: whatever
-// follows writes the rest again.
+// runTorn kills Redis once more. Its start runs the piece. Of it only the increments and registers matter:
+// whatever follows writes the rest again.
 func (r *simRedis) runTorn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,8 +82,8 @@ func (r *simRedis) rewrite() string {
 	return "+Background append only file rewriting started\r\n"
 }
 
-// countedTwice are the hits that a torn transaction may have counted once more: of the cells that it added to, those
-// that were there when it was torn.
+// countedTwice are the hits that a torn transaction may have counted once more: of the cells that it added
+// to, those that were there when it was torn.
 func (w *simWorld) countedTwice() (hits []simHit) {
 	for _, m := range w.messages {
 		for _, h := range m.hits {

@@ -10,8 +10,9 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Some hits have a unique value. Whatever happens, a unique cell has the registers of hits that were stored, and no
-// others; it has those of every hit that has to be counted, and of every hit that its other cells have counted.
+// Some hits have a unique value. Whatever happens, a unique cell has the registers of hits that were stored,
+// and no others; it has those of every hit that has to be counted, and of every hit that its other cells have
+// counted.
 
 // simUniques is how many different values there are.
 const simUniques = 60
@@ -35,8 +36,8 @@ type simRegister struct {
 	register unique.Register
 }
 
-// registersOf are the registers that a hit with a unique value raises, if it is stored at a Unix millisecond: in the
-// cells of the number ⌊t/c⌋.
+// registersOf are the registers that a hit with a unique value raises, if it is stored at a Unix millisecond:
+// in the cells of the number ⌊t/c⌋.
 func (w *simWorld) registersOf(h simHit, value string, stored int64) (out []simRegister) {
 	for i, t := range w.layout.UniqueTiers {
 		if w.holdsUnique(i, h, stored) {
@@ -47,8 +48,9 @@ func (w *simWorld) registersOf(h simHit, value string, stored int64) (out []simR
 	return out
 }
 
-// holdsUnique reports whether a unique tier still holds a hit at a Unix millisecond, and notes if that is not as
-// documented: a cell expires a window and the grace after its end, and no later than the longest jitter after that.
+// holdsUnique reports whether a unique tier still holds a hit at a Unix millisecond, and notes if that is not
+// as documented: a cell expires a window and the grace after its end, and no later than the longest jitter
+// after that.
 func (w *simWorld) holdsUnique(tier int, h simHit, at int64) bool {
 	got := w.singleUnique[tier].Holds(h.hash, h.at, at)
 	t := w.layout.UniqueTiers[tier]
@@ -65,8 +67,8 @@ func uniqueKept(t window.Tier, cell int64) (from, to int64) {
 	return from, from + min(t.Window.Milliseconds()/4, t.Cell.Milliseconds()) + 999
 }
 
-// isRaised reports whether a message's register has been raised: also if it was erased since. An erasure excuses nothing
-// that was published after it.
+// isRaised reports whether a message's register has been raised: also if it was erased since. An erasure
+// excuses nothing that was published after it.
 func (w *simWorld) isRaised(m *simMessage, r simRegister) bool {
 	if w.redis.get(r.key).rank(r.register) >= r.register.Rank() {
 		return true
@@ -135,7 +137,8 @@ func (w *simWorld) checkRegisters() string {
 	return ""
 }
 
-// uniqueSet is the number of the set that lists the counter of a unique cell: it holds two of the longest windows.
+// uniqueSet is the number of the set that lists the counter of a unique cell: it holds two of the longest
+// windows.
 func (w *simWorld) uniqueSet(tier int, cell int64) int64 {
 	tiers := w.layout.UniqueTiers
 	return floorTo(cell*tiers[tier].Cell.Milliseconds(), 2*tiers[len(tiers)-1].Window.Milliseconds())

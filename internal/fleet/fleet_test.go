@@ -19,7 +19,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// lastCommit is long: in these tests a stream is free because its worker let it go, never because time was up.
+// lastCommit is long: in these tests a stream is free because its worker let it go, never because time was
+// up.
 const lastCommit = stack.Hung
 
 // fellow is a worker's part in a fleet, without the work.
@@ -42,7 +43,7 @@ func newFellow(t *testing.T, server *stack.NATSEmbedded, namespace, id, name str
 		JS: js, Namespace: namespace, ID: func() string { return id }, Name: name, Status: "status", Streams: Globs{"HITS*"},
 		Replicas: 1, LastCommit: lastCommit, LeaveWithin: time.Second, Log: zerolog.New(zerolog.NewTestWriter(t)),
 	})
-	f.Exist(streams)
+	f.SetStreams(streams)
 	return f
 }
 
@@ -62,7 +63,7 @@ func (f *fellow) start() *fellow {
 
 // quit leaves the fleet as a worker does.
 func (f *fellow) quit() {
-	f.Leaving()
+	f.StartLeaving()
 	f.stop()
 	<-f.ended
 }
@@ -115,7 +116,7 @@ func TestWorkersShareStreamsAsTheyJoinAndLeave(t *testing.T) {
 	// A stream more and one less.
 	other := append(streamNames(4)[1:], "HITS_9")
 	for _, f := range fellows {
-		f.Exist(other)
+		f.SetStreams(other)
 	}
 	shared(t, other, slices.Collect(maps.Values(fellows))...)
 }
@@ -132,7 +133,7 @@ func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 			require.NoError(t, noise.Publish("$KV."+bucketName("test")+".other.plan", nil))
 		}
 		f.Release("HITS_0")
-		for len(f.kick) > 0 {
+		for len(f.heartbeatDue) > 0 {
 			runtime.Gosched()
 		}
 		time.Sleep(time.Duration(i) * 10 * time.Microsecond) // each round ends at another place in the beat
@@ -172,7 +173,8 @@ func TestFleetsOfTwoNamespacesShareNothing(t *testing.T) {
 	}
 }
 
-// A name is a label: two processes of one name share, and one that was killed and started again waits for nothing.
+// A name is a label: two processes of one name share, and one that was killed and started again waits for
+// nothing.
 func TestTwoWorkersOfOneNameShare(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
@@ -229,13 +231,13 @@ func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 		before = append(before, f.mine())
 	}
 	server.Stop()
-	time.Sleep(deadAfter + beatEvery) // an outage longer than any silence that is allowed
+	time.Sleep(deadAfter + heartbeatEvery) // an outage longer than any silence that is allowed
 	server.Start()
 	joined := time.Now()
 	stack.Eventually(t, "all to beat again", func() (bool, string) {
 		for _, f := range fellows {
 			f.mu.Lock()
-			back := f.roster.own.After(joined)
+			back := f.roster.lastEcho.After(joined)
 			f.mu.Unlock()
 			if !back {
 				return false, f.name

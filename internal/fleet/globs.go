@@ -26,7 +26,10 @@ func (g *Globs) UnmarshalText(text []byte) error {
 
 func (g Globs) String() string { return strings.Join(g, ",") }
 
-// Match reports whether any glob matches. It never matches the stream of rejects or the buckets of fleets.
+// bucketPrefix begins the names of the fleets' buckets.
+const bucketPrefix = "tallyroll_"
+
+// Match reports whether any glob matches. None matches the stream of rejects or the buckets of fleets.
 func (g Globs) Match(stream string) bool {
 	if stream == rejects.Stream || strings.HasPrefix(stream, "KV_"+bucketPrefix) {
 		return false

@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	// beatEvery is the heartbeat interval.
-	beatEvery = time.Second
-	// deadAfter is the silence after which a worker counts as dead. The server keeps a key as long, so an
-	// operator sees the present fleet in the bucket.
+	// heartbeatEvery is the heartbeat interval.
+	heartbeatEvery = time.Second
+	// deadAfter is the silence after which a worker counts as dead. The server keeps its key for as long, so
+	// the bucket shows operators the current fleet.
 	deadAfter = 3 * time.Second
-	// blindAfter is how long this worker may miss its own heartbeats before it distrusts the others' state.
-	blindAfter = 2 * time.Second
+	// echoWithin is how long the watch may deliver none of this worker's own heartbeats before it distrusts
+	// the others' state.
+	echoWithin = 2 * time.Second
 	// handOverSlack is how long a worker waits for another to release a stream, on top of the time of the
 	// last commit. After that, the cursor decides between them.
 	handOverSlack = 3 * time.Second
@@ -30,80 +31,81 @@ type member struct {
 	Leaving bool     `json:"leaving,omitempty"`
 }
 
-// plan assigns streams to workers: tokens by stream. The fleet's first worker writes it.
+// plan assigns streams to workers: tokens by stream. The fleet's leader writes it.
 type plan map[string]string
 
 // roster is a worker's view of its fleet, without clock or I/O: callers pass this process's monotonic time.
 type roster struct {
-	self     string                // this worker's token
-	handOver time.Duration         // how long this worker waits for another to let a stream go
-	own      time.Time             // when its own last heartbeat came back; zero before the first
-	members  map[string]memberSeen // by token
-	plan     plan                  // nil before one is known
-	revision uint64                // of the plan; 0 if there is none in the bucket
-	written  uint64                // revision of this worker's last write
-	mine     map[string]time.Time  // since when a stream has been this worker's
+	self            string                // this worker's token
+	handOverTimeout time.Duration         // how long this worker waits for another to release a stream
+	lastEcho        time.Time             // when the watch delivered its own last heartbeat; zero before the first
+	members         map[string]liveMember // by token
+	plan            plan                  // nil before one is known
+	revision        uint64                // of the plan; 0 if the bucket has none
+	lastWrite       uint64                // revision of this worker's last write
+	ownSince        map[string]time.Time  // since when each stream has been assigned to this worker
 }
 
-type memberSeen struct {
+type liveMember struct {
 	member
-	at time.Time // of its last heartbeat
+	heartbeatAt time.Time // of its last heartbeat
 }
 
 // newRoster returns an empty roster. lastCommit bounds the last commit of a stream.
 func newRoster(self string, lastCommit time.Duration) *roster {
-	return &roster{self: self, handOver: lastCommit + handOverSlack, members: make(map[string]memberSeen), mine: make(map[string]time.Time)}
+	return &roster{self: self, handOverTimeout: lastCommit + handOverSlack, members: make(map[string]liveMember), ownSince: make(map[string]time.Time)}
 }
 
-// see records a heartbeat. After blindness, which missed the others' too, all get their full time again.
-func (r *roster) see(token string, revision uint64, m member, now time.Time) {
+// recordHeartbeat records a heartbeat. After a time without deliveries, which also missed the others'
+// heartbeats, all get their full time again.
+func (r *roster) recordHeartbeat(token string, revision uint64, m member, now time.Time) {
 	if m.Joined == 0 {
 		m.Joined = revision
 	}
-	r.members[token] = memberSeen{m, now}
+	r.members[token] = liveMember{m, now}
 	if token != r.self {
 		return
 	}
-	if !r.sees(now) {
+	if !r.hasEcho(now) {
 		for other, m := range r.members {
-			m.at = now
+			m.heartbeatAt = now
 			r.members[other] = m
 		}
 	}
-	r.own = now
+	r.lastEcho = now
 }
 
-// wrote records the revision of this worker's own write. If it is lower than the previous one, the bucket is
-// new, and a plan in it is not older despite its lower revision.
-func (r *roster) wrote(revision uint64) {
-	if revision < r.written {
+// recordWrite records the revision of this worker's own write. If it is lower than the previous one, the
+// bucket is new, and a plan in it is not older despite its lower revision.
+func (r *roster) recordWrite(revision uint64) {
+	if revision < r.lastWrite {
 		r.revision = 0
 	}
-	r.written = revision
+	r.lastWrite = revision
 }
 
-func (r *roster) remove(token string) { delete(r.members, token) }
-
-// sees reports whether this worker's heartbeats come back. If not, it keeps its streams and decides nothing.
-func (r *roster) sees(now time.Time) bool {
-	return !r.own.IsZero() && now.Sub(r.own) < blindAfter
+// hasEcho reports whether the watch delivers this worker's heartbeats. If not, it keeps its streams and
+// decides nothing.
+func (r *roster) hasEcho(now time.Time) bool {
+	return !r.lastEcho.IsZero() && now.Sub(r.lastEcho) < echoWithin
 }
 
-func (r *roster) bury(now time.Time) {
-	if !r.sees(now) {
+// removeDead removes members without a heartbeat for deadAfter.
+func (r *roster) removeDead(now time.Time) {
+	if !r.hasEcho(now) {
 		return
 	}
-	maps.DeleteFunc(r.members, func(_ string, m memberSeen) bool { return now.Sub(m.at) >= deadAfter })
+	maps.DeleteFunc(r.members, func(_ string, m liveMember) bool { return now.Sub(m.heartbeatAt) >= deadAfter })
 }
 
-// first reports whether this worker is the oldest that matches, which does what must be done once for all.
-func (r *roster) first(now time.Time, match func(Globs) bool) bool {
+// isLeader reports whether this worker leads: it is the oldest that matches.
+func (r *roster) isLeader(now time.Time, match func(Globs) bool) bool {
 	self, ok := r.members[r.self]
-	if !ok || !r.sees(now) || self.Leaving {
+	if !ok || !r.hasEcho(now) || self.Leaving {
 		return false
 	}
 	for token, m := range r.members {
-		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // a recreated bucket counts from 1 again
+		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // in a recreated bucket, revisions begin at 1 again
 		if earlier && !m.Leaving && match(Globs(m.Streams)) {
 			return false
 		}
@@ -111,11 +113,11 @@ func (r *roster) first(now time.Time, match func(Globs) bool) bool {
 	return match(Globs(self.Streams))
 }
 
-// next returns the plan as it should be. Without a plan, it starts from what the workers hold.
-func (r *roster) next(streams []string) plan {
-	before, workers := maps.Clone(r.plan), make(map[string]Globs)
-	if before == nil {
-		before = make(plan)
+// nextPlan returns the plan that should be in force. Without a plan, it starts from what the workers hold.
+func (r *roster) nextPlan(streams []string) plan {
+	previous, workers := maps.Clone(r.plan), make(map[string]Globs)
+	if previous == nil {
+		previous = make(plan)
 	}
 	for token, m := range r.members {
 		if !m.Leaving {
@@ -123,25 +125,25 @@ func (r *roster) next(streams []string) plan {
 		}
 		if r.plan == nil {
 			for _, stream := range m.Holds {
-				before[stream] = token
+				previous[stream] = token
 			}
 		}
 	}
-	return assign(before, workers, streams)
+	return assign(previous, workers, streams)
 }
 
-// follow adopts a plan, unless it is older than the present one.
-func (r *roster) follow(p plan, revision uint64, now time.Time) {
+// adopt adopts a plan, unless it is older than the current one.
+func (r *roster) adopt(p plan, revision uint64, now time.Time) {
 	if revision < r.revision {
 		return
 	}
 	r.plan, r.revision = p, revision
 	for stream, owner := range p {
-		if _, ok := r.mine[stream]; !ok && owner == r.self {
-			r.mine[stream] = now
+		if _, ok := r.ownSince[stream]; !ok && owner == r.self {
+			r.ownSince[stream] = now
 		}
 	}
-	maps.DeleteFunc(r.mine, func(stream string, _ time.Time) bool { return p[stream] != r.self })
+	maps.DeleteFunc(r.ownSince, func(stream string, _ time.Time) bool { return p[stream] != r.self })
 }
 
 // Share is what a worker should read.
@@ -150,15 +152,16 @@ type Share struct {
 	Workers int  // in the fleet; 0 without one
 	Streams int  // of all workers
 	Mine    map[string]bool
-	Busy    map[string]bool // of Mine, those that another worker has not let go of yet
+	Busy    map[string]bool // of Mine, those that another worker has not released yet
 }
 
+// share returns what this worker should read.
 func (r *roster) share(now time.Time) Share {
 	s := Share{Known: r.plan != nil, Streams: len(r.plan), Mine: make(map[string]bool), Busy: make(map[string]bool)}
-	for stream, since := range r.mine {
+	for stream, since := range r.ownSince {
 		s.Mine[stream] = true
 		for token, m := range r.members {
-			if token != r.self && slices.Contains(m.Holds, stream) && now.Sub(since) < r.handOver {
+			if token != r.self && slices.Contains(m.Holds, stream) && now.Sub(since) < r.handOverTimeout {
 				s.Busy[stream] = true
 			}
 		}

@@ -17,100 +17,100 @@ const tickEvery = 200 * time.Millisecond
 // Run keeps this worker in the fleet until ctx ends, and then removes it.
 func (f *Fleet) Run(ctx context.Context) {
 	defer f.leave()
-	defer f.unwatch()
-	beat, tick := time.NewTicker(beatEvery), time.NewTicker(tickEvery)
-	defer beat.Stop()
+	defer f.stopWatch()
+	heartbeat, tick := time.NewTicker(heartbeatEvery), time.NewTicker(tickEvery)
+	defer heartbeat.Stop()
 	defer tick.Stop()
-	f.beat(ctx)
+	f.sendHeartbeat(ctx)
 	for {
 		due := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-beat.C:
+		case <-heartbeat.C:
 			due = true
-		case <-f.kick:
+		case <-f.heartbeatDue:
 			due = true
 		case <-tick.C:
 		case entry, ok := <-f.bucket.updates():
 			if !ok {
-				f.unwatch()
-			} else if entry != nil { // nil marks the end of the keys that existed before the watch
-				f.see(entry)
+				f.stopWatch()
+			} else if entry != nil { // nil marks the end of the existing keys
+				f.applyEntry(entry)
 			}
 		}
 		if due {
-			f.beat(ctx)
+			f.sendHeartbeat(ctx)
 		}
-		f.decide(ctx, due)
+		f.updatePlan(ctx, due)
 		f.changed.Give()
 	}
 }
 
-// beat writes this worker's key. It opens or creates the bucket if necessary.
-func (f *Fleet) beat(life context.Context) {
-	ctx, cancel := context.WithTimeout(life, kvTimeout)
+// sendHeartbeat writes this worker's key. It opens or creates the bucket if necessary.
+func (f *Fleet) sendHeartbeat(runCtx context.Context) {
+	ctx, cancel := context.WithTimeout(runCtx, kvTimeout)
 	defer cancel()
 	if id := f.id(); id != f.bucket.id {
-		f.move(ctx, id)
+		f.changeID(ctx, id)
 	}
-	err := f.bucket.open(ctx, life)
+	err := f.bucket.open(ctx, runCtx)
 	if err == nil {
-		err = f.write(ctx)
+		err = f.writeMember(ctx)
 	}
 	f.reached = err == nil
 	switch {
 	case f.reached:
-		if f.failing {
-			f.log.Info().Msg("the fleet is reached")
+		if f.failureLogged {
+			f.log.Info().Msg("the fleet can be reached again")
 		}
-		f.joined, f.failing = true, false
-	case life.Err() != nil:
-		return // an error at the end of ctx says nothing about the fleet
+		f.joined, f.failureLogged = true, false
+	case runCtx.Err() != nil:
+		return // the end of ctx may be the cause
 	default:
-		f.fail(err)
+		f.handleFailure(err)
 	}
 	f.mu.Lock()
 	f.alone = !f.joined
 	f.mu.Unlock()
 }
 
-func (f *Fleet) fail(err error) {
+func (f *Fleet) handleFailure(err error) {
 	if isGone(err) {
 		f.bucket.kv = nil // a server that was restarted has forgotten the bucket
-		f.unwatch()
+		f.stopWatch()
 	}
-	if !f.failing {
+	if !f.failureLogged {
 		what := "the fleet cannot be reached: keeping the streams held"
 		if !f.joined {
-			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other workers; does this user have the right to make the stream KV_" + f.bucket.name + " and to use $KV." + f.bucket.name + ".>?"
+			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other workers; does this user have the right to create the stream KV_" + f.bucket.name + " and to use $KV." + f.bucket.name + ".>?"
 		}
 		f.log.Warn().Err(err).Msg(what)
 	}
-	f.failing = true
+	f.failureLogged = true
 }
 
-// move restarts under another id: after Redis was emptied, a worker without the id set a new one.
-func (f *Fleet) move(ctx context.Context, id string) {
+// changeID restarts under another id: after Redis was emptied, a worker that lacked the id has set a new one.
+func (f *Fleet) changeID(ctx context.Context, id string) {
 	if f.reached {
 		_ = f.bucket.removeMember(ctx, f.token) // or it expires
 	}
-	f.bucket.unwatch()
+	f.bucket.stopWatch()
 	f.bucket.id = id
 	f.mu.Lock()
 	f.roster = newRoster(f.token, f.lastCommit)
 	f.mu.Unlock()
 }
 
-// unwatch ends the watch. By the next one, the bucket may be a new one with revisions from 1.
-func (f *Fleet) unwatch() {
-	f.bucket.unwatch()
+// stopWatch ends the watch. By the next one, the bucket may have been recreated, with revisions from 1.
+func (f *Fleet) stopWatch() {
+	f.bucket.stopWatch()
 	f.mu.Lock()
 	f.roster.revision = 0
 	f.mu.Unlock()
 }
 
-func (f *Fleet) write(ctx context.Context) error {
+func (f *Fleet) writeMember(ctx context.Context) error {
 	f.mu.Lock()
 	self := f.self
 	self.Holds = slices.AppendSeq([]string{}, maps.Keys(f.holds))
@@ -122,87 +122,87 @@ func (f *Fleet) write(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.roster.wrote(revision)
+	f.roster.recordWrite(revision)
 	if f.self.Joined == 0 {
 		f.self.Joined = revision
 	}
 	return nil
 }
 
-func (f *Fleet) see(entry jetstream.KeyValueEntry) {
+func (f *Fleet) applyEntry(entry jetstream.KeyValueEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	there := entry.Operation() == jetstream.KeyValuePut
+	exists := entry.Operation() == jetstream.KeyValuePut
 	if entry.Key() == planKey(f.bucket.id) {
 		var p plan
 		switch {
-		case !there:
-			f.roster.revision = 0 // the plan that it held stays in force
+		case !exists:
+			f.roster.revision = 0 // the plan stays in force
 		case json.Unmarshal(entry.Value(), &p) == nil:
-			f.roster.follow(p, entry.Revision(), now)
+			f.roster.adopt(p, entry.Revision(), now)
 		}
 		return
 	}
 	token, ok := strings.CutPrefix(entry.Key(), memberPrefix(f.bucket.id))
 	if !ok {
-		return // a later version wrote it
+		return // written by a later version
 	}
-	if !there {
-		f.roster.remove(token)
+	if !exists {
+		delete(f.roster.members, token)
 		return
 	}
 	var m member
 	if json.Unmarshal(entry.Value(), &m) == nil {
-		f.roster.see(token, entry.Revision(), m, now)
+		f.roster.recordHeartbeat(token, entry.Revision(), m, now)
 	}
 }
 
-// decide forgets silent workers. The first worker also writes the plan, when it changes and at each
-// heartbeat, so that it does not expire.
-func (f *Fleet) decide(ctx context.Context, due bool) {
+// updatePlan removes silent workers. The leader also writes the plan, when it changes and at each heartbeat,
+// so that it does not expire.
+func (f *Fleet) updatePlan(ctx context.Context, due bool) {
 	now := time.Now()
 	f.mu.Lock()
-	f.roster.bury(now)
-	blind := !f.roster.sees(now)
+	f.roster.removeDead(now)
+	noEcho := !f.roster.hasEcho(now)
 	var next plan
 	revision := f.roster.revision
-	if f.streams != nil && f.reached && f.roster.first(now, func(Globs) bool { return true }) {
-		next = f.roster.next(f.streams)
+	if f.streams != nil && f.reached && f.roster.isLeader(now, func(Globs) bool { return true }) {
+		next = f.roster.nextPlan(f.streams)
 		if !due && f.roster.plan != nil && maps.Equal(next, f.roster.plan) {
 			next = nil
 		}
 	}
 	f.mu.Unlock()
 	switch {
-	case !blind:
-		f.deaf = false
-	case f.bucket.watcher != nil && now.Sub(f.bucket.watched) > deadAfter:
-		f.unwatch() // the next heartbeat begins a new watch
-		if !f.deaf && f.reached {
-			f.log.Warn().Msgf("this worker can write to the bucket %s, but nothing comes back: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
+	case !noEcho:
+		f.echoLossLogged = false
+	case f.bucket.watcher != nil && now.Sub(f.bucket.watchedSince) > deadAfter:
+		f.stopWatch() // the next heartbeat starts another
+		if !f.echoLossLogged && f.reached {
+			f.log.Warn().Msgf("this worker can write to the bucket %s, but its watch delivers nothing: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
 				f.bucket.name, f.bucket.inboxPrefix())
-			f.deaf = true
+			f.echoLossLogged = true
 		}
 	}
 	if next != nil {
-		f.publish(ctx, next, revision)
+		f.publishPlan(ctx, next, revision)
 	}
 }
 
-// publish writes the plan unless another worker has. If that fails, the next heartbeat retries.
-func (f *Fleet) publish(ctx context.Context, next plan, over uint64) {
+// publishPlan writes the plan unless another worker has. If that fails, the next heartbeat retries.
+func (f *Fleet) publishPlan(ctx context.Context, next plan, previous uint64) {
 	ctx, cancel := context.WithTimeout(ctx, kvTimeout)
 	defer cancel()
-	revision, err := f.bucket.writePlan(ctx, next, over)
-	if mismatch(err) {
+	revision, err := f.bucket.writePlan(ctx, next, previous)
+	if isMismatch(err) {
 		// Another worker has written a plan, and this one continues from it, or the plan has expired.
-		entry, err := f.bucket.readPlan(ctx)
+		entry, err := f.bucket.kv.Get(ctx, planKey(f.bucket.id))
 		f.mu.Lock()
 		f.roster.revision = 0
 		f.mu.Unlock()
 		if err == nil {
-			f.see(entry)
+			f.applyEntry(entry)
 		}
 		return
 	}
@@ -211,7 +211,7 @@ func (f *Fleet) publish(ctx context.Context, next plan, over uint64) {
 		return
 	}
 	f.mu.Lock()
-	f.roster.follow(next, revision, time.Now())
+	f.roster.adopt(next, revision, time.Now())
 	f.mu.Unlock()
 }
 
@@ -223,6 +223,6 @@ func (f *Fleet) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), f.leaveWithin)
 	defer cancel()
 	if err := f.bucket.removeMember(ctx, f.token); err != nil {
-		f.log.Warn().Err(err).Msg("this worker's key was left to expire")
+		f.log.Warn().Err(err).Msg("this worker's key could not be removed, and will expire")
 	}
 }

@@ -10,11 +10,11 @@ import (
 // Splitter splits the bodies of messages into their objects.
 type Splitter struct {
 	Most int // objects in one body
-	// Item is called with each object, unchecked, and its index. If it returns false, nothing more is read.
+	// Item is called with each object, unchecked, and its index. If it returns false, Split ends.
 	Item func(item int, raw []byte) (more bool)
-	// Wrong is called with what cannot be an object.
+	// Wrong is called with text that cannot be an object.
 	Wrong func(item int, raw []byte, detail string)
-	// TooMany is called if there are more than Most. Nothing more is read.
+	// TooMany is called if there are more than Most objects. Split ends.
 	TooMany func(body []byte)
 }
 
@@ -39,7 +39,7 @@ func (s *Splitter) Split(body []byte) {
 // lines reads one JSON object, which may span lines, or one per line.
 func (s *Splitter) lines(body, trimmed []byte) {
 	first, _, several := bytes.Cut(trimmed, newline)
-	if several && !isObject(first) && isObject(trimmed) {
+	if several && !IsObject(first) && IsObject(trimmed) {
 		s.Item(0, trimmed)
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Splitter) lines(body, trimmed []byte) {
 	}
 }
 
-// array reads the elements of a JSON array one by one, so that a bad one spoils no other.
+// array reads the elements of a JSON array one by one, so that a bad one does not spoil the others.
 func (s *Splitter) array(body, trimmed []byte) {
 	rest := trimSpace(trimmed[1:])
 	if len(rest) > 0 && rest[0] == ']' {
@@ -96,8 +96,8 @@ func (s *Splitter) endArray(item int, rest []byte) {
 	}
 }
 
-// elementEnd returns the index of the comma or bracket after the first element, or len(b). It looks only at
-// the structure; the element is checked afterwards.
+// elementEnd returns the index of the comma or bracket after the first element, or len(b). It reads only the
+// structure; the element is checked afterwards.
 func elementEnd(b []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
@@ -114,7 +114,7 @@ func elementEnd(b []byte) int {
 			depth++
 		case depth == 0 && (c == ',' || c == ']'):
 			return i
-		case depth > 0 && (c == '}' || c == ']'): // a stray brace spoils its own element only
+		case depth > 0 && (c == '}' || c == ']'): // a stray brace spoils only its own element
 			depth--
 		}
 	}
@@ -127,22 +127,20 @@ var newline = []byte{'\n'}
 func Blank(line []byte) bool { return len(trimSpace(line)) == 0 }
 
 func trimSpace(b []byte) []byte {
-	if len(b) > 0 && b[0] > ' ' && b[len(b)-1] > ' ' { // nearly always
+	if len(b) > 0 && b[0] > ' ' && b[len(b)-1] > ' ' { // the usual case
 		return b
 	}
 	return bytes.Trim(b, " \t\r\n")
 }
 
-func isObject(b []byte) bool {
-	d := jx.DecodeBytes(b)
+// IsObject reports whether b is one JSON object, possibly with white space around it.
+func IsObject(b []byte) bool {
+	d := jx.DecodeBytes(trimSpace(b))
 	return d.Next() == jx.Object && d.Validate() == nil
 }
 
-// IsObject reports whether b is one JSON object, possibly with white space around it.
-func IsObject(b []byte) bool { return isObject(trimSpace(b)) }
-
 // Items splits a body as Decoder does, without checks: the one object, the lines, or the elements of the
-// array. rest, if not nil, is what is wrong after the last element, as a body that Decoder refuses in the
+// array. rest, if not nil, is the wrong text after the last element, as a body that Decoder refuses in the
 // same way.
 func Items(body []byte) (items [][]byte, rest []byte) {
 	if Blank(body) {

@@ -12,7 +12,7 @@ type Limits struct {
 	MaxAhead time.Duration // how much later than the time stored a hit's time may be
 	MaxHits  int           // of one message
 
-	// Place returns a counter's hash. late is empty, or why (human-readable) no tier held the moment any more
+	// Place returns a counter's hash. late is empty, or why (human-readable) no tier still held the moment
 	// when the message was stored. Times are Unix milliseconds. Place must be deterministic.
 	Place func(counter []byte, at, stored int64) (hash uint64, late string)
 
@@ -23,40 +23,39 @@ type Limits struct {
 // Decoder turns messages into hits and rejects. It reuses its memory and is not safe for concurrent use.
 type Decoder struct {
 	limits   Limits
-	producer bool // the hits are not stored yet, so their times cannot be judged
+	producer bool // the hits are not stored yet, so their times cannot be checked
 	object   *object
 	splitter Splitter
 	hits     []Hit
 	rejects  []Reject
 
-	// Of the current message.
+	// Of the current message:
 	subject string
 	stored  int64
 }
 
-func NewDecoder(limits Limits) *Decoder { return newDecoder(limits, newObject()) }
-
-func newDecoder(limits Limits, o *object) *Decoder {
-	d := &Decoder{limits: limits, object: o}
+// NewDecoder returns a Decoder with a worker's limits.
+func NewDecoder(limits Limits) *Decoder {
+	d := &Decoder{limits: limits, object: newObject()}
 	d.splitter = Splitter{
-		Most: limits.MaxHits, Item: d.item, TooMany: d.tooMany,
+		Most: limits.MaxHits, Item: d.readItem, TooMany: d.tooMany,
 		Wrong: func(item int, raw []byte, detail string) { d.reject(item, raw, BadJSON, detail) },
 	}
 	return d
 }
 
 // Decode reads a message that a stream stored at the Unix millisecond stored. subject is the counter of hits
-// that name none. The result is valid until the next call, as long as body is not changed.
+// without a key. The result is valid until the next call, as long as body is not changed.
 func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Reject) {
 	d.Begin(subject, stored)
 	if Blank(body) {
-		d.object.begin(stored)
-		h := d.room()
-		refused := d.object.hit(h, subject)
+		d.object.reset(stored)
+		h := d.appendHit()
+		refused := d.object.fill(h, subject)
 		if refused == nil && !d.producer {
 			refused = d.limits.Judge(h, stored)
 		}
-		d.settle(0, body, refused)
+		d.finishHit(0, body, refused)
 	} else {
 		d.splitter.Split(body)
 	}
@@ -66,7 +65,7 @@ func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Re
 // Begin begins a message whose objects Object reads.
 func (d *Decoder) Begin(subject string, stored int64) {
 	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
-	d.object.forget()
+	d.object.clearNames()
 	d.subject, d.stored = subject, stored
 }
 
@@ -92,26 +91,27 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 	return refused
 }
 
-func (d *Decoder) item(item int, raw []byte) (more bool) {
-	d.settle(item, raw, d.read(d.room(), raw))
+func (d *Decoder) readItem(item int, raw []byte) (more bool) {
+	d.finishHit(item, raw, d.read(d.appendHit(), raw))
 	return true
 }
 
-// room appends an empty hit and returns it: a copy of one costs as much as a field of its object.
-func (d *Decoder) room() *Hit {
+// appendHit appends an empty hit and returns it: to copy a hit costs as much as to read a field.
+func (d *Decoder) appendHit() *Hit {
 	d.hits = append(d.hits, Hit{})
 	return &d.hits[len(d.hits)-1]
 }
 
-// settle keeps the hit of room, or replaces it by a reject with the reason.
-func (d *Decoder) settle(item int, raw []byte, refused *Refusal) {
+// finishHit keeps the hit of room, or replaces it by a reject.
+func (d *Decoder) finishHit(item int, raw []byte, refused *Refusal) {
 	if refused != nil {
 		d.hits = d.hits[:len(d.hits)-1]
 		d.reject(item, raw, refused.Reason, refused.Detail)
 	}
 }
 
-// Judge completes a hit of a message stored at that Unix millisecond, or refuses it because of its time.
+// Judge completes a hit of a message stored at the Unix millisecond stored, or refuses it because of its
+// time.
 func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 	if ahead := h.At - stored; ahead > l.MaxAhead.Milliseconds() {
 		return &Refusal{Future, fmt.Sprintf("ts %d (%s) is %s later than the hit was stored (%s); at most %s are allowed (INGEST_MAX_AHEAD)",
@@ -129,10 +129,10 @@ func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 }
 
 // earliest is the year 2000. No tier reaches back more than ten years, so producers can refuse earlier hits
-// without knowing tiers or time. Unix seconds, taken for milliseconds, are all before it.
+// without knowing tiers or time. All Unix seconds, read as milliseconds, are before it.
 const earliest = 946_684_800_000
 
-// inMillis returns a hint for a time that is too early, if it looks like Unix seconds.
+// inMillis returns a hint for a time that is too early and may be in Unix seconds; else "".
 func inMillis(at int64) string {
 	const from, to = earliest / 1000, 4_102_444_800 // the years 2000 to 2099
 	if at < from || at >= to {
@@ -146,7 +146,7 @@ func (d *Decoder) tooMany(body []byte) {
 	d.reject(0, body, TooLarge, d.limits.TooMany())
 }
 
-// TooMany returns the refusal of a message that has more than MaxHits.
+// TooMany returns the detail for a message that has more than MaxHits hits.
 func (l *Limits) TooMany() string {
 	return fmt.Sprintf("the message carries more than %d hits: send smaller batches or raise INGEST_MAX_HITS", l.MaxHits)
 }
@@ -157,16 +157,12 @@ func (d *Decoder) reject(item int, body []byte, reason Reason, detail string) {
 
 // Parser reads producers' hits, which name their counters. It reuses memory and is not safe for concurrent
 // use.
-type Parser struct {
-	object *object
-	bodies *Decoder // for ParseBody, with the same object
-}
+type Parser struct{ bodies *Decoder }
 
 func NewParser() *Parser {
-	o := newObject()
-	bodies := newDecoder(Limits{}, o)
+	bodies := NewDecoder(Limits{})
 	bodies.producer = true
-	return &Parser{object: o, bodies: bodies}
+	return &Parser{bodies}
 }
 
 // ParseBody reads a whole message's body, in each of its forms. Every object must have a key, so an empty
@@ -180,9 +176,9 @@ func (p *Parser) ParseBody(body []byte, maxHits int) ([]Hit, []Reject) {
 // Parse reads a JSON object with a key, possibly with white space around it. A hit without ts has NoTime. Its
 // counter is valid until the next call. The error is a *Refusal.
 func (p *Parser) Parse(line []byte) (Hit, error) {
-	p.object.forget()
+	p.bodies.object.clearNames()
 	var h Hit
-	if refused := p.object.read(&h, line, "", NoTime); refused != nil {
+	if refused := p.bodies.object.read(&h, line, "", NoTime); refused != nil {
 		return Hit{}, refused
 	}
 	return h, nil

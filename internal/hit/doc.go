@@ -1,16 +1,16 @@
 // Package hit defines hits: which message bodies carry them, and which names, numbers and times they may
-// have. It is pure: what Decoder makes of a message depends only on the message, its time stored, and the
-// limits. A replay decides the same.
+// have. It is pure: Decoder's result depends only on the message, its time stored, and the limits. A replay
+// decides the same.
 //
 // If Parser accepts a hit and Hit.AppendJSON writes it, Decoder reads the same counter, number and time. It
 // refuses such a hit only for reasons unknown to the producer: its time is too far from the time stored, or
-// the message has too many.
+// the message has too many hits.
 //
 // # A message
 //
 // The first byte that is not JSON white space (space, tab, carriage return, line feed) decides the form:
 //
-//   - nothing: one hit;
+//   - no such byte: one hit;
 //   - '{': one object, which may span lines, or an object per line; blank lines count for nothing;
 //   - '[': an array of objects, which may be empty;
 //   - anything else, including a byte-order mark, is refused.
@@ -31,8 +31,8 @@
 //     counts as the time stored.
 //   - unique, a string that CheckUnique accepts, such as a visitor: different ones are counted per counter,
 //     in addition to the hits. Errors do not contain the value.
-//   - Key, N, count, value, time, timestamp, Unique, uniques and uniq are refused, as slips for the fields
-//     above: the hit would count wrongly.
+//   - Key, N, count, value, time, timestamp, Unique, uniques and uniq are refused as mistakes for the fields
+//     above, because the hit would count wrongly.
 //   - Other fields are skipped. They must be JSON, but their names and strings need not be UTF-8.
 //
 // What cannot be counted becomes a Reject with a Reason, a human-readable sentence, and its bytes unchanged.

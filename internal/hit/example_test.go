@@ -7,7 +7,7 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// A message of three hits, one of which nobody can count.
+// A message of three hits, one of which cannot be counted.
 func Example() {
 	decoder := hit.NewDecoder(hit.Limits{
 		MaxAhead: 10 * time.Second,

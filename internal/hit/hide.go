@@ -6,11 +6,11 @@ import (
 	"regexp"
 )
 
-// uniqueName matches the beginning, in JSON, of the field name unique and its likely slips.
+// uniqueName matches the beginning, in JSON, of the field name unique and of likely mistakes for it.
 var uniqueName = regexp.MustCompile(`(?i)(u|\\u00[57]5)(n|\\u00[46]e)(i|\\u00[46]9)(q|\\u00[57]1)`)
 
-// HideUnique returns a hit's body for display, with an ellipsis in place of its unique value. What is not one
-// JSON object is cut before the first text that looks like the field's name.
+// HideUnique returns a hit's body for display, with an ellipsis in place of its unique value. A body other
+// than one JSON object is cut before the first text that may be the field's name.
 func HideUnique(body []byte) []byte {
 	at := uniqueName.FindIndex(body)
 	switch {

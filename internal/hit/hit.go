@@ -23,14 +23,15 @@ type Hit struct {
 	Counter []byte
 	N       int64
 	At      int64  // Unix milliseconds, or NoTime
-	Hash    uint64 // of the counter, as Limits.Place gives it; 0 in a producer's hits
-	Unique  []byte // whom or what the hit is of, to count different ones; nil if the hit does not say. Never log it.
+	Hash    uint64 // of the counter, as Limits.Place returns it; 0 in a producer's hits
+	Unique  []byte // the value of which different ones are counted, such as a visitor; nil without one. Never log it.
 }
 
 // MaxUnique is the longest unique value, in bytes.
 const MaxUnique = 512
 
-// CheckUnique returns an error, without the value, unless that has 1 to MaxUnique bytes of valid UTF-8.
+// CheckUnique returns an error unless a value has 1 to MaxUnique bytes of valid UTF-8. The error does not
+// contain the value.
 func CheckUnique(value []byte) error {
 	switch {
 	case len(value) == 0 || len(value) > MaxUnique:
@@ -71,8 +72,8 @@ func CheckName(name []byte) error {
 	return nil
 }
 
-// Shorten returns a name that fits unchanged, and of a longer one the beginning, an ellipsis and the xxhash64
-// of the whole, so that two long names stay two counters.
+// Shorten returns a name of at most MaxName bytes unchanged. Of a longer one it returns the beginning, an
+// ellipsis and the xxhash64 of the whole, so that two long names stay two counters.
 func Shorten(name []byte) []byte {
 	const ellipsis = "…"
 	if len(name) <= MaxName {
@@ -118,13 +119,13 @@ func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-0
 type Reason string
 
 const (
-	BadJSON   Reason = "bad_json"   // not an object, or it has a field that was meant to be another
+	BadJSON   Reason = "bad_json"   // not an object, or it has a field that is a mistake for another
 	BadKey    Reason = "bad_key"    // no counter can have the name
 	BadCount  Reason = "bad_count"  // n is not an integer from 1 to MaxN
 	BadTime   Reason = "bad_time"   // ts is not a time, or outside the years 1 to 9999
-	BadUnique Reason = "bad_unique" // unique is not text, or not such as CheckUnique takes
+	BadUnique Reason = "bad_unique" // unique is not a string that CheckUnique accepts
 	Future    Reason = "future"     // ts is later than the time stored by more than Limits.MaxAhead
-	TooLate   Reason = "too_late"   // no tier held ts any more at the time stored
+	TooLate   Reason = "too_late"   // no tier still held ts at the time stored
 	TooLarge  Reason = "too_large"  // the message carries more than Limits.MaxHits
 	NoRule    Reason = "no_rule"    // a CloudEvent for which internal/rules has no rule
 )

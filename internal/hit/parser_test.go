@@ -29,8 +29,8 @@ func TestParserReadsBackWhatIsWritten(t *testing.T) {
 	})
 }
 
-// Whatever the order, the escapes and the form of a unique value: it is what encoding/json reads, or it is refused as
-// bad_unique by a sentence that does not contain it.
+// Whatever the order, the escapes and the form of a unique value: it is what encoding/json reads, or it is
+// refused as bad_unique by a sentence that does not contain it.
 func TestUniqueValueIsReadAsByEncodingJSON(t *testing.T) {
 	p := NewParser()
 	check := func(t rapid.TB, line string) {

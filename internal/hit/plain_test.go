@@ -12,12 +12,12 @@ import (
 // checkPlain fails if the short way reads an object otherwise than the long one.
 func checkPlain(t interface{ Fatalf(string, ...any) }, raw []byte) (plain bool) {
 	short, long := newObject(), newObject()
-	short.begin(5)
+	short.reset(5)
 	if !short.readPlain(raw) {
 		return false
 	}
 	var h, want Hit
-	got := short.hit(&h, "subject")
+	got := short.fill(&h, "subject")
 	refused := long.readAny(&want, raw, "subject", 5)
 	if !reflect.DeepEqual(got, refused) || string(h.Counter) != string(want.Counter) || h.N != want.N || h.At != want.At || string(h.Unique) != string(want.Unique) || (h.Unique == nil) != (want.Unique == nil) {
 		t.Fatalf("%q is %s, %d at %d (%v), and as JSON %s, %d at %d (%v)", raw, h.Counter, h.N, h.At, got, want.Counter, want.N, want.At, refused)

@@ -2,7 +2,7 @@ package hit
 
 import "strings"
 
-// DefaultNamespace is the namespace by default. Names in NATS omit it.
+// DefaultNamespace is the default of TALLYROLL_NAMESPACE. Names in NATS omit it.
 const DefaultNamespace = "tallyroll"
 
 // NamespaceToken turns a namespace into a part of a NATS name, without dots and still unique.

@@ -1,10 +1,9 @@
 // Package live sends totals as server-sent events, at each change.
 //
-//   - However many clients listen, Redis is read once every readEvery for all of them, and not at all without
-//     listeners.
-//   - A slow client delays no other. It gets only the latest news of each question, and is dropped if it
+//   - One pipelined read of Redis every readEvery serves all clients. Without clients, Redis is not read.
+//   - A slow client delays no other. It gets only the latest result of each question, and is dropped if it
 //     leaves data unread for writeTimeout.
-//   - Connections and questions are bounded. Beyond a bound the answer is 503, and no listener is cut off.
+//   - Connections and questions are bounded. Beyond a bound the answer is 503, and no listener is dropped.
 //
 // A question without an answer is refused with a status. Later the client gets an event problem instead, and
 // totals resume by themselves. When the service stops, all connections end.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -14,22 +15,25 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
 // readEvery is the pause between two reads, so clients get at most four changes per second.
 const readEvery = 250 * time.Millisecond
 
+// writeTimeout is how long a client may leave data unread before it is dropped.
+const writeTimeout = 10 * time.Second
+
 // hub reads for all clients of /v1/live: one pipelined read every readEvery answers every distinct question.
-// One goroutine, serve, reads and notifies the listeners. It sleeps without
-// listeners. Connections and questions are bounded; beyond a bound, new ones are refused.
+// One goroutine, serve, reads and notifies the listeners. It sleeps without listeners.
 type hub struct {
 	read                     readTotals
 	maxClients, maxQuestions int
 	writeWithin              time.Duration // how long a client may leave unread what is sent
 	reads                    prometheus.Counter
 
-	heard wake.Signal // there is a listener
+	joined wake.Signal // a listener has joined
 
 	mu        sync.Mutex
 	topics    map[question]*topic
@@ -42,20 +46,13 @@ type readTotals func(ctx context.Context, questions []window.Question) (window.A
 
 type question struct{ key, window string }
 
+// topic is a question that clients listen to.
 type topic struct {
 	question question
 	length   time.Duration
-	last     *news // what the listeners have; nil before the first answer. Only serve sets it, under hub.mu
+	last     *result // as the listeners got it; nil before the first answer. Only serve sets it, under hub.mu
 	// listeners map to the question's index in their lists.
 	listeners map[*listener]int
-}
-
-// news is an answer, or the reason why there is none now.
-type news struct {
-	id    string // the same for the same counts
-	total answer.Total
-	err   error
-	text  []byte // the event, made once for all who hear it
 }
 
 // newHub returns a hub. The caller must run it.
@@ -63,9 +60,9 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 	h := &hub{
 		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
-			Help: "Reads of Redis for all who listen at /v1/live together.",
+			Help: "Reads of Redis for all clients of /v1/live together.",
 		}),
-		heard: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}),
+		joined: wake.New(), topics: make(map[question]*topic), listeners: make(map[*listener]struct{}),
 	}
 	registry.MustRegister(h.reads,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -88,11 +85,11 @@ func (h *hub) serve(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-h.heard:
+			case <-h.joined:
 				ticker.Reset(readEvery)
 			}
 		}
-		h.tellAll(ctx)
+		h.answerAll(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -102,27 +99,27 @@ func (h *hub) serve(ctx context.Context) error {
 }
 
 // join adds a listener, which must leave. Its errors are for the client. asked has no duplicates.
-func (h *hub) join(asked []question, lengths []time.Duration, asOf bool) (*listener, error) {
+func (h *hub) join(questions []question, lengths []time.Duration, asOf bool) (*listener, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
-		return nil, noRoom("the service is stopping")
+		return nil, refuseClient("the service is stopping")
 	}
 	if len(h.listeners) >= h.maxClients {
-		return nil, noRoom(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS)", len(h.listeners)))
+		return nil, refuseClient(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS)", len(h.listeners)))
 	}
 	added := 0
-	for _, q := range asked {
+	for _, q := range questions {
 		if h.topics[q] == nil {
 			added++
 		}
 	}
 	if len(h.topics)+added > h.maxQuestions {
-		return nil, noRoom(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
+		return nil, refuseClient(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
 			len(h.topics), added, h.maxQuestions))
 	}
-	l := newListener(h, len(asked), asOf)
-	for i, q := range asked {
+	l := newListener(h, len(questions), asOf)
+	for i, q := range questions {
 		t := h.topics[q]
 		if t == nil {
 			t = &topic{question: q, length: lengths[i], listeners: make(map[*listener]int)}
@@ -134,7 +131,7 @@ func (h *hub) join(asked []question, lengths []time.Duration, asOf bool) (*liste
 		}
 	}
 	h.listeners[l] = struct{}{}
-	h.heard.Give()
+	h.joined.Give()
 	return l, nil
 }
 
@@ -157,11 +154,11 @@ func (h *hub) sizes() (clients, questions int) {
 	return len(h.listeners), len(h.topics)
 }
 
-// tellAll answers all questions at one moment and notifies the listeners of what is new.
-func (h *hub) tellAll(ctx context.Context) {
-	topics := h.current()
-	changes := make(map[*topic]*news)
-	var reach []byte
+// answerAll answers all questions at one moment and notifies the listeners of what is new.
+func (h *hub) answerAll(ctx context.Context) {
+	topics := h.currentTopics()
+	changes := make(map[*topic]*result)
+	var asOf []byte
 	for len(topics) > 0 {
 		questions := make([]window.Question, len(topics))
 		for i, t := range topics {
@@ -173,69 +170,91 @@ func (h *hub) tellAll(ctx context.Context) {
 			return
 		}
 		var bad *window.QuestionError
-		if errors.As(err, &bad) { // the others can be answered without it
-			topics[bad.Index].hear(&news{err: err}, changes)
+		if errors.As(err, &bad) { // the other questions can be answered without it
+			topics[bad.Index].addChange(&result{err: err}, changes)
 			topics = slices.Delete(topics, bad.Index, bad.Index+1)
 			continue
 		}
 		for i, t := range topics {
 			if err != nil {
-				t.hear(&news{err: err}, changes)
+				t.addChange(&result{err: err}, changes)
 				continue
 			}
-			t.hear(newsOf(answer.TotalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
+			t.addChange(newResult(answer.TotalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
 		}
 		if err == nil {
-			reach = reachEvent(found.AsOf, found.Now)
+			asOf = asOfEvent(found.AsOf, found.Now)
 		}
 		break
 	}
-	h.tell(changes, reach)
+	h.notify(changes, asOf)
 }
 
-// hear adds news to the changes if it differs. It reads last without the lock, because only serve sets last.
-func (t *topic) hear(n *news, changes map[*topic]*news) {
-	if t.last != nil && t.last.like(n) {
+// addChange adds news to the changes if it differs. It reads last without the lock, because only serve sets
+// last.
+func (t *topic) addChange(n *result, changes map[*topic]*result) {
+	if t.last != nil && t.last.sameAs(n) {
 		return
 	}
 	n.text = n.event()
 	changes[t] = n
 }
 
-// like reports whether both are the same for a listener. Problems are if they have the same status: one that
-// the client must fix may follow a temporary one.
-func (n *news) like(other *news) bool {
+// result is an answer, or the error in its place.
+type result struct {
+	id    string // the same for the same counts
+	total answer.Total
+	err   error
+	text  []byte // the event, encoded once for all listeners
+}
+
+func newResult(t answer.Total) *result {
+	return &result{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
+}
+
+// sameAs reports whether both are the same for a listener. Problems are the same if they have the same
+// status: one that the client must fix may follow a temporary one.
+func (n *result) sameAs(other *result) bool {
 	if n.err == nil || other.err == nil {
 		return n.id == other.id && n.err == nil && other.err == nil
 	}
 	return n.problem().Status == other.problem().Status
 }
 
-// problem is why there is no answer now. A question that the client must fix has one only if it could be
-// answered before: until then firstNews returns its error.
-func (n *news) problem() *web.Problem {
+// problem returns why the answer is missing. A question that the client must fix has a problem only if it
+// could be answered before: until then firstResults returns its error.
+func (n *result) problem() *web.Problem {
 	if bad := answer.Mendable(n.err); bad != nil {
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
 	}
 	return web.ProblemOf(n.err)
 }
 
-func newsOf(t answer.Total) *news {
-	return &news{id: fmt.Sprintf("%d-%d-%s-%t", t.Total, t.Lower, t.Upper, t.Complete), total: t}
+func (n *result) event() []byte {
+	if n.err != nil {
+		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
+	}
+	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, api.Encode(n.total))
 }
 
-func (h *hub) current() []*topic {
+type asOfData struct {
+	AsOf time.Time `json:"as_of"`
+	Now  time.Time `json:"now"`
+}
+
+// asOfEvent returns the event as_of, from two moments in Unix milliseconds.
+func asOfEvent(asOf, now int64) []byte {
+	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Encode(asOfData{answer.Time(asOf), answer.Time(now)}))
+}
+
+func (h *hub) currentTopics() []*topic {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	topics := make([]*topic, 0, len(h.topics))
-	for _, t := range h.topics {
-		topics = append(topics, t)
-	}
-	return topics
+	return slices.Collect(maps.Values(h.topics))
 }
 
-// tell passes the changes to the listeners. reach is the event as_of, nil if Redis has not answered.
-func (h *hub) tell(changes map[*topic]*news, reach []byte) {
+// notify passes the changes to the listeners. reach is the event as_of, nil if Redis has not answered.
+func (h *hub) notify(changes map[*topic]*result, asOf []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopped {
@@ -247,11 +266,11 @@ func (h *hub) tell(changes map[*topic]*news, reach []byte) {
 			l.put(i, n)
 		}
 	}
-	if reach == nil {
+	if asOf == nil {
 		return
 	}
 	for l := range h.listeners {
-		l.putReach(reach)
+		l.putAsOf(asOf)
 	}
 }
 
@@ -264,55 +283,50 @@ func (h *hub) stop() {
 	}
 }
 
-// reachTicks is the number of reads between events as_of: one second.
-const reachTicks = 4
+// asOfTicks is the number of reads between events as_of: one second.
+const asOfTicks = 4
 
-// listener is one client. Only the latest news of each question waits, so nobody waits for a slow client.
+// listener is one client. Only the latest result of each question waits, so a slow client delays no other.
 type listener struct {
 	hub    *hub
 	topics []*topic
-	asOf   bool // it wants events as_of, too
+	asOf   bool // the client also gets events as_of
 	// ready has a value while anything waits. The hub closes it when the service stops.
-	ready chan struct{}
+	ready wake.Signal
 
 	// Under hub.mu:
-	waiting []*news // by the question's index in topics; nil if there is nothing new
-	reach   []byte  // the event as_of that waits
-	ticks   int     // reads since it joined
+	waiting   []*result // by the question's index in topics; nil if nothing has changed
+	asOfEvent []byte    // the event as_of that waits
+	ticks     int       // reads since it joined
 }
 
 func newListener(h *hub, questions int, asOf bool) *listener {
 	return &listener{
-		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*news, questions), ready: make(chan struct{}, 1),
+		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*result, questions), ready: wake.New(),
 	}
 }
 
 // put replaces the waiting news of a question. The caller holds hub.mu.
-func (l *listener) put(i int, n *news) {
+func (l *listener) put(i int, n *result) {
 	l.waiting[i] = n
-	l.give()
+	l.ready.Give()
 }
 
-// putReach is called for every read, and keeps every fourth if the client wants any. The caller holds hub.mu.
-func (l *listener) putReach(event []byte) {
-	if l.asOf && l.ticks%reachTicks == 0 {
-		l.reach = event
-		l.give()
+// putAsOf is called for every read, and keeps every fourth if the client gets events as_of. The caller holds
+// hub.mu.
+func (l *listener) putAsOf(event []byte) {
+	if l.asOf && l.ticks%asOfTicks == 0 {
+		l.asOfEvent = event
+		l.ready.Give()
 	}
 	l.ticks++
 }
 
-func (l *listener) give() {
-	select {
-	case l.ready <- struct{}{}:
-	default: // it was signalled and has not come yet
-	}
-}
-
+// events returns the waiting events as text.
 func (l *listener) events() []byte {
 	l.hub.mu.Lock()
-	found, reach := l.takeLocked(), l.reach
-	l.reach = nil
+	found, reach := l.drainLocked(), l.asOfEvent
+	l.asOfEvent = nil
 	l.hub.mu.Unlock()
 	var out []byte
 	for _, n := range found {
@@ -323,19 +337,20 @@ func (l *listener) events() []byte {
 	return append(out, reach...)
 }
 
-// firstNews waits for the first answer to every question, so that one without is refused with a status.
-func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
-	first := make([]*news, len(l.topics))
+// firstResults waits for the first answer to every question, so that a question without one is refused with a
+// status.
+func (l *listener) firstResults(ctx context.Context) ([]*result, error) {
+	first := make([]*result, len(l.topics))
 	for slices.Contains(first, nil) {
 		select {
 		case <-ctx.Done():
 			return nil, web.ClientGone()
 		case _, ok := <-l.ready:
 			if !ok {
-				return nil, noRoom("the service is stopping")
+				return nil, refuseClient("the service is stopping")
 			}
 		}
-		for i, n := range l.take() {
+		for i, n := range l.drain() {
 			if n == nil {
 				continue
 			}
@@ -351,17 +366,17 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 	return first, nil
 }
 
-// noRoom is the 503 for a client that cannot listen now.
-func noRoom(detail string) error { return web.RetryLater(detail, "5") }
+// refuseClient is the 503 for a client that cannot listen now.
+func refuseClient(detail string) error { return web.RetryLater(detail, "5") }
 
-func (l *listener) take() []*news {
+func (l *listener) drain() []*result {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
-	return l.takeLocked()
+	return l.drainLocked()
 }
 
-func (l *listener) takeLocked() []*news {
+func (l *listener) drainLocked() []*result {
 	found := l.waiting
-	l.waiting = make([]*news, len(l.topics))
+	l.waiting = make([]*result, len(l.topics))
 	return found
 }

@@ -69,13 +69,13 @@ func requireSizes(t *testing.T, h *hub, clients, questions int) {
 }
 
 // next waits for news of a listener with one question, which are nil once the hub has stopped.
-func (l *listener) next() *news {
+func (l *listener) next() *result {
 	<-l.ready
-	return l.take()[0]
+	return l.drain()[0]
 }
 
-// A thousand clients cost one read every quarter of a second, a client that takes nothing holds up no other, and nothing is
-// read while there are none.
+// A thousand clients cost one read every quarter of a second, a client that takes nothing holds up no other,
+// and nothing is read while there are none.
 func TestHubReadsOnceForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +108,9 @@ func TestHubReadsOnceForAll(t *testing.T) {
 	})
 }
 
-// Only changes are told, trouble is told once, and a question without an answer takes nothing from the others.
-func TestHubTellsChanges(t *testing.T) {
+// Only changes are told, trouble is told once, and a question without an answer takes nothing from the
+// others.
+func TestHubSendsChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		down := web.NewProblem(http.StatusServiceUnavailable, "down")
@@ -141,9 +142,9 @@ func TestHubTellsChanges(t *testing.T) {
 	})
 }
 
-// A listener is told once that its question is not answered, and again if the reason asks something else of it: when
-// Redis is back, its tiers may be others, and the window one that they do not hold.
-func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
+// A listener is told once that its question is not answered, and again if the reason asks something else of
+// it: when Redis is back, its tiers may be others, and the window one that they do not hold.
+func TestHubSendsAnotherProblemAfterAProblem(t *testing.T) {
 	t.Parallel()
 	var err error
 	h, _ := newScriptedHub(func(int64, []window.Question) (window.Answers, error) { return window.Answers{}, err })
@@ -155,9 +156,9 @@ func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
 		status int // that is told; 0 if there is nothing new
 	}{{away, 503}, {away, 0}, {refused, 400}, {refused, 0}, {away, 503}} {
 		err = step.err
-		h.tellAll(t.Context())
+		h.answerAll(t.Context())
 		got := 0
-		if n := l.take()[0]; n != nil {
+		if n := l.drain()[0]; n != nil {
 			got = n.problem().Status
 		}
 		require.Equal(t, step.status, got, "step %d", i)
@@ -165,7 +166,7 @@ func TestHubTellsAnotherProblemAfterAProblem(t *testing.T) {
 }
 
 // Only those who want as_of hear of it, once per second, and not while Redis is away.
-func TestHubTellsAsOfOncePerSecond(t *testing.T) {
+func TestHubSendsAsOfOncePerSecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := newScriptedHub(func(n int64, questions []window.Question) (window.Answers, error) {
@@ -249,13 +250,13 @@ func TestHeartbeatKeepsAConnectionAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := newScriptedHub(totalsIn)
 		l := newListener(h, 1, false)
-		first := newsOf(answer.Total{Total: 7})
+		first := newResult(answer.Total{Total: 7})
 		first.text = first.event()
 		w := httptest.NewRecorder()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			streamNews(httptest.NewRequest(http.MethodGet, Path, nil), w, l, openingOf([]*news{first}, ""))
+			streamEvents(httptest.NewRequest(http.MethodGet, Path, nil), w, l, openingEvents([]*result{first}, ""))
 		}()
 		time.Sleep(50 * time.Second)
 		close(l.ready)

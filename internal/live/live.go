@@ -19,11 +19,9 @@ import (
 const Path = "/v1/live"
 
 const (
-	// heartbeatEvery is the heartbeats' interval. They show both ends that the connection lives, and keep
-	// proxies from cutting off a silent one.
+	// heartbeatEvery is the interval of heartbeats, which show both ends that the connection is alive, and
+	// keep proxies from closing it.
 	heartbeatEvery = 15 * time.Second
-	// writeTimeout is how long a client may leave data unread before it is dropped.
-	writeTimeout = 10 * time.Second
 	// reconnectAfter is the pause, in milliseconds, before browsers reconnect.
 	reconnectAfter = 2000
 )
@@ -49,7 +47,7 @@ type Live struct {
 }
 
 type Settings struct {
-	MaxClients, MaxQuestions int // together
+	MaxClients, MaxQuestions int // of all clients together
 	MaxKeys                  int // of one client
 }
 
@@ -77,30 +75,30 @@ func (l *Live) Register(a *api.API) {
 }
 
 func (l *Live) getLive(w http.ResponseWriter, r *http.Request, p *params) error {
-	asked, lengths, err := p.questions(l.MaxKeys)
+	questions, lengths, err := p.questions(l.MaxKeys)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	for _, key := range p.Keys { // the hub reads for all who listen, and knows no tokens
+	for _, key := range p.Keys { // the hub reads for all clients, without tokens
 		if err := access.From(r.Context()).CheckKey(key); err != nil {
 			return err
 		}
 	}
-	listening, err := l.hub.join(asked, lengths, p.AsOf == "true")
+	client, err := l.hub.join(questions, lengths, p.AsOf == "true")
 	if err != nil {
 		return err
 	}
-	defer l.hub.leave(listening)
-	first, err := listening.firstNews(r.Context())
+	defer l.hub.leave(client)
+	first, err := client.firstResults(r.Context())
 	if err != nil {
 		return err
 	}
-	streamNews(r, w, listening, openingOf(first, p.LastEventID))
+	streamEvents(r, w, client, openingEvents(first, p.LastEventID))
 	return nil
 }
 
 // questions checks the parameters and returns their questions and the windows' lengths.
-func (p *params) questions(maxKeys int) (asked []question, lengths []time.Duration, err error) {
+func (p *params) questions(maxKeys int) (questions []question, lengths []time.Duration, err error) {
 	in := &answer.Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows}
 	if err := in.CheckKeys(maxKeys); err != nil {
 		return nil, nil, err
@@ -118,17 +116,17 @@ func (p *params) questions(maxKeys int) (asked []question, lengths []time.Durati
 	for _, key := range p.Keys {
 		for _, period := range periods {
 			q := question{key, period.Window}
-			if slices.Contains(asked, q) {
-				continue // the answer would be the same
+			if slices.Contains(questions, q) {
+				continue
 			}
-			asked, lengths = append(asked, q), append(lengths, period.Span.Length)
+			questions, lengths = append(questions, q), append(lengths, period.Span.Length)
 		}
 	}
-	return asked, lengths, nil
+	return questions, lengths, nil
 }
 
-// openingOf returns a client's first events: all totals, unless it asks one question and has the answer.
-func openingOf(first []*news, lastID string) []byte {
+// openingEvents returns a client's first events: all totals, unless it asks one question and has the answer.
+func openingEvents(first []*result, lastID string) []byte {
 	out := fmt.Appendf(nil, "retry: %d\n\n", reconnectAfter)
 	if len(first) == 1 && first[0].id == lastID {
 		return out
@@ -139,8 +137,8 @@ func openingOf(first []*news, lastID string) []byte {
 	return out
 }
 
-// streamNews writes events until the client leaves, stops reading for writeWithin, or the service stops.
-func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
+// streamEvents writes events until the client leaves, reads nothing for writeWithin, or the service stops.
+func streamEvents(r *http.Request, w http.ResponseWriter, l *listener, opening []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
 	if r.Method == http.MethodHead {
@@ -148,14 +146,14 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 	}
 	control := http.NewResponseController(w)
 	// The request was read. With a read deadline, the server would later assume that the client left.
-	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	_ = control.SetReadDeadline(time.Time{}) // a writer of tests has no deadlines
 	send := func(text []byte) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(l.hub.writeWithin))
 		_, err := w.Write(text)
 		if err != nil || control.Flush() != nil {
 			return false
 		}
-		// HTTP/2 resets the stream when the deadline is over, whether anything is being written or not.
+		// HTTP/2 resets the stream at the deadline, even if nothing is being written.
 		_ = control.SetWriteDeadline(time.Time{})
 		return true
 	}
@@ -180,21 +178,4 @@ func streamNews(r *http.Request, w http.ResponseWriter, l *listener, opening []b
 			return
 		}
 	}
-}
-
-func (n *news) event() []byte {
-	if n.err != nil {
-		return fmt.Appendf(nil, "event: problem\ndata: %s\n\n", api.Encode(n.problem()))
-	}
-	return fmt.Appendf(nil, "id: %s\nevent: total\ndata: %s\n\n", n.id, api.Encode(n.total))
-}
-
-type reach struct {
-	AsOf time.Time `json:"as_of"`
-	Now  time.Time `json:"now"`
-}
-
-// reachEvent reports how far answers reach, from two moments in Unix milliseconds.
-func reachEvent(asOf, now int64) []byte {
-	return fmt.Appendf(nil, "event: as_of\ndata: %s\n\n", api.Encode(reach{answer.Time(asOf), answer.Time(now)}))
 }

@@ -109,7 +109,7 @@ func awaitReads(t *testing.T, s *rig, n int) {
 	})
 }
 
-func TestLiveTellsEveryChangeToAll(t *testing.T) {
+func TestLiveSendsEveryChangeToAll(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
@@ -173,8 +173,9 @@ func TestLiveTellsEveryChangeToAll(t *testing.T) {
 	})
 }
 
-// One connection hears about every counter in every window, each question once, and about as_of as long as nothing changes.
-func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
+// One connection hears about every counter in every window, each question once, and about as_of as long as
+// nothing changes.
+func TestLiveAnswersManyQuestionsOnOneConnection(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5), asking.Hits("b", now.Add(-30*time.Minute), 7))
@@ -190,7 +191,7 @@ func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	for range 2 {
 		event, _, _, data := one.total()
 		require.Equal(t, "as_of", event)
-		require.Contains(t, data, string(api.Encode(reach{now.Truncate(time.Millisecond), now}))[1:20])
+		require.Contains(t, data, string(api.Encode(asOfData{now.Truncate(time.Millisecond), now}))[1:20])
 	}
 	requireSizes(t, s.hub, 1, 4)
 	asking.Late(t, redis.Client(), now, asking.Hits("b", now.Add(-time.Minute), 2))
@@ -203,8 +204,8 @@ func TestLiveTellsManyQuestionsOnOneConnection(t *testing.T) {
 	require.Equal(t, map[string]int64{"b 10m": 2, "b 1h": 9}, heard)
 }
 
-// A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server would
-// reset it otherwise.
+// A stream over HTTP/2 outlasts the time that one write has, though nothing is written meanwhile: the server
+// would reset it otherwise.
 func TestQuietLiveOutlastsAWriteOverHTTP2(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()

@@ -1,9 +1,8 @@
-// Package natsconn connects to NATS as its settings or a context of the nats command say, and finds the JetStream of a
-// domain or of another account.
+// Package natsconn connects to NATS with its settings or with a context of the nats command, and finds the
+// JetStream of another domain or account.
 package natsconn
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,114 +21,14 @@ import (
 	"tallyroll/internal/setting"
 )
 
-// Settings are those of the connection to NATS.
-type Settings struct {
-	URL      Servers            `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers, comma-separated: host:port, nats://[user:password@]host:port, tls://…, ws://…, wss://…"`
-	URLGiven bool               `given:"NATS_URL"`
-	URLFile  setting.SecretFile `file:"NATS_URL"` // the users in it are those of the next connection, its servers those of the start
-	Access
-}
-
-// Access holds how a program authenticates itself, which servers it trusts, and where JetStream is.
-type Access struct {
-	Context     string `env:"NATS_CONTEXT" help:"a context of the nats command: its name, or a path with a slash to its file; NATS_* settings win over it"`
-	Creds       string `env:"NATS_CREDS" help:"a credentials file (JWT and key)"`
-	NKey        string `env:"NATS_NKEY" help:"a file with the seed of an NKey"`
-	User        string `env:"NATS_USER" help:"user name"`
-	Password    string `env:"NATS_PASSWORD" secret:"true" help:"password of NATS_USER"`
-	Token       string `env:"NATS_TOKEN" secret:"true" help:"a token in place of user and password"`
-	CA          string `env:"NATS_CA" help:"a PEM file of the authorities that sign the servers' certificates"`
-	Cert        string `env:"NATS_CERT" help:"this client's certificate (PEM), with NATS_KEY"`
-	Key         string `env:"NATS_KEY" help:"the private key of NATS_CERT (PEM)"`
-	InboxPrefix string `env:"NATS_INBOX_PREFIX" help:"first part of the subjects on which answers come, in place of _INBOX"`
-	JSDomain    string `env:"NATS_JS_DOMAIN" help:"the JetStream domain that has the streams, such as that of a leaf node; not with NATS_JS_API_PREFIX"`
-	JSAPIPrefix string `env:"NATS_JS_API_PREFIX" help:"the prefix at which this account imports the JetStream API of another, such as JS.counts.API; not with NATS_JS_DOMAIN"`
-
-	PasswordFile setting.SecretFile `file:"NATS_PASSWORD"`
-	TokenFile    setting.SecretFile `file:"NATS_TOKEN"`
-
-	context natsContext // that Context names
-}
-
-// Validate reads the context and the files.
-func (n *Access) Validate() error {
-	if err := setting.BothOrNeither(setting.Path{Key: "NATS_CERT", File: n.Cert}, setting.Path{Key: "NATS_KEY", File: n.Key}); err != nil {
-		return err
-	}
-	if n.Creds != "" && n.NKey != "" {
-		return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, Allowed: "a file without NATS_CREDS beside it: only one of them can say who connects"}
-	}
-	if err := checkJetStream("NATS_JS_DOMAIN", n.JSDomain, "NATS_JS_API_PREFIX", n.JSAPIPrefix); err != nil {
-		return err
-	}
-	if err := checkInboxPrefix("NATS_INBOX_PREFIX", n.InboxPrefix); err != nil {
-		return err
-	}
-	if n.Context != "" {
-		c, err := readContext(n.Context)
-		if err != nil {
-			return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, Allowed: err.Error()}
-		}
-		n.context = c
-	}
-	own := map[string]string{"CREDS": n.Creds, "NKEY": n.NKey, "CA": n.CA, "CERT": n.Cert, "KEY": n.Key}
-	return n.complete(false).checkFiles(func(field, path, allowed string) error {
-		if own[field] != "" {
-			return &setting.Error{Key: "NATS_" + field, Value: path, Allowed: allowed}
-		}
-		allowed = strings.ReplaceAll(allowed, "NATS_KEY", "key")
-		return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, Allowed: fmt.Sprintf("a context whose %s is %s", strings.ToLower(field), allowed)}
-	})
-}
-
-// complete fills from the context what no setting gives. identified: NATS_URL has credentials. Credentials
-// come as a whole from the settings or from the context.
-func (n Access) complete(identified bool) Access {
-	c := n.context
-	if n.identified() || identified {
-		c = c.anonymous()
-	}
-	n.User, n.Password, n.Token = cmp.Or(n.User, c.user), cmp.Or(n.Password, c.password), cmp.Or(n.Token, c.token)
-	n.Creds, n.NKey = cmp.Or(n.Creds, c.creds), cmp.Or(n.NKey, c.nkey)
-	if n.Cert == "" {
-		n.Cert, n.Key = c.cert, c.key
-	}
-	if n.JSDomain == "" && n.JSAPIPrefix == "" {
-		n.JSDomain, n.JSAPIPrefix = c.jsDomain, c.jsAPIPrefix
-	}
-	n.CA, n.InboxPrefix = cmp.Or(n.CA, c.ca), cmp.Or(n.InboxPrefix, c.inboxPrefix)
-	n.context = c
-	return n
-}
-
-// identified reports whether a setting has credentials.
-func (n Access) identified() bool {
-	return n.Creds != "" || n.NKey != "" || n.User != "" || n.Token != ""
-}
-
-// complete fills from the context what no setting gives. The default of NATS_URL is not a setting.
-func (n Settings) complete() Settings {
-	if n.URLGiven || !n.context.servers.Set() {
-		n.Access = n.Access.complete(n.URLGiven && n.URL.identified())
-		return n
-	}
-	n.URL = n.context.servers
-	if n.identified() {
-		n.URL = n.URL.anonymous()
-	}
-	n.Access = n.Access.complete(false)
-	return n
-}
-
-// options returns the connection's options: it reconnects for ever, and logs when it is lost and back.
+// options returns the connection's options: it reconnects for ever, and logs when it is lost and restored.
 func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 	opts := []nats.Option{
 		nats.Name(name),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, time.Second),
-		// The client leaves a server that hangs or is unreachable after some 12 seconds; by default, 6
-		// minutes.
+		// The client leaves a server that hangs or is unreachable after some 12 seconds, not 6 minutes.
 		nats.PingInterval(4 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.IgnoreAuthErrorAbort(), // a rotated credential must not end a worker
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -145,7 +43,7 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 	}
 	if n.Creds != "" {
 		creds := setting.Keep("NATS_CREDS", log, n.readCreds)
-		var attempt *nats.Options // of the connection under way: its JWT and its signature belong together
+		var attempt *nats.Options // of the current attempt: its JWT and its signature belong together
 		opts = append(opts, nats.UserJWT(func() (jwt string, err error) {
 			if attempt, err = creds.Get(); err != nil {
 				return "", err
@@ -197,43 +95,6 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 	return append(opts, n.context.options()...)
 }
 
-type natsLogin struct{ user, password, token string }
-
-// readLogin returns the credentials that the files have now. As in the library, those in NATS_URL win.
-func (n Settings) readLogin() (natsLogin, error) {
-	login := natsLogin{n.User, n.Password, n.Token}
-	for _, f := range []struct {
-		file setting.SecretFile
-		into *string
-	}{{n.PasswordFile, &login.password}, {n.TokenFile, &login.token}} {
-		if !f.file.Set() {
-			continue
-		}
-		var err error
-		if *f.into, err = f.file.Read(); err != nil {
-			return natsLogin{}, err
-		}
-	}
-	if !n.URLFile.Set() {
-		return login, nil
-	}
-	text, err := n.URLFile.Read()
-	if err != nil {
-		return natsLogin{}, err
-	}
-	var servers Servers
-	if err := servers.UnmarshalText([]byte(text)); err != nil {
-		return natsLogin{}, n.URLFile.Refuse(err.Error())
-	}
-	switch logins := servers.logins(); len(logins) {
-	case 0:
-		return login, nil
-	case 1:
-		return logins[0], nil
-	}
-	return natsLogin{}, n.URLFile.Refuse("a file with the same user, or token, for each of its servers")
-}
-
 // ServerOf returns host:port of the connected server. The library's ConnectedUrlRedacted does not remove a
 // token: in nats://token@host, it takes it for a user name.
 func ServerOf(c *nats.Conn) string {
@@ -251,36 +112,33 @@ func (n Settings) Connect(ctx context.Context, name string, log zerolog.Logger, 
 }
 
 // ConnectLater is Connect for a program that works without NATS: it logs once that it waits, and what is
-// missing.
+// missing meanwhile.
 func (n Settings) ConnectLater(ctx context.Context, name string, log zerolog.Logger, missing string, more ...nats.Option) (*nats.Conn, error) {
 	return n.connect(ctx, name, log, math.MaxInt64, ": "+missing, more)
 }
 
-// Chosen reports whether a setting says where NATS is or has credentials.
-func (n Settings) Chosen() bool { return n.URLGiven || n.Context != "" || n.identified() }
-
-func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, sayEvery time.Duration, missing string, more []nats.Option) (conn *nats.Conn, err error) {
+func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, logEvery time.Duration, missing string, options []nats.Option) (conn *nats.Conn, err error) {
 	n = n.complete()
 	servers := n.URL
 	if _, err := n.readLogin(); err != nil {
 		return nil, err
 	}
 	if n.URLFile.Set() {
-		servers = servers.anonymous() // a user in an address would win over the file's later content
+		servers = servers.withoutCredentials() // a user in an address would take precedence over the file's later content
 	}
-	opts := append(n.options(name, log), more...)
-	err = retry.UntilLogging(ctx, log, "NATS at "+n.URL.String()+missing, sayEvery, func(context.Context) error {
+	opts := append(n.options(name, log), options...)
+	err = retry.UntilLogging(ctx, log, "NATS at "+n.URL.String()+missing, logEvery, func(context.Context) error {
 		conn, err = nats.Connect(*servers.text, opts...)
 		if err == nil {
 			return nil
 		}
-		return n.refused(err)
+		return n.explainRefusal(err)
 	})
 	return conn, err
 }
 
-// refused turns a permanent connection error into one that names the setting to change.
-func (n Settings) refused(err error) error {
+// explainRefusal turns a permanent connection error into one that names the setting to change.
+func (n Settings) explainRefusal(err error) error {
 	if refused := setting.RefusedCertificate(err, "NATS"); refused != nil {
 		return refused
 	}
@@ -291,7 +149,7 @@ func (n Settings) refused(err error) error {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return setting.UsageError{Err: fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write nats://user:password@host in NATS_URL", n.URL, err)}
 	case errors.Is(err, nats.ErrNkeysNotSupported):
-		return setting.UsageError{Err: fmt.Errorf("NATS at %s knows no NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
+		return setting.UsageError{Err: fmt.Errorf("NATS at %s does not support NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
 	case !reachable(err):
 		return &setting.Error{Key: "NATS_URL", Allowed: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
 	}

@@ -17,7 +17,7 @@ import (
 	"tallyroll/tests/cases"
 )
 
-// ConnectedUrlRedacted leaves tokens in: outside of this package nobody may ask a
+// ConnectedUrlRedacted leaves tokens in: outside of this package no code may ask a
 // connection where it is.
 func TestOnlyNatsconnAsksConnectionsForTheirServers(t *testing.T) {
 	for _, dir := range []string{"../../cmd", "../../internal"} {
@@ -125,7 +125,7 @@ func TestNATSLoginIsWhollyOfTheSettingsOrOfTheContext(t *testing.T) {
 	got = Settings{URL: standard, Access: Access{Context: "no servers"}}.complete()
 	require.Equal(t, "127.0.0.1:4222", got.URL.String())
 	for text, says := range map[string]string{
-		`{"url":"nats://u:hunter2"`: "not a JSON object", `{"hunter2":"x"}`: "not known here: supported are ca, cert, creds", `{"nsc":"hunter2"}`: `"nsc" is not supported`,
+		`{"url":"nats://u:hunter2"`: "not a JSON object", `{"hunter2":"x"}`: "an unknown field: supported are ca, cert, creds", `{"nsc":"hunter2"}`: `"nsc" is not supported`,
 	} {
 		_, err := parseContext([]byte(text))
 		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), says) {
@@ -151,13 +151,13 @@ func TestJetStreamIsAskedAtItsDomainOrPrefix(t *testing.T) {
 		js, err := c.access.JetStream(&nats.Conn{})
 		require.NoError(t, err)
 		require.Equal(t, c.subject, APISubject(js, "STREAM.INFO.X"))
-		require.Equal(t, c.far, FarJetStream(js), c.subject)
+		require.Equal(t, c.far, DescribeRemote(js), c.subject)
 		require.Equal(t, c.imported, IsImported(js), c.subject)
 	}
 }
 
-// A prefix holds for the account of the mirror. Asked from another account, it could lead to another stream of the same name, and
-// as_of would claim what that one says.
+// A prefix holds for the account of the mirror. Asked from another account, it could lead to another stream
+// of the same name, and as_of would claim what that one says.
 func TestOriginOfAMirrorIsAskedOnlyWhereItsPrefixHolds(t *testing.T) {
 	leaf, other := Access{JSDomain: "leaf"}, Access{JSAPIPrefix: "a.b"}
 	prefix := func(p string) *jetstream.ExternalStream { return &jetstream.ExternalStream{APIPrefix: p} }

@@ -6,8 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tallyroll/internal/setting"
 )
 
 // JetStream's API has other subjects than usual if it belongs to another domain (a leaf node with its own
@@ -18,7 +16,7 @@ const (
 	domainEnd   = ".API"
 )
 
-// JetStream returns the JetStream that these settings lead to.
+// JetStream returns the JetStream of these settings.
 func (n Access) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
 	n = n.complete(false)
 	prefix := strings.TrimSuffix(n.JSAPIPrefix, ".")
@@ -53,9 +51,9 @@ func APISubject(js jetstream.JetStream, request string) string {
 	return jetstream.DefaultAPIPrefix + request
 }
 
-// FarJetStream describes how a JetStream of another account or domain is reached; "" is the connection's own.
-// A far one can be unreachable while the NATS server answers.
-func FarJetStream(js jetstream.JetStream) string {
+// DescribeRemote describes how a JetStream of another account or domain is reached; "" is the connection's
+// own. A far one can be unreachable while the NATS server answers.
+func DescribeRemote(js jetstream.JetStream) string {
 	o := js.Options()
 	switch {
 	case o.Domain != "":
@@ -69,10 +67,10 @@ func FarJetStream(js jetstream.JetStream) string {
 // IsImported reports whether the API is another account's.
 func IsImported(js jetstream.JetStream) bool { return js.Options().APIPrefix != "" }
 
-// OriginJetStream returns the JetStream that holds the origin of one of js's mirrors. external is the
-// mirror's own field, nil if both are in one JetStream. An error means that these settings do not lead there:
-// a prefix holds for the mirror's account, and may lead elsewhere from this program's. A domain has the same
-// name everywhere.
+// OriginJetStream returns the JetStream that has the origin of one of js's mirrors. external is the mirror's
+// own field, nil if both are in one JetStream. An error means that js's connection cannot reach it: a prefix
+// is valid in the mirror's account, and may be another API in this program's. A domain has the same name
+// everywhere.
 func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream) (jetstream.JetStream, error) {
 	if external == nil {
 		return js, nil
@@ -84,38 +82,7 @@ func OriginJetStream(js jetstream.JetStream, external *jetstream.ExternalStream)
 	o := js.Options()
 	_, isDomain := domainOf(prefix)
 	if o.APIPrefix != "" || o.Domain != "" && !isDomain {
-		return nil, fmt.Errorf("its origin at %s cannot be asked from here: JetStream is %s", prefix, FarJetStream(js))
+		return nil, fmt.Errorf("its origin at %s cannot be read from here: JetStream is %s", prefix, DescribeRemote(js))
 	}
 	return jetstream.NewWithAPIPrefix(js.Conn(), prefix)
-}
-
-// checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
-func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
-	if domain != "" && prefix != "" {
-		return &setting.Error{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain without %s=%q beside it: a domain stands for the prefix $JS.<domain>.API", prefixKey, prefix)}
-	}
-	if domain != "" && (!plainTokens(domain) || strings.Contains(domain, ".")) {
-		return &setting.Error{Key: domainKey, Value: domain, Allowed: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
-	}
-	if prefix != "" && !plainTokens(strings.TrimSuffix(prefix, ".")) {
-		return &setting.Error{Key: prefixKey, Value: prefix, Allowed: "a subject without wildcards, such as JS.counts.API"}
-	}
-	return nil
-}
-
-func checkInboxPrefix(key, prefix string) error {
-	if prefix != "" && !plainTokens(prefix) {
-		return &setting.Error{Key: key, Value: prefix, Allowed: "a subject without wildcards, such as _INBOX_tallyroll"}
-	}
-	return nil
-}
-
-// plainTokens reports whether a text is a subject without wildcards.
-func plainTokens(subject string) bool {
-	for token := range strings.SplitSeq(subject, ".") {
-		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
-			return false
-		}
-	}
-	return true
 }

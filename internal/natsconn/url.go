@@ -11,13 +11,13 @@ import (
 
 // Servers are the servers of NATS_URL. They print as hosts; only a connection gets their credentials.
 type Servers struct {
-	text  *string // comma-separated, as nats.Connect takes it; a pointer, because %+v of a struct around it does not follow that
+	text  *string // comma-separated, as in nats.Connect; a pointer, which %+v of a struct around it does not follow
 	hosts string  // host:port,host:port
 }
 
 var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 
-// otherSchemes are likely slips, which an error may quote.
+// otherSchemes are likely mistakes, which an error may quote.
 var otherSchemes = []string{"http", "https", "tcp", "redis", "rediss", "mqtt", "amqp"}
 
 const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for TLS, ws:// and wss:// for WebSocket"
@@ -44,7 +44,7 @@ func (s *Servers) UnmarshalText(text []byte) error {
 	if sockets > 0 && sockets < len(servers) {
 		return fmt.Errorf("%s (some, but not all, are WebSocket)", natsForms)
 	}
-	all := strings.Join(servers, ",") // as they were given: an escaped comma must stay escaped
+	all := strings.Join(servers, ",") // unchanged: an escaped comma must stay escaped
 	s.text, s.hosts = &all, strings.Join(hosts, ",")
 	return nil
 }
@@ -60,7 +60,7 @@ func parseNATSServer(text string) (*url.URL, error) {
 		return nil, fmt.Errorf("one of them is not a URL; %w", escape)
 	case slices.Contains(otherSchemes, strings.ToLower(scheme)):
 		return nil, fmt.Errorf("not %s://", scheme)
-	case !slices.Contains(natsSchemes, strings.ToLower(scheme)): // perhaps a part of a password, behind a comma
+	case !slices.Contains(natsSchemes, strings.ToLower(scheme)): // maybe a part of a password, after a comma
 		return nil, fmt.Errorf("one of them has another scheme; %w", escape)
 	}
 	u, err := url.Parse(text)
@@ -72,7 +72,7 @@ func parseNATSServer(text string) (*url.URL, error) {
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || strings.Contains(u.Path, "@") || u.Path != "" && !isWebSocket(u):
 		return nil, fmt.Errorf("nothing follows the port; %w", escape)
 	case u.Hostname() == "":
-		return nil, fmt.Errorf("one of them names no host")
+		return nil, fmt.Errorf("one of them has no host")
 	}
 	if port := u.Port(); port != "" && !setting.IsPort(port) {
 		return nil, fmt.Errorf("a port is a number from 1 to 65535")
@@ -87,23 +87,26 @@ func isWebSocket(u *url.URL) bool { return u.Scheme == "ws" || u.Scheme == "wss"
 // Set reports whether there is a server, because the setting may have no default.
 func (s Servers) Set() bool { return s.text != nil }
 
-// String is host:port of each server, without credentials.
+// String returns host:port of each server, without credentials.
 func (s Servers) String() string { return s.hosts }
 
 // GoString is String, because %#v would print the credentials.
 func (s Servers) GoString() string { return s.hosts }
 
-func (s Servers) identified() bool {
-	return s.Set() && *s.text != *s.anonymous().text
+func (s Servers) hasCredentials() bool {
+	return s.Set() && *s.text != *s.withoutCredentials().text
 }
 
+type natsLogin struct{ user, password, token string }
+
+// logins returns the different credentials of the servers.
 func (s Servers) logins() (out []natsLogin) {
 	for entry := range strings.SplitSeq(*s.text, ",") {
 		u, err := url.Parse(entry)
 		if err != nil || u.User == nil {
 			continue
 		}
-		login := natsLogin{token: u.User.Username()} // as the library has it: without a password, it is a token
+		login := natsLogin{token: u.User.Username()} // as in the library: without a password, it is a token
 		if password, ok := u.User.Password(); ok {
 			login = natsLogin{user: u.User.Username(), password: password}
 		}
@@ -114,11 +117,11 @@ func (s Servers) logins() (out []natsLogin) {
 	return out
 }
 
-func (s Servers) anonymous() Servers {
+func (s Servers) withoutCredentials() Servers {
 	var servers []string
 	for entry := range strings.SplitSeq(*s.text, ",") {
 		scheme, rest, _ := strings.Cut(entry, "://")
-		servers = append(servers, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+1:]) // what follows the host has none
+		servers = append(servers, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+1:]) // after the host there are no credentials
 	}
 	all := strings.Join(servers, ",")
 	return Servers{text: &all, hosts: s.hosts}

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/term"
 )
 
-// State is how much of a job is done. If nothing is left and Open is false, the job is over or unknown.
+// State is how much of a job is done. If Left is 0 and Open is false, the job is over or unknown.
 type State struct {
 	Done, Left uint64  // items, since it began
-	Open       bool    // the amount is unknown
+	Open       bool    // Left is unknown
 	PerSecond  float64 // items done per second
-	Gained     float64 // by how many items Left shrinks per second; negative if more items come than are done
+	Gained     float64 // by how many items Left shrinks per second; negative if it grows
 }
 
 func (p State) underWay() bool { return p.Left > 0 || p.Open }
 
-// Seconds estimates how long the rest takes at this rate. It is +Inf if more arrives than is done.
+// Seconds estimates how long the rest takes at this rate. It is +Inf if Left does not shrink.
 func (p State) Seconds() float64 {
 	if p.Gained <= 0 {
 		return math.Inf(1)
@@ -60,13 +60,13 @@ func (s *Screen) Write(lines []byte) (int, error) {
 	if s.bar == nil {
 		return s.out.Write(lines)
 	}
-	_ = s.bar.Clear() // a terminal that is gone shows nothing
+	_ = s.bar.Clear() // fails only if the terminal is gone
 	n, err := s.out.Write(lines)
 	_ = s.bar.RenderBlank()
 	return n, err
 }
 
-// State shows how much of one part is done. All parts share one bar, which vanishes with the last of them.
+// Progress shows how much of one part is done. All parts share one bar, which vanishes with the last of them.
 func (s *Screen) Progress(part string, p State) {
 	if s.items == "" {
 		return
@@ -79,7 +79,7 @@ func (s *Screen) Progress(part string, p State) {
 		s.parts[part] = p
 	case !shown:
 		return
-	default: // what it has done still counts among the others
+	default: // the bar still counts what it has done
 		s.parts[part] = State{Done: before.Done}
 	}
 	if before.underWay() == p.underWay() && time.Since(s.drawn) < redrawEvery {

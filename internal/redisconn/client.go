@@ -1,4 +1,5 @@
-// Package redisconn makes clients of one Redis server, a cluster, or a master behind Sentinels. They repeat no command.
+// Package redisconn creates clients of one Redis server, a cluster, or a master behind Sentinels. They repeat
+// no command.
 package redisconn
 
 import (
@@ -27,10 +28,29 @@ type Settings struct {
 	Password  string `env:"REDIS_PASSWORD" secret:"true" help:"the password, if REDIS_URL has none"`
 	TLS       TLS
 
-	URLFile      setting.SecretFile `file:"REDIS_URL"` // user and password in it are those of the next connection, the rest is that of the start
+	URLFile      setting.SecretFile `file:"REDIS_URL"` // the next connection uses its user and password; the rest is that of the start
 	PasswordFile setting.SecretFile `file:"REDIS_PASSWORD"`
 
 	files *redisFiles
+}
+
+func (r *Settings) Validate() error {
+	if r.Password != "" && r.URL.options.Password != "" {
+		return &setting.Error{Key: "REDIS_PASSWORD", Allowed: "a password, if REDIS_URL has none: leave out one of them"}
+	}
+	t := &r.TLS
+	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
+		if file.path != "" && r.URL.options.TLSConfig == nil {
+			return &setting.Error{Key: file.key, Value: file.path, Allowed: "a PEM file if REDIS_URL begins with rediss, and nothing if it does not: the connection would not be encrypted"}
+		}
+	}
+	if t.CA != "" {
+		var err error
+		if t.roots, err = (setting.Path{Key: "REDIS_CA", File: t.CA}).Pool(); err != nil {
+			return err
+		}
+	}
+	return setting.CheckKeyPair(setting.Path{Key: "REDIS_CERT", File: t.Cert}, setting.Path{Key: "REDIS_KEY", File: t.Key})
 }
 
 type redisFiles struct {
@@ -68,24 +88,24 @@ func (r Settings) readLogin() (login redisLogin, err error) {
 	return redisLogin{url.options.Username, cmp.Or(password, url.options.Password)}, nil
 }
 
-// ioTimeout bounds one exchange with Redis. Only the caller retries, because it knows whether that is safe.
+// ioTimeout bounds one exchange with Redis. Only the caller may retry, because it knows whether that is safe.
 const ioTimeout = 5 * time.Second
 
-// Client returns a client with these Options for one server, a cluster, or the master that Sentinels name.
+// Client returns a client with these Options for one server, a cluster, or the master behind Sentinels.
 func (r Settings) Client() redis.UniversalClient { return r.ClientOnConnect(nil) }
 
 // ClientOnConnect returns a client that calls connected with each new connection before use.
-func (r Settings) ClientOnConnect(connected func(context.Context, *redis.Conn) error) redis.UniversalClient {
+func (r Settings) ClientOnConnect(onConnect func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	o := r.Options()
-	o.OnConnect = connected
+	o.OnConnect = onConnect
 	if !o.IsClusterMode {
 		return redis.NewUniversalClient(o)
 	}
-	// By itself, the client looks for the master only when a node redirects it. A dead node does not, so for
-	// a minute the client would not find its successor.
+	// By default, the client searches for the master only when a node redirects it. A dead node does not, so
+	// for a minute the client would not find its successor.
 	c := o.Cluster()
 	c.ClusterStateReloadInterval = time.Second
-	if o.DB != 0 { // the clusters of Valkey 9 have several, of which the library does not know
+	if o.DB != 0 { // clusters of Valkey 9 have several, which the library does not support
 		c.NewClient = func(node *redis.Options) *redis.Client {
 			node.DB = o.DB
 			return redis.NewClient(node)
@@ -95,8 +115,8 @@ func (r Settings) ClientOnConnect(connected func(context.Context, *redis.Conn) e
 }
 
 // Options returns options with retries off. By default, go-redis resends after a lost reply, and a resent
-// HINCRBY counts twice. A cluster's client does follow redirects and repeats what failed on the way, so give
-// it only reads, and writes that can be repeated. The clients of its nodes do not repeat.
+// HINCRBY counts twice. A cluster's client follows redirects and repeats what failed on the way, so use it
+// only for reads, and for writes that can be repeated. The clients of its nodes do not repeat.
 func (r Settings) Options() *redis.UniversalOptions {
 	Quiet()
 	o := *r.URL.options
@@ -114,19 +134,19 @@ func (r Settings) Options() *redis.UniversalOptions {
 	}
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
-	o.DialerRetries = 1            // one takes 5 s if a machine is gone: the caller tries again, by then perhaps at another machine
+	o.DialerRetries = 1            // one takes 5 s if a machine is gone: the caller retries, by then maybe at another machine
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
-	o.Protocol = 2                                         // with RESP3 the client looks for push messages before each reply, 7 % of a worker's time
+	o.Protocol = 2                                         // with RESP3 the client checks for push messages before each reply, 7 % of a worker's time
 	o.ClientName = "tallyroll"
 	return &o
 }
 
-// Await waits until Redis answers; on a cluster, until every master does. If the server is of another
-// kind than in REDIS_URL, it fails at once.
+// Await waits until Redis answers; on a cluster, until every master does. If the server is of another kind
+// than in REDIS_URL, it fails at once.
 func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger) error {
-	return Ask(ctx, log, func(ctx context.Context) error {
-		err := answers(ctx, client)
+	return Retry(ctx, log, func(ctx context.Context) error {
+		err := ping(ctx, client)
 		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
 			return setting.UsageError{Err: fmt.Errorf("Redis is not a cluster: %w: write redis:// in REDIS_URL", err)}
 		}
@@ -134,11 +154,11 @@ func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger
 	})
 }
 
-// Ask calls ask until it succeeds, like WaitFor, because a fail-over can happen between any two calls.
-// ask must be safe to repeat. Refused credentials, certificates and rights are errors at once.
-func Ask(ctx context.Context, log zerolog.Logger, ask func(context.Context) error) error {
+// Retry calls try until it succeeds, because a fail-over can happen between any two calls. try must be safe
+// to repeat. Refused credentials, certificates and rights are errors at once.
+func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) error) error {
 	return retry.Until(ctx, log, "Redis", func(ctx context.Context) error {
-		err := ask(ctx)
+		err := try(ctx)
 		if err == nil {
 			return nil
 		}
@@ -147,7 +167,7 @@ func Ask(ctx context.Context, log zerolog.Logger, ask func(context.Context) erro
 		}
 		switch {
 		case redis.HasErrorPrefix(err, "SELECT is not allowed"), redis.HasErrorPrefix(err, "DB index is out of range"):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: name one that it has, or none", err)}
+			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: use one that it has, or leave it out", err)}
 		case redis.IsAuthError(err):
 			return setting.UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
 		case redis.IsPermissionError(err):
@@ -157,12 +177,12 @@ func Ask(ctx context.Context, log zerolog.Logger, ask func(context.Context) erro
 	})
 }
 
-func answers(ctx context.Context, client redis.UniversalClient) error {
+func ping(ctx context.Context, client redis.UniversalClient) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			info, err := node.ClusterInfo(ctx).Result()
 			if err == nil && !strings.Contains(info, "cluster_state:ok") {
-				err = fmt.Errorf("%s says that the cluster is not ok", node.Options().Addr)
+				err = fmt.Errorf("%s reports that the cluster is not ok", node.Options().Addr)
 			}
 			return err
 		})

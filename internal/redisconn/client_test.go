@@ -68,8 +68,8 @@ func TestLostReplyIsAnErrorAndNoClientRepeatsTheCommand(t *testing.T) {
 	}
 }
 
-// replyCutter lets each connection of a client read the first reply to an HINCRBY, so that it has been executed,
-// and breaks in its place.
+// replyCutter lets each connection of a client read the first reply to an HINCRBY, so that it has been
+// executed, and breaks in its place.
 type replyCutter struct{ replies atomic.Int64 }
 
 func (c *replyCutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
@@ -105,7 +105,8 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Whether a cluster has databases is for the cluster to say: those of Valkey 9 have some, others refuse all but 0.
+// Whether a cluster has databases is for the cluster to say: those of Valkey 9 have some, others refuse all
+// but 0.
 func TestDatabaseOfAClusterThatHasNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	base, query, _ := strings.Cut(stack.Cluster(t, 0).URL(), "?")

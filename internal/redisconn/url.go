@@ -16,7 +16,7 @@ import (
 	"tallyroll/internal/setting"
 )
 
-// URL holds the address and the kind of Redis: one server, a cluster, or servers that Sentinels watch.
+// URL holds the address and the kind of Redis: one server, a cluster, or servers behind Sentinels.
 type URL struct{ options *redis.UniversalOptions }
 
 const redisForms = "redis://[user:password@]host:port/db, " +
@@ -35,12 +35,12 @@ func (u *URL) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Addr is the address, or addresses, without credentials.
+// Addr returns the address, or addresses, without credentials.
 func (u URL) Addr() string { return strings.Join(u.options.Addrs, ",") }
 
 type redisKind struct {
-	port   string   // if the URL names none
-	params []string // that it takes
+	port   string   // if the URL has none
+	params []string // that are allowed
 }
 
 var redisKinds = map[string]redisKind{
@@ -50,7 +50,7 @@ var redisKinds = map[string]redisKind{
 }
 
 // parseRedisURL reads all forms in the same way. The library's parsers disagree about whose password a URL
-// holds, and accept options that would break what this program promises, such as reads from replicas.
+// has, and accept options that would break the promises of this program, such as reads from replicas.
 func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -66,10 +66,10 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	}
 	host := u.Hostname()
 	if host == "" {
-		return nil, fmt.Errorf("it names no host")
+		return nil, fmt.Errorf("it has no host")
 	}
 	if !setting.IsHost(host) {
-		return nil, fmt.Errorf("its host is no name and no address")
+		return nil, fmt.Errorf("its host is neither a name nor an address")
 	}
 	port := u.Port()
 	if port == "" {
@@ -102,7 +102,7 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	for _, addr := range query["addr"] {
 		// Addresses are logged, and a password before an @ would be part of one.
 		if h, p, err := net.SplitHostPort(addr); err != nil || !setting.IsHost(h) || !setting.IsPort(p) {
-			return nil, fmt.Errorf("an addr is not host:port; user and password stand before the first host, for all servers")
+			return nil, fmt.Errorf("an addr is not host:port; user and password come before the first host, for all servers")
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}
@@ -115,7 +115,7 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 		}
 	}
 	if base == "rediss" {
-		// A cluster or a Sentinel names its servers by address, so every certificate is checked against the
+		// A cluster or a Sentinel returns addresses of servers, so every certificate is checked against the
 		// name in the URL.
 		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
@@ -129,25 +129,6 @@ type TLS struct {
 	Key  string `env:"REDIS_KEY" help:"the private key of REDIS_CERT (PEM)"`
 
 	roots *x509.CertPool // of CA; nil for the system's
-}
-
-func (r *Settings) Validate() error {
-	if r.Password != "" && r.URL.options.Password != "" {
-		return &setting.Error{Key: "REDIS_PASSWORD", Allowed: "a password if there is none in REDIS_URL: leave out one of them"}
-	}
-	t := &r.TLS
-	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
-		if file.path != "" && r.URL.options.TLSConfig == nil {
-			return &setting.Error{Key: file.key, Value: file.path, Allowed: "a PEM file if REDIS_URL begins with rediss, and nothing if it does not: the connection would not be encrypted"}
-		}
-	}
-	if t.CA != "" {
-		var err error
-		if t.roots, err = (setting.Path{Key: "REDIS_CA", File: t.CA}).Pool(); err != nil {
-			return err
-		}
-	}
-	return setting.CheckKeyPair(setting.Path{Key: "REDIS_CERT", File: t.Cert}, setting.Path{Key: "REDIS_KEY", File: t.Key})
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.

@@ -15,13 +15,13 @@ const (
 	LogEvery = 10 * time.Second       // how often the wait is logged
 )
 
-// Until calls try until it succeeds, ctx ends, or it fails for good (a setting.Error or UsageError). It logs what it waits
-// for.
+// Until calls try until it succeeds, ctx ends, or it fails permanently (a setting.Error or UsageError). It
+// logs that it waits for what.
 func Until(ctx context.Context, log zerolog.Logger, what string, try func(context.Context) error) error {
 	return UntilLogging(ctx, log, what, LogEvery, try)
 }
 
-// UntilLogging is Until that logs at other intervals.
+// UntilLogging is Until with another interval of the log lines.
 func UntilLogging(ctx context.Context, log zerolog.Logger, what string, logEvery time.Duration, try func(context.Context) error) error {
 	var logged time.Time
 	for {

@@ -12,56 +12,37 @@ import (
 
 // A stream's Raft leader answers for it. A leader that was cut off or paused may not yet have noticed that
 // another was elected: for up to ten seconds, or for an instant after it wakes, its answers are stale. If a
-// worker believed one, as_of would cover hits that only the new leader has stored, or the stream would look
+// worker used one, as_of would cover hits that only the new leader has stored, or the stream would look
 // rolled back or recreated, and hits would count again. So an answer counts only if, some time after it, the
-// same leader in the same reign has a majority.
+// same leader in the same term has a majority.
 
 const (
-	// settle is how long after an answer the leader must have heard a follower. A server that was paused
-	// receives, when it wakes, what was on its way, including old replies of its followers. By the end of
-	// this time it has also read that it is deposed.
-	settle = 500 * time.Millisecond
-	// lookAgain is the pause between looks. An idle stream's followers are heard once per second.
-	lookAgain = 100 * time.Millisecond
-	// LookWithin bounds the wait for one answer: none comes during an election.
-	LookWithin = time.Second
-	// confirmWithin bounds all looks for one state: an election takes 4 to 9 seconds.
+	// confirmAfter is how long after an answer the leader must have heard a follower. When a paused server
+	// wakes, it receives what was on its way, including old replies of its followers. By the end of this time
+	// it has also read that it is deposed.
+	confirmAfter = 500 * time.Millisecond
+	// checkPause is the pause between checks. An idle stream's followers are heard once per second.
+	checkPause = 100 * time.Millisecond
+	// CheckWithin bounds one check: during an election, no server answers.
+	CheckWithin = time.Second
+	// confirmWithin bounds all checks for one state: an election takes 4 to 9 seconds.
 	confirmWithin = 12 * time.Second
 )
 
 // ErrUnconfirmed means that no majority behind a stream's leader could be shown.
 var ErrUnconfirmed = errors.New("no majority of the stream's servers has confirmed its leader")
 
-// Check is one answer about a stream, and what it shows about the answering server.
-type Check struct {
-	State    State
-	Reign    Reign
-	Asked    time.Time // by this process's clock, like answered
-	Answered time.Time
-}
-
-// Reign is one leadership, as its leader sees it. Zero: a server without a cluster needs no confirmation.
-type Reign struct {
-	Clustered bool
-	Leader    string    // empty while there is none, when any replica answers
-	Since     time.Time // zero if the server does not say
-	Majority  bool      // enough followers have been heard at all
-	// Silence is how long ago the followers of its majority were heard. They followed this leader until then,
-	// and no other majority can form without one of them.
-	Silence time.Duration
-}
-
-func newReign(c *jetstream.ClusterInfo) Reign {
+func newLeadership(c *jetstream.ClusterInfo) Leadership {
 	if c == nil || c.Name == "" {
-		return Reign{}
+		return Leadership{}
 	}
-	r := Reign{Clustered: true, Leader: c.Leader}
+	r := Leadership{Clustered: true, Leader: c.Leader}
 	if c.LeaderSince != nil {
 		r.Since = *c.LeaderSince
 	}
 	var silences []time.Duration
 	for _, follower := range c.Replicas {
-		if follower.Active > 0 { // 0 is a follower that was never heard
+		if follower.Active > 0 { // 0: the follower was never heard
 			silences = append(silences, follower.Active)
 		}
 	}
@@ -74,19 +55,19 @@ func newReign(c *jetstream.ClusterInfo) Reign {
 	return r
 }
 
-// same reports whether both looks saw the same leader in the same reign.
-func (l Check) same(earlier Check) bool {
-	return l.Reign.Leader != "" && l.Reign.Leader == earlier.Reign.Leader && l.Reign.Since.Equal(earlier.Reign.Since)
+// same reports whether both checks were answered by the same leader in the same term.
+func (c Check) same(earlier Check) bool {
+	return c.Leadership.Leader != "" && c.Leadership.Leader == earlier.Leadership.Leader && c.Leadership.Since.Equal(earlier.Leadership.Since)
 }
 
-// confirms reports whether the leader of an earlier look still led when it answered. It counts from the time
-// of the question, because the answer can only be younger.
-func (l Check) confirms(earlier Check) bool {
-	return l.same(earlier) && l.Reign.Majority && !l.Asked.Add(-l.Reign.Silence).Before(earlier.Answered.Add(settle))
+// confirms reports whether the leader of an earlier check still led when it answered. It counts from the time
+// of the request, because the reply can only be younger.
+func (c Check) confirms(earlier Check) bool {
+	return c.same(earlier) && c.Leadership.Majority && !c.Asked.Add(-c.Leadership.Silence).Before(earlier.Answered.Add(confirmAfter))
 }
 
 // Confirmed returns the state from a server that certainly led the stream after the call began, or
-// ErrUnconfirmed after confirmWithin. The contents are those of the last look, but At is that of the first:
+// ErrUnconfirmed after confirmWithin. The contents are those of the last check, but At is that of the first:
 // what was on its way to the followers then is committed by the last.
 func Confirmed(ctx context.Context, s Stream) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
@@ -94,14 +75,14 @@ func Confirmed(ctx context.Context, s Stream) (State, error) {
 	var first Check
 	var failed error
 	for {
-		now, err := s.Look(ctx)
-		pause := lookAgain
+		now, err := s.Check(ctx)
+		pause := checkPause
 		switch {
 		case errors.Is(err, ErrNoStream):
 			return State{}, err
 		case err != nil:
 			failed = err
-		case !now.Reign.Clustered:
+		case !now.Leadership.Clustered:
 			return now.State, nil
 		case now.confirms(first):
 			now.State.At = first.State.At
@@ -109,22 +90,15 @@ func Confirmed(ctx context.Context, s Stream) (State, error) {
 		case now.same(first):
 			failed = nil
 		default:
-			first, failed, pause = now, nil, settle
+			first, failed, pause = now, nil, confirmAfter
 		}
 		select {
 		case <-ctx.Done():
 			if failed == nil {
-				failed = fmt.Errorf("%w: %s has not heard enough of its followers", ErrUnconfirmed, leaderName(first))
+				failed = fmt.Errorf("%w: leader %q has not heard enough of its followers", ErrUnconfirmed, first.Leadership.Leader)
 			}
 			return State{}, failed
 		case <-time.After(pause):
 		}
 	}
-}
-
-func leaderName(l Check) string {
-	if l.Reign.Leader == "" {
-		return "nobody"
-	}
-	return l.Reign.Leader
 }

@@ -29,7 +29,7 @@ func startFeed(t *testing.T, js jetstream.JetStream, set func(*pullRequest)) *fe
 		t.Fatal(err)
 	}
 	source := New(js, "tallyroll", "HITS", maxPullOne)
-	if _, err := source.Look(ctx); err != nil {
+	if _, err := source.Check(ctx); err != nil {
 		t.Fatal(err)
 	}
 	opened, err := source.Open(ctx, 1)
@@ -150,7 +150,7 @@ func TestReadingIsGivenUpIfNoMessageComes(t *testing.T) {
 		r.expect(1, 1)
 		n.Pause()
 		defer n.Resume()
-		r.expectLost(fmt.Sprintf("nothing was heard from the consumer for %s", silentHeartbeats*heartbeat))
+		r.expectLost(fmt.Sprintf("the consumer was silent for %s", silentHeartbeats*heartbeat))
 	})
 }
 
@@ -197,7 +197,7 @@ func TestEndOfARequestIsKnownByItsStatus(t *testing.T) {
 		{"", "", "", 0, true},
 	} {
 		h := nats.Header{"Status": {c.status}, "Description": {c.description}, "Nats-Pending-Messages": {c.pending}}
-		unused, err := requestEnded(h)
+		unused, err := unusedOf(h)
 		if unused != c.unused || (err != nil) != c.failed {
 			t.Errorf("%v: %d, %v", h, unused, err)
 		}

@@ -31,7 +31,8 @@ accounts {
   }
 }`
 
-// Across accounts, messages are pushed: empty ones too, in order, and not more at once than the server's flow control allows.
+// Across accounts, messages are pushed: empty ones too, in order, and not more at once than the server's flow
+// control allows.
 func TestMessagesAcrossAccountsComeInOrder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nats.conf")

@@ -11,22 +11,22 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// Stream is what a session needs: JetStream, or in internal/consume a simulation that loses messages.
+// Stream is a stream that a session reads: JetStream, or a simulation in the tests of internal/consume.
 type Stream interface {
-	// Look returns the stream's present state, or ErrNoStream. A single answer may be stale: see Confirmed.
-	Look(ctx context.Context) (Check, error)
-	// Next returns the first message from a sequence on, or 0 if there is none. In a cluster, a lagging
+	// Check returns the stream's current state, or ErrNoStream. A single answer may be stale: see Confirmed.
+	Check(ctx context.Context) (Check, error)
+	// Next returns the first message from a sequence on, or 0 if the stream has none. In a cluster, a lagging
 	// server may answer: a message that it has is real, but one that it lacks may still arrive there.
 	Next(ctx context.Context, from uint64) (seq uint64, stored int64, err error)
 	// Open prepares to read from a sequence on.
 	Open(ctx context.Context, from uint64) (Feed, error)
-	// Reject stores rejects, and returns how many are certainly stored.
+	// Reject stores rejects, and returns how many are known to be stored.
 	Reject(ctx context.Context, refused []rejects.Reject) (stored int, err error)
 }
 
 // Feed delivers a stream's messages in order, from one of them on.
 type Feed interface {
-	// Pending is the number of messages to read when it was opened.
+	// Pending returns how many messages were to be read when the feed was opened.
 	Pending() uint64
 	// Start delivers messages one by one on its own goroutine. It calls lost at most once, when deliveries
 	// can no longer be trusted.
@@ -41,7 +41,7 @@ type Delivery struct {
 	Subject string
 	Header  nats.Header
 	Data    []byte
-	Skip    string // why it counts nothing here, as the metric names it; empty: it counts
+	Skip    string // why it counts nothing here, as in the metric; empty: it counts
 	Seq     uint64 // in the stream
 	Nth     uint64 // of this feed, from 1
 	Stored  int64  // Unix nanoseconds
@@ -57,7 +57,7 @@ type State struct {
 	At          int64  // Unix milliseconds: no message after last was stored before this moment
 	Mirror      bool   // of another stream: its messages keep the times at which that one stored them
 	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
-	Clock       int64  // Unix milliseconds: by the clock that stores messages it was earlier than this; 0 if that is not known
+	Clock       int64  // Unix milliseconds: later than the clock that stores messages; 0 if unknown
 	Retention   jetstream.RetentionPolicy
 	Increments  bool          // its messages are increments of counters (allow_msg_counter)
 	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
@@ -80,6 +80,26 @@ func (s State) EndStored() int64 {
 		return 0
 	}
 	return s.LastStored
+}
+
+// Check is one answer about a stream, and what it shows about the answering server.
+type Check struct {
+	State      State
+	Leadership Leadership
+	Asked      time.Time // by this process's clock, like Answered
+	Answered   time.Time
+}
+
+// Leadership is a leadership, as its leader reports it. Zero: a server without a cluster needs no
+// confirmation.
+type Leadership struct {
+	Clustered bool
+	Leader    string    // empty during an election, when any replica answers
+	Since     time.Time // zero if the server does not report it
+	Majority  bool      // the leader has heard enough followers at some time
+	// Silence is how long ago the followers of its majority were heard. They followed this leader until then,
+	// and no other majority can form without one of them.
+	Silence time.Duration
 }
 
 // ErrNoStream means that the stream does not exist (any more).

@@ -1,4 +1,4 @@
-// Package systemd tells a service manager of the states of a program (sd_notify).
+// Package systemd notifies a service manager of the state of a program (sd_notify).
 package systemd
 
 import (
@@ -27,23 +27,23 @@ func Notify(lines ...string) {
 		return
 	}
 	defer conn.Close()
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a full socket must not hold the program up
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a full socket must not block the program
 	_, _ = conn.Write([]byte(strings.Join(lines, "\n")))
 }
 
-const lookEvery = 100 * time.Millisecond
+const checkEvery = 100 * time.Millisecond
 
 var announced atomic.Bool
 
-// Announce notifies the service manager of why the program is not ready, and once that it is. It returns
-// then, or when ctx ends. why returns what /readyz answers.
+// Announce notifies the service manager of why the program is not ready, until it is ready or ctx ends. why
+// returns the reason, as in /readyz; "" if it is ready.
 func Announce(ctx context.Context, why func(context.Context) string) {
 	if !Managed() {
 		return
 	}
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
-	for said := ""; ; {
+	for sent := ""; ; {
 		reason := why(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -52,9 +52,9 @@ func Announce(ctx context.Context, why func(context.Context) string) {
 			announced.Store(true)
 			Notify("READY=1", "STATUS=ready")
 			return
-		case reason != said:
+		case reason != sent:
 			Notify("STATUS=" + strings.ReplaceAll(reason, "\n", " "))
-			said = reason
+			sent = reason
 		}
 		select {
 		case <-ctx.Done():
@@ -65,7 +65,7 @@ func Announce(ctx context.Context, why func(context.Context) string) {
 }
 
 // Reload calls read, and notifies the service manager before and after. While the program is not ready
-// it sends nothing, because the second message would say that it is.
+// it sends nothing, because the second message would report it as ready.
 func Reload(read func()) {
 	if !announced.Load() {
 		read()

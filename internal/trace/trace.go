@@ -8,14 +8,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The trace context of a request (W3C Trace Context, level 2) is the id under which the caller traces it. The
-// programs log the trace id, and pass it on in messages. They measure nothing themselves.
-
+// Header is the header with the id under which the caller traces a request (W3C Trace Context, level 2). The
+// programs log the trace id, and pass it on in messages. They record no spans.
 const Header = "traceparent"
 
 type traceKey struct{}
 
-// With returns a context with the traceparent among the headers of a request or a message.
+// With returns a context with the traceparent of the headers of a request or a message.
 func With(ctx context.Context, header map[string][]string) context.Context {
 	parent := Parent(header)
 	if parent == "" {
@@ -33,7 +32,7 @@ func Of(ctx context.Context) string {
 // traceForm is a traceparent of version 00; an x is a hexadecimal digit in lower case.
 const traceForm = "xx-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx"
 
-// Size is how many bytes of a message's headers it takes.
+// Size is how many bytes of a message's headers a traceparent takes.
 const Size = len(Header) + len(": ") + len(traceForm) + len("\r\n")
 
 // Parent returns the traceparent among headers, as version 00 writes it, or "" if it is missing, given
@@ -62,7 +61,7 @@ func Parent(header map[string][]string) string {
 	case version == "00" || more != "" && more[0] != '-':
 		return ""
 	}
-	return "00" + parent[2:] // of a later version, all that this one knows
+	return "00" + parent[2:] // of a later version, the fields that version 00 has
 }
 
 // ID returns the trace id of a traceparent, or "".

@@ -21,7 +21,7 @@ func TestTraceParentIsTakenIfValid(t *testing.T) {
 		{"of a later version that says more", "cc" + traceParent[2:] + "-what-the-future-will-be-like", traceParent},
 		{"of a later version that goes on otherwise", "cc" + traceParent[2:] + ".x", ""},
 		{"with more than version 00 has", traceParent + "-x", ""},
-		{"of the version that is none", "ff" + traceParent[2:], ""},
+		{"of the invalid version", "ff" + traceParent[2:], ""},
 		{"in upper case", strings.ToUpper(traceParent), ""},
 		{"no trace", "00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01", ""},
 		{"no parent", "00-" + traceID + "-0000000000000000-01", ""},

@@ -20,7 +20,7 @@ const (
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
 var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
 
-// CheckHeader returns ErrNotHYLL if the first HeaderSize bytes of a text are not what PFADD accepts.
+// CheckHeader returns ErrNotHYLL unless PFADD accepts the first HeaderSize bytes of a text.
 func CheckHeader(text string) error {
 	if len(text) < HeaderSize || text[:len(magic)] != magic || text[len(magic)] > sparse {
 		return ErrNotHYLL
@@ -40,7 +40,7 @@ func Decode(text string) (*Sketch, error) {
 		return nil, fmt.Errorf("%w: it has %d bytes, and %d were expected", ErrNotHYLL, len(text), denseSize)
 	}
 	s := new(Sketch)
-	s.spread()
+	s.makeDense()
 	body := text[HeaderSize:]
 	for i := range Registers {
 		bit := i * rankBits
@@ -49,7 +49,7 @@ func Decode(text string) (*Sketch, error) {
 			pair |= uint(body[next]) << 8
 		}
 		if rank := pair >> (bit % 8) % (1 << rankBits); rank > 0 {
-			s.raise(newRegister(i, int(rank)))
+			s.update(newRegister(i, int(rank)))
 		}
 	}
 	return s, nil

@@ -14,7 +14,7 @@ const (
 	MaxRank = hashBits + 1
 
 	indexBits = 14
-	hashBits  = 64 - indexBits // of which the rank is made
+	hashBits  = 64 - indexBits // from which the rank is computed
 )
 
 // Register is a register's index and a rank that it has reached. The order is by index, then by rank.
@@ -30,16 +30,16 @@ func Of(value []byte) Register {
 
 func newRegister(index, rank int) Register { return Register(index<<rankBits | rank) }
 
-// Index is from 0 to Registers-1.
+// Index returns the register's index, from 0 to Registers-1.
 func (r Register) Index() int { return int(r >> rankBits) }
 
-// Rank is from 1 to MaxRank.
+// Rank returns the rank, from 1 to MaxRank.
 func (r Register) Rank() int { return int(r & (1<<rankBits - 1)) }
 
 // ArgumentSize is the length of an Argument in bytes.
 const ArgumentSize = 8
 
-// Argument is the argument of PFADD that updates the register to its rank: 8 bytes.
+// Argument returns the argument of PFADD that updates the register to its rank: 8 bytes.
 func (r Register) Argument() string { return string(r.AppendArgument(nil)) }
 
 // AppendArgument appends the Argument.

@@ -9,10 +9,10 @@ import (
 // Sketch is a HyperLogLog: the largest rank of each register. The zero value is empty. It takes 4 bytes per
 // register while few are set, then 16 KiB. It is not safe for concurrent use, even by readers.
 type Sketch struct {
-	list   []Register // unless there is dense; the first sorted of them have rising indexes
-	sorted int
+	list   []Register        // if dense is nil; may have a register repeatedly
+	sorted int               // how many of list have rising indexes
 	dense  *[Registers]uint8 // ranks
-	set    int               // registers of dense that are not 0
+	set    int               // how many of dense are not 0
 }
 
 const (
@@ -24,7 +24,7 @@ const (
 // Add updates a register to a rank, if it is lower.
 func (s *Sketch) Add(r Register) {
 	if s.dense != nil {
-		s.raise(r)
+		s.update(r)
 		return
 	}
 	if n := len(s.list); n > 0 && s.list[n-1] == r {
@@ -36,14 +36,14 @@ func (s *Sketch) Add(r Register) {
 			s.list = slices.Grow(s.list, max(leastList, len(s.list)+1))
 		}
 		if s.dense != nil {
-			s.raise(r)
+			s.update(r)
 			return
 		}
 	}
 	s.list = append(s.list, r)
 }
 
-func (s *Sketch) raise(r Register) {
+func (s *Sketch) update(r Register) {
 	if have := &s.dense[r.Index()]; int(*have) < r.Rank() {
 		if *have == 0 {
 			s.set++
@@ -52,7 +52,7 @@ func (s *Sketch) raise(r Register) {
 	}
 }
 
-// compact leaves each register once, and makes the sketch dense if these are many.
+// compact keeps each register once, and makes the sketch dense if these are more than denseFrom.
 func (s *Sketch) compact() {
 	if s.dense == nil && s.sorted < len(s.list) {
 		slices.Sort(s.list)
@@ -67,22 +67,22 @@ func (s *Sketch) compact() {
 		s.list, s.sorted = kept, len(kept)
 	}
 	if s.dense == nil && len(s.list) > denseFrom {
-		s.spread()
+		s.makeDense()
 	}
 }
 
-func (s *Sketch) spread() {
+func (s *Sketch) makeDense() {
 	list := s.list
 	s.list, s.sorted, s.dense = nil, 0, new([Registers]uint8)
 	for _, r := range list {
-		s.raise(r)
+		s.update(r)
 	}
 }
 
 // Merge adds what another sketch holds.
 func (s *Sketch) Merge(other *Sketch) {
 	if other.dense != nil && s.dense == nil {
-		s.spread()
+		s.makeDense()
 	}
 	for r := range other.All() {
 		s.Add(r)
@@ -119,13 +119,13 @@ func (s *Sketch) All() iter.Seq[Register] {
 	}
 }
 
-// Len is how many registers are set.
+// Len returns how many registers are set.
 func (s *Sketch) Len() int {
 	s.compact()
 	return len(s.list) + s.set
 }
 
-// Held takes no time, and is at least Len: it may count a register that was added repeatedly more than once.
+// Held returns at least Len in constant time: it may count a register repeatedly that was added repeatedly.
 func (s *Sketch) Held() int { return len(s.list) + s.set }
 
 // AppendAbove appends the registers that are higher than in another sketch, by rising index.
@@ -163,7 +163,7 @@ func (s *Sketch) Equal(other *Sketch) bool {
 	return s.Len() == other.Len() && len(s.AppendAbove(nil, other)) == 0 && len(other.AppendAbove(nil, s)) == 0
 }
 
-// Bytes is the memory that the registers take, without the Sketch itself.
+// Bytes returns the memory that the registers take, without the Sketch itself.
 func (s *Sketch) Bytes() int {
 	if s.dense != nil {
 		return Registers
@@ -171,26 +171,26 @@ func (s *Sketch) Bytes() int {
 	return cap(s.list) * 4
 }
 
-// Estimate is the number of different values, as Redis estimates it: with a relative standard error of 0.81 %
-// (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
+// Estimate returns the number of different values, as Redis estimates it: with a relative standard error of
+// 0.81 % (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
 func (s *Sketch) Estimate() float64 {
-	var with [MaxRank + 1]float64 // how many registers have a rank
+	var registers [MaxRank + 1]float64 // how many registers have a rank
 	for r := range s.All() {
-		with[r.Rank()]++
+		registers[r.Rank()]++
 	}
-	with[0] = Registers - float64(s.Len())
-	if with[0] == Registers {
+	registers[0] = Registers - float64(s.Len())
+	if registers[0] == Registers {
 		return 0
 	}
-	z := Registers * tau(1-with[MaxRank]/Registers)
+	z := Registers * tau(1-registers[MaxRank]/Registers)
 	for rank := MaxRank - 1; rank >= 1; rank-- {
-		z = (z + with[rank]) / 2
+		z = (z + registers[rank]) / 2
 	}
-	z += Registers * sigma(with[0]/Registers)
+	z += Registers * sigma(registers[0]/Registers)
 	return Registers / (2 * math.Ln2) * (Registers / z)
 }
 
-// sigma is x + Σ x^(2^k) 2^(k-1), and infinite for 1.
+// sigma returns x + Σ x^(2^k) 2^(k-1), and infinite for 1.
 func sigma(x float64) float64 {
 	if x == 1 {
 		return math.Inf(1)
@@ -203,7 +203,7 @@ func sigma(x float64) float64 {
 	return sum
 }
 
-// tau is (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3.
+// tau returns (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3.
 func tau(x float64) float64 {
 	if x == 0 || x == 1 {
 		return 0

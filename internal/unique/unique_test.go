@@ -14,7 +14,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// TestArgumentOfPFADDRaisesItsRegister: what PFADD is given raises exactly the register that is meant, of all indexes and ranks.
+// TestArgumentOfPFADDRaisesItsRegister: what PFADD is given raises exactly the register that is meant, of all
+// indexes and ranks.
 func TestArgumentOfPFADDRaisesItsRegister(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t).Client()
@@ -40,8 +41,9 @@ func TestArgumentOfPFADDRaisesItsRegister(t *testing.T) {
 	}
 }
 
-// TestRedisHoldsTheSketch: values in any order and number of commands, sent more than once, by several writers that know
-// some of the registers: Redis holds the registers of the values, and counts as Estimate does.
+// TestRedisHoldsTheSketch: values in any order and number of commands, sent more than once, by several
+// writers that know some of the registers: Redis holds the registers of the values, and counts as Estimate
+// does.
 func TestRedisHoldsTheSketch(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t).Client()

@@ -1,8 +1,8 @@
 // Package wake has the signal by which one goroutine wakes another.
 package wake
 
-// Signal wakes the goroutine that waits for it. It holds one token. The woken goroutine looks at
-// everything that may have changed, so a second token would say nothing new.
+// Signal wakes the goroutine that waits for it. It holds one token. The woken goroutine checks everything
+// that may have changed, so a second token would add nothing.
 type Signal chan struct{}
 
 func New() Signal { return make(Signal, 1) }

@@ -20,44 +20,47 @@ import (
 
 // A stream that is not listed in Redis cannot hold as_of back: other streams' as_of would claim its hits. So
 // a worker moves as_of only after a check of all streams that began after the moment that as_of claims, and
-// that has listed the new ones. The server's advisories only let the worker read new streams sooner.
+// that has listed the new ones. The server's advisories only make the worker read new streams sooner.
 
 const (
 	streamCreated = "$JS.EVENT.ADVISORY.STREAM.CREATED.*"
 	streamDeleted = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"
-	// censusWithin bounds a check of all streams. Without an answer, as_of stands still.
-	censusWithin = time.Second
+	// checkWithin bounds a check of all streams. Without a reply, as_of stands still.
+	checkWithin = time.Second
 )
 
-// census lets all sessions that wait for a check of all streams share one.
-type census struct {
-	js    jetstream.JetStream
-	store *window.Store
-	fleet *fleet.Fleet
-	reads func() fleet.Globs // the streams that the worker may read
-	log   zerolog.Logger
+// discoverEvery is how often the worker checks for streams, with or without advisories.
+const discoverEvery = time.Second
+
+// streamCheck lets all sessions that wait for a check of all streams share one.
+type streamCheck struct {
+	js       jetstream.JetStream
+	store    *window.Store
+	fleet    *fleet.Fleet
+	readable func() fleet.Globs // the streams that the worker may read
+	log      zerolog.Logger
 
 	running sync.WaitGroup
-	turn    sync.Mutex // held by the round that looks
+	turn    sync.Mutex // held by the round that checks
 
 	mu   sync.Mutex
-	next *round          // has not begun; nil if no session waits for one
+	next *checkRound     // not begun; nil if no session waits for one
 	live map[string]bool // streams known to be listed as live
 }
 
-type round struct {
+type checkRound struct {
 	done chan struct{}
-	ok   bool
+	ok   bool // set before done is closed
 }
 
-// upToDate reports whether every stream created before this call is listed in Redis.
-func (c *census) upToDate(ctx context.Context) bool {
+// allListed reports whether every stream created before this call is listed in Redis.
+func (c *streamCheck) allListed(ctx context.Context) bool {
 	c.mu.Lock()
 	r := c.next
 	if r == nil {
-		r = &round{done: make(chan struct{})}
+		r = &checkRound{done: make(chan struct{})}
 		c.next = r
-		c.running.Go(func() { c.take(r) })
+		c.running.Go(func() { c.runRound(r) })
 	}
 	c.mu.Unlock()
 	select {
@@ -68,7 +71,7 @@ func (c *census) upToDate(ctx context.Context) bool {
 	}
 }
 
-func (c *census) take(r *round) {
+func (c *streamCheck) runRound(r *checkRound) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	defer close(r.done)
@@ -78,27 +81,28 @@ func (c *census) take(r *round) {
 	if !c.js.Conn().IsConnected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), censusWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), checkWithin)
 	defer cancel()
 	all, err := listStreams(ctx, c.js)
 	if err == nil {
-		err = c.enlist(ctx, all)
+		err = c.listNew(ctx, all)
 	}
 	r.ok = err == nil
 	if !r.ok {
-		c.log.Debug().Err(err).Msg("as_of stands still: streams could not be looked at")
+		c.log.Debug().Err(err).Msg("as_of stands still: streams could not be checked")
 	}
 }
 
-func (c *census) enlist(ctx context.Context, all []string) error {
+// listNew lists the streams that are not known to be listed as live.
+func (c *streamCheck) listNew(ctx context.Context, all []string) error {
 	for _, name := range all {
 		c.mu.Lock()
 		known := c.live[name]
 		c.mu.Unlock()
-		if known || !c.fleet.Matters(name) {
+		if known || !c.fleet.AnyMayRead(name) {
 			continue
 		}
-		if err := c.enter(ctx, name); err != nil {
+		if err := c.listStream(ctx, name); err != nil {
 			return err
 		}
 		c.mu.Lock()
@@ -111,9 +115,9 @@ func (c *census) enlist(ctx context.Context, all []string) error {
 	return nil
 }
 
-// recall forgets streams that Redis does not list as live, or that are gone, so that enlist lists them if
+// resetLive forgets streams that Redis does not list as live, or that are gone, so that listNew lists them if
 // they return.
-func (c *census) recall(all []string, listed map[string]window.Listed) {
+func (c *streamCheck) resetLive(all []string, listed map[string]window.Listed) {
 	live := make(map[string]bool)
 	for _, name := range all {
 		l, known := listed[name]
@@ -124,24 +128,24 @@ func (c *census) recall(all []string, listed map[string]window.Listed) {
 	c.mu.Unlock()
 }
 
-// enter lists a stream as live, with the moment before which it stored nothing.
-func (c *census) enter(ctx context.Context, name string) error {
-	asking, cancel := context.WithTimeout(ctx, source.LookWithin)
+// listStream lists a stream as live, with the moment before which it stored nothing.
+func (c *streamCheck) listStream(ctx context.Context, name string) error {
+	infoCtx, cancel := context.WithTimeout(ctx, source.CheckWithin)
 	defer cancel()
-	handle, err := c.js.Stream(asking, name)
+	handle, err := c.js.Stream(infoCtx, name)
 	switch {
 	case err == nil:
 		return c.store.AddStreamSince(ctx, name, source.Since(handle.CachedInfo()))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil // it is gone again
-	case !c.reads().Match(name):
-		return c.store.AddUnknownStream(ctx, name) // another worker reads it, and this one may have no right to look at it
+		return nil // deleted again
+	case !c.readable().Match(name):
+		return c.store.AddUnknownStream(ctx, name) // another worker reads it; this one may lack the right
 	}
-	return fmt.Errorf("look at the new stream %s: %w", name, err)
+	return fmt.Errorf("get the info of the new stream %s: %w", name, err)
 }
 
-// hear signals look at each advisory of a created or deleted stream. It needs a right that the user may lack.
-func (c *census) hear(look wake.Signal) (stop func(), err error) {
+// subscribe signals discoverDue at each advisory of a created or deleted stream. The user may lack the right.
+func (c *streamCheck) subscribe(discoverDue wake.Signal) (stop func(), err error) {
 	conn := c.js.Conn()
 	var subs []*nats.Subscription
 	stop = func() {
@@ -151,8 +155,8 @@ func (c *census) hear(look wake.Signal) (stop func(), err error) {
 	}
 	for _, subject := range []string{streamCreated, streamDeleted} {
 		sub, err := conn.Subscribe(subject, func(m *nats.Msg) {
-			if c.fleet.Matters(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
-				look.Give()
+			if c.fleet.AnyMayRead(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
+				discoverDue.Give()
 			}
 		})
 		if err != nil {
@@ -161,14 +165,15 @@ func (c *census) hear(look wake.Signal) (stop func(), err error) {
 		}
 		subs = append(subs, sub)
 	}
-	_ = conn.FlushTimeout(censusWithin) // a refusal arrives before the flush is answered
+	_ = conn.FlushTimeout(checkWithin) // a refusal arrives before the flush is answered
 	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
-		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once", streamCreated, discoverEvery)
+		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once",
+			streamCreated, discoverEvery)
 	}
 	return stop, nil
 }
 
-// listStreams names all streams that exist, because other workers may read other streams.
+// listStreams returns the names of all streams, because other workers may read other streams.
 func listStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	all := []string{}
 	list := js.StreamNames(ctx)

@@ -1,10 +1,9 @@
 // Package worker is the process that counts: it connects, finds its share of the streams, and runs the
 // sessions of package consume on them. shutdown.go has the steps of its end.
 //
-// Run waits for Redis and NATS at start, and continues when they come back later. A problem that only an
-// operator can fix ends the start with an error that says what to do. A stopped worker ends within ten
-// seconds. It reads only the streams of its share, and lists new streams in Redis before any as_of passes
-// them.
+// Run waits for Redis and NATS at start, and continues after later outages. A problem that only an operator
+// can fix ends the start with an error that has the remedy. A stopped worker ends within ten seconds. It
+// reads only the streams of its share, and lists new streams in Redis before any as_of passes them.
 //
 //	goroutine                  owns                              ended by                waited for by
 //	readShare                  the list of streams, its share    the end of Run's ctx    Run
@@ -14,8 +13,9 @@
 //	Keep, one per stream       the sessions (consume)            the share, or ctx       readShare
 //	KeepClaiming               when claims are written           ctx                     readShare
 //	KeepSweeping               rules that no cursor named        ctx                     readShare
-//	census, one round          the check of all streams          its second              readShare
+//	streamCheck, one round     the check of all streams          its second              readShare
 //	probe                      nothing                           its two seconds         readShare
+//	systemd.Announce           what it has announced             readiness, or ctx       Run
 //
-// Locks guard what several of them use: in status, in census, and the worker's own mu.
+// Locks guard what several of them use: in status, in streamCheck, and the worker's own mu.
 package worker

@@ -19,13 +19,13 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// BenchmarkIdleStreams lets a worker hold 200 streams to which nobody publishes, with the default settings. An
+// BenchmarkIdleStreams lets a worker hold 200 idle streams, with the default settings. An
 // operation is one second.
 //
 //	go test ./internal/worker -run '^$' -bench IdleStreams -benchtime 30x -cpuprofile cpu.out
 //
-// NATS and Redis are processes of their own. All figures are per stream and second: the processor time of the worker
-// and of Redis, the commands that Redis executes, and the messages that NATS takes.
+// NATS and Redis are processes of their own. All figures are per stream and second: the processor time of the
+// worker and of Redis, the commands that Redis executes, and the messages that NATS takes.
 func BenchmarkIdleStreams(b *testing.B) {
 	const streams = 200
 	monitor := stack.FreePort(b)

@@ -57,9 +57,9 @@ func TestHitsLostWithADeletedStreamMakeAnswersIncomplete(t *testing.T) {
 	}
 }
 
-// A stream with another retention than limits deletes what was delivered and not committed. One whose messages are
-// increments of counters has what they count in a header. Alone, such a stream ends the start; beside one that is
-// counted it stands still, and the other one goes on.
+// A stream with another retention than limits deletes what was delivered and not committed. One whose
+// messages are increments of counters has what they count in a header. Alone, such a stream ends the start;
+// beside one that is counted it stands still, and the other one goes on.
 func TestStreamThatCannotBeCountedIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -17,13 +17,14 @@ type namespace struct {
 	log      zerolog.Logger
 }
 
-// open checks that Redis and the namespace are fit for counting, and returns the layout. It waits while Redis
-// is away: a fail-over can begin at any time. A problem that only an operator can fix is an error at once.
+// open checks that Redis and the namespace can be used for counting, and returns the layout. It waits while
+// Redis does not answer: a fail-over can begin at any time. A problem that only an operator can fix is an
+// error at once.
 func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) {
-	if err := redisconn.Ask(ctx, n.log, n.checkRedis); err != nil {
+	if err := redisconn.Retry(ctx, n.log, n.checkRedis); err != nil {
 		return layout, err
 	}
-	err = redisconn.Ask(ctx, n.log, func(ctx context.Context) (err error) {
+	err = redisconn.Retry(ctx, n.log, func(ctx context.Context) (err error) {
 		layout, err = n.openLayout(ctx)
 		var mismatch *window.LayoutMismatchError
 		var retiering *window.RetieringError
@@ -36,34 +37,37 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 }
 
 // openLayout creates the namespace with the settings, or continues it. Tiers and shards that are not set are
-// the namespace's, so that it outlives a change of the defaults. Only a start takes them. A running worker
+// the namespace's, so that it outlives a change of the defaults. Only the start reads them. A running worker
 // keeps its tiers: if Redis has lost only the record, the counts are in the old tiers' hashes, and answers
 // would neither read nor miss them.
 func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
-	want := n.settings.layout
-	if !n.settings.TiersGiven || !n.settings.UniqueTiersGiven || !n.settings.ShardsGiven { // a default may not be what the namespace was made with
+	wanted := n.settings.layout
+	// A default may differ from what the namespace was created with.
+	if !n.settings.TiersGiven || !n.settings.UniqueTiersGiven || !n.settings.ShardsGiven {
 		if err := n.store.CheckLayout(ctx); err != nil {
 			return window.Layout{}, err
 		}
 	}
-	layout, err := n.store.OpenLayout(ctx, want)
+	layout, err := n.store.OpenLayout(ctx, wanted)
 	var mismatch *window.LayoutMismatchError
 	if errors.As(err, &mismatch) {
-		layout, err = n.store.OpenLayout(ctx, n.settings.adopt(mismatch.Have))
+		layout, err = n.store.OpenLayout(ctx, n.settings.mergeLayout(mismatch.Have))
 	}
 	if err != nil {
 		return window.Layout{}, err
 	}
 	if mismatch != nil {
-		n.log.Info().Stringer("tiers", layout.Tiers).Str("unique_tiers", window.FormatUniqueTiers(layout.UniqueTiers)).Int("shards", layout.Shards).
-			Stringer("default_tiers", want.Tiers).Str("default_unique_tiers", window.FormatUniqueTiers(want.UniqueTiers)).Int("default_shards", want.Shards).
-			Msg("going on with the tiers and shards of the namespace: it was made with others than this worker would take, and no setting asks for these")
+		n.log.Info().Stringer("tiers", layout.Tiers).Stringer("default_tiers", wanted.Tiers).
+			Str("unique_tiers", window.FormatUniqueTiers(layout.UniqueTiers)).
+			Str("default_unique_tiers", window.FormatUniqueTiers(wanted.UniqueTiers)).
+			Int("shards", layout.Shards).Int("default_shards", wanted.Shards).
+			Msg("using the tiers and shards of the namespace: they are not the defaults, and no setting gives others")
 	}
 	return layout, n.settings.checkCommands(layout)
 }
 
-// checkRedis refuses a Redis whose settings break the promise. It logs what else is notable about the
-// settings, once it has checked all servers.
+// checkRedis refuses a Redis whose settings break the promise. It logs warnings about other settings, once it
+// has checked all servers.
 func (n *namespace) checkRedis(ctx context.Context) error {
 	warnings, err := n.store.CheckServer(ctx)
 	var eviction *window.EvictionError

@@ -59,7 +59,7 @@ func TestNamespaceKeepsTheTiersOfFormerDefaults(t *testing.T) {
 	former.stop()
 
 	r.start(unset...)
-	r.logs.await(t, "going on with the tiers and shards of the namespace", formerTiers, window.DefaultTiers, `"shards":8`, `"default_shards":16`)
+	r.logs.await(t, "using the tiers and shards of the namespace", formerTiers, window.DefaultTiers, `"shards":8`, `"default_shards":16`)
 	publish()
 	r.awaitTotal(20)
 	got, err := r.reader.Answer(t.Context(), []window.Question{{Counter: "c", Span: window.Last(30 * 24 * time.Hour)}})
@@ -107,9 +107,9 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 	}
 }
 
-// The unique tiers of a namespace stay, too, also those of a record of before, which names none: a worker with "off" refuses
-// to start, and one with the same or nothing set goes on and counts different ones. Likewise for a namespace that was made
-// with "off". Nobody writes another record.
+// The unique tiers of a namespace stay, too, also those of a record of before, which names none: a worker
+// with "off" refuses to start, and one with the same or nothing set goes on and counts different ones.
+// The same holds for a namespace that was created with "off". No worker writes another record.
 func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -152,8 +152,8 @@ func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 	}
 }
 
-// Workers of both defaults begin on an empty Redis at the same time. One of them makes the namespace. Those with
-// nothing set go on with it, whoever that was, and the others only if it is theirs.
+// Workers of both defaults begin on an empty Redis at the same time. One of them makes the namespace. Those
+// with nothing set continue with it, whichever worker that was, and the others only if it is theirs.
 func TestOneOfManyWorkersOfTwoDefaultsCreatesTheNamespace(t *testing.T) {
 	t.Parallel()
 	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
@@ -181,8 +181,8 @@ func TestOneOfManyWorkersOfTwoDefaultsCreatesTheNamespace(t *testing.T) {
 	}
 }
 
-// A running worker never goes over to other tiers: it stands still, says why, and writes nothing. The next one
-// goes on with them.
+// A running worker never goes over to other tiers: it stands still, says why, and writes nothing. The next
+// one goes on with them.
 func TestRunningWorkerNeverTakesOtherTiers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -194,14 +194,14 @@ func TestRunningWorkerNeverTakesOtherTiers(t *testing.T) {
 		return nil
 	})))
 	r.publish(10)
-	r.logs.await(t, "taking the stream again", "was made with TIERS="+formerTiers, "start the worker again")
+	r.logs.await(t, "restarting the session", "was made with TIERS="+formerTiers, "start the worker again")
 	require.Empty(t, stack.Scan(t, client, "test:*:h:*"))
 	w.stop()
 	r.start(unset...)
 	r.awaitTotal(20)
 }
 
-// Without the record nobody can tell which hashes have the counts. A worker waits for whoever knows.
+// Without the record it is unknown which hashes have the counts. A worker waits for one that knows.
 func TestWorkerWaitsIfTheLayoutIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -290,7 +290,7 @@ func TestStartingWorkerEndsOnWhatWaitingCannotMend(t *testing.T) {
 			require.NoError(t, window.NewStore(admin, "test").EnsureLayout(t.Context(), other))
 		}, "", "SHARDS=3"},
 		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
-		{"a layout that is none", func() { do("set", "test:layout", "x") }, "", "layout record"},
+		{"a malformed layout", func() { do("set", "test:layout", "x") }, "", "layout record"},
 		{"another kind of key", func() { do("del", "test:layout"); do("lpush", "test:layout", "x") }, "", "is not Tallyroll's"},
 		{"no right", func() { do("acl", "setuser", "u", "on", ">p", "~*", "+@all", "-set") }, "u:p@", "'set'"},
 	} {

@@ -25,58 +25,59 @@ import (
 
 // ownStreams creates the streams of this worker's settings. Only the worker's goroutine uses it.
 type ownStreams struct {
-	settings  Settings
-	js        jetstream.JetStream
-	log       zerolog.Logger
-	connects  uint64    // how often NATS had been reconnected when they were last there
-	bareSince time.Time // since when they have been missing after a reconnection
+	settings     Settings
+	js           jetstream.JetStream
+	log          zerolog.Logger
+	reconnects   uint64    // how often NATS had been reconnected when the streams existed last
+	missingSince time.Time // since when they have been missing after a reconnect
 }
 
-// begin creates the missing streams at start, and returns those that then exist.
-func (o *ownStreams) begin(ctx context.Context, all []string) ([]string, error) {
-	if err := o.refuseStreams(ctx, all); err != nil {
+// createAtStart creates the missing streams at start, and returns those that then exist.
+func (o *ownStreams) createAtStart(ctx context.Context, all []string) ([]string, error) {
+	if err := o.checkCountable(ctx, all); err != nil {
 		return nil, err
 	}
-	o.warnIdle(ctx, all)
-	made, err := o.create(ctx, o.wanting(all))
+	o.warnUnusedSettings(ctx, all)
+	created, err := o.create(ctx, o.missingSubjects(all))
 	if err != nil {
 		return nil, err
 	}
-	o.connects = o.js.Conn().Stats().Reconnects
-	return append(all, made...), nil
+	o.reconnects = o.js.Conn().Stats().Reconnects
+	return append(all, created...), nil
 }
 
 func (o *ownStreams) createRejects(ctx context.Context) error {
 	return rejects.Create(ctx, o.js, o.settings.Replicas, o.settings.MaxAge)
 }
 
-// bareFor is how long the own streams must be missing after NATS has come back, before they are recreated: a
+// missingFor is how long the own streams must be missing after a reconnect before they are recreated: a
 // cluster lists its streams one after the other.
-const bareFor = 5 * time.Second
+const missingFor = 5 * time.Second
 
-// remake recreates the worker's own streams if NATS has come back without them, because it has lost its
-// store. A stream that is deleted while NATS is there stays deleted until a worker starts.
-func (o *ownStreams) remake(ctx context.Context, all []string) ([]string, error) {
-	missing, connects := o.wanting(all), o.js.Conn().Stats().Reconnects
+// recreateLost recreates the worker's own streams if they are missing after a reconnect, because NATS has
+// lost its store. A stream that is deleted while NATS is connected stays deleted until a worker starts.
+func (o *ownStreams) recreateLost(ctx context.Context, all []string) ([]string, error) {
+	missing, connects := o.missingSubjects(all), o.js.Conn().Stats().Reconnects
 	switch {
 	case len(missing) == 0:
-		o.connects, o.bareSince = connects, time.Time{}
+		o.reconnects, o.missingSince = connects, time.Time{}
 		return all, nil
-	case connects == o.connects:
+	case connects == o.reconnects:
 		return all, nil
-	case o.bareSince.IsZero():
-		o.bareSince = time.Now()
+	case o.missingSince.IsZero():
+		o.missingSince = time.Now()
 	}
-	if time.Since(o.bareSince) < bareFor {
+	if time.Since(o.missingSince) < missingFor {
 		return all, nil
 	}
-	o.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).Msg("NATS has come back without these streams and what was in them: they are made again")
-	made, err := o.create(ctx, missing)
-	return append(all, made...), err
+	o.log.Error().Strs("streams", slices.Sorted(maps.Keys(missing))).
+		Msg("NATS has lost these streams and their hits: they are recreated, empty")
+	created, err := o.create(ctx, missing)
+	return append(all, created...), err
 }
 
-// refuseStreams refuses to start if a stream cannot be counted. One that becomes so later stands still.
-func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
+// checkCountable refuses to start if a stream cannot be counted. A stream that becomes so later stands still.
+func (o *ownStreams) checkCountable(ctx context.Context, all []string) error {
 	for _, name := range all {
 		if !o.settings.Streams.Match(name) {
 			continue
@@ -86,7 +87,7 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("look at stream %s: %w", name, err)
+			return fmt.Errorf("get the info of stream %s: %w", name, err)
 		}
 		config := handle.CachedInfo().Config
 		if err := consume.Refused(source.State{Retention: config.Retention, Increments: config.AllowMsgCounter}); err != nil {
@@ -96,16 +97,16 @@ func (o *ownStreams) refuseStreams(ctx context.Context, all []string) error {
 	return nil
 }
 
-// wanting returns the subjects of the streams to create, by stream name. If no stream matches, these are
-// HITS, or HITS_0… if INGEST_PARTITIONS asks for several. If some of HITS_0… exist, these are the missing
-// ones: a worker died while it created them, or INGEST_PARTITIONS was raised.
-func (o *ownStreams) wanting(all []string) map[string]string {
+// missingSubjects returns the subjects of the streams to create, by stream name. If no stream matches, these
+// are HITS, or HITS_0… if INGEST_PARTITIONS is more than 1. If some of HITS_0… exist, these are the missing
+// ones: a worker died while it created them, or INGEST_PARTITIONS was increased.
+func (o *ownStreams) missingSubjects(all []string) map[string]string {
 	own := o.subjects()
 	if !slices.ContainsFunc(all, o.settings.Streams.Match) {
 		return own
 	}
 	if len(own) == 1 || !slices.ContainsFunc(all, func(name string) bool { return own[name] != "" }) {
-		return nil // only one stream was asked for, or none of the existing ones is a partition
+		return nil // INGEST_PARTITIONS is 1, or no existing stream is a partition
 	}
 	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(all, name) || !o.settings.Streams.Match(name) })
 	return own
@@ -138,7 +139,7 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 			Replicas: o.settings.Replicas, MaxAge: o.settings.MaxAge,
 		})
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil, o.uncreated(ctx, name, subject, err)
+			return nil, o.createError(ctx, name, subject, err)
 		}
 		o.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", o.settings.MaxAge).Int("replicas", o.settings.Replicas).Msg("stream created")
 		names = append(names, name)
@@ -146,38 +147,39 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 	return names, nil
 }
 
-func (o *ownStreams) warnIdle(ctx context.Context, all []string) {
+// warnUnusedSettings warns of settings that have no effect, because the streams exist.
+func (o *ownStreams) warnUnusedSettings(ctx context.Context, all []string) {
 	own, s := o.subjects(), o.settings
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !s.Streams.Match(name) })
 	if len(read) == 0 {
 		return
 	}
-	idle := func(setting string, value any, why string) {
-		o.log.Warn().Strs("streams", read).Msgf("%s=%v has no effect: %s", setting, value, why)
+	warn := func(name string, value any, cause string) {
+		o.log.Warn().Strs("streams", read).Msgf("%s=%v has no effect: %s", name, value, cause)
 	}
-	there := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
-	if s.Partitions > 1 && len(there) == 0 {
-		idle("INGEST_PARTITIONS", s.Partitions, "streams are made only if none matches INGEST_STREAMS; docs/scaling.md says how to change to several (make HITS_0 by hand, and the next start makes the others)")
+	existing := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
+	if s.Partitions > 1 && len(existing) == 0 {
+		warn("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates the others)")
 	}
-	if s.Partitions == 1 && len(there) == 0 && s.SubjectGiven {
-		idle("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is made only if no stream matches INGEST_STREAMS")
+	if s.Partitions == 1 && len(existing) == 0 && s.SubjectGiven {
+		warn("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is created only if no stream matches INGEST_STREAMS")
 	}
-	for _, name := range there {
-		asking, cancel := context.WithTimeout(ctx, source.LookWithin)
-		handle, err := o.js.Stream(asking, name)
+	for _, name := range existing {
+		infoCtx, cancel := context.WithTimeout(ctx, source.CheckWithin)
+		handle, err := o.js.Stream(infoCtx, name)
 		cancel()
 		if err != nil {
-			continue // other log lines report streams that do not answer
+			continue // other log lines report this
 		}
-		have := handle.CachedInfo().Config
-		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(have.Subjects, s.Subject) {
-			idle("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s is there already, on %s; change it with: nats stream edit %s", name, strings.Join(have.Subjects, ", "), name))
+		config := handle.CachedInfo().Config
+		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(config.Subjects, s.Subject) {
+			warn("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s exists, on %s; change it with: nats stream edit %s", name, strings.Join(config.Subjects, ", "), name))
 		}
-		if have.Replicas != s.Replicas && s.ReplicasGiven {
-			idle("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s is there already, with %d; change it with: nats stream edit %s --replicas %d", name, have.Replicas, name, s.Replicas))
+		if config.Replicas != s.Replicas && s.ReplicasGiven {
+			warn("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s exists, with %d; change it with: nats stream edit %s --replicas %d", name, config.Replicas, name, s.Replicas))
 		}
-		if have.MaxAge != s.MaxAge && s.MaxAgeGiven {
-			idle("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s is there already, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(have.MaxAge), name, s.MaxAge))
+		if config.MaxAge != s.MaxAge && s.MaxAgeGiven {
+			warn("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s exists, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(config.MaxAge), name, s.MaxAge))
 		}
 	}
 }
@@ -190,14 +192,16 @@ const (
 	noReplicas jetstream.ErrorCode = 10074
 	// subjectsOverlap means that another stream has some of the subjects.
 	subjectsOverlap jetstream.ErrorCode = 10065
-	// invalidConfig is about the subjects: everything else has been validated.
+	// invalidConfig means invalid subjects: everything else has been validated.
 	invalidConfig jetstream.ErrorCode = 10052
 )
 
-// placeWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may still start.
-const placeWithin = time.Minute
+// serversWithin bounds the wait at start for enough servers for a stream's replicas: a cluster may be
+// starting.
+const serversWithin = time.Minute
 
-func (s *Settings) refused(err error) error {
+// createError turns a permanent error of JetStream into one that names the setting to change.
+func (s *Settings) createError(err error) error {
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) {
 		return err
@@ -212,7 +216,8 @@ func (s *Settings) refused(err error) error {
 	return err
 }
 
-func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err error) error {
+// createError returns the error for a stream that could not be created. It names the setting to change.
+func (o *ownStreams) createError(ctx context.Context, name, subject string, err error) error {
 	failed := fmt.Errorf("create stream %s on %s: %w", name, subject, err)
 	var answer *jetstream.APIError
 	if !errors.As(err, &answer) || answer.ErrorCode != subjectsOverlap && answer.ErrorCode != invalidConfig {
@@ -231,11 +236,9 @@ func (o *ownStreams) uncreated(ctx context.Context, name, subject string, err er
 		Allowed: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
 }
 
-const subjectForm = "a NATS subject such as hits.>"
-
-// transient reports whether waiting can fix an error: a cluster gives such answers, or none, while it elects
-// leaders or has too few servers.
-func transient(err error) bool {
+// isTransient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it
+// elects leaders or has too few servers.
+func isTransient(err error) bool {
 	var answer *jetstream.APIError
 	if errors.As(err, &answer) {
 		return answer.Code == http.StatusServiceUnavailable || answer.ErrorCode == noPeers
@@ -243,18 +246,18 @@ func transient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// awaitLeader calls try until it succeeds or fails for good. It logs the wait, which placeWithin bounds for a
-// lack of servers.
+// awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which serversWithin bounds
+// if too few servers are the cause.
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
-	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", placeWithin)
+	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", serversWithin)
 	err := retry.Until(ctx, log, what, func(ctx context.Context) error {
 		failed = try(ctx)
 		var answer *jetstream.APIError
-		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > placeWithin {
+		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > serversWithin {
 			return nil
 		}
-		if transient(failed) {
+		if isTransient(failed) {
 			return failed
 		}
 		return nil

@@ -50,7 +50,7 @@ func TestMissingStreamsAreCreatedAsSet(t *testing.T) {
 				t.Fatalf("streams before: %v %v", names, err)
 			}
 			for range 2 { // again where they are there already: another worker was faster
-				names, err := w.create(t.Context(), w.wanting(nil))
+				names, err := w.create(t.Context(), w.missingSubjects(nil))
 				if err != nil || len(names) != len(test.subjects) {
 					t.Fatalf("created %v: %v", names, err)
 				}
@@ -71,7 +71,7 @@ func TestMissingStreamsAreCreatedAsSet(t *testing.T) {
 	}
 	t.Run("not matching", func(t *testing.T) {
 		w := &ownStreams{settings: parseSettings(t, "INGEST_STREAMS=CLICKS"), js: stack.SharedNATS(t).JetStream(), log: zerolog.Nop()}
-		require.ErrorContains(t, errOf(w.create(t.Context(), w.wanting(nil))), "CLICKS")
+		require.ErrorContains(t, errOf(w.create(t.Context(), w.missingSubjects(nil))), "CLICKS")
 	})
 }
 
@@ -87,13 +87,13 @@ func TestStreamsThatADeadWorkerLeftOutAreCreated(t *testing.T) {
 		{"some", "HITS_0 HITS_3", []string{"INGEST_PARTITIONS=4"}, "HITS_1 HITS_2"},
 		{"all", "HITS_0 HITS_1", []string{"INGEST_PARTITIONS=2"}, ""},
 		{"more than are asked for", "HITS_0 HITS_1 HITS_2", []string{"INGEST_PARTITIONS=2"}, ""},
-		{"one of somebody else's", "HITS", []string{"INGEST_PARTITIONS=4"}, ""},
+		{"a stream of another program", "HITS", []string{"INGEST_PARTITIONS=4"}, ""},
 		{"some that this worker does not read", "HITS_0", []string{"INGEST_PARTITIONS=4", "INGEST_STREAMS=HITS_[01]"}, "HITS_1"},
 		{"one stream only", "HITS_0", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := &ownStreams{settings: parseSettings(t, test.env...)}
-			require.ElementsMatch(t, strings.Fields(test.want), slices.Collect(maps.Keys(w.wanting(strings.Fields(test.there)))))
+			require.ElementsMatch(t, strings.Fields(test.want), slices.Collect(maps.Keys(w.missingSubjects(strings.Fields(test.there)))))
 		})
 	}
 
@@ -144,12 +144,12 @@ func TestRefusalOfAClusterThatComesUpIsWaitedFor(t *testing.T) {
 		began := time.Now()
 		none := fmt.Errorf("create stream HITS: %w", &jetstream.APIError{Code: 400, ErrorCode: noPeers})
 		err := awaitLeader(t.Context(), zerolog.Nop(), func(context.Context) error { return none })
-		if took := time.Since(began); !errors.Is(err, none) || took < placeWithin || took > placeWithin+time.Second {
+		if took := time.Since(began); !errors.Is(err, none) || took < serversWithin || took > serversWithin+time.Second {
 			t.Errorf("%v after %v", err, took)
 		}
 		settings := parseSettings(t, "INGEST_REPLICAS=3")
 		var setting *setting.Error
-		if err := settings.refused(err); !errors.As(err, &setting) || setting.Key != "INGEST_REPLICAS" || setting.Value != "3" {
+		if err := settings.createError(err); !errors.As(err, &setting) || setting.Key != "INGEST_REPLICAS" || setting.Value != "3" {
 			t.Errorf("%v names no setting", err)
 		}
 	})
@@ -239,14 +239,14 @@ func TestWithoutTheRightToAdvisoriesNewStreamsAreListed(t *testing.T) {
 	r.awaitHits(4)
 }
 
-func TestCensusIsUpToDateOnlyIfEveryStreamIsListed(t *testing.T) {
+func TestStreamCheckSucceedsOnlyIfEveryStreamIsListed(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t)
 	r := newRigOn(t, nats, redis)
 	settings := parseSettings(t)
 	ctx := context.Background()
-	w := &census{
-		js: r.js, store: r.store, log: zerolog.Nop(), reads: func() fleet.Globs { return settings.Streams },
+	w := &streamCheck{
+		js: r.js, store: r.store, log: zerolog.Nop(), readable: func() fleet.Globs { return settings.Streams },
 		fleet: fleet.New(fleet.Config{JS: r.js, ID: r.store.ID, Streams: settings.Streams}),
 	}
 	listed := func(name string) bool {
@@ -263,19 +263,19 @@ func TestCensusIsUpToDateOnlyIfEveryStreamIsListed(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprintf("HITS_%d", i)
 		create(name)
-		if !w.upToDate(ctx) || !listed(name) {
+		if !w.allListed(ctx) || !listed(name) {
 			t.Errorf("%s: listed %v", name, listed(name))
 		}
 	}
 	redis.Stop()
 	create("HITS_LATE")
-	require.False(t, w.upToDate(ctx), "with a stream that could not be listed")
+	require.False(t, w.allListed(ctx), "with a stream that could not be listed")
 	redis.Start()
-	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
+	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.allListed(ctx), "" })
 	require.True(t, listed("HITS_LATE"))
 	nats.Stop()
-	require.False(t, w.upToDate(ctx), "without NATS")
+	require.False(t, w.allListed(ctx), "without NATS")
 	nats.Start()
-	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.upToDate(ctx), "" })
+	stack.Eventually(t, "to be up to date again", func() (bool, string) { return w.allListed(ctx), "" })
 	w.running.Wait()
 }

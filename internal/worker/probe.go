@@ -17,51 +17,51 @@ import (
 	"tallyroll/internal/outbox"
 )
 
-// Core NATS loses a message silently if no stream takes its subject. So a worker probes where the subject of
-// hits leads.
+// Core NATS loses a message silently if no stream has its subject. So a worker probes which stream stores the
+// subject of hits.
 
-// probeAgain is the pause between probes while hits reach no stream that is counted.
-const probeAgain = 30 * time.Second
+// probeEvery is the pause between probes while hits reach no stream that is counted.
+const probeEvery = 30 * time.Second
 
-// probe finds the stream of the hits' subject, and logs it. Only the worker's goroutine uses it.
+// probe finds the stream of the hits' subject, and logs it. Only the worker's goroutine uses it, but for bad.
 type probe struct {
 	js       jetstream.JetStream
 	settings Settings
-	reads    func() fleet.Globs // the streams that the worker may read
+	readable func() fleet.Globs // the streams that the worker may read
 	log      zerolog.Logger
 
-	running sync.WaitGroup
-	streams string // that were read at the last probe
-	at      time.Time
-	bad     atomic.Bool // any goroutine uses it
+	running       sync.WaitGroup
+	probedStreams string    // that were read at the last probe
+	probedAt      time.Time // of the last probe
+	uncounted     atomic.Bool
 }
 
-// look probes when the streams that are read have changed, and while the subject leads to none of them.
-func (p *probe) look(ctx context.Context, all []string) {
-	reads := p.reads()
+// check probes if the streams that are read have changed, or if no stream that is read has the subject.
+func (p *probe) check(ctx context.Context, all []string) {
+	reads := p.readable()
 	read := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })
 	slices.Sort(read)
 	streams := strings.Join(read, " ")
-	again := streams == p.streams
-	if again && (!p.bad.Load() || time.Since(p.at) < probeAgain) {
+	again := streams == p.probedStreams
+	if again && (!p.uncounted.Load() || time.Since(p.probedAt) < probeEvery) {
 		return
 	}
-	p.streams, p.at = streams, time.Now()
+	p.probedStreams, p.probedAt = streams, time.Now()
 	p.running.Go(func() {
 		stream, err := outbox.Taker(ctx, p.js.Conn(), p.settings.Subject)
 		if ctx.Err() != nil {
 			return
 		}
-		bad := errors.Is(err, outbox.ErrNoStream) || err == nil && !reads.Match(stream) && !p.copied(ctx, read, stream)
-		if before := p.bad.Swap(bad); before == bad && again {
+		bad := errors.Is(err, outbox.ErrNoStream) || err == nil && !reads.Match(stream) && !p.isCopied(ctx, read, stream)
+		if before := p.uncounted.Swap(bad); before == bad && again {
 			return
 		}
-		p.logTaker(bad, read, stream, err)
+		p.logDestination(bad, read, stream, err)
 	})
 }
 
-// copied reports whether a stream that is read copies origin, which may be in another domain.
-func (p *probe) copied(ctx context.Context, read []string, origin string) bool {
+// isCopied reports whether a stream that is read mirrors or sources origin, which may be in another domain.
+func (p *probe) isCopied(ctx context.Context, read []string, origin string) bool {
 	return slices.ContainsFunc(read, func(name string) bool {
 		handle, err := p.js.Stream(ctx, name)
 		if err != nil {
@@ -73,7 +73,7 @@ func (p *probe) copied(ctx context.Context, read []string, origin string) bool {
 	})
 }
 
-func (p *probe) logTaker(bad bool, read []string, stream string, err error) {
+func (p *probe) logDestination(bad bool, read []string, stream string, err error) {
 	subject := p.settings.Subject
 	line := p.log.Warn().Str("subject", subject).Strs("streams", read)
 	partitions := 0
@@ -86,11 +86,11 @@ func (p *probe) logTaker(bad bool, read []string, stream string, err error) {
 	case err == nil:
 		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves out: they are not counted; add it there", subject, stream, p.settings.Streams)
 	case errors.Is(err, outbox.ErrNoStream) && partitions > 0:
-		line.Msgf(`HITS PUBLISHED TO %s ARE LOST: no stream takes that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
+		line.Msgf(`HITS PUBLISHED TO %s ARE LOST: no stream has that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
 			subject, subject, partitions)
 	case errors.Is(err, outbox.ErrNoStream):
-		line.Msgf("hits published to %s are lost: no stream takes that subject; publish to the subjects of the streams, or add it to one of them", subject)
+		line.Msgf("hits published to %s are lost: no stream has that subject; publish to the subjects of the streams, or add it to one of them", subject)
 	default:
-		p.log.Info().Err(err).Str("subject", subject).Msg("the worker could not find out whether hits published to the subject reach a stream that is counted")
+		p.log.Info().Err(err).Str("subject", subject).Msg("cannot tell whether hits published to the subject reach a stream that is counted")
 	}
 }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// quietFor is how long no worker may count before tiers are changed. Workers write every second, even if
-	// idle.
+	// quietFor is how long no worker may write before tiers are changed. Even an idle worker writes once per
+	// second.
 	quietFor = 3 * time.Second
-	// fleetWithin bounds NATS's answer about live workers.
+	// fleetWithin bounds the request for live workers.
 	fleetWithin = 5 * time.Second
-	// tellEvery is how often a change of tiers logs its progress.
-	tellEvery = 2 * time.Second
+	// logProgressEvery is how often the progress is logged.
+	logProgressEvery = 2 * time.Second
 )
 
 // Retier changes the tiers of the settings' namespace. order is tiers, or confirm. It writes the result to
@@ -35,7 +35,7 @@ func Retier(ctx context.Context, settings Settings, order string, out io.Writer,
 		return err
 	}
 	r := retiering{settings, window.NewStore(client, settings.Redis.Namespace), out, log}
-	err := r.do(ctx, order)
+	err := r.run(ctx, order)
 	var refused *window.RetierError
 	if errors.As(err, &refused) || errors.Is(err, window.ErrNoLayout) || errors.Is(err, window.ErrBadLayout) {
 		return setting.UsageError{Err: err}
@@ -50,12 +50,12 @@ type retiering struct {
 	log      zerolog.Logger
 }
 
-func (r *retiering) do(ctx context.Context, order string) error {
-	tell := r.teller()
+func (r *retiering) run(ctx context.Context, order string) error {
+	progress := r.progressLogger()
 	if order == "confirm" {
-		tiers, err := r.store.RetierConfirm(ctx, tell)
+		tiers, err := r.store.RetierConfirm(ctx, progress)
 		if err == nil {
-			r.say("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
+			r.printf("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
 		}
 		return err
 	}
@@ -68,44 +68,44 @@ func (r *retiering) do(ctx context.Context, order string) error {
 	if err := r.settings.checkCommands(layout); err != nil {
 		return err
 	}
-	if err := r.refuseWorkers(ctx); err != nil {
+	if err := r.checkNoWorkers(ctx); err != nil {
 		return err
 	}
-	built, changed, err := r.store.Retier(ctx, tiers, tell)
+	built, changed, err := r.store.Retier(ctx, tiers, progress)
 	if err != nil {
 		return err
 	}
 	if !changed {
-		r.say("the namespace %s keeps the tiers %s", r.settings.Redis.Namespace, tiers)
+		r.printf("the namespace %s keeps the tiers %s", r.settings.Redis.Namespace, tiers)
 		return nil
 	}
-	r.say("the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)
+	r.printf("the namespace %s has the tiers %s", r.settings.Redis.Namespace, tiers)
 	for _, b := range built {
 		if b.CompleteFrom == 0 {
-			r.say("  %s: as complete as before", b.Tier)
+			r.printf("  %s: as complete as before", b.Tier)
 		} else {
-			r.say("  %s: complete from %s on; answers that reach further back say complete: false", b.Tier, window.Moment(b.CompleteFrom))
+			r.printf("  %s: complete from %s on; answers that reach further back have complete: false", b.Tier, window.Moment(b.CompleteFrom))
 		}
 	}
-	r.say("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers")
+	r.printf("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers")
 	return nil
 }
 
-func (r *retiering) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+func (r *retiering) printf(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-func (r *retiering) teller() window.RetierProgress {
-	var told time.Time
+func (r *retiering) progressLogger() window.RetierProgress {
+	var loggedAt time.Time
 	return func(what string, done int) {
-		if time.Since(told) > tellEvery {
-			told = time.Now()
+		if time.Since(loggedAt) > logProgressEvery {
+			loggedAt = time.Now()
 			r.log.Info().Int(strings.ReplaceAll(what, " ", "_"), done).Msg("changing tiers")
 		}
 	}
 }
 
-// refuseWorkers returns an error if a worker lives, for the operator's sake: the layout record and the
+// checkNoWorkers returns an error if a worker is running. It helps the operator: the layout record and the
 // cursors ensure that nothing is counted while tiers are changed.
-func (r *retiering) refuseWorkers(ctx context.Context) error {
+func (r *retiering) checkNoWorkers(ctx context.Context) error {
 	_, id, err := r.store.Identify(ctx)
 	if err != nil {
 		return err
@@ -114,20 +114,20 @@ func (r *retiering) refuseWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names, err := r.living(ctx, id)
+	names, err := r.liveWorkers(ctx, id)
 	if err != nil {
-		r.log.Warn().Err(err).Msg("NATS does not say which workers live: Redis alone is asked")
+		r.log.Warn().Err(err).Msg("the workers could not be listed in NATS: checking only Redis")
 	}
 	if moves && len(names) == 0 {
-		names = []string{"one of unknown name"}
+		names = []string{"name unknown"}
 	}
 	if len(names) > 0 {
-		return setting.BadUsage("the namespace %s has living workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
+		return setting.BadUsage("the namespace %s has running workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
 	}
 	return nil
 }
 
-func (r *retiering) living(ctx context.Context, id string) ([]string, error) {
+func (r *retiering) liveWorkers(ctx context.Context, id string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fleetWithin)
 	defer cancel()
 	conn, err := r.settings.NATS.Connect(ctx, "ingest --retier", r.log)

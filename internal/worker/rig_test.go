@@ -98,7 +98,8 @@ func (l *logs) await(t *testing.T, parts ...string) {
 	})
 }
 
-// newRig is on servers that tests share: no other test sees what it does there, and it leaves the servers alone.
+// newRig is on servers that tests share: no other test sees what it does there, and it leaves the servers
+// alone.
 func newRig(t *testing.T) *rig { return newRigOn(t, stack.SharedNATS(t), stack.SharedRedis(t)) }
 
 func newRigOn(t *testing.T, nats broker, redis database) *rig {
@@ -242,7 +243,8 @@ func (r *rig) cursor(shard int) window.Cursor {
 	return c
 }
 
-// awaitCursors waits until the cursors of all shards satisfy a condition. One without hits to commit is moved once a second.
+// awaitCursors waits until the cursors of all shards satisfy a condition. One without hits to commit is moved
+// once a second.
 func (r *rig) awaitCursors(what string, condition func(window.Cursor) bool) {
 	r.t.Helper()
 	stack.Eventually(r.t, "the cursors of all shards to be "+what, func() (bool, string) {
@@ -263,7 +265,8 @@ func startNATSWithUser(t *testing.T, name string, rights server.Permissions) *st
 	})
 }
 
-// newRigWithLoner is a rig with a user that cannot join a fleet: it reads every stream, whoever else does.
+// newRigWithLoner is a rig with a user that cannot join a fleet: it reads every stream, even if other workers
+// do.
 func newRigWithLoner(t *testing.T) (r *rig, loner []string) {
 	rights := server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}}}
 	nats := startNATSWithUser(t, "loner", rights)

@@ -153,8 +153,8 @@ func TestMessagesAreReadAgainByTheRulesOfTheirVersion(t *testing.T) {
 	}
 }
 
-// If nobody has the text of the rules that messages must be read by, the stream stands still and says why. It
-// goes on when the text is back, or when the messages are gone, whose loss is then admitted.
+// If the text of the rules is lost by which messages must be read, the stream stands still and reports why.
+// It continues when the text is back, or when the messages are gone: then their loss is reported.
 func TestStreamWhoseRulesAreLostStandsStillUntilTheyAreBack(t *testing.T) {
 	t.Parallel()
 	text := formatRules("a.{id}", "c.{id}")

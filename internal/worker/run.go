@@ -34,7 +34,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
 	files := buildinfo.NewFiles(registry, log)
-	book, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, files, log)
+	rulebook, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, files, log)
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 		return err
 	}
 	w := &worker{
-		settings: settings, log: log, progress: progress, metrics: metrics, rules: book,
-		status: newStatus(), own: ownStreams{settings: settings, log: log}, look: wake.New(),
-		open: make(map[string]context.CancelFunc), absent: make(map[string]bool), counted: make(map[string]bool),
+		settings: settings, log: log, progress: progress, metrics: metrics, rules: rulebook,
+		status: &status{waits: consume.NewWaits(), reading: make(map[string]bool)},
+		own:    ownStreams{settings: settings, log: log}, discoverDue: wake.New(),
+		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), metricStreams: make(map[string]bool),
 	}
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.
@@ -68,7 +69,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	go func() { ended <- group.Wait() }()
 	err, late := awaitEnd(ctx, ended)
 	if late {
-		log.Error().Strs("streams", w.status.streams()).Msg("something hangs, and the time allowed for stopping is over: exiting without it")
+		log.Error().Strs("streams", w.status.streams()).Msg("stopping has taken too long: exiting without the rest")
 		return nil
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -78,7 +79,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	return nil
 }
 
-// listen opens the status address. If none is set and another worker here has the default, it takes a free
+// listen opens the status address. If INGEST_ADDR is not set and the default port is taken, it uses a free
 // port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
@@ -113,11 +114,11 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.own.js = js
-	far := natsconn.FarJetStream(js)
-	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+far), func(ctx context.Context) error {
+	remote := natsconn.DescribeRemote(js)
+	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+remote), func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
-		if far != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
-			return errors.New("nobody answers: the way there may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) names it wrongly")
+		if remote != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) may be wrong")
 		}
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 			return setting.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", natsconn.ServerOf(conn), err)}
@@ -127,14 +128,14 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	if err := awaitLeader(ctx, w.log, w.own.createRejects); err != nil {
-		return w.settings.refused(err)
+		return w.settings.createError(err)
 	}
 	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
-		Stringer("streams", w.reads()).Str("status", listener.Addr().String()).Msg("started")
-	w.connect(js, fleet.New(fleet.Config{
+		Stringer("streams", w.readable()).Str("status", listener.Addr().String()).Msg("started")
+	w.assemble(js, fleet.New(fleet.Config{
 		JS: js, Namespace: w.settings.Redis.Namespace, ID: w.store.ID,
-		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.reads(), Replicas: w.settings.Replicas,
+		Name: w.settings.Worker, Status: listener.Addr().String(), Streams: w.readable(), Replicas: w.settings.Replicas,
 		LastCommit: consume.LastCommitWithin, LeaveWithin: leaveWithin, Log: w.log,
 	}))
 	return w.readShare(ctx)
@@ -142,7 +143,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 
 func (w *worker) logRewritten(err error) {
 	if err != nil {
-		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will say complete: false")
+		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will have complete: false")
 		return
 	}
 	w.log.Info().Msg("Redis has been started: it rewrites its append-only file, which may end in a torn transaction")

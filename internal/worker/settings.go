@@ -30,7 +30,7 @@ type Settings struct {
 	UniqueTiersGiven bool          `given:"UNIQUE_TIERS"`
 	Shards           int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	ShardsGiven      bool          `given:"SHARDS"`
-	Streams          fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, beside those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
+	Streams          fleet.Globs   `env:"INGEST_STREAMS" envDefault:"HITS*" help:"streams to count, in addition to those that a rule of INGEST_RULES names without a wildcard: names or globs, comma-separated; HITS_REJECTED never; new ones are found while running"`
 	Subject          string        `env:"INGEST_SUBJECT" envDefault:"hits.>" help:"if no stream matches at start, the worker creates the stream HITS on this subject"`
 	SubjectGiven     bool          `given:"INGEST_SUBJECT"`
 	Partitions       int           `env:"INGEST_PARTITIONS" envDefault:"1" help:"if no stream matches at start and this is N > 1, the worker creates HITS_0 to HITS_<N-1> on hitp.<i>.>; if some of these exist, it creates the missing ones"`
@@ -39,7 +39,7 @@ type Settings struct {
 	MaxLoad          int           `env:"INGEST_MAX_LOAD" envDefault:"50331648" help:"most bytes of hits in memory that wait for their commit, all streams together; as many again are being committed; a worker that is behind needs fewer Redis commands per hit if it is larger"`
 	MaxAhead         time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; such a hit counts at the time it was stored, and a hit further ahead is rejected"`
 	MaxHits          int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
-	Rules            string        `env:"INGEST_RULES" help:"a YAML file that says which events count, and on which counters; it is read again when it changes and at SIGHUP; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
+	Rules            string        `env:"INGEST_RULES" help:"a YAML file that defines which events count, and on which counters; it is read again when it changes and at SIGHUP; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
 	Replicas         int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
 	ReplicasGiven    bool          `given:"INGEST_REPLICAS"`
 	MaxAge           time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
@@ -51,6 +51,8 @@ type Settings struct {
 
 	layout window.Layout
 }
+
+const subjectForm = "a NATS subject such as hits.>"
 
 func (s *Settings) Validate() error {
 	tiers, err := window.ParseTiers(s.Tiers)
@@ -121,7 +123,8 @@ func checkWhole(key string, value, least, most int) error {
 	return nil
 }
 
-func (s *Settings) adopt(have window.Layout) window.Layout {
+// mergeLayout returns the layout have with what the settings give.
+func (s *Settings) mergeLayout(have window.Layout) window.Layout {
 	if s.TiersGiven {
 		have.Tiers = s.layout.Tiers
 	}

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A stopped worker ends within ten seconds, whatever hangs. The steps in order, with their bounds:
+// A stopped worker ends within ten seconds, even if a step hangs. The steps in order, with their bounds:
 //
-//  1. Each session stops reading and commits what is in memory: consume.LastCommitWithin. What is not
-//     committed by then stays in the stream, and the log says where it begins.
+//  1. Each session stops reading and commits what is in memory: consume.LastCommitWithin. Messages that are
+//     not committed by then stay in the stream, and the session logs where they begin.
 //  2. It deletes its consumer, which would also expire: source.ReleaseWithin.
 //  3. The worker leaves the fleet, whose key would also expire: leaveWithin.
 //  4. The connections are closed and the status server ends: the rest of stopWithin. A step that has not
@@ -20,7 +20,7 @@ const (
 	stopWithin  = 9500 * time.Millisecond
 )
 
-// awaitEnd waits until the work has ended, for at most stopWithin after ctx. late: that was too short.
+// awaitEnd waits until the work has ended, for at most stopWithin after ctx. late: it has not.
 func awaitEnd(ctx context.Context, ended <-chan error) (err error, late bool) {
 	select {
 	case err := <-ended:

@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		sessions:     consume.NewMetrics(r),
-		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, this one included; 0 if no fleet can be joined."),
+		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, including this one; 0 if no fleet can be joined."),
 		held:         gauge("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	r.MustRegister(m.fleetWorkers, m.held)
@@ -44,10 +44,6 @@ type status struct {
 	conn      *nats.Conn      // nil until the worker's share of the streams is known
 	reading   map[string]bool // by stream that the worker holds: whether a session reads it
 	idleRules []string        // of each rule that counts nothing, where it is and why
-}
-
-func newStatus() *status {
-	return &status{waits: consume.NewWaits(), reading: make(map[string]bool)}
 }
 
 // serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and no
@@ -68,13 +64,13 @@ func (s *status) serve(registry *prometheus.Registry) http.Handler {
 	return mux
 }
 
-// unready returns why this worker does not do its share of the work; "" if it does, or stands by.
+// unready returns why this worker does not read its share of the streams; "" if it does, or stands by.
 func (s *status) unready() (why string, idleRules []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.conn == nil:
-		return "this worker does not know its share of the streams yet", nil
+		return "the share of the streams is not known yet", nil
 	case s.conn.Status() != nats.CONNECTED:
 		return "NATS does not answer", nil
 	}
@@ -82,27 +78,27 @@ func (s *status) unready() (why string, idleRules []string) {
 		if s.reading[stream] {
 			continue
 		}
-		if why := s.waits.Why(stream); why != nil {
+		if why := s.waits.Cause(stream); why != nil {
 			return fmt.Sprintf("stream %s is not being read: %v", stream, why), nil
 		}
 		return fmt.Sprintf("stream %s is not being read yet", stream), nil
 	}
-	return s.waits.Lasting(), s.idleRules
+	return s.waits.Longest(), s.idleRules
 }
 
-func (s *status) settle(conn *nats.Conn) {
+func (s *status) setConn(conn *nats.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = conn
 }
 
-func (s *status) enter(stream string, reading bool) {
+func (s *status) setReading(stream string, reading bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reading[stream] = reading
 }
 
-func (s *status) leave(stream string) {
+func (s *status) remove(stream string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reading, stream)

@@ -21,54 +21,54 @@ import (
 
 // worker reads its share of the matching streams, each in sessions of its own.
 type worker struct {
-	settings Settings
-	log      zerolog.Logger
-	progress consume.Progress  // may be nil
-	rules    *consume.Rulebook // nil: INGEST_RULES is not set
-	metrics  *metrics
-	status   *status
-	look     wake.Signal // the worker should look for streams at once
-	own      ownStreams
+	settings    Settings
+	log         zerolog.Logger
+	progress    consume.Progress  // may be nil
+	rules       *consume.Rulebook // nil: INGEST_RULES is not set
+	metrics     *metrics
+	status      *status
+	discoverDue wake.Signal // a check for streams is due at once
+	own         ownStreams
 
 	// connectAndRun sets these.
 	store  *window.Store
 	layout window.Layout
 
 	// connect sets these.
-	js      jetstream.JetStream
-	fleet   *fleet.Fleet
-	keeper  *consume.Keeper
-	census  census
-	endings consume.Endings
-	probe   probe
+	js          jetstream.JetStream
+	fleet       *fleet.Fleet
+	keeper      *consume.Keeper
+	streamCheck streamCheck
+	endings     consume.Endings
+	probe       probe
 
 	running sync.WaitGroup // the sessions, claims and the sweeper
 
-	mu     sync.Mutex
-	open   map[string]context.CancelFunc // the streams that are read, or about to be released
-	absent map[string]bool               // streams that a session has found gone, until they are listed again
+	mu       sync.Mutex
+	sessions map[string]context.CancelFunc // the streams that are read, or whose last commit is running
+	absent   map[string]bool               // streams that a session has found gone, until they are listed again
 
 	// Only readShare's goroutine uses these.
-	known     []string        // all streams that exist; nil before the first check
-	counted   map[string]bool // streams that may have series of metrics
-	lastShare string          // what the log last reported about the share
+	known         []string        // all streams that exist; nil before the first check
+	metricStreams map[string]bool // streams that may have series of metrics
+	lastShare     string          // as logged last
 }
 
-func (w *worker) connect(js jetstream.JetStream, f *fleet.Fleet) {
+func (w *worker) assemble(js jetstream.JetStream, f *fleet.Fleet) {
 	w.js, w.fleet = js, f
 	w.own.js = js
-	w.census = census{js: js, store: w.store, fleet: f, reads: w.reads, log: w.log}
-	w.endings = consume.Endings{JS: js, Store: w.store, Layout: w.layout, Fleet: f, Reads: w.reads, Log: w.log, MakeRejects: w.own.createRejects}
-	w.probe = probe{js: js, settings: w.settings, reads: w.reads, log: w.log}
+	w.streamCheck = streamCheck{js: js, store: w.store, fleet: f, readable: w.readable, log: w.log}
+	w.endings = consume.Endings{JS: js, Store: w.store, Layout: w.layout, Fleet: f, Readable: w.readable, Log: w.log, MakeRejects: w.own.createRejects}
+	w.probe = probe{js: js, settings: w.settings, readable: w.readable, log: w.log}
 	w.keeper = consume.NewKeeper(consume.Config{
 		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions, Waits: w.status.waits,
-		Rules: w.rules, Log: w.log, Progress: w.progress, Listed: w.census.upToDate,
+		Rules: w.rules, Log: w.log, Progress: w.progress, Listed: w.streamCheck.allListed,
 	})
 }
 
-// readShare finds streams and reads its share until ctx ends and every session has committed what it had.
+// readShare finds streams and reads its share until ctx ends and every session has ended.
 func (w *worker) readShare(ctx context.Context) error {
-	stopHearing, err := w.census.hear(w.look)
+	stopHearing, err := w.streamCheck.subscribe(w.discoverDue)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (w *worker) readShare(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return w.settings.refused(err) // at start: say what is wrong instead of waiting silently
+		return w.settings.createError(err)
 	}
 	// The fleet's context outlives ctx: a worker stays in the fleet until its last commit.
 	inFleet, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -97,92 +97,90 @@ func (w *worker) readShare(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
-			w.look.Give()
-		case <-w.look:
+			w.discoverDue.Give()
+		case <-w.discoverDue:
 			if err := w.discover(ctx); err != nil && ctx.Err() == nil {
 				w.log.Warn().Err(err).Msg("streams could not be listed")
 			}
 		case <-w.fleet.Changed():
 		}
 		if ctx.Err() == nil {
-			w.follow(ctx, w.fleet.Share())
+			w.applyShare(ctx, w.fleet.Share())
 		}
 	}
 	w.log.Info().Msg("stopping: committing what is in memory")
-	w.fleet.Leaving()
+	w.fleet.StartLeaving()
 	w.running.Wait()
-	w.census.running.Wait()
+	w.streamCheck.running.Wait()
 	w.probe.running.Wait()
 	leave()
 	<-left
 	return nil
 }
 
-// follow starts to read the streams that have become this worker's, and releases those that have become
-// another's. An unknown share changes nothing.
-func (w *worker) follow(ctx context.Context, s fleet.Share) {
+// applyShare starts to read the streams that are newly assigned to this worker, and releases those that no
+// longer are. An unknown share changes nothing.
+func (w *worker) applyShare(ctx context.Context, s fleet.Share) {
 	if !s.Known {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keeper.Divide(len(s.Mine))
-	for name, stop := range w.open {
+	for name, stop := range w.sessions {
 		if !s.Mine[name] {
-			stop() // the session commits, and the stream is released when it ends
+			stop() // the session commits and ends, which releases the stream
 		}
 	}
 	for name := range s.Mine {
-		if w.open[name] == nil && !s.Busy[name] && !w.absent[name] {
-			w.hold(ctx, name)
+		if w.sessions[name] == nil && !s.Busy[name] && !w.absent[name] {
+			w.startReading(ctx, name)
 		}
 	}
-	w.status.settle(w.js.Conn())
+	w.status.setConn(w.js.Conn())
 	w.metrics.fleetWorkers.Set(float64(s.Workers))
 	if share := fmt.Sprint(s.Workers, s.Streams, slices.Sorted(maps.Keys(s.Mine))); share != w.lastShare {
 		w.lastShare = share
 		line := w.log.Info().Int("workers", s.Workers).Int("of", s.Streams).Strs("streams", slices.Sorted(maps.Keys(s.Mine)))
 		if len(s.Mine) == 0 {
-			line.Msg("no stream is this worker's: standing by")
+			line.Msg("this worker has no stream: standing by")
 		} else {
 			line.Msg("this worker's streams")
 		}
 	}
 }
 
-// hold starts a stream's sessions. The caller holds mu.
-func (w *worker) hold(working context.Context, name string) {
+// startReading starts a stream's sessions. The caller holds mu.
+func (w *worker) startReading(working context.Context, name string) {
 	ctx, stop := context.WithCancel(working)
-	w.open[name] = stop
-	w.status.enter(name, false)
-	w.counted[name] = true
-	w.metrics.held.Set(float64(len(w.open)))
+	w.sessions[name] = stop
+	w.status.setReading(name, false)
+	w.metricStreams[name] = true
+	w.metrics.held.Set(float64(len(w.sessions)))
 	w.fleet.Hold(name)
 	w.running.Go(func() {
 		defer stop()
-		gone, lost := w.keeper.Keep(ctx, name, func(reading bool) { w.status.enter(name, reading) }, func(bytes int) source.Stream {
+		show := func(reading bool) { w.status.setReading(name, reading) }
+		gone, lost := w.keeper.Keep(ctx, name, show, func(bytes int) source.Stream {
 			s := source.New(w.js, w.settings.Redis.Namespace, name, bytes)
-			s.Remake = w.own.createRejects
-			s.Unsure = source.NewUnsureLog(w.log, name)
+			s.CreateRejects = w.own.createRejects
+			s.EndUnknown = source.NewEndUnknownLog(w.log, name)
 			return s
 		})
 		if lost {
-			w.endings.AdmitLoss(working, name) // even if the fleet has released the stream in the meantime
+			w.endings.ReportLoss(working, name) // even if the fleet has released the stream in the meantime
 		}
 		w.mu.Lock()
-		delete(w.open, name)
+		delete(w.sessions, name)
 		if gone {
 			w.absent[name] = true
 		}
-		w.metrics.held.Set(float64(len(w.open)))
+		w.metrics.held.Set(float64(len(w.sessions)))
 		w.mu.Unlock()
-		w.status.leave(name)
+		w.status.remove(name)
 		w.fleet.Release(name)
 	})
 }
-
-// discoverEvery is how often the worker checks for streams, whatever the advisories say.
-const discoverEvery = time.Second
 
 // discover finds which streams exist, and notifies the fleet. At the first check it creates the missing ones.
 func (w *worker) discover(ctx context.Context) error {
@@ -190,18 +188,18 @@ func (w *worker) discover(ctx context.Context) error {
 	switch {
 	case err != nil:
 	case w.known == nil:
-		all, err = w.own.begin(ctx, all)
+		all, err = w.own.createAtStart(ctx, all)
 	default:
-		all, err = w.own.remake(ctx, all)
+		all, err = w.own.recreateLost(ctx, all)
 	}
 	if err != nil {
 		return err
 	}
-	w.fleet.Read(w.reads()) // the rules may have been reloaded
+	w.fleet.SetReadable(w.readable()) // the rules may have been reloaded
 	listed, err := w.store.Streams(ctx)
 	if err == nil {
-		w.census.recall(all, listed)
-		err = w.census.enlist(ctx, all)
+		w.streamCheck.resetLive(all, listed)
+		err = w.streamCheck.listNew(ctx, all)
 	}
 	if err != nil && ctx.Err() == nil {
 		w.log.Debug().Err(err).Msg("not every stream is listed yet")
@@ -211,16 +209,16 @@ func (w *worker) discover(ctx context.Context) error {
 		delete(w.absent, name)
 	}
 	w.mu.Unlock()
-	w.known = append(all, w.endings.Unlisted(ctx, w.known, all, listed)...)
-	w.fleet.Exist(w.known)
+	w.known = append(all, w.endings.EndDeleted(ctx, w.known, all, listed)...)
+	w.fleet.SetStreams(w.known)
 	w.forgetMetrics()
-	w.probe.look(ctx, all)
-	w.judgeRules(all)
+	w.probe.check(ctx, all)
+	w.reportIdleRules(all)
 	return nil
 }
 
-// reads returns the streams that this worker may read: those of INGEST_STREAMS and of the rules in force.
-func (w *worker) reads() fleet.Globs {
+// readable returns the streams that this worker may read: those of INGEST_STREAMS and of the rules in force.
+func (w *worker) readable() fleet.Globs {
 	if set := w.rules.Current(); set != nil {
 		return append(slices.Clone(w.settings.Streams), set.Streams()...)
 	}
@@ -230,18 +228,18 @@ func (w *worker) reads() fleet.Globs {
 func (w *worker) forgetMetrics() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.counted {
-		if w.open[name] == nil && !slices.Contains(w.known, name) {
+	for name := range w.metricStreams {
+		if w.sessions[name] == nil && !slices.Contains(w.known, name) {
 			w.metrics.sessions.Forget(name)
-			delete(w.counted, name)
+			delete(w.metricStreams, name)
 		}
 	}
 }
 
-// judgeRules finds the rules that count nothing, because they match no stream that is read. It logs new ones;
-// /readyz shows all.
-func (w *worker) judgeRules(all []string) {
-	set, reads := w.rules.Current(), w.reads()
+// reportIdleRules finds the rules that count nothing, because they match no stream that is read. It logs new
+// ones; /readyz lists all.
+func (w *worker) reportIdleRules(all []string) {
+	set, reads := w.rules.Current(), w.readable()
 	if set == nil {
 		return
 	}

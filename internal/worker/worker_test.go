@@ -136,7 +136,7 @@ func TestRejectsOfTwoWorkersAreStoredOnce(t *testing.T) {
 }
 
 // A message that claims in its headers to be a note of the server's counts like any other,
-// unless it has the very form of one, which the server takes from nobody
+// unless it has the very form of one, which the server accepts from no client
 // in a stream without markers.
 func TestMarkerOfAProducerCounts(t *testing.T) {
 	t.Parallel()
@@ -183,8 +183,8 @@ func TestMarkersOfTheServerAreSkipped(t *testing.T) {
 	r.awaitTotal(4)
 }
 
-// awaitRest waits until as_of is so far beyond every shard's cursor that only a claim can have told it: cursors
-// that are not at rest move once per second.
+// awaitRest waits until as_of is so far beyond every shard's cursor that only a claim can have told it:
+// cursors that are not at rest move once per second.
 func (r *rig) awaitRest() {
 	r.t.Helper()
 	stack.Eventually(r.t, "as_of to move while the cursors stand", func() (bool, string) {
@@ -212,7 +212,7 @@ func TestAsOfOfAStreamAtRestMovesByClaims(t *testing.T) {
 	claimed := r.redis.Client().HGet(t.Context(), "test:idle", "HITS").Val()
 	keys := append(stack.Scan(t, r.redis.Client(), "test:{*"), "test:idle")
 	require.NoError(t, r.redis.Client().Del(t.Context(), keys...).Err())
-	r.logs.await(t, "taking the stream again", window.ErrRewound.Error())
+	r.logs.await(t, "restarting the session", window.ErrRewound.Error())
 	r.awaitTotal(5)
 	r.awaitRest()
 
@@ -220,7 +220,7 @@ func TestAsOfOfAStreamAtRestMovesByClaims(t *testing.T) {
 	require.NoError(t, r.redis.Client().HSet(t.Context(), "test:idle", "HITS", claimed).Err())
 	r.awaitTotal(5)
 	r.awaitRest()
-	require.Equal(t, 1, r.logs.count("taking the stream again"))
+	require.Equal(t, 1, r.logs.count("restarting the session"))
 }
 
 func TestCursorsMoveWhileClaimsCannotBeWritten(t *testing.T) {

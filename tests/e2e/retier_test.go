@@ -47,7 +47,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	s.awaitTotal("last", 1)
 	s.awaitAllCounted()
 
-	retier(after, 2, "has living workers (", "stop all of them")
+	retier(after, 2, "has running workers (", "stop all of them")
 	require.Zero(t, s.ingest.Stop())
 	at := time.Now().UTC().Truncate(time.Hour)
 	ago := func(d time.Duration) int64 { return at.Add(-d).UnixMilli() }

@@ -199,7 +199,7 @@ rules:
 
 	ingest.Stop()
 	for _, order := range []string{"1s/1m,1m/1h,15m/1d,1h/32d,1d/5y", "confirm"} {
-		if code, out := runToEnd(t, "ingest", []string{"--retier", order}, g.as("ingest", "retier")...); code != 0 || strings.Contains(out, "Redis alone is asked") {
+		if code, out := runToEnd(t, "ingest", []string{"--retier", order}, g.as("ingest", "retier")...); code != 0 || strings.Contains(out, "checking only Redis") {
 			t.Fatalf("ingest --retier %s ends with %d and %s", order, code, out)
 		}
 	}

@@ -1,0 +1,124 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
+	"tallyroll/internal/rules"
+	"tallyroll/internal/source"
+	"tallyroll/internal/trace"
+	"tallyroll/internal/window"
+)
+
+// decoder decodes messages, which must come in order, each by its version.
+type decoder struct {
+	hits   *hit.Decoder // for messages whose version has no rules
+	events eventDecoder
+	names  namer
+}
+
+func newDecoder(stream string, limits hit.Limits, names namings, sets map[string]*rules.Set) decoder {
+	return decoder{
+		hits: hit.NewDecoder(limits), events: eventDecoder{stream: stream, limits: limits, sets: sets}, names: newNamer(names),
+	}
+}
+
+func (r *decoder) read(d source.Delivery, m *message) {
+	r.names.advance(d.Seq)
+	if r.names.rules != "" {
+		d.Subject = rejects.OriginalSubject(d.Subject, d.Header)
+	}
+	m.counter = r.names.counter(d.Seq, d.Subject)
+	if r.names.rules == "" {
+		m.hits, m.rejects = r.hits.Decode(m.counter, d.Stored/1e6, d.Data)
+	} else {
+		m.hits, m.rejects, m.unmet = r.events.decode(r.names.rules, d, m.counter)
+	}
+	if len(m.rejects) == 0 {
+		return
+	}
+	m.trace = trace.Parent(d.Header)
+	if r.names.rules != "" {
+		m.origin = rejects.NewOrigin(d.Subject, d.Header)
+	}
+}
+
+// eventDecoder decodes messages by the rules of their versions, which follow one another.
+type eventDecoder struct {
+	stream string
+	limits hit.Limits
+	sets   map[string]*rules.Set
+
+	inForce string // fingerprint of the rules in force
+	decoder *rules.Decoder
+	headers nats.Header              // of the current message
+	header  func(name string) string // reads headers; one function for all messages
+}
+
+func (r *eventDecoder) decode(fingerprint string, d source.Delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
+	if r.inForce != fingerprint {
+		// The resume plan has the rules of all versions that are needed.
+		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
+		r.header = func(name string) string { return r.headers.Get(name) }
+	}
+	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data}
+	if len(d.Header) > 0 {
+		r.headers, m.Header = d.Header, r.header
+	}
+	return r.decoder.Decode(m)
+}
+
+// Recount reads messages again exactly as the workers that counted them. It is not safe for concurrent use.
+type Recount struct {
+	decoder
+	unknown uint64 // no cursor lists the versions of messages up to this one
+	sets    map[string]*rules.Set
+}
+
+// NewRecount prepares to read messages that these cursors of one stream have applied. subjects name counters
+// if no cursor lists a version.
+func NewRecount(
+	ctx context.Context, store *window.Store, layout window.Layout, limits Limits,
+	stream string, subjects []string, cursors []window.Cursor,
+) (*Recount, error) {
+	names, err := listedNamings(cursors)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", stream, err)
+	}
+	if len(names) == 0 {
+		names = namings{{From: 1, Subjects: subjects}}
+	}
+	sets := make(map[string]*rules.Set)
+	for _, n := range names {
+		if n.Rules == "" || sets[n.Rules] != nil {
+			continue
+		}
+		set, found, err := (*Rulebook)(nil).lookup(ctx, store, n.Rules)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			sets[n.Rules] = set
+		}
+	}
+	return &Recount{newDecoder(stream, limits.HitLimits(layout), names, sets), names.lastUnlisted(0), sets}, nil
+}
+
+// Read returns the hits of a message, valid until the next call, and how many parts of it were refused.
+// Messages must come in order. known is false if the rules of the message's version are lost.
+func (r *Recount) Read(d source.Delivery) (hits []hit.Hit, refused int, known bool) {
+	r.names.advance(d.Seq)
+	if d.Seq <= r.unknown || r.names.rules != "" && r.sets[r.names.rules] == nil {
+		return nil, 0, false
+	}
+	if d.Skip != "" {
+		return nil, 0, true
+	}
+	var m message
+	r.read(d, &m)
+	return m.hits, len(m.rejects), true
+}
