@@ -91,9 +91,13 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 	switch kind := t.Kind(); {
 	case reflect.PointerTo(t).Implements(unmarshaler):
 	case next == jx.Object && (kind == reflect.Struct || kind == reflect.Map):
+		fields, err := j.ObjIter()
+		if err != nil {
+			return err
+		}
 		var seen []string
-		return j.ObjBytes(func(j *jx.Decoder, key []byte) error {
-			name := string(key)
+		for fields.Next() {
+			name := string(fields.Key())
 			inner, known := fieldType(t, name)
 			switch {
 			case !known:
@@ -102,10 +106,22 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 				return fmt.Errorf("%s: it is given twice: once is allowed", web.Excerpt(name))
 			}
 			seen = append(seen, name)
-			return checkNames(j, inner)
-		})
+			if err := checkNames(j, inner); err != nil {
+				return err
+			}
+		}
+		return fields.Err()
 	case next == jx.Array && kind == reflect.Slice:
-		return j.Arr(func(j *jx.Decoder) error { return checkNames(j, t.Elem()) })
+		items, err := j.ArrIter()
+		if err != nil {
+			return err
+		}
+		for items.Next() {
+			if err := checkNames(j, t.Elem()); err != nil {
+				return err
+			}
+		}
+		return items.Err()
 	}
 	return j.Skip()
 }
