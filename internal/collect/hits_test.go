@@ -256,7 +256,7 @@ func TestMessagesHaveTheTraceOfTheirRequest(t *testing.T) {
 func TestMessageOfSeveralRequestsHasNoTrace(t *testing.T) {
 	m := newMessage("hits.collect")
 	entryOf := func(parent string) *entry {
-		e := newEntry(&gate{}, nil, "")
+		e := newEntry(&budget{}, nil, "")
 		if parent != "" {
 			e.trace(parent)
 		}
@@ -344,7 +344,7 @@ func FuzzParse(f *testing.F) {
 			}
 			taken[counted{string(h.Counter), min(at, stored)}] += h.N
 		}
-		e := newEntry(&gate{maxBytes: 1 << 30}, hits, "")
+		e := newEntry(&budget{maxBytes: 1 << 30}, hits, "")
 		if asItCame, asStored := decoded([]byte(body)), decoded(e.lines); !maps.Equal(asItCame, taken) || !maps.Equal(asStored, taken) {
 			t.Errorf("taken %v, as it came %v, as stored %v", taken, asItCame, asStored)
 		}

@@ -28,14 +28,14 @@ type cloudEvent struct {
 }
 
 // describe makes the OpenAPI document. The handlers do without huma: reading a hit takes them a microsecond.
-func (s *service) describe(mux *http.ServeMux) *api.API {
+func describe(mux *http.ServeMux, settings Settings) *api.API {
 	title := api.Title{Name: "Tallyroll collect", About: "Takes hits over HTTP and stores them in NATS JetStream, where ingest counts them. " +
 		"202 means stored. Errors are RFC 9457 problems whose detail says what was wrong and what is allowed."}
-	if s.tokens.Required() {
+	if settings.TokensFile != "" {
 		title.Tokens = "One of the tokens of COLLECT_TOKENS_FILE."
 	}
 	a := api.New(mux, title)
-	for _, op := range []*huma.Operation{s.describeHits(a), describeHandshake()} {
+	for _, op := range []*huma.Operation{describeHits(a, settings.MaxBody), describeHandshake()} {
 		a.NeedToken(op)
 		a.OpenAPI().AddOperation(op)
 	}
@@ -45,7 +45,7 @@ func (s *service) describe(mux *http.ServeMux) *api.API {
 			Answer: "It is alive.", Example: "ok\n"},
 		api.StatusPage{ID: "get-ready", Path: "/readyz", Summary: "Whether hits can be stored", About: "NATS answers and a stream takes the subject; otherwise, and once the process has been asked to stop, a line says why not.",
 			Answer: "They can.", Example: "ready\n", Not: "They cannot.", NotExample: "NATS does not answer\n"})
-	if !s.server.Apart {
+	if settings.MetricsAddr == "" {
 		a.DescribeStatus(api.MetricsPage("tallyroll_collect_hits_total 812\n"))
 	}
 	return a
@@ -57,7 +57,7 @@ type described struct {
 	example *web.Problem
 }
 
-func (s *service) describeHits(a *api.API) *huma.Operation {
+func describeHits(a *api.API, maxBody int64) *huma.Operation {
 	one := api.SchemaOf[object](a)
 	one.Title = "hit"
 	event := api.SchemaOf[cloudEvent](a)
@@ -101,7 +101,7 @@ func (s *service) describeHits(a *api.API) *huma.Operation {
 		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
 		{http.StatusUnprocessableEntity, "The Idempotency-Key, or the source and id of a CloudEvent, was used for something else. Nothing is stored.",
 			keyReused(keyHeader, outcome{stream: "HITS", sequence: 812})},
-		{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", s.tooLarge()},
+		{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", tooLarge(maxBody)},
 		{http.StatusUnsupportedMediaType, "A content type or encoding that is not taken. Nothing is stored.",
 			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not taken: allowed are gzip, zstd and none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in Retry-After.", noRoom("COLLECT_MAX_WAITING")},

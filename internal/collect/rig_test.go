@@ -118,13 +118,13 @@ func (r *rig) serve(env ...string) {
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
-		if n, b := s.gate.requests.Load(), s.gate.bytes.Load(); n != 0 || b != 0 {
+		if n, b := s.budget.requests.Load(), s.budget.bytes.Load(); n != 0 || b != 0 {
 			r.t.Errorf("at the end, %d requests and %d bytes are held", n, b)
 		}
 	})
 	r.url = server.URL
 	stack.Eventually(r.t, "the service to be ready", func() (bool, string) {
-		why := s.target.whyNotReady(s.conn())
+		why := s.storage.whyNotReady()
 		return why == "", why
 	})
 }

@@ -102,7 +102,7 @@ func (t *target) report(found streamCheck) {
 	case errors.Is(found.err, outbox.ErrNoStream):
 		t.log.Error().Msgf("NO HIT CAN BE TAKEN: %s", noStream(t.subject))
 	default:
-		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is not known")
+		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is unknown")
 	}
 }
 
@@ -150,9 +150,6 @@ func (t *target) maxMsgSize() int {
 
 // whyNotReady returns why no hit can be stored now. It is empty if hits can be, or if that is unknown.
 func (t *target) whyNotReady(conn *nats.Conn) string {
-	if conn == nil {
-		return "NATS has not answered yet"
-	}
 	if !conn.IsConnected() {
 		return "NATS does not answer"
 	}
@@ -163,10 +160,10 @@ func (t *target) whyNotReady(conn *nats.Conn) string {
 	case errors.Is(found.err, outbox.ErrNoStream):
 		return noStream(t.subject)
 	case found.err != nil:
-		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is not known: " + found.err.Error()
+		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is unknown: " + found.err.Error()
 	}
-	if said := t.refusal.Load(); said != nil && time.Since(said.at) < refusedFor {
-		return fmt.Sprintf("hits on %s (COLLECT_SUBJECT) are refused: %v", t.subject, said.why)
+	if last := t.refusal.Load(); last != nil && time.Since(last.at) < refusedFor {
+		return fmt.Sprintf("hits on %s (COLLECT_SUBJECT) are refused: %v", t.subject, last.why)
 	}
 	return ""
 }
