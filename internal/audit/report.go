@@ -1,10 +1,12 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
@@ -22,13 +24,14 @@ type report struct {
 	gone        int64             // cells that have more than the streams hold
 	goneHits    int64             // more
 	goneBefore  int64             // Unix milliseconds
+	cursors     map[string]bool   // keys of cursors that are listed as differences
 	unknown     map[string]uint64 // by stream: the last message whose rules are lost
 	missingFrom map[string]string // by stream: why it does not hold all that was counted
 }
 
 // missing records why a stream lacks counted messages. The first reason is kept.
 func (r *report) missing(stream, why string) {
-	if _, said := r.missingFrom[stream]; !said {
+	if r.missingFrom[stream] == "" {
 		r.missingFrom[stream] = why
 	}
 }
@@ -37,7 +40,7 @@ func (r *report) missing(stream, why string) {
 func (r *report) lost(stream string, seq uint64) { r.unknown[stream] = seq }
 
 func newReport(list io.Writer, most int) report {
-	return report{list: list, most: most, unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
+	return report{list: list, most: most, cursors: make(map[string]bool), unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
 }
 
 func (r *report) differ(format string, a ...any) {
@@ -161,4 +164,16 @@ func (r *report) notes() {
 // String is the program's last line.
 func (r *report) String() string {
 	return fmt.Sprintf("audit: %d hits, %d counters, %d differences", r.hits, r.counters, r.differences)
+}
+
+var errUnjudged = errors.New("nothing can be judged")
+
+func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
+
+// cursorDiffers lists a cursor as a difference once.
+func (r *report) cursorDiffers(key, format string, a ...any) {
+	if !r.cursors[key] {
+		r.cursors[key] = true
+		r.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key, fmt.Sprintf(format, a...))
+	}
 }
