@@ -13,23 +13,10 @@ import (
 	"tallyroll/internal/hit"
 )
 
-type badLines struct {
-	count  int64
-	first  int64 // its line number; 0 if that is not known any more
-	reason error // why the first one is bad
-}
-
-func (b *badLines) add(count, number int64, reason error) {
-	if b.count == 0 {
-		b.first, b.reason = number, reason
-	}
-	b.count += count
-}
-
 // distinctNames counts an input's names, each a counter in Redis. It keeps a 64-bit hash of each.
 type distinctNames struct {
 	seen  map[uint64]struct{}
-	limit int64 // 0: none
+	limit int64 // 0: no limit
 }
 
 // errNames means that the input has more names than --max-names.
@@ -63,7 +50,7 @@ type feeder struct {
 	ctx   context.Context
 	batch *batcher
 	pacer *pacer        // nil: as fast as the stream acknowledges
-	first func(hit.Hit) // is given the first hit that has a time, before it goes; then nil
+	first func(hit.Hit) // optional hook, called with the first hit that has a time; then nil
 	timer *time.Timer
 
 	bad   badLines
@@ -123,16 +110,6 @@ func (f *feeder) wait(until time.Time) error {
 		}
 	}
 }
-
-type chunk struct {
-	bytes []byte
-	err   error
-}
-
-const chunkSize = 256 << 10
-
-// byteOrderMark is what some editors begin a UTF-8 file with.
-var byteOrderMark = []byte("\ufeff")
 
 // lines reads in to its end and passes each hit to take. It submits a due batch while the input pauses, so
 // that hits from `tail -f` are timely.
@@ -209,27 +186,6 @@ func (f *feeder) next(chunks <-chan chunk) (chunk, error) {
 			if err := f.batch.flush(); err != nil {
 				return chunk{}, err
 			}
-		}
-	}
-}
-
-func readChunks(ctx context.Context, in io.Reader, spare <-chan []byte, chunks chan<- chunk) {
-	for {
-		var c chunk
-		select {
-		case c.bytes = <-spare:
-		case <-ctx.Done():
-			return
-		}
-		n, err := in.Read(c.bytes)
-		c.bytes, c.err = c.bytes[:n], err
-		select {
-		case chunks <- c:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil {
-			return
 		}
 	}
 }

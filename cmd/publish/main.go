@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/program"
@@ -51,7 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	out := progress.NewBar(stderr, "hits")
 	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, --help says more")
+		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, see --help")
 	}
 	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
 	if err != nil {
@@ -128,7 +127,7 @@ func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64,
 	err = f.lines(in, parse, log.add)
 	held = int64(len(log.hits))
 	if err != nil {
-		return held, err // of a log that is not complete the last hit is not known
+		return held, err // the latest hit of an incomplete log is unknown
 	}
 	at := opts.rebase.at
 	if at == hit.NoTime {
@@ -139,50 +138,4 @@ func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64,
 	held -= dropped
 	out.Expect(held)
 	return held, log.replay(f.take)
-}
-
-type tally struct{ hits, messages int64 }
-
-// published is what a Sender has stored. The Sender's goroutine owns it until that has ended.
-type published struct {
-	tally
-	shown func(hits int)
-}
-
-func (p *published) add(hits int) {
-	p.hits += int64(hits)
-	p.messages++
-	p.shown(hits)
-}
-
-func count(n int64) string { return human.Thousands(float64(n)) }
-
-type report struct {
-	tally tally
-	took  time.Duration
-	bad   badLines
-	names int64 // distinct; 0 if not counted
-	open  int64 // hits that were read and are not acknowledged
-}
-
-// String is the program's last line.
-func (r report) String() string {
-	seconds := r.took.Seconds()
-	rate := 0.0
-	if seconds > 0 {
-		rate = float64(r.tally.hits) / seconds
-	}
-	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s)", r.tally.hits, r.tally.messages, seconds, rate)
-	if r.names > 0 {
-		s += fmt.Sprintf("; %s distinct names", count(r.names))
-	}
-	s += fmt.Sprintf("; skipped %d bad lines", r.bad.count)
-	if r.bad.count > 0 {
-		line := ""
-		if r.bad.first > 0 {
-			line = fmt.Sprintf("line %d: ", r.bad.first)
-		}
-		s += fmt.Sprintf(" (first: %s%v)", line, r.bad.reason)
-	}
-	return s
 }

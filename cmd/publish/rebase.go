@@ -17,7 +17,7 @@ type hitLog struct {
 type loggedHit struct {
 	ts, n  int64
 	name   uint32
-	unique uint32 // one more than its place in names; 0 for none
+	unique uint32 // one more than its index in names; 0: no unique value
 }
 
 func newHitLog() *hitLog { return &hitLog{ids: map[string]uint32{}} }
