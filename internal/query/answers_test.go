@@ -79,8 +79,8 @@ func serveRecorder(t *testing.T, change ...func(*Settings)) (*service, *recorded
 	r := &recordedReader{FakeReader: s.reader}
 	setReader(s.service, r)
 	runHealth(t, s.service)
-	s.answers.MaxKeys, s.live.MaxKeys = 3, 3
-	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
+	s.questions.MaxKeys, s.live.MaxKeys = 3, 3
+	require.NoError(t, s.middleware.origins.UnmarshalText([]byte("https://a.example")))
 	return s.service, r
 }
 

@@ -99,9 +99,9 @@ func (f *endlessReader) ExportPage(ctx context.Context, e window.Export, _ windo
 
 // countExports is how many exports are under way.
 func (s *service) countExports() int {
-	s.exports.mu.Lock()
-	defer s.exports.mu.Unlock()
-	return s.exports.all
+	s.exports.slots.mu.Lock()
+	defer s.exports.slots.mu.Unlock()
+	return s.exports.slots.all
 }
 
 // awaitExports waits until as many are under way.

@@ -97,7 +97,7 @@ func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 	server := stack.Redis(t)
 	s := serveRedis(t, server.URL(), asking.Now())
 	asking.Seed(t, server.Client(), asking.Now())
-	reader := &countingReader{Counters: s.answers.Reader}
+	reader := &countingReader{Counters: s.questions.Reader}
 	setReader(s, reader)
 	h := s.handler()
 	server.Pause()

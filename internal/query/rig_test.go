@@ -80,7 +80,7 @@ func serveFake(t testing.TB, change ...func(*Settings)) fakeService {
 
 // shortenTimeouts sets the default timeouts: the service then refuses questions while a server hangs.
 func shortenTimeouts(s *service) {
-	s.answers.Redis.Timeout, s.health.Timeout = 2*time.Second, 2*time.Second
+	s.questions.Redis.Timeout, s.health.Timeout = 2*time.Second, 2*time.Second
 }
 
 // countNamed has a service count takes of named limits only.
@@ -89,7 +89,7 @@ func countNamed(s *Settings) { s.Take = gate.TakeNamed }
 // setReader has the service answer requests from another reader.
 func setReader(s *service, r access.Counters) {
 	bounded := access.NewReader(r)
-	s.answers.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
+	s.questions.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
 }
 
 // setTokens has the service ask for one of the tokens.
@@ -100,7 +100,7 @@ func setTokens(t testing.TB, s *service, tokens string) {
 		require.NoError(t, settings.Plain.UnmarshalText([]byte(tokens)))
 	}
 	var err error
-	s.tokens, err = access.New(settings, nil)
+	s.middleware.tokens, err = access.New(settings, nil)
 	require.NoError(t, err)
 }
 

@@ -246,7 +246,7 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),
 		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
 	log := new(asking.Log)
-	s.log = zerolog.New(log)
+	s.erasures.audit.log = zerolog.New(log)
 	h := s.handler()
 	for _, c := range []struct{ token, target, line string }{
 		{"shop", "/v1/limit?limit=login&key=alice", `"token":"shop","limit":"login","key":"alice","message":"limit reset"`},
@@ -262,7 +262,7 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	}
 	require.Equal(t, 4, strings.Count(log.String(), "audit"))
 	require.NotContains(t, log.String(), "secret")
-	s.erases = false
+	s.erasures.on = false
 	p := asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization",
 		"Bearer shop"), http.StatusForbidden)
 	require.Equal(t, web.EraseOff.Type(), p.Type)

@@ -19,22 +19,31 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// edge is the middleware of every request: it checks the host, answers CORS preflights, checks the token,
+// middleware decides which requests reach the handlers.
+type middleware struct {
+	server  *web.Server
+	tokens  *access.Tokens
+	origins web.Origins
+	hosts   web.Hosts
+	proxies *web.Networks // that are trusted
+}
+
+// wrap returns the handler of every request. It checks the host, answers CORS preflights, checks the token,
 // refuses what other sites have browsers send, and compresses. It answers requests without a route.
-func (s *service) edge(mux *http.ServeMux) http.Handler {
+func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
-	edge := s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+	wrapped := m.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		authz := gate.IsAuthz(r.URL.Path)
-		if p := s.checkHost(r); p != nil {
+		if p := m.checkHost(r); p != nil {
 			p.Write(w)
 			return
 		}
 		if answersFromRedis(r.URL.Path) {
 			w.Header().Set("Cache-Control", "no-store")
-			if web.UnderV1(r.URL.Path) && !authz && cors(s.origins).Apply(w, r) {
+			if web.UnderV1(r.URL.Path) && !authz && cors(m.origins).Apply(w, r) {
 				return
 			}
-			token, p := s.tokens.Find(r)
+			token, p := m.tokens.Find(r)
 			if p == nil {
 				p = refuseRight(token, pattern)
 			}
@@ -57,7 +66,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			web.NoRoute(w, r, handler)
 			return
 		}
-		if p := s.refuseBrowser(r); p != nil {
+		if p := m.refuseBrowser(r); p != nil {
 			p.Write(w)
 			return
 		}
@@ -77,7 +86,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		}
 		compressed.ServeHTTP(w, r)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, gate.WithoutOriginal(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrapped.ServeHTTP(w, gate.WithoutOriginal(r)) })
 }
 
 func cors(origins web.Origins) web.CORS {
@@ -91,23 +100,21 @@ func cors(origins web.Origins) web.CORS {
 
 // refuseBrowser refuses what no web page should have a browser send. If tokens are required, nothing is
 // refused here, because browsers send none by themselves.
-func (s *service) refuseBrowser(r *http.Request) *web.Problem {
-	if s.tokens.Required() || !changes(r.Method, r.URL.Path) {
+func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
+	if m.tokens.Required() || !changes(r.Method, r.URL.Path) {
 		return nil
 	}
 	authz := gate.IsAuthz(r.URL.Path)
 	switch {
-	case authz && s.fromProxy(r):
+	case authz && m.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
-	case s.origins.Foreign(r), authz && nameless(r):
+	case m.origins.Foreign(r), authz && nameless(r):
 		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).OfKind(web.ForeignOrigin)
 	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):
 		return checkType(r)
 	}
 	return nil
 }
-
-const totalPath, uniquesPath = "/v1/total", "/v1/uniques"
 
 // Any web page can make its visitors' browsers send requests to addresses that only they reach: forms, images
 // and simple fetch calls, whose answers it cannot read. So changes are refused if a page of another origin
@@ -136,8 +143,8 @@ func nameless(r *http.Request) bool {
 	return web.FromBrowser(r) && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == ""
 }
 
-// checkType refuses a body with no type, or one that a form can have: browsers of before 2020 send forms of
-// other origins without Origin. curl -d uses such a type, too, but sends nothing else that browsers do.
+// checkType refuses a body with no type, or one that a form can have: browsers older than 2020 send forms
+// of other origins without Origin. curl -d uses such a type, too, but sends nothing else that browsers do.
 func checkType(r *http.Request) *web.Problem {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
@@ -151,12 +158,12 @@ func checkType(r *http.Request) *web.Problem {
 // checkHost refuses a request with an unknown host, such as a rebound page's (web.Hosts). A proxy may
 // forward its client's Host. A rebound page can send what proxies send, but no Host with another port than
 // ours.
-func (s *service) checkHost(r *http.Request) *web.Problem {
-	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
+func (m *middleware) checkHost(r *http.Request) *web.Problem {
+	if m.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
 		return nil
 	}
-	why := s.hosts.Refuse(r, "QUERY_HOSTS")
-	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
+	why := m.hosts.Refuse(r, "QUERY_HOSTS")
+	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && m.fromProxy(r) {
 		return nil
 	}
 	if gate.IsAuthz(r.URL.Path) {
@@ -173,9 +180,9 @@ func answersFromRedis(path string) bool { return web.UnderV1(path) || path == pr
 var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
 
 // fromProxy reports whether a proxy asks for its client. A browser in a trusted network may ask for itself.
-func (s *service) fromProxy(r *http.Request) bool {
+func (m *middleware) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
-		!direct(r) && s.gate.Proxies.HoldPeer(r)
+		!direct(r) && m.proxies.HoldPeer(r)
 }
 
 // direct reports whether a request's Host has the port that it has reached: browsers write where they connect

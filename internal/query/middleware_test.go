@@ -27,7 +27,7 @@ const goodTarget = "/v1/total?key=a&window=1h"
 func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t)
-	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
+	require.NoError(t, s.middleware.origins.UnmarshalText([]byte("https://a.example")))
 	setTokens(t, s.service, "secret")
 	h := s.handler()
 	for origin, allowed := range map[string]string{"https://a.example": "https://a.example", "https://b.example": ""} {
@@ -164,9 +164,9 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
 	h := s.handler()
 	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
-		s.origins = web.Origins{}
+		s.middleware.origins = web.Origins{}
 		if origins := c.Options["origins"]; origins != "" {
-			require.NoError(t, s.origins.UnmarshalText([]byte(origins)))
+			require.NoError(t, s.middleware.origins.UnmarshalText([]byte(origins)))
 		}
 		setTokens(t, s.service, c.Options["token"])
 		s.limiter.asked = nil
@@ -190,7 +190,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		}
 	}
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
-	s.origins = web.Origins{}
+	s.middleware.origins = web.Origins{}
 	setTokens(t, s.service, "")
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
 		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
