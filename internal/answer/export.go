@@ -198,7 +198,7 @@ func (e *Export) StepText() string { return window.FormatDuration(e.Step) }
 // AsOf is the moment up to which the first page was counted.
 func (e *Export) AsOf() time.Time { return Time(e.page.AsOf) }
 
-// Lines reports whether the format is NDJSON, whose last line says that it is whole.
+// Lines reports whether the format is NDJSON, whose last line proves that it is whole.
 func (e *Export) Lines() bool { return e.lines }
 
 // Rows is how many rows there have been.

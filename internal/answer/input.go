@@ -2,6 +2,7 @@ package answer
 
 import (
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,9 +15,15 @@ import (
 const (
 	// maxWindows bounds the windows of a request, and with QUERY_MAX_KEYS its questions.
 	maxWindows = 8
+	// maxGroup bounds how many parts of their names groups have in common.
+	maxGroup = 16
 	// defaultSeries is the length of a series whose request has no beginning.
 	defaultSeries = time.Hour
 )
+
+const defaultTop, maxTop = 20, 1000
+
+const defaultCounters, maxCounters = 100, 1000
 
 type choice string
 
@@ -58,7 +65,7 @@ type Input struct {
 	tz, prefix             string
 	group, limit           api.Number
 	of                     string // what a series is of
-	calendars              bool   // the resource knows the windows of a calendar, and tz
+	calendars              bool   // the resource has the windows of a calendar, and tz
 }
 
 type period struct {
@@ -228,4 +235,64 @@ func parseEnd(param string, m api.Moment) (int64, error) {
 		return window.Now, nil
 	}
 	return m.Milli(param)
+}
+
+func (in *Input) checkSum() error {
+	if len(in.Keys) > 0 {
+		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
+	}
+	if in.prefix != "" {
+		if err := api.CheckKey("prefix", in.prefix); err != nil {
+			return err
+		}
+	}
+	_, err := in.group.Parse("group", 0, 1, maxGroup)
+	return err
+}
+
+func (in *Input) sums() bool { return in.prefix != "" || in.group != "" }
+
+// readSum reads the parameters of a question that may be about sums. With group, an empty prefix means all
+// names.
+func readSum(g api.Given, prefix *string, others ...api.Single) error {
+	if g.Query.Get("group") != "" && g.Query.Has("prefix") && g.Query.Get("prefix") == "" {
+		return g.Singles(others...)
+	}
+	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
+}
+
+// withoutUniques is unanswerable for a question about tiers that may have no uniques.
+func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Problem {
+	if errors.Is(err, window.ErrNoUniques) {
+		return web.NewProblem(http.StatusBadRequest, err.Error())
+	}
+	return in.unanswerable(p, err)
+}
+
+// questionsOf asks about each counter in all periods, one counter after the other.
+func questionsOf(counters []string, periods []period) []window.Question {
+	out := make([]window.Question, 0, len(counters)*len(periods))
+	for _, counter := range counters {
+		for _, p := range periods {
+			out = append(out, window.Question{Counter: counter, Span: p.Span})
+		}
+	}
+	return out
+}
+
+const ofHits, ofUniques, ofHint = "hits", "uniques", "hits or uniques"
+
+// ofUniques reports whether a question about series is about uniques. They have no sums over counters: a
+// visitor of two counters is one of each, and one of both.
+func (in *Input) ofUniques() (bool, error) {
+	switch in.of {
+	case "", ofHits:
+		return false, nil
+	case ofUniques:
+		if in.sums() {
+			return false, web.BadInput("of", "uniques of several counters cannot be added up, because the same one can be in many of them: name counters with %s, or count all of them under one name besides", in.KeyParam)
+		}
+		return true, nil
+	}
+	return false, web.BadInput("of", "%s: allowed is %s", web.Excerpt(in.of), ofHint)
 }

@@ -133,7 +133,8 @@ func (r *Source) unavailable(ctx context.Context, timeout time.Duration, err err
 	return p
 }
 
-// LogFailure logs a failed read of a request with this context, unless the log has said why all of them fail.
+// LogFailure logs a failed read of a request with this context, unless the log already has why all of them
+// fail.
 func (r *Source) LogFailure(ctx context.Context, err error, message string) {
 	r.health.Doubt()
 	if r.health.Why() == "" {

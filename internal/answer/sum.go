@@ -8,48 +8,8 @@ import (
 	"strings"
 
 	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
-
-// maxGroup bounds how many parts of their names groups have in common.
-const maxGroup = 16
-
-// SumOver is the part that only sums have: exported for encoding/json, a pointer so that totals can be
-// compared.
-type SumOver struct {
-	Counters int        `json:"counters" required:"false" doc:"Of a sum: how many counters have hits in the window, or may have some because only a part of a cell lies in it." example:"12"`
-	Groups   []SumGroup `json:"groups,omitempty" doc:"Of a sum with group: the sums of the groups, the largest first; those with the same total by name."`
-}
-
-// SumGroup is the sum over the counters whose names begin alike.
-type SumGroup struct {
-	Group    string       `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
-	Counters int          `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
-	Total    int64        `json:"total" doc:"The sum of their totals." example:"1234"`
-	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
-}
-
-func (in *Input) checkSum() error {
-	if len(in.Keys) > 0 {
-		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
-	}
-	if in.prefix != "" {
-		if err := api.CheckKey("prefix", in.prefix); err != nil {
-			return err
-		}
-	}
-	_, err := in.group.Parse("group", 0, 1, maxGroup)
-	return err
-}
-
-type named struct {
-	counters      []string
-	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
-	completeSince int64
-	countingSince int64
-}
 
 func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
@@ -91,46 +51,6 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 		out.Answer.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
 	}
 	return out, nil
-}
-
-func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
-	begin := "begin with " + web.Excerpt(in.prefix)
-	if in.prefix == "" {
-		begin = "are known"
-	}
-	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-		len(names.counters), begin, d.MaxSum).Problem(in.Part)
-}
-
-func (d *Desk) namesOf(ctx context.Context, q window.NamesQuestion, most int) (named, error) {
-	out := named{asOf: math.MaxInt64}
-	for {
-		q.Limit = most + 1 - len(out.counters)
-		page, err := d.Reader.Names(ctx, q)
-		if err != nil {
-			return named{}, err
-		}
-		out.counters = append(out.counters, page.Counters...)
-		// What the clock of NATS has dated after Now is not listed yet.
-		out.asOf = min(out.asOf, page.AsOf, page.Now)
-		out.completeSince = max(out.completeSince, page.CompleteSince)
-		out.countingSince = page.CountingSince
-		if page.Next == "" || len(out.counters) > most {
-			return out, nil
-		}
-		q.After = page.Next
-	}
-}
-
-// questionsOf asks about each counter in all periods, one counter after the other.
-func questionsOf(counters []string, periods []period) []window.Question {
-	out := make([]window.Question, 0, len(counters)*len(periods))
-	for _, counter := range counters {
-		for _, p := range periods {
-			out = append(out, window.Question{Counter: counter, Span: p.Span})
-		}
-	}
-	return out
 }
 
 // sumOf adds up the answers about a period. There is at least one answer, even without counters.

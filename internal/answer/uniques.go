@@ -2,8 +2,6 @@ package answer
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	"tallyroll/internal/web"
@@ -67,14 +65,6 @@ func (d *Desk) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer]
 		out.Answer.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
 	return out, nil
-}
-
-// withoutUniques is unanswerable for a question about tiers that may have no uniques.
-func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Problem {
-	if errors.Is(err, window.ErrNoUniques) {
-		return web.NewProblem(http.StatusBadRequest, err.Error())
-	}
-	return in.unanswerable(p, err)
 }
 
 func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {

@@ -1,0 +1,66 @@
+package answer
+
+import (
+	"context"
+	"math"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/window"
+)
+
+type named struct {
+	counters      []string
+	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
+	completeSince int64
+	countingSince int64
+}
+
+func (d *Desk) namesOf(ctx context.Context, q window.NamesQuestion, most int) (named, error) {
+	out := named{asOf: math.MaxInt64}
+	for {
+		q.Limit = most + 1 - len(out.counters)
+		page, err := d.Reader.Names(ctx, q)
+		if err != nil {
+			return named{}, err
+		}
+		out.counters = append(out.counters, page.Counters...)
+		// What the clock of NATS has dated after Now is not listed yet.
+		out.asOf = min(out.asOf, page.AsOf, page.Now)
+		out.completeSince = max(out.completeSince, page.CompleteSince)
+		out.countingSince = page.CountingSince
+		if page.Next == "" || len(out.counters) > most {
+			return out, nil
+		}
+		q.After = page.Next
+	}
+}
+
+// listed lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
+func (d *Desk) listed(ctx context.Context, in *Input) (named, error) {
+	return d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
+}
+
+// summable returns the counters, or none if they are too many: the question is then asked only for its other
+// errors.
+func (d *Desk) summable(n named) []string {
+	if len(n.counters) > d.MaxSum {
+		return nil
+	}
+	return n.counters
+}
+
+// about gives a sum the as_of and completeness of all counters, because one not listed yet may belong to it.
+func (n *named) about(f window.Series) window.Series {
+	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince), n.countingSince
+	f.Complete = f.Complete && f.Range.From >= n.completeSince
+	return f
+}
+
+func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
+	begin := "begin with " + web.Excerpt(in.prefix)
+	if in.prefix == "" {
+		begin = "are known"
+	}
+	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
+		len(names.counters), begin, d.MaxSum).Problem(in.Part)
+}
