@@ -1,14 +1,13 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +15,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/program"
 	"tallyroll/internal/progress"
@@ -70,7 +68,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		count.noStream = true
 		return count, nil
 	case err != nil:
-		return count, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+		return count, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
@@ -117,6 +115,106 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// walk passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones, such
+// as a reject that is refused again, are for the next run.
+func (r *redriver) walk(ctx context.Context) error {
+	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
+	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", rejects.Stream, err)
+	}
+	var total uint64
+	for _, n := range info.State.Subjects {
+		total += n
+	}
+	if total == 0 {
+		return nil
+	}
+	r.out.Expect(int64(total))
+	messages := rejects.NewReader(r.rejected, filter, info.State)
+	var assembly rejects.Assembly
+	for {
+		m, more, err := messages.Read(ctx)
+		switch {
+		case err != nil:
+			return err
+		case !more:
+			return r.incomplete(ctx, &assembly)
+		case !m.Known || m.Namespace != r.namespace:
+			r.count.found++
+			r.count.matching++
+			r.count.leave("not written by ingest in this namespace")
+			continue
+		}
+		if whole := assembly.Add(m); whole != nil {
+			if err := r.each(ctx, newReject(whole)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// incomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the first
+// part: only what is stored is removed.
+func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) error {
+	const why = "parts of it are missing"
+	for stored, hasFirst := range assembly.Incomplete() {
+		one := newReject(stored)
+		if r.stream != "" && one.Stream != r.stream || len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) {
+			r.count.found++
+			continue
+		}
+		r.count.found++
+		r.count.matching++
+		if !hasFirst || r.dryRun {
+			r.count.leave(why)
+			continue
+		}
+		sent, err := r.stored(ctx, one)
+		if err != nil {
+			return err
+		}
+		if !sent {
+			r.count.leave(why)
+			continue
+		}
+		r.count.sent(true)
+		(&finisher{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
+	}
+	r.count.found += assembly.Dropped
+	r.count.matching += assembly.Dropped
+	r.count.leaveSome("its parts are too far apart", assembly.Dropped)
+	return nil
+}
+
+// stored reports whether the reject has been published again.
+func (r *redriver) stored(ctx context.Context, one *reject) (bool, error) {
+	to, err := r.targets.find(ctx, one.Stream)
+	if err != nil || to.why != "" {
+		return false, err
+	}
+	first := address(one, to.pattern)
+	name, err := r.js.StreamNameBySubject(ctx, first.Subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find the stream of %s: %w", first.Subject, err)
+	}
+	stream, err := r.js.Stream(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, first.Subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find %s in stream %s: %w", first.Subject, name, err)
+	}
+	return m.Header.Get(nats.MsgIdHdr) == first.ID, nil
 }
 
 func (r *redriver) each(ctx context.Context, one *reject) error {
@@ -168,7 +266,7 @@ func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbo
 	}
 	once := address(one, to.pattern)
 	if len(body)+rejects.HeaderSize(once.Header()) > r.room {
-		return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.Reason), nil, nil
+		return fmt.Sprintf("%s (with its headers larger than a message of the server: raise max_payload)", one.Reason), nil, nil
 	}
 	once.Settled = func(f outbox.Fate) { r.settled(fate{f, one, once.ID}) }
 	m = outbox.NewMessage()
@@ -217,98 +315,3 @@ func (r *redriver) show(one *reject) error {
 		strings.ToValidUTF8(one.Detail, "?"), body, more)
 	return err
 }
-
-// redriven counts what became of the rejects. It is safe for concurrent use.
-type redriven struct {
-	mu       sync.Mutex
-	noStream bool // there is no HITS_REJECTED
-	dryRun   bool
-	cut      bool // an interrupt came before all were read
-	found    int64
-	matching int64
-	would    int64 // with --dry-run: would be sent
-	again    int64 // sent again by this run
-	before   int64 // had been stored by another one
-	left     map[string]int64
-	kept     int64 // sent, but not removed from HITS_REJECTED
-	keptWhy  error
-	messages int64
-	took     time.Duration
-}
-
-func (d *redriven) leave(why string) { d.leaveSome(why, 1) }
-
-func (d *redriven) leaveSome(why string, n int64) {
-	if n == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.left == nil {
-		d.left = map[string]int64{}
-	}
-	d.left[why] += n
-}
-
-func (d *redriven) sent(before bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if before {
-		d.before++
-		return
-	}
-	d.again++
-}
-
-func (d *redriven) stays(why error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.kept++
-	d.keptWhy = why
-}
-
-// unknown is the number of rejects that were sent and whose fate is unknown.
-func (d *redriven) unknown() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := d.matching - d.again - d.before
-	for _, n := range d.left {
-		all -= n
-	}
-	return all
-}
-
-// String is the program's last line.
-func (d *redriven) String() string {
-	if d.noStream {
-		return fmt.Sprintf("no stream %s: nothing was rejected, or ingest has never run", rejects.Stream)
-	}
-	s := fmt.Sprintf("found %s rejects, %s match; ", count(d.found), count(d.matching))
-	if d.dryRun {
-		s += fmt.Sprintf("would send %s again", count(d.would))
-	} else {
-		s += fmt.Sprintf("sent %s again in %s messages in %.2f s", count(d.again), count(d.messages), d.took.Seconds())
-		if d.before > 0 {
-			s += fmt.Sprintf(", %s had been sent before", count(d.before))
-		}
-	}
-	var all int64
-	var why []string
-	for _, w := range slices.Sorted(maps.Keys(d.left)) {
-		all += d.left[w]
-		why = append(why, count(d.left[w])+" "+w)
-	}
-	s += "; left " + count(all)
-	if all > 0 {
-		s += ": " + strings.Join(why, ", ")
-	}
-	if d.cut {
-		s += "; interrupted before all were read"
-	}
-	if d.kept > 0 {
-		s += fmt.Sprintf("; %s are sent and still in %s: %v", count(d.kept), rejects.Stream, d.keptWhy)
-	}
-	return s
-}
-
-func count(n int64) string { return human.Thousands(float64(n)) }

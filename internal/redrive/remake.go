@@ -11,7 +11,15 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
+
+type reject struct {
+	*rejects.Stored
+	name string // a token of a subject
+}
+
+func newReject(stored *rejects.Stored) *reject { return &reject{Stored: stored, name: stored.Name()} }
 
 // timing selects the time of a reject that is published again.
 type timing string
@@ -58,7 +66,7 @@ func (r *reject) remakeAll(ts timing) ([]byte, error) {
 	return slices.Concat([]byte("["), bytes.Join(objects, []byte(",")), []byte("]")), nil
 }
 
-// remake sets the time, and a key if there is none. Nothing else changes.
+// remake sets the time, and a key if it is missing. Nothing else changes.
 func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
 	if hit.Blank(body) {
 		body = []byte("{}")
@@ -167,7 +175,7 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 	return "would be refused again as it is"
 }
 
-var errNoSubject = errors.New("its subject is not known, because the headers left no room for it: publish the event itself")
+var errNoSubject = errors.New("its subject is unknown, because the headers left no room for it: publish the event itself")
 
 // isEvent reports whether rules read it. Its bytes stay unchanged: only the rules locate its time and names.
 func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }

@@ -163,7 +163,7 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 		return newestRejects{}, nil // nothing has ever been refused
 	}
 	if err != nil {
-		return newestRejects{}, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+		return newestRejects{}, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
 	if err != nil {
@@ -267,7 +267,7 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) 
 		return out, nil // it has just been deleted
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+		return nil, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
 	for _, r := range picked {
 		message, err := stream.GetMsg(ctx, r.Position)

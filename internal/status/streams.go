@@ -152,7 +152,7 @@ func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace stri
 		return nil, nil // nothing has ever been refused
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+		return nil, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
 	if err != nil {

@@ -2,13 +2,74 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
+
+	"tallyroll/internal/web"
 )
+
+// Output is the answer of an operation, with its headers. huma describes them, and Write sends them.
+type Output[O any] interface {
+	*O
+	Write(w http.ResponseWriter)
+}
+
+// JSONType is the content type of most answers.
+const JSONType = "application/json"
+
+// JSONOutput is an answer that is only a JSON body.
+type JSONOutput[A any] struct{ Body A }
+
+func (o *JSONOutput[A]) Write(w http.ResponseWriter) {
+	WriteJSON(w, http.StatusOK, JSONType, &o.Body)
+}
+
+// NoOutput is the answer of an operation without a body.
+type NoOutput struct{}
+
+func (*NoOutput) Write(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// OverHTTP turns find into one for a query string whose answer is only a body.
+func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
+		out, err := find(ctx, web.InQuery, p)
+		return &JSONOutput[A]{out}, err
+	}
+}
+
+// RawOutput is an answer that need not be JSON.
+type RawOutput struct {
+	ContentType  string   `header:"Content-Type"`
+	CacheControl string   `header:"Cache-Control"`
+	ETag         string   `header:"ETag"`
+	Vary         []string `header:"Vary"` // a list is added to what is there
+	Body         []byte
+}
+
+func (o *RawOutput) Write(w http.ResponseWriter) {
+	SetHeader(w, "Content-Type", o.ContentType)
+	SetHeader(w, "Cache-Control", o.CacheControl)
+	SetHeader(w, "ETag", o.ETag)
+	for _, name := range o.Vary {
+		w.Header().Add("Vary", name)
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(o.Body) // the client may be gone; the edge logs it
+}
+
+// SetHeader sets a header unless value is empty.
+func SetHeader(w http.ResponseWriter, name, value string) {
+	if value != "" {
+		w.Header().Set(name, value)
+	}
+}
 
 // Encode returns the JSON of a value of our own types, which always encode.
 func Encode(v any) []byte {

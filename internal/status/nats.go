@@ -1,0 +1,64 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/access"
+	"tallyroll/internal/answer"
+	"tallyroll/internal/watch"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+// Status answers how far the streams are counted, by whom, and what was refused.
+type Status struct {
+	Reader    access.Namespace
+	redis     *answer.Source
+	Namespace string
+	Now       func() time.Time
+	failures  zerolog.Logger                      // limited to a few lines per minute, because clients decide how often something fails
+	AsksNATS  bool                                // there is a NATS, as far as the settings say
+	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
+	streams   recent[StreamsAnswer]
+	rejects   recent[newestRejects]
+	watch     watch.History
+}
+
+// Connected sets the connection to NATS.
+func (s *Status) Connected(js jetstream.JetStream) { s.js.Store(&js) }
+
+// jetStream returns the connection to NATS for a request, or the problem that it is missing.
+func (s *Status) jetStream() (jetstream.JetStream, error) {
+	if !s.AsksNATS {
+		return nil, web.NewProblem(http.StatusNotImplemented, noNATS)
+	}
+	js := s.js.Load()
+	if js == nil {
+		return nil, web.RetryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it is; all else is answered without it", "1")
+	}
+	return *js, nil
+}
+
+const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
+
+func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
+	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.", web.NewProblem(http.StatusNotImplemented, noNATS), nil)
+	return responses
+}
+
+// natsUnavailable is the 503 for an error of NATS, which is only logged. ctx is that of the request.
+func (s *Status) natsUnavailable(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return web.ClientGone()
+	}
+	s.failures.Warn().Ctx(ctx).Err(err).Msg("question not answered")
+	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
+}
