@@ -68,7 +68,7 @@ func TestRequestHasTheTokenThatItCarries(t *testing.T) {
 		}
 	}
 	_, why := findToken(t, tokens, "Bearer secret-old")
-	require.Contains(t, why, "the token old has ended at 2020-01-01T00:00:00Z")
+	require.Contains(t, why, "the token old ended at 2020-01-01T00:00:00Z")
 
 	before, lasting := make(map[string]*Token), make(map[string]context.Context)
 	for _, name := range []string{"kept", "gone", "changed"} {

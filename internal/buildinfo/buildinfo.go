@@ -1,6 +1,6 @@
-// Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its process
-// takes, whether the files that it reads again while it runs are in use), and its profiles. It is apart from program so that
-// programs without metrics do not carry Prometheus's client.
+// Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its
+// process takes, whether the files that it reads again while it runs are in use), and its profiles. It is
+// apart from program so that programs without metrics do not carry Prometheus's client.
 package buildinfo
 
 import (
@@ -41,8 +41,8 @@ func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 }
 
-// RouteProfiles serves Go's profiles at /debug/pprof/. Whoever reaches them can keep a processor busy, so they belong to
-// an address that clients do not reach.
+// RouteProfiles serves Go's profiles at /debug/pprof/. A client that reaches them can keep a
+// processor busy, so they belong to an address that clients do not reach.
 func RouteProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -52,8 +52,8 @@ func RouteProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 % apart, and at
-// most 100. Others get the classic buckets.
+// Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 %
+// apart, and at most 100. Others get the classic buckets.
 func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
 	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1, 100, time.Hour
 	return opts

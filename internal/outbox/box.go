@@ -37,7 +37,7 @@ type Letter struct {
 	due   time.Time // when to send it again
 	sent  int       // sends in all
 	open  int       // sends without an answer
-	since time.Time // the first send that may have stored it; zero: there is none
+	since time.Time // the first send that may have stored it; zero: no send may have
 }
 
 func (l *Letter) letter() *Letter { return l }
@@ -86,7 +86,7 @@ func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unse
 		}
 		select {
 		case answers <- a:
-		case <-b.closed: // no one receives them any more
+		case <-b.closed: // the answers are no longer received
 		}
 	})
 	if err == nil {
@@ -140,7 +140,7 @@ func (b *Box[M]) send(m M) {
 		}
 	}
 	l.sent++
-	l.open++ // also if the connection is breaking: it is not known how much left
+	l.open++ // also if the connection is breaking: how much left is unknown
 	if l.since.IsZero() {
 		l.since = now
 	}

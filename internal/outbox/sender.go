@@ -103,7 +103,7 @@ type Sender struct {
 	count    uint64    // messages sent, for the subject of the next one
 	bytes    int       // of the messages in box
 	failed   error     // a message can never be stored
-	late     bool      // a message was sent again after duplicateWindow: perhaps it is stored twice
+	late     bool      // a message was sent again after duplicateWindow: it may be stored twice
 	said     time.Time // when a standstill was last logged
 	answered time.Time // when the last answer came, or the wait for one began
 }

@@ -1,5 +1,5 @@
-// Package program runs a program from its first argument to its exit code: flags, signals, the log, and the health
-// check of an image.
+// Package program runs a program from its first argument to its exit code: flags, signals, the log, and the
+// health check of an image.
 package program
 
 import (

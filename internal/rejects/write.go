@@ -106,31 +106,31 @@ func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplica
 	inbox, look := conn.NewInbox(), natsconn.APISubject(js, "STREAM.MSG.GET."+Stream)
 	answers, err := conn.SubscribeSync(inbox + ".*")
 	if err != nil {
-		return nil, fmt.Errorf("look at rejects: %w", err)
+		return nil, fmt.Errorf("read stored rejects: %w", err)
 	}
 	defer func() { _ = answers.Unsubscribe() }() // a closed connection has none
 	if err := answers.SetPendingLimits(-1, -1); err != nil {
-		return nil, fmt.Errorf("look at rejects: %w", err)
+		return nil, fmt.Errorf("read stored rejects: %w", err)
 	}
 	for i, d := range duplicates {
 		request := fmt.Appendf(nil, `{"seq":%d}`, d.of)
 		if err := conn.PublishRequest(look, inbox+"."+strconv.Itoa(i), request); err != nil {
-			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, Stream, err)
+			return nil, fmt.Errorf("read message %d of %s: %w", d.of, Stream, err)
 		}
 	}
 	for range duplicates {
 		answer, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look at rejects: %w", err)
+			return nil, fmt.Errorf("read stored rejects: %w", err)
 		}
 		i, err := strconv.Atoi(answer.Subject[len(inbox)+1:])
 		if err != nil || i < 0 || i >= len(duplicates) {
-			return nil, fmt.Errorf("look at rejects: an answer on %s", answer.Subject)
+			return nil, fmt.Errorf("read stored rejects: an answer on %s", answer.Subject)
 		}
 		d := duplicates[i]
 		stored, err := headerOf(answer)
 		if err != nil {
-			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, Stream, err)
+			return nil, fmt.Errorf("read message %d of %s: %w", d.of, Stream, err)
 		}
 		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) && stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
 			continue // the same reject

@@ -5,7 +5,7 @@ const ballastBytes = 16 << 20
 
 // ballast is held as long as the program runs.
 //
-//lint:ignore U1000 nobody reads it: it only takes room
+//lint:ignore U1000 it is never read: it only takes memory
 var ballast []byte
 
 // TakeBallast makes a small heap look larger, so that it is collected less often. It is for services whose

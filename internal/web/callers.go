@@ -141,7 +141,7 @@ func parseOrigin(text string) (string, error) {
 		return "", errors.New("without a path")
 	}
 	if strings.Contains(u.Host, "*") {
-		return "", errors.New("each named: * within an origin is not known")
+		return "", errors.New("each named: * within an origin is not supported")
 	}
 	for i := range len(u.Host) {
 		if u.Host[i] > '~' {
@@ -176,8 +176,8 @@ func (n *Networks) UnmarshalText(text []byte) error {
 func (n Networks) Any() bool { return len(n.prefixes) > 0 }
 
 // Client returns the address of a request's client; n are the networks of trusted proxies. It is the peer's
-// or, if that is a proxy, the rightmost address of X-Forwarded-For that is none: each proxy appends the
-// address that it saw, and the client can make up what is left of that.
+// or, if that is a proxy, the rightmost address of X-Forwarded-For that is no proxy's: each proxy
+// appends the address that it saw, and the client can forge what is left of that.
 func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request
 
 func (s *Server) end(w *Response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
-		panic(v) // a handler breaks off the connection in this way; the server knows it
+		panic(v) // a handler cuts the connection in this way, which net/http does not log
 	}
 	s.Log.Error().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 	if w.status == 0 {
