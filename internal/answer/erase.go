@@ -67,7 +67,7 @@ func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err 
 		return out, web.InputProblem(err, web.InQuery)
 	}
 	if p.Key != "" {
-		err = d.eraseStep(ctx, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
 		return out, err
 	}
 	there, err := d.countListed(ctx, p.Prefix)
@@ -78,7 +78,7 @@ func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err 
 		return out, NotConfirmedProblem(p.Prefix, there, confirmed)
 	}
 	for next := ""; ; {
-		err = d.eraseStep(ctx, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
 		if err != nil || next == "" {
 			return out, err
 		}
@@ -90,9 +90,9 @@ func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem
 	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
 }
 
-func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
+func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
 	var why error // Redis is well, and refuses
-	_, err := askWithin(ctx, d.Redis, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
+	_, err := askWithin(ctx, source, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
 		done, err := step(ctx)
 		out.Erased += done.Counters
 		if next != nil {

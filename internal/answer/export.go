@@ -110,7 +110,7 @@ func (d *Desk) Export(ctx context.Context, p *ExportParams) (*Export, error) {
 	var at window.ExportPlace
 	var resumed window.Export
 	if p.Resume != "" {
-		resumed, at, err = d.readToken(p, q)
+		resumed, at, err = readToken(d.Namespace, p, q)
 		if err != nil {
 			return nil, web.InputProblem(err, web.InQuery)
 		}
@@ -354,7 +354,7 @@ func parseToken(text string) (t token, ok bool) {
 }
 
 // readToken returns the export that a token continues, and the place. Other parameters must be that export's.
-func (d *Desk) readToken(p *ExportParams, q window.ExportQuestion) (window.Export, window.ExportPlace, error) {
+func readToken(namespace string, p *ExportParams, q window.ExportQuestion) (window.Export, window.ExportPlace, error) {
 	t, ok := parseToken(p.Resume)
 	if !ok {
 		return window.Export{}, window.ExportPlace{}, web.BadInput("resume", "%s is not %s of this release: send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume), tokenHint)
@@ -364,7 +364,7 @@ func (d *Desk) readToken(p *ExportParams, q window.ExportQuestion) (window.Expor
 		is          bool
 		param, text string
 	}{
-		{t.Namespace != d.Namespace, "resume", "the namespace " + t.Namespace},
+		{t.Namespace != namespace, "resume", "the namespace " + t.Namespace},
 		{p.Prefix != "" && p.Prefix != t.Prefix, "prefix", "the prefix " + web.Excerpt(t.Prefix)},
 		{p.Step != "" && q.Step.Milliseconds() != t.Step, "step", "the step " + window.FormatDuration(time.Duration(t.Step)*time.Millisecond)},
 		{p.From != "" && down(q.From) != t.From, "from", "from " + window.Moment(t.From)},

@@ -40,10 +40,10 @@ func (d *Desk) listed(ctx context.Context, in *Input) (named, error) {
 	return d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
 }
 
-// summable returns the counters, or none if they are too many: the question is then asked only for its other
+// upTo returns the counters, or none if they are more than most: the question is then asked only for its other
 // errors.
-func (d *Desk) summable(n named) []string {
-	if len(n.counters) > d.MaxSum {
+func (n *named) upTo(most int) []string {
+	if len(n.counters) > most {
 		return nil
 	}
 	return n.counters
@@ -56,11 +56,11 @@ func (n *named) about(f window.Series) window.Series {
 	return f
 }
 
-func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
+func (n *named) tooMany(in *Input, most int) *web.Problem {
 	begin := "begin with " + web.Excerpt(in.prefix)
 	if in.prefix == "" {
 		begin = "are known"
 	}
 	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-		len(names.counters), begin, d.MaxSum).Problem(in.Part)
+		len(n.counters), begin, most).Problem(in.Part)
 }

@@ -129,7 +129,7 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 		if err != nil {
 			return found, err
 		}
-		return d.Reader.SeriesSums(ctx, question, d.summable(names), group, int(limit))
+		return d.Reader.SeriesSums(ctx, question, names.upTo(d.MaxSum), group, int(limit))
 	})
 	if bad := Mendable(err); bad != nil {
 		return out, in.unanswerable(period{}, bad)
@@ -138,7 +138,7 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 		return out, err
 	}
 	if len(names.counters) > d.MaxSum {
-		return out, d.tooManyNames(in, names)
+		return out, names.tooMany(in, d.MaxSum)
 	}
 	add := func(key string, line window.Series) {
 		out.Keys, out.Found = append(out.Keys, key), append(out.Found, names.about(line))

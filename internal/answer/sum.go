@@ -36,7 +36,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 		return nil, err
 	}
 	if len(names.counters) > d.MaxSum {
-		return nil, d.tooManyNames(in, names)
+		return nil, names.tooMany(in, d.MaxSum)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
 	out := &windowed[TotalAnswer]{

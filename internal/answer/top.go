@@ -100,7 +100,7 @@ func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (t
 		if err != nil {
 			return found, err
 		}
-		asked := d.summable(names)
+		asked := names.upTo(d.MaxSum)
 		if len(asked) == 0 {
 			asked = []string{in.prefix} // for the range, and for what may be wrong with it
 		}
@@ -113,7 +113,7 @@ func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (t
 		return topAnswer{}, err
 	}
 	if len(names.counters) > d.MaxSum {
-		return topAnswer{}, d.tooManyNames(in, names)
+		return topAnswer{}, names.tooMany(in, d.MaxSum)
 	}
 	asOf, r := min(names.asOf, found.AsOf), found.Answers[0].Range
 	out := topAnswer{

@@ -83,7 +83,7 @@ type Rejected struct {
 	refused time.Time // when HITS_REJECTED stored it
 }
 
-func (s *Status) registerRejects(a *api.API) {
+func (s *newest) register(a *api.API) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
@@ -94,10 +94,10 @@ func (s *Status) registerRejects(a *api.API) {
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
 			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001, Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
 		})),
-	}), api.OverHTTP(s.findRejects))
+	}), api.OverHTTP(s.find))
 }
 
-func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
+func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
 	if err != nil {
 		return RejectsAnswer{}, web.InputProblem(err, part)
@@ -113,7 +113,7 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 	if err != nil {
 		return RejectsAnswer{}, err
 	}
-	newest, err := s.rejects.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
+	newest, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
 	if err != nil {
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
@@ -327,4 +327,10 @@ func clipBody(body []byte) string {
 		clipped = body[:end]
 	}
 	return strings.ToValidUTF8(string(clipped), string(utf8.RuneError))
+}
+
+// newest answers which rejects are the newest.
+type newest struct {
+	*servers
+	last recent[newestRejects]
 }

@@ -1,8 +1,10 @@
 package status
 
 import (
+	"context"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -11,16 +13,30 @@ import (
 	"tallyroll/internal/web/api"
 )
 
+// Status answers how far the streams are counted, by whom, and what was refused.
+type Status struct {
+	*servers
+	streams streams
+	rejects newest
+	rules   ruleStates
+}
+
 // New adds the status's gauges to the registry. asksNATS: there is a NATS, which may connect later.
 func New(reader access.Namespace, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
-	s := &Status{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
-	registry.MustRegister(&freshness{status: s})
+	both := &servers{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
+	s := &Status{servers: both, streams: streams{servers: both}, rejects: newest{servers: both}, rules: ruleStates{servers: both}}
+	registry.MustRegister(&freshness{servers: both, streams: &s.streams})
 	return s
 }
 
 // Register adds the operations.
 func (s *Status) Register(a *api.API) {
-	s.registerStreams(a)
-	s.registerRejects(a)
-	s.registerWatch(a)
+	s.streams.register(a)
+	s.rejects.register(a)
+	s.rules.register(a)
+}
+
+// FollowWatch keeps the states of rules and their changes until ctx ends.
+func (s *Status) FollowWatch(ctx context.Context, js jetstream.JetStream) {
+	s.rules.history.Follow(ctx, js, s.Namespace)
 }

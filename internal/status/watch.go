@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/watch"
@@ -53,22 +52,17 @@ type WatchAnswer struct {
 	Next        uint64              `json:"next,omitempty" doc:"The value of before for the next page of changes; absent at the end." example:"712"`
 }
 
-func (s *Status) registerWatch(a *api.API) {
+func (s *ruleStates) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-watch", Method: http.MethodGet, Path: "/v1/watch",
 		Summary: "What the rules of watch say: states now, and their changes",
 		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
 			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer.",
 		Responses: needsNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
-	}), api.OverHTTP(s.findWatch))
+	}), api.OverHTTP(s.find))
 }
 
-// FollowWatch keeps the states of rules and their changes until ctx ends.
-func (s *Status) FollowWatch(ctx context.Context, js jetstream.JetStream) {
-	s.watch.Follow(ctx, js, s.Namespace)
-}
-
-func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (WatchAnswer, error) {
+func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (WatchAnswer, error) {
 	out := WatchAnswer{Counts: make(map[watch.State]int), States: []watch.Standing{}, Changes: []watch.Change{}}
 	limit, err := p.Limit.Parse("limit", defaultChanges, 1, maxChanges)
 	if err != nil {
@@ -93,7 +87,7 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 	if _, err := s.jetStream(); err != nil {
 		return out, err
 	}
-	found := s.watch.Report()
+	found := s.history.Report()
 	if !found.Ready {
 		return out, web.RetryLater("the states of the rules are being read: ask again in a second", "1")
 	}
@@ -140,4 +134,10 @@ func watchExample() WatchAnswer {
 		States:  []watch.Standing{{Said: said, Since: at}},
 		Changes: []watch.Change{{ID: "1kx0c1f2p3s40-812", Said: said, Previous: watch.Pending, Position: 812}},
 	}
+}
+
+// ruleStates answers the states of the rules of watch.
+type ruleStates struct {
+	*servers
+	history watch.History
 }

@@ -13,13 +13,12 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/watch"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
 
-// Status answers how far the streams are counted, by whom, and what was refused.
-type Status struct {
+// servers reads Redis and NATS for the answers about the service.
+type servers struct {
 	Reader    access.Namespace
 	redis     *answer.Source
 	Namespace string
@@ -27,16 +26,13 @@ type Status struct {
 	failures  zerolog.Logger                      // limited to a few lines per minute, because clients decide how often something fails
 	AsksNATS  bool                                // there is a NATS, as far as the settings say
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
-	streams   recent[StreamsAnswer]
-	rejects   recent[newestRejects]
-	watch     watch.History
 }
 
 // Connected sets the connection to NATS.
-func (s *Status) Connected(js jetstream.JetStream) { s.js.Store(&js) }
+func (s *servers) Connected(js jetstream.JetStream) { s.js.Store(&js) }
 
 // jetStream returns the connection to NATS for a request, or the problem that it is missing.
-func (s *Status) jetStream() (jetstream.JetStream, error) {
+func (s *servers) jetStream() (jetstream.JetStream, error) {
 	if !s.AsksNATS {
 		return nil, web.NewProblem(http.StatusNotImplemented, noNATS)
 	}
@@ -55,10 +51,16 @@ func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma
 }
 
 // natsUnavailable is the 503 for an error of NATS, which is only logged. ctx is that of the request.
-func (s *Status) natsUnavailable(ctx context.Context, err error) error {
+func (s *servers) natsUnavailable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return web.ClientGone()
 	}
 	s.failures.Warn().Ctx(ctx).Err(err).Msg("question not answered")
 	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
+}
+
+// redisNow is the time by Redis's clock, in Unix milliseconds.
+func (s *servers) redisNow() int64 {
+	ahead, _ := s.Reader.ClockDifference()
+	return s.Now().Add(ahead).UnixMilli()
 }
