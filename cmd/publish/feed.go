@@ -55,7 +55,7 @@ type feeder struct {
 
 	bad   badLines
 	names distinctNames
-	held  bool // hits are kept until the input ends
+	holds bool // hits are kept until the input ends
 }
 
 func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
@@ -67,7 +67,7 @@ func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
 	return f
 }
 
-func (f *feeder) take(h hit.Hit) error {
+func (f *feeder) feed(h hit.Hit) error {
 	if f.first != nil && h.At != hit.NoTime {
 		f.first(h)
 		f.first = nil
@@ -113,7 +113,7 @@ func (f *feeder) wait(until time.Time) error {
 
 // lines reads in to its end and passes each hit to take. It submits a due batch while the input pauses, so
 // that hits from `tail -f` are timely.
-func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take func(hit.Hit) error) error {
+func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), feed func(hit.Hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
 		var h hit.Hit
 		var err error
@@ -135,12 +135,12 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take f
 		var many errNames
 		if err := f.names.add(h.Counter); errors.As(err, &many) {
 			where := fmt.Sprintf("from there (tail -n +%d)", number)
-			if f.held {
+			if f.holds {
 				where = "from the beginning (nothing is published yet)"
 			}
 			return fmt.Errorf("stopped before line %d: %w: choose a --key with fewer values, or go on %s with --max-names %d", number, many, where, 2*many.limit)
 		}
-		return take(h)
+		return feed(h)
 	}}
 	// A read from a terminal or a pipe cannot be interrupted, so the reading goroutine is not waited for:
 	// when ctx ends, it leaves after its last read.

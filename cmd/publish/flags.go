@@ -84,27 +84,27 @@ func newFlags(o *options) *program.FlagSet {
 
 // check resolves whether hits are synthetic, and refuses flags that would have no effect together.
 func (o *options) check(fs *program.FlagSet) error {
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	isGiven := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { isGiven[f.Name] = true })
 	for _, name := range []string{"rate", "counters", "zipf", "duration", "count"} {
-		o.synthetic = o.synthetic || given[name]
+		o.synthetic = o.synthetic || isGiven[name]
 	}
 	if o.synthetic {
 		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names"} {
-			if given[name] {
+			if isGiven[name] {
 				return setting.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
 			}
 		}
 		return nil
 	}
 	switch {
-	case given["key"] && o.format != "combined":
+	case isGiven["key"] && o.format != "combined":
 		return setting.BadUsage("--key belongs to --format combined, not to --format %s", o.format)
-	case given["unique"] && o.format != "combined":
+	case isGiven["unique"] && o.format != "combined":
 		return setting.BadUsage("--unique belongs to --format combined, not to --format %s", o.format)
-	case given["rebase"] && o.format == "lines":
+	case isGiven["rebase"] && o.format == "lines":
 		return setting.BadUsage("--rebase needs hits with times, which --format lines has not")
-	case given["speed"] && o.format == "lines":
+	case isGiven["speed"] && o.format == "lines":
 		return setting.BadUsage("--speed needs hits with times, which --format lines has not")
 	}
 	return nil

@@ -57,7 +57,7 @@ func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) 
 	f := newFeeder(t.Context(), batch, 0)
 	err = f.lines(in, parse, func(h hit.Hit) error {
 		keys = append(keys, string(h.Counter))
-		return f.take(h)
+		return f.feed(h)
 	})
 	return keys, f.bad, err
 }
@@ -138,7 +138,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}}
 	go out.Write([]byte("a\nb\n")) //nolint:errcheck // a pipe that the test reads
 	f := newFeeder(ctx, batch, 0)
-	if err := f.lines(in, parseName, f.take); !errors.Is(err, context.Canceled) {
+	if err := f.lines(in, parseName, f.feed); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	require.EqualValues(t, 2, batch.hits)
@@ -304,7 +304,7 @@ func publishLines(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...stri
 		return nil
 	}}
 	feed := newFeeder(context.Background(), batch, 0)
-	require.NoError(t, errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()))
+	require.NoError(t, errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.feed), batch.flush()))
 	return hits, feed.bad
 }
 

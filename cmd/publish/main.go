@@ -81,7 +81,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
 	start := time.Now()
-	stored := published{shown: out.Add}
+	stored := storedCounter{shown: out.Add}
 	pub := outbox.Start(acks, conn, log, opts.subject, stored.add)
 	batch := &batcher{maxHits: int(opts.batch), maxBytes: int(conn.MaxPayload()) - headerRoom, submit: pub.Submit}
 	feed := newFeeder(ctx, batch, opts.speed)
@@ -116,13 +116,13 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64, err error) {
 	if opts.synthetic {
 		out.Expect(opts.load.total())
-		return 0, opts.load.run(f.take, f.wait)
+		return 0, opts.load.run(f.feed, f.wait)
 	}
 	parse := opts.parser()
 	if !opts.rebase.on {
-		return 0, f.lines(in, parse, f.take)
+		return 0, f.lines(in, parse, f.feed)
 	}
-	f.held = true
+	f.holds = true
 	log := newHitLog()
 	err = f.lines(in, parse, log.add)
 	held = int64(len(log.hits))
@@ -137,5 +137,5 @@ func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64,
 	f.bad.add(dropped, 0, errRebased)
 	held -= dropped
 	out.Expect(held)
-	return held, log.replay(f.take)
+	return held, log.replay(f.feed)
 }

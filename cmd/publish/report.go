@@ -39,13 +39,13 @@ func (r report) String() string {
 
 type tally struct{ hits, messages int64 }
 
-// published is what a Sender has stored. The Sender's goroutine owns it until that has ended.
-type published struct {
+// storedCounter is what a Sender has stored. The Sender's goroutine owns it until that has ended.
+type storedCounter struct {
 	tally
 	shown func(hits int)
 }
 
-func (p *published) add(hits int) {
+func (p *storedCounter) add(hits int) {
 	p.hits += int64(hits)
 	p.messages++
 	p.shown(hits)

@@ -35,7 +35,7 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	stack.WatchClock(redis.Client()).Hold(&now)
 	all := window.NewReader(window.NewStore(redis.Client(), asking.Namespace))
 	all.Local = func() time.Time { return now }
-	r := access.NewReader(all)
+	r := access.Authorize(all)
 	ctx := access.With(t.Context(), access.StartToken("a.", "c.", "nobody.", "zz"))
 
 	for _, limit := range []int{1, 7, 40, 80, 1000} {

@@ -24,7 +24,7 @@ var others = []string{
 // A question that names another's counter or prefix does not reach the counters, beside whatever else it names.
 func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 	t.Parallel()
-	r := NewReader(struct{ Counters }{}) // panics if it is asked
+	r := Authorize(struct{ Counters }{}) // panics if it is asked
 	ctx := With(t.Context(), StartToken("a.", "c."))
 	for _, name := range others {
 		questions := []window.Question{{Counter: "a.x"}, {Counter: name}}
@@ -88,7 +88,7 @@ func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 		{place{Counter: "z", Inside: 5}, "", place{Counter: "z"}, "c.", false},
 	} {
 		asked := &exportPages{}
-		page, err := NewReader(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), window.Export{Prefix: c.prefix}, c.at)
+		page, err := Authorize(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), window.Export{Prefix: c.prefix}, c.at)
 		if err != nil || asked.at != c.want || asked.prefix != c.read || page.More != c.more {
 			t.Errorf("%+v of %q: read %+v of %q, more %v, %v", c.at, c.prefix, asked.at, asked.prefix, page.More, err)
 		}

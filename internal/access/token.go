@@ -52,7 +52,7 @@ func (g grant) start() *Token {
 	return t
 }
 
-func (g grant) same(other grant) bool {
+func (g grant) equal(other grant) bool {
 	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) && slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
 }
 
@@ -109,11 +109,11 @@ func (t *Token) Until() time.Time {
 	return t.until
 }
 
-// Narrow reports whether the token is only about some counters.
-func (t *Token) Narrow() bool { return len(t.Prefixes()) > 0 }
+// HasPrefixes reports whether the token is only about some counters.
+func (t *Token) HasPrefixes() bool { return len(t.Prefixes()) > 0 }
 
-// Need refuses a token without a right. what, human-readable, needs it.
-func (t *Token) Need(right Right, what string) error {
+// Require refuses a token without a right. what, human-readable, needs it.
+func (t *Token) Require(right Right, what string) error {
 	if slices.Contains(t.Rights(), right) {
 		return nil
 	}
@@ -140,21 +140,21 @@ func (t *Token) CheckKey(key string) error {
 func (t *Token) CheckPrefix(prefix string) error { return t.check("the prefix", prefix) }
 
 func (t *Token) check(what, name string) error {
-	if !t.Narrow() || hasAny(name, t.prefixes) {
+	if !t.HasPrefixes() || hasAny(name, t.prefixes) {
 		return nil
 	}
-	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names that begin with %s", what, web.Excerpt(name), t.name, t.told())).
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names that begin with %s", what, web.Excerpt(name), t.name, t.describePrefixes())).
 		OfKind(web.KeyOutsidePrefix)
 }
 
-const maxTold = 5
+const maxDescribed = 5
 
-func (t *Token) told() string {
+func (t *Token) describePrefixes() string {
 	var out []string
-	for _, p := range t.prefixes[:min(maxTold, len(t.prefixes))] {
+	for _, p := range t.prefixes[:min(maxDescribed, len(t.prefixes))] {
 		out = append(out, web.Excerpt(p))
 	}
-	if more := len(t.prefixes) - maxTold; more > 0 {
+	if more := len(t.prefixes) - maxDescribed; more > 0 {
 		out = append(out, fmt.Sprintf("%d others", more))
 	}
 	return strings.Join(out, " or ")

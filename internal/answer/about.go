@@ -12,9 +12,9 @@ import (
 )
 
 // About returns what can be asked. The caller supplies what the settings turn on.
-func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
+func (d *Service) About(ctx context.Context, on Features) (AboutAnswer, error) {
 	out := AboutAnswer{Version: release.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
-	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
+	layout, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
 		layout, since, err := d.Reader.About(ctx)
 		out.CountingSince = Since(since)
 		return layout, err
@@ -22,8 +22,8 @@ func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
 	if err != nil {
 		return AboutAnswer{}, err
 	}
-	out.offer(layout.Tiers)
-	out.offerUniques(layout.UniqueTiers)
+	out.addTiers(layout.Tiers)
+	out.addUniqueTiers(layout.UniqueTiers)
 	return out, nil
 }
 
@@ -73,14 +73,14 @@ type Features struct {
 	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch tells the states of rules." example:"true"`
 }
 
-func (a *AboutAnswer) offer(tiers window.Tiers) {
+func (a *AboutAnswer) addTiers(tiers window.Tiers) {
 	for _, t := range tiers {
 		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
 	}
 	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
 }
 
-func (a *AboutAnswer) offerUniques(tiers window.Tiers) {
+func (a *AboutAnswer) addUniqueTiers(tiers window.Tiers) {
 	a.Features.Uniques = len(tiers) > 0
 	for _, t := range tiers {
 		a.UniqueTiers = append(a.UniqueTiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
@@ -95,8 +95,8 @@ func AboutExample() AboutAnswer {
 	out := AboutAnswer{
 		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true, Watch: true},
 	}
-	out.offer(tiers)
-	out.offerUniques(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
+	out.addTiers(tiers)
+	out.addUniqueTiers(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
 	return out
 }
 
@@ -108,7 +108,7 @@ var (
 
 // windowsOf are the windows that tiers are good for: below a cell of its tier, one would be all uncertainty.
 func windowsOf(tiers window.Tiers) []string {
-	return offered(usualWindows, func(length time.Duration) bool {
+	return durationsOf(usualWindows, func(length time.Duration) bool {
 		for _, t := range tiers {
 			if length <= t.Window {
 				return length >= t.Cell
@@ -119,13 +119,13 @@ func windowsOf(tiers window.Tiers) []string {
 }
 
 func stepsOf(tiers window.Tiers) []string {
-	return offered(usualSteps, func(length time.Duration) bool {
+	return durationsOf(usualSteps, func(length time.Duration) bool {
 		return slices.ContainsFunc(tiers, func(t window.Tier) bool { return length%t.Cell == 0 && length <= t.Window })
 	}, tiers, func(t window.Tier) time.Duration { return t.Cell })
 }
 
-// offered are the good ones of the usual durations, and one of each tier, by length, without repetitions.
-func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
+// durationsOf are the good ones of the usual durations, and one of each tier, by length, without repetitions.
+func durationsOf(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
 	texts := make(map[time.Duration]string)
 	for _, t := range tiers {
 		texts[own(t)] = window.FormatDuration(own(t))

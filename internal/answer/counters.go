@@ -24,7 +24,7 @@ type countersParams struct {
 	Totals choice     `query:"totals" json:"totals" doc:"1: the page also has the total of each counter in the last 24 hours." example:"1"`
 }
 
-func (p *countersParams) Read(g api.Given) error {
+func (p *countersParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("limit", countersHint, (*string)(&p.Limit)),
@@ -45,7 +45,7 @@ type CountersAnswer struct {
 }
 
 // Counters checks parameters and answers. Its errors are for the client.
-func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
+func (d *Service) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
 	if err != nil {
 		return CountersAnswer{}, web.InputProblem(err, part)
@@ -69,8 +69,8 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 	if totals {
 		question.Totals = &countersSpan
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
-	if bad := Mendable(err); bad != nil {
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+	if bad := ClientError(err); bad != nil {
 		return CountersAnswer{}, web.BadInput("totals", "%s: %v", countersWindow, bad).Problem(part)
 	}
 	if err != nil {

@@ -65,7 +65,7 @@ type Input struct {
 	tz, prefix             string
 	group, limit           api.Number
 	of                     string // what a series is of
-	calendars              bool   // the resource has the windows of a calendar, and tz
+	hasCalendars           bool   // the resource has the windows of a calendar, and tz
 }
 
 type period struct {
@@ -102,7 +102,7 @@ func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err err
 	switch {
 	case in.limit != "" && in.group == "":
 		err = web.BadInput("limit", "it is only beside group: it bounds how many groups are listed")
-	case in.sums():
+	case in.isSum():
 		err = in.checkSum()
 	default:
 		err = in.CheckKeys(maxKeys)
@@ -173,13 +173,13 @@ func (in *Input) Periods() ([]period, error) {
 	}
 	periods, anyCalendar := make([]period, len(in.Windows)), false
 	for i, text := range in.Windows {
-		if in.calendars && isCalendar(text) {
+		if in.hasCalendars && isCalendar(text) {
 			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar{text, zone}}}, true
 			continue
 		}
 		length, err := api.ParseDuration(in.WindowsParam, text)
 		if err != nil {
-			if in.calendars {
+			if in.hasCalendars {
 				web.AddHint(err, calendarHint)
 			}
 			return nil, err
@@ -216,8 +216,8 @@ func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	return window.Between(from, to), nil
 }
 
-// unanswerable is the problem of a question that the reader has refused. It names the parameter at fault.
-func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem {
+// questionProblem is the problem of a question that the reader has refused. It names the parameter at fault.
+func (in *Input) questionProblem(p period, err *window.QuestionError) *web.Problem {
 	var ahead *window.AheadError
 	switch {
 	case errors.As(err, &ahead) && p.Window == "":
@@ -250,23 +250,23 @@ func (in *Input) checkSum() error {
 	return err
 }
 
-func (in *Input) sums() bool { return in.prefix != "" || in.group != "" }
+func (in *Input) isSum() bool { return in.prefix != "" || in.group != "" }
 
 // readSum reads the parameters of a question that may be about sums. With group, an empty prefix means all
 // names.
-func readSum(g api.Given, prefix *string, others ...api.Single) error {
+func readSum(g api.Request, prefix *string, others ...api.Single) error {
 	if g.Query.Get("group") != "" && g.Query.Has("prefix") && g.Query.Get("prefix") == "" {
 		return g.Singles(others...)
 	}
 	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
 }
 
-// withoutUniques is unanswerable for a question about tiers that may have no uniques.
-func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Problem {
+// uniquesProblem is unanswerable for a question about tiers that may have no uniques.
+func (in *Input) uniquesProblem(p period, err *window.QuestionError) *web.Problem {
 	if errors.Is(err, window.ErrNoUniques) {
 		return web.NewProblem(http.StatusBadRequest, err.Error())
 	}
-	return in.unanswerable(p, err)
+	return in.questionProblem(p, err)
 }
 
 // questionsOf asks about each counter in all periods, one counter after the other.
@@ -289,7 +289,7 @@ func (in *Input) ofUniques() (bool, error) {
 	case "", ofHits:
 		return false, nil
 	case ofUniques:
-		if in.sums() {
+		if in.isSum() {
 			return false, web.BadInput("of", "uniques of several counters cannot be added up, because the same one can be in many of them: name counters with %s, or count all of them under one name besides", in.KeyParam)
 		}
 		return true, nil

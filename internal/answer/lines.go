@@ -56,7 +56,7 @@ type SeriesLines struct {
 
 // JSON is one series, or a list if several counters or groups were asked for.
 func (l *SeriesLines) JSON() any {
-	begun := begunOf(l.Found)
+	begun := firstStep(l.Found)
 	if !l.groups && l.listed == 1 {
 		return l.seriesOf(l.Keys[0], l.Found[0], begun)
 	}
@@ -143,7 +143,7 @@ func (l *SeriesLines) CSV() []byte {
 	}
 	row = append(row, "complete")
 	_ = w.Write(row) // a buffer takes everything
-	begun, zone := begunOf(series), zoneOf(series[0])
+	begun, zone := firstStep(series), zoneOf(series[0])
 	for i := begun; i < len(series[0].Counts); i++ {
 		clear(row)
 		row[0] = Time(series[0].Start(i)).In(zone).Format(time.RFC3339)
@@ -168,7 +168,7 @@ func (l *SeriesLines) CSV() []byte {
 	return out.Bytes()
 }
 
-func begunOf(found []window.Series) int {
+func firstStep(found []window.Series) int {
 	begun := len(found[0].Counts)
 	for _, f := range found {
 		begun = min(begun, f.Begun())

@@ -27,7 +27,7 @@ var today = time.Date(2040, 11, 21, 10, 0, 30, 0, time.UTC)
 
 // rig is a Desk whose questions are asked in the words of the HTTP interface.
 type rig struct {
-	*answer.Desk
+	*answer.Service
 	http.Handler
 	client redis.UniversalClient
 	store  *window.Store
@@ -42,14 +42,14 @@ func newRig(t testing.TB, url string) *rig {
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = window.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
-	r.Desk = newDesk(r.reader)
-	r.Handler = handlerOf(r.Desk)
+	r.Service = newDesk(r.reader)
+	r.Handler = handlerOf(r.Service)
 	return r
 }
 
-func newDesk(reader access.Counters) *answer.Desk {
-	return &answer.Desk{
-		Reader: access.NewReader(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
+func newDesk(reader access.Counters) *answer.Service {
+	return &answer.Service{
+		Reader: access.Authorize(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
 		Namespace: asking.Namespace, MaxKeys: 1000, MaxSum: 1000, MaxProbe: 500,
 	}
 }
@@ -99,7 +99,7 @@ func mustGet[T any](t testing.TB, h http.Handler, path string, params ...url.Val
 }
 
 // handlerOf routes questions to a Desk, without what internal/query adds to the answers.
-func handlerOf(d *answer.Desk) http.Handler {
+func handlerOf(d *answer.Service) http.Handler {
 	mux := http.NewServeMux()
 	a := api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}})
 	on := func(method, path string) huma.Operation {

@@ -27,7 +27,7 @@ type SeriesParams struct {
 	Accept string
 }
 
-func (p *SeriesParams) Read(g api.Given) error {
+func (p *SeriesParams) Read(g api.Request) error {
 	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
 	return readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
@@ -79,7 +79,7 @@ func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 }
 
 // Series checks an input and answers it. Its errors are for the client.
-func (d *Desk) Series(ctx context.Context, in *Input) (out SeriesLines, err error) {
+func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err error) {
 	question, err := in.seriesQuestion(d.MaxKeys)
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
@@ -88,7 +88,7 @@ func (d *Desk) Series(ctx context.Context, in *Input) (out SeriesLines, err erro
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
 	}
-	if in.sums() {
+	if in.isSum() {
 		return d.sumSeries(ctx, in, question)
 	}
 	read := d.Reader.Series
@@ -100,16 +100,16 @@ func (d *Desk) Series(ctx context.Context, in *Input) (out SeriesLines, err erro
 		questions[i] = question
 		questions[i].Counter = key
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
-	if bad := Mendable(err); bad != nil {
-		return out, in.withoutUniques(period{}, bad)
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
+	if bad := ClientError(err); bad != nil {
+		return out, in.uniquesProblem(period{}, bad)
 	}
 	return SeriesLines{Keys: in.Keys, Found: found, Uniques: uniques, listed: len(in.Keys)}, err
 }
 
 const defaultGroups = 20
 
-func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines, err error) {
+func (d *Service) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines, err error) {
 	limit, err := in.limit.Parse("limit", defaultGroups, 1, maxTop)
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
@@ -122,17 +122,17 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 	if depth > 0 {
 		group = func(name string) string { return window.GroupOf(name, int(depth)) }
 	}
-	var names named
+	var names listing
 	question.Counter = in.prefix
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.SeriesSums, err error) {
-		names, err = d.listed(ctx, in)
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.SeriesSums, err error) {
+		names, err = d.listCounters(ctx, in)
 		if err != nil {
 			return found, err
 		}
 		return d.Reader.SeriesSums(ctx, question, names.upTo(d.MaxSum), group, int(limit))
 	})
-	if bad := Mendable(err); bad != nil {
-		return out, in.unanswerable(period{}, bad)
+	if bad := ClientError(err); bad != nil {
+		return out, in.questionProblem(period{}, bad)
 	}
 	if err != nil {
 		return out, err
@@ -141,7 +141,7 @@ func (d *Desk) sumSeries(ctx context.Context, in *Input, question window.SeriesQ
 		return out, names.tooMany(in, d.MaxSum)
 	}
 	add := func(key string, line window.Series) {
-		out.Keys, out.Found = append(out.Keys, key), append(out.Found, names.about(line))
+		out.Keys, out.Found = append(out.Keys, key), append(out.Found, names.applyTo(line))
 	}
 	if depth == 0 {
 		add(in.prefix, found.All)

@@ -11,15 +11,15 @@ import (
 	"tallyroll/internal/window"
 )
 
-func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
+func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
 		return nil, web.InputProblem(err, in.Part)
 	}
-	var names named
+	var names listing
 	var asked []string
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
+		names, err = d.listNames(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
 		if err != nil {
 			return found, err
 		}
@@ -30,8 +30,8 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 		return d.Reader.Answer(ctx, questionsOf(asked, periods))
 	})
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
+		if bad := ClientError(err); bad != nil {
+			return nil, in.questionProblem(periods[bad.Index%len(periods)], bad)
 		}
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*wind
 }
 
 // sumOf adds up the answers about a period. There is at least one answer, even without counters.
-func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) Total {
+func sumOf(prefix, windowText string, names listing, answers []window.Answer, depth int) Total {
 	out := TotalOf(prefix, windowText, answers[0], names.asOf)
 	out.CountingSince = Since(names.countingSince)
 	r := answers[0].Range

@@ -19,7 +19,7 @@ type topParams struct {
 	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 }
 
-func (p *topParams) Read(g api.Given) error {
+func (p *topParams) Read(g api.Request) error {
 	return readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("window", api.WindowHint, &p.Window),
@@ -46,7 +46,7 @@ type topTotal struct {
 }
 
 // Top checks parameters and answers. Its errors are for the client.
-func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+func (d *Service) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
@@ -56,7 +56,7 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 	}
 	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix, group: p.Group}
 	periods, err := in.Periods()
-	if err == nil && in.sums() {
+	if err == nil && in.isSum() {
 		err = in.checkSum()
 	}
 	if err != nil {
@@ -67,14 +67,14 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 
 // top answers a checked input. The streams' summaries are about all counters, so the largest of a prefix, or
 // of a token with prefixes, are found among all of its totals.
-func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
-	if in.sums() || access.From(ctx).Narrow() {
+func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+	if in.isSum() || access.From(ctx).HasPrefixes() {
 		return d.topGroups(ctx, in, p, limit)
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return topAnswer{}, in.unanswerable(p, bad)
+		if bad := ClientError(err); bad != nil {
+			return topAnswer{}, in.questionProblem(p, bad)
 		}
 		return topAnswer{}, err
 	}
@@ -89,14 +89,14 @@ func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnsw
 	return out, nil
 }
 
-func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
 	depth, err := in.group.Parse("group", 0, 1, maxGroup)
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, in.Part)
 	}
-	var names named
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.listed(ctx, in)
+	var names listing
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
+		names, err = d.listCounters(ctx, in)
 		if err != nil {
 			return found, err
 		}
@@ -107,8 +107,8 @@ func (d *Desk) topGroups(ctx context.Context, in *Input, p period, limit int) (t
 		return d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
 	})
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return topAnswer{}, in.unanswerable(p, bad)
+		if bad := ClientError(err); bad != nil {
+			return topAnswer{}, in.questionProblem(p, bad)
 		}
 		return topAnswer{}, err
 	}

@@ -20,7 +20,7 @@ type UniquesBody struct {
 }
 
 func (b *UniquesBody) Input() *Input {
-	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To, calendars: true, tz: b.TZ}
+	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To, hasCalendars: true, tz: b.TZ}
 }
 
 // UniquesAnswer has an estimate for each counter and window, all of one moment.
@@ -44,16 +44,16 @@ type Unique struct {
 }
 
 // Uniques checks an input and answers it. Its errors are for the client.
-func (d *Desk) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer], error) {
+func (d *Service) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer], error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
 		return nil, web.InputProblem(err, in.Part)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return nil, in.withoutUniques(periods[bad.Index%len(periods)], bad)
+		if bad := ClientError(err); bad != nil {
+			return nil, in.uniquesProblem(periods[bad.Index%len(periods)], bad)
 		}
 		return nil, err
 	}

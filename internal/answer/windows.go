@@ -18,7 +18,7 @@ type WindowsParams struct {
 	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 }
 
-func (p *WindowsParams) Read(g api.Given) error {
+func (p *WindowsParams) Read(g api.Request) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
@@ -29,7 +29,7 @@ func (p *WindowsParams) Read(g api.Given) error {
 }
 
 func (p *WindowsParams) Input() *Input {
-	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, calendars: true, tz: p.TZ}
+	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, hasCalendars: true, tz: p.TZ}
 }
 
 // TotalParams is what GET /v1/total takes.
@@ -39,7 +39,7 @@ type TotalParams struct {
 	Group  api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 }
 
-func (p *TotalParams) Read(g api.Given) error {
+func (p *TotalParams) Read(g api.Request) error {
 	if err := p.WindowsParams.Read(g); err != nil {
 		return err
 	}
@@ -70,24 +70,24 @@ type TotalBody struct {
 func (b *TotalBody) Input() *Input {
 	return &Input{
 		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
-		calendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
+		hasCalendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
 	}
 }
 
 // Totals checks an input and answers it. Its errors are for the client.
-func (d *Desk) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], error) {
+func (d *Service) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
 		return nil, web.InputProblem(err, in.Part)
 	}
 	if in.prefix != "" {
-		return d.findSums(ctx, in, periods)
+		return d.sumTotals(ctx, in, periods)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
+		if bad := ClientError(err); bad != nil {
+			return nil, in.questionProblem(periods[bad.Index%len(periods)], bad)
 		}
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 		s.marks = make(map[uint64][]namedMessage)
 	}
 	err = a.streams.readCursors(ctx, func(shard int, places []window.Place, at time.Time) {
-		l.note(shard, places, (at.UnixMilli()+999)/1000, at.UnixMilli(), true)
+		l.addSnapshot(shard, places, (at.UnixMilli()+999)/1000, at.UnixMilli(), true)
 	})
 	if err != nil {
 		return "", false, err
@@ -100,17 +100,17 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err := a.streams.confirm(ctx); err != nil {
 		return "", false, err
 	}
-	by := judgement{admitted: a.streams.admitted, erased: a.streams.erased, uniques: a.layout.UniquesFrom(a.streams.clock)}
+	b := bounds{incomplete: a.streams.incomplete, erased: a.streams.erased, uniques: a.layout.UniquesFrom(a.streams.clock)}
 	if began {
 		// A stream is delisted when no window reaches back to its end; hashes live a little longer.
-		by.complete = a.streams.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
+		b.complete = a.streams.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
 	}
 	for i := range a.streams.all {
 		complete, err := a.read(ctx, i, l)
 		if err != nil {
 			return "", false, err
 		}
-		by.complete = max(by.complete, complete)
+		b.complete = max(b.complete, complete)
 	}
 	for _, s := range a.streams.all {
 		s.marks = nil
@@ -121,8 +121,8 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if a.filled != nil {
 		a.filled(l.bytes)
 	}
-	strays := a.report.compare(l, by)
-	if err := a.judgeStrays(ctx, l, strays, by); err != nil {
+	unread := a.report.compare(l, b)
+	if err := a.judgeUnread(ctx, l, unread, b); err != nil {
 		return "", false, err
 	}
 	return l.to, !l.open, nil
@@ -146,7 +146,7 @@ func (a *auditor) load(ctx context.Context, l *ledger) error {
 		if err := a.loadCounters(ctx, l, names); err != nil {
 			return err
 		}
-		if l.open || l.bytes+l.lookBytes >= l.budget*2/3 {
+		if l.open || l.bytes+l.snapshotBytes >= l.budget*2/3 {
 			return nil
 		}
 	}
@@ -166,9 +166,9 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 				return err
 			}
 			a.pace.wait(ctx, found.Hashes+len(a.streams.all))
-			look := l.note(shard, found.Places, found.At, found.Until, false)
+			snapshot := l.addSnapshot(shard, found.Places, found.At, found.Until, false)
 			for _, c := range found.Counters {
-				l.enter(c, look, a.keys.uniques[window.HashCounter([]byte(c.Name))])
+				l.addListed(c, snapshot, a.keys.uniques[window.HashCounter([]byte(c.Name))])
 				for _, bad := range c.Bad {
 					a.report.differ("%v", bad)
 				}
@@ -199,7 +199,7 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 	}
 	r := &reading{
 		stream: s, index: index, ledger: l, report: &a.report, recount: recount, pace: a.pace, bar: a.bar, log: a.log, to: to,
-		key: func(shard int) string { return a.store.CursorKey(shard, s.name) }, finished: make(chan struct{}),
+		cursorKey: func(shard int) string { return a.store.CursorKey(shard, s.name) }, finished: make(chan struct{}),
 	}
 	return r.subtract(ctx)
 }
@@ -226,19 +226,19 @@ func (a *auditor) judgeKeys(ctx context.Context) error {
 	return nil
 }
 
-// judgeStrays judges counted counters that the streams show and Redis does not list, and counters whose first
+// judgeUnread judges counted counters that the streams show and Redis does not list, and counters whose first
 // unique cells came after the sweep.
-func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter, by judgement) error {
-	slices.SortFunc(strays, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
+func (a *auditor) judgeUnread(ctx context.Context, l *ledger, unread []*counter, b bounds) error {
+	slices.SortFunc(unread, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
 	uniques := a.layout.Uniques()
-	for _, c := range strays {
+	for _, c := range unread {
 		found, err := a.streams.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name}, func(uint64) bool { return true })
 		if err != nil {
 			return err
 		}
 		have := make(map[uint64]int64)
 		cells := c.cells
-		if c.found {
+		if c.listed {
 			cells = nil // they are judged
 		} else {
 			a.report.counters++
@@ -250,7 +250,7 @@ func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter,
 			id := idOf(cell.key)
 			// There may be more by now, because these cells were read later than the cursors.
 			if cell.redis = have[cell.key]; cell.redis < cell.streams && a.layout.CellExpires(id, c.hash) > found.At {
-				a.report.judge(a.layout, c, id, cell, by)
+				a.report.judge(a.layout, c, id, cell, b)
 			}
 		}
 		for i := range c.unique {
@@ -262,7 +262,7 @@ func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter,
 			}
 			if len(u.streams.AppendAbove(nil, &u.redis)) > 0 && uniques.CellExpires(idOf(u.key), c.hash) > found.At {
 				u.streams.Merge(&u.redis) // only what Redis lacks is judged
-				a.report.judgeUnique(a.layout, c, u, by)
+				a.report.judgeUnique(a.layout, c, u, b)
 			}
 		}
 	}

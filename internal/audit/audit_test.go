@@ -36,7 +36,7 @@ func TestWhatWorkersCountedHasNoDifference(t *testing.T) {
 	r.awaitApplied("HITS")
 	stop()
 	one := r.mustFindNothing()
-	if one.took != 1 || one.counters != 200 || one.hits == 0 || one.gone != 0 || one.admitted != 0 {
+	if one.took != 1 || one.counters != 200 || one.hits == 0 || one.gone != 0 || one.incomplete != 0 {
 		t.Errorf("%d passes, %s\n%s", one.took, one.String(), one.text)
 	}
 	many := r.mustFindNothing(func(a *auditor) { a.memory = 40 << 10 })
@@ -245,8 +245,8 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 		"a torn transaction":   func() { client.HIncrBy(ctx, cursor, "opened", 1) },
 	} {
 		admit()
-		if got := r.mustFindNothing(); got.admitted != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
-			t.Errorf("%s: %d admitted\n%s", name, got.admitted, got.text)
+		if got := r.mustFindNothing(); got.incomplete != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
+			t.Errorf("%s: %d admitted\n%s", name, got.incomplete, got.text)
 		}
 		restore()
 	}
@@ -382,7 +382,7 @@ func TestRolledBackStreamHasNoDifferenceOnceAdmitted(t *testing.T) {
 	r.start()
 	send(5)
 	r.awaitApplied("HITS")
-	if got := r.mustFindNothing(); got.hits != 15 || got.admitted == 0 {
+	if got := r.mustFindNothing(); got.hits != 15 || got.incomplete == 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 }
@@ -521,7 +521,7 @@ func TestMessagesAreReadByTheRulesAndSubjectsOfTheWorkers(t *testing.T) {
 	order(20)
 	r.awaitApplied("HITS")
 	stop()
-	if got := r.mustFindNothing(); got.gone != 0 || got.admitted != 0 {
+	if got := r.mustFindNothing(); got.gone != 0 || got.incomplete != 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 	// Without the rules nobody can read the messages again.
@@ -567,7 +567,7 @@ func TestAuditBesideLiveWorkersFindsNoDifference(t *testing.T) {
 				a.memory = 100 << 10
 			}
 		})
-		if got.hits == 0 || got.counters == 0 || got.gone != 0 || got.admitted != 0 {
+		if got.hits == 0 || got.counters == 0 || got.gone != 0 || got.incomplete != 0 {
 			t.Errorf("%+v\n%s", got.report, got.text)
 		}
 	}

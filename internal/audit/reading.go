@@ -26,16 +26,16 @@ var errGap = errors.New("messages were lost on the way")
 
 // reading subtracts a stream's messages, up to the cursors, from a ledger.
 type reading struct {
-	stream  *stream
-	index   int // of the stream
-	ledger  *ledger
-	report  *report
-	recount *consume.Recount
-	pace    pace
-	bar     *progress.Bar
-	log     zerolog.Logger
-	to      uint64                 // the last message that any cursor shows as applied
-	key     func(shard int) string // of the stream's cursor
+	stream    *stream
+	index     int // of the stream
+	ledger    *ledger
+	report    *report
+	recount   *consume.Recount
+	pace      pace
+	bar       *progress.Bar
+	log       zerolog.Logger
+	to        uint64                 // the last message that any cursor shows as applied
+	cursorKey func(shard int) string // of the stream's cursor
 
 	mu       sync.Mutex
 	at       uint64 // the last message that was read
@@ -52,7 +52,7 @@ type reading struct {
 func (r *reading) subtract(ctx context.Context) (complete int64, err error) {
 	for seq, named := range r.stream.marks {
 		if last := r.stream.state.Last; seq > last {
-			r.report.cursorDiffers(r.key(named[0].shard), "it is at message %d, and the stream ends with %d", seq, last)
+			r.report.cursorDiffers(r.cursorKey(named[0].shard), "it is at message %d, and the stream ends with %d", seq, last)
 		}
 	}
 	if err := r.run(ctx); err != nil {
@@ -132,7 +132,7 @@ func (r *reading) session(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		at := r.place()
+		at := r.position()
 		if at == last {
 			if over, err := r.isOver(ctx, at); err != nil || over {
 				return err
@@ -142,7 +142,7 @@ func (r *reading) session(ctx context.Context) error {
 	}
 }
 
-func (r *reading) place() uint64 {
+func (r *reading) position() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at
@@ -199,7 +199,7 @@ func (r *reading) count(d source.Delivery) {
 	r.at = d.Seq
 	for _, named := range r.stream.marks[d.Seq] {
 		if named.stored != d.Stored {
-			r.report.cursorDiffers(r.key(named.shard), "it names message %d as stored at %s, and the stream stored that at %s", d.Seq, moment(named.stored), moment(d.Stored))
+			r.report.cursorDiffers(r.cursorKey(named.shard), "it names message %d as stored at %s, and the stream stored that at %s", d.Seq, moment(named.stored), moment(d.Stored))
 		}
 	}
 	hits, _, known := r.recount.Read(d)
@@ -208,7 +208,7 @@ func (r *reading) count(d source.Delivery) {
 		r.report.lost(r.stream.name, d.Seq)
 	}
 	for i := range hits {
-		r.ledger.take(r.index, d.Seq, d.Stored/1e6, &hits[i])
+		r.ledger.subtract(r.index, d.Seq, d.Stored/1e6, &hits[i])
 	}
 	r.ledger.shorten()
 	if r.shown++; r.shown == shownEvery {

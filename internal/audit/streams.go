@@ -36,8 +36,8 @@ type namedMessage struct {
 // maxPullBytes bounds what the client buffers of a stream.
 const maxPullBytes = 8 << 20
 
-// remember remembers a message that a cursor names.
-func (s *stream) remember(shard int, seq uint64, stored int64) {
+// addMark remembers a message that a cursor names.
+func (s *stream) addMark(shard int, seq uint64, stored int64) {
 	if seq > 0 && stored > 0 {
 		if !slices.ContainsFunc(s.marks[seq], func(m namedMessage) bool { return m.stored == stored }) {
 			s.marks[seq] = append(s.marks[seq], namedMessage{stored, shard})
@@ -45,22 +45,22 @@ func (s *stream) remember(shard int, seq uint64, stored int64) {
 	}
 }
 
-func (s *stream) untouched() bool {
+func (s *stream) isUncounted() bool {
 	return !slices.ContainsFunc(s.cursors, func(c window.Cursor) bool { return c.Furthest() > 0 })
 }
 
 // streamSet has the streams of a namespace, and what their cursors hold.
 type streamSet struct {
-	store     *window.Store
-	namespace string
-	layout    window.Layout
-	pace      pace
-	inspector *window.Inspector
-	all       []*stream
-	unlisted  []string // streams that have cursors and are not listed
-	admitted  []int64  // by shard, Unix milliseconds; see judgement
-	erased    []int64  // by shard; see judgement
-	clock     int64    // of Redis, Unix milliseconds, when it was last read
+	store      *window.Store
+	namespace  string
+	layout     window.Layout
+	pace       pace
+	inspector  *window.Inspector
+	all        []*stream
+	unlisted   []string // streams that have cursors and are not listed
+	incomplete []int64  // by shard, Unix milliseconds; see judgement
+	erased     []int64  // by shard; see judgement
+	clock      int64    // of Redis, Unix milliseconds, when it was last read
 }
 
 // findStreams finds the streams in Redis: those that are listed, and those with cursors.
@@ -71,7 +71,7 @@ func findStreams(ctx context.Context, store *window.Store, js jetstream.JetStrea
 	}
 	set := &streamSet{
 		store: store, namespace: namespace, layout: layout, pace: pace,
-		admitted: make([]int64, layout.Shards), erased: make([]int64, layout.Shards),
+		incomplete: make([]int64, layout.Shards), erased: make([]int64, layout.Shards),
 	}
 	for _, name := range withCursors {
 		if _, there := listed[name]; !there {
@@ -124,13 +124,13 @@ func (set *streamSet) observe(shard int, places []window.Place, at int64) {
 	for i, p := range places {
 		s := set.all[i]
 		s.latest = max(s.latest, p.Latest, p.Stored, p.Ahead.Stored)
-		set.admitted[shard] = max(set.admitted[shard], p.IncompleteBefore)
+		set.incomplete[shard] = max(set.incomplete[shard], p.IncompleteBefore)
 		if p.Torn { // the next commit moves incomplete_before
-			set.admitted[shard] = max(set.admitted[shard], at+1, p.Latest/1e6+1, p.AsOf+1)
+			set.incomplete[shard] = max(set.incomplete[shard], at+1, p.Latest/1e6+1, p.AsOf+1)
 		}
 		if s.marks != nil && p.Exists {
-			s.remember(shard, p.Seq, p.Stored)
-			s.remember(shard, p.Ahead.Seq, p.Ahead.Stored)
+			s.addMark(shard, p.Seq, p.Stored)
+			s.addMark(shard, p.Ahead.Seq, p.Ahead.Stored)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (set *streamSet) confirm(ctx context.Context) error {
 		live++
 		state, err := source.Confirmed(ctx, s.source)
 		switch {
-		case errors.Is(err, source.ErrNoStream) && s.untouched():
+		case errors.Is(err, source.ErrNoStream) && s.isUncounted():
 			s.ended = true // nothing of it was counted
 			continue
 		case errors.Is(err, source.ErrNoStream):

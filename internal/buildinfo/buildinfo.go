@@ -22,12 +22,12 @@ import (
 // NewRegistry returns a registry with the metrics that every program has.
 func NewRegistry() *prometheus.Registry {
 	out := prometheus.NewRegistry()
-	out.MustRegister(collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	out.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return out
 }
 
-// collector returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
-func collector() prometheus.Collector {
+// buildInfo returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
+func buildInfo() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which release of Go built it.",
 		ConstLabels: prometheus.Labels{"version": release.Version(), "revision": cmp.Or(release.Revision(), "unknown"), "goversion": runtime.Version()},

@@ -20,7 +20,7 @@ type callers struct {
 // check, any web page could count on a service in its visitor's network; without the second, a page could do
 // so by pointing its own name at our address.
 func (c *callers) check(r *http.Request) (*access.Token, *web.Problem) {
-	if r.Method != http.MethodOptions && (web.Origins{}).Foreign(r) {
+	if r.Method != http.MethodOptions && (web.Origins{}).IsForeign(r) {
 		return nil, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
 	}
 	if !c.tokens.Required() {
@@ -33,7 +33,7 @@ func (c *callers) check(r *http.Request) (*access.Token, *web.Problem) {
 	if p != nil {
 		return nil, p
 	}
-	if err := token.Need(access.Count, "POST "+hitsPath); err != nil {
+	if err := token.Require(access.Count, "POST "+hitsPath); err != nil {
 		return nil, web.ProblemOf(err)
 	}
 	return token, nil

@@ -18,7 +18,7 @@ func newEvents(b *budget, body []byte, events int, header nats.Header, id string
 	if e == nil {
 		return nil
 	}
-	e.lines, e.hits, e.alone, e.more = append(e.lines, body...), events, true, header
+	e.lines, e.hits, e.separate, e.header = append(e.lines, body...), events, true, header
 	if !e.held.resize(cap(e.lines)) {
 		e.free()
 		return nil
@@ -29,15 +29,15 @@ func newEvents(b *budget, body []byte, events int, header nats.Header, id string
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from
 // publisher.store until it has put the outcome into done.
 type entry struct {
-	lines []byte      // the hits, one object per line; or CloudEvents as they came
-	hits  int         // or events
-	named string      // whose the id is, human-readable
-	id    string      // Nats-Msg-Id; empty: any
-	alone bool        // it shares no message with others
-	more  nats.Header // on the message, if no other entry shares it: the event's of CloudEvents, and the trace
-	since time.Time
-	held  hold
-	done  chan outcome
+	lines    []byte      // the hits, one object per line; or CloudEvents as they came
+	hits     int         // or events
+	idSource string      // whose the id is, human-readable
+	id       string      // Nats-Msg-Id; empty: any
+	separate bool        // it shares no message with others
+	header   nats.Header // on the message, if no other entry shares it: the event's of CloudEvents, and the trace
+	since    time.Time
+	held     hold
+	done     chan outcome
 }
 
 type outcome struct {
@@ -52,7 +52,7 @@ var entries = sync.Pool{New: func() any { return &entry{done: make(chan outcome,
 // newEntry encodes hits as the workers read them. It returns nil if there is no room for them.
 func newEntry(b *budget, hits []hit.Hit, id string) *entry {
 	e := entries.Get().(*entry)
-	e.lines, e.hits, e.id, e.alone, e.more, e.named, e.since, e.held = e.lines[:0], len(hits), id, id != "", nil, keyHeader, time.Now(), hold{budget: b}
+	e.lines, e.hits, e.id, e.separate, e.header, e.idSource, e.since, e.held = e.lines[:0], len(hits), id, id != "", nil, keyHeader, time.Now(), hold{budget: b}
 	for _, h := range hits {
 		e.lines = append(h.AppendJSON(e.lines), '\n')
 	}
@@ -66,7 +66,7 @@ func newEntry(b *budget, hits []hit.Hit, id string) *entry {
 // size is the entry's bytes in a message, without its Nats-Msg-Id.
 func (e *entry) size() int {
 	n := len(e.lines)
-	for name, values := range e.more {
+	for name, values := range e.header {
 		for _, v := range values {
 			n += len(name) + len(": \r\n") + len(v)
 		}
@@ -75,10 +75,10 @@ func (e *entry) size() int {
 }
 
 func (e *entry) trace(parent string) {
-	if e.more == nil {
-		e.more = make(nats.Header, 1)
+	if e.header == nil {
+		e.header = make(nats.Header, 1)
 	}
-	e.more.Set(trace.Header, parent)
+	e.header.Set(trace.Header, parent)
 }
 
 // free returns the entry's memory. The entry must not be used afterwards.
@@ -92,7 +92,7 @@ func (e *entry) free() {
 
 // message is what JetStream stores at once: the hits of one request, or of several.
 type message struct {
-	outbox.Letter
+	outbox.Envelope
 	hits     int
 	entries  []*entry
 	deadline time.Time // of the entry that waits longest
@@ -102,7 +102,7 @@ var messages = sync.Pool{New: func() any { return new(message) }}
 
 func newMessage(subject string) *message {
 	m := messages.Get().(*message)
-	*m = message{Letter: outbox.Letter{Subject: subject, Body: m.Body[:0]}, entries: m.entries[:0]}
+	*m = message{Envelope: outbox.Envelope{Subject: subject, Body: m.Body[:0]}, entries: m.entries[:0]}
 	return m
 }
 
@@ -110,14 +110,14 @@ func (m *message) add(e *entry, timeout time.Duration) {
 	m.More = nil // of several requests, none's trace is the message's; an event is alone
 	if len(m.entries) == 0 {
 		m.deadline = e.since.Add(timeout)
-		m.More = e.more
+		m.More = e.header
 	}
 	m.Body = append(m.Body, e.lines...)
 	m.hits += e.hits
 	m.entries = append(m.entries, e)
 }
 
-func (m *message) settle(o outcome) {
+func (m *message) complete(o outcome) {
 	for i, e := range m.entries {
 		m.entries[i] = nil
 		e.done <- o // it has room for one

@@ -167,7 +167,7 @@ func eventID(identity rules.Identity, sender string) string {
 }
 
 func mayDeliver(token *access.Token) *web.Problem {
-	if !token.Narrow() {
+	if !token.HasPrefixes() {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden,

@@ -142,7 +142,7 @@ func (h *hitsHandler) readEvents(w http.ResponseWriter, r *http.Request, mode ru
 	if e == nil {
 		return nil, noRoom("COLLECT_MAX_WAITING")
 	}
-	e.named = named
+	e.idSource = named
 	return e, nil
 }
 
@@ -176,7 +176,7 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 
 // refuseOutside refuses hits of counters that a token is not about.
 func refuseOutside(hits []hit.Hit, token *access.Token) *web.Problem {
-	if !token.Narrow() {
+	if !token.HasPrefixes() {
 		return nil
 	}
 	var bad []web.ProblemDetail

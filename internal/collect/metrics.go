@@ -45,8 +45,8 @@ func newMetrics(b *budget) *metrics {
 	return m
 }
 
-// stored measures a stored message; sent is when it was first sent.
-func (m *metrics) stored(hits int, sent time.Time, duplicate bool) {
+// observeStored measures a stored message; sent is when it was first sent.
+func (m *metrics) observeStored(hits int, sent time.Time, duplicate bool) {
 	m.storeSeconds.Observe(time.Since(sent).Seconds())
 	if duplicate {
 		m.duplicates.Inc()

@@ -51,7 +51,7 @@ func describe(mux *http.ServeMux, settings Settings) *api.API {
 	return a
 }
 
-type described struct {
+type describedProblem struct {
 	status  int
 	about   string
 	example *web.Problem
@@ -95,7 +95,7 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 			}},
 		}},
 	}
-	problems := []described{
+	problems := []describedProblem{
 		{http.StatusBadRequest, "The body or the key is wrong. errors names each bad item. Nothing is stored.",
 			itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: "body[3]", Message: "n must be an integer from 1 to 1099511627776"}}, 1)},
 		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
@@ -108,10 +108,10 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with the same Idempotency-Key.",
 			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
 	}
-	if a.Tokens() {
+	if a.NeedsToken() {
 		problems = append(problems,
-			described{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
-			described{http.StatusForbidden, "The token lacks the right count, or a key is outside of its prefixes. Nothing is stored.",
+			describedProblem{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
+			describedProblem{http.StatusForbidden, "The token lacks the right count, or a key is outside of its prefixes. Nothing is stored.",
 				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `the counter "/cart" is outside of the token shop, which is about names that begin with "shop."`}}, 1).OfKind(web.KeyOutsidePrefix)})
 	}
 	for _, p := range problems {
@@ -162,9 +162,9 @@ func describePages(a *api.API) {
 			}},
 		},
 		Responses: pageProblems(a, map[string]*huma.Response{"204": {Description: "JetStream has stored the hits."}},
-			described{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
-			described{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: it has more than 65536 bytes, which is what browsers allow a beacon: send several")},
-			described{http.StatusUnsupportedMediaType, "A content type that is not taken. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not taken: allowed are text/plain, application/json and none")},
+			describedProblem{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
+			describedProblem{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: it has more than 65536 bytes, which is what browsers allow a beacon: send several")},
+			describedProblem{http.StatusUnsupportedMediaType, "A content type that is not taken. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not taken: allowed are text/plain, application/json and none")},
 		),
 	})
 	param := func(name, about string, required bool, schema *huma.Schema) *huma.Param {
@@ -186,12 +186,12 @@ func describePages(a *api.API) {
 	})
 }
 
-func pageProblems(a *api.API, responses map[string]*huma.Response, more ...described) map[string]*huma.Response {
-	all := append([]described{
+func pageProblems(a *api.API, responses map[string]*huma.Response, more ...describedProblem) map[string]*huma.Response {
+	all := append([]describedProblem{
 		{http.StatusBadRequest, "A hit is wrong. Nothing is stored.", web.NewProblem(http.StatusBadRequest, "key: the counter's name has 0 bytes; 1 to 512 are allowed")},
 		{http.StatusForbidden, "The page's origin is not one of COLLECT_ORIGINS, or the request names none. Nothing is stored.",
 			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: allowed are those of COLLECT_ORIGINS`)},
-		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOff(beaconPath))},
+		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOffDetail(beaconPath))},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown.", web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown")},
 	}, more...)

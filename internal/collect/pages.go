@@ -35,7 +35,7 @@ func (s *pages) admit(next http.HandlerFunc) http.HandlerFunc {
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.settings.on() {
-			web.NewProblem(http.StatusNotFound, pagesOff(r.URL.Path)).Write(w)
+			web.NewProblem(http.StatusNotFound, pagesOffDetail(r.URL.Path)).Write(w)
 			return
 		}
 		if cors.Apply(w, r) {
@@ -50,7 +50,7 @@ func (s *pages) admit(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func pagesOff(path string) string {
+func pagesOffDetail(path string) string {
 	return path + " is off: set COLLECT_ORIGINS and COLLECT_BEACON_PREFIX to let web pages count"
 }
 

@@ -96,7 +96,7 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 		case e := <-p.in:
 			p.gatherWaiting(e)
 		case a := <-p.box.Answers:
-			p.settle(a)
+			p.receive(a)
 		case <-full.C:
 			p.flush()
 		case now := <-p.box.Ticks:
@@ -138,7 +138,7 @@ func (p *publisher) most() (bytes int, bound string) {
 
 // gather adds an entry to the group, or sends it alone if it shares no message.
 func (p *publisher) gather(e *entry, most int) {
-	if e.alone {
+	if e.separate {
 		m := newMessage(p.subject)
 		m.ID = e.id
 		m.add(e, p.timeout)
@@ -180,14 +180,14 @@ func (p *publisher) refuseUnsent(m *message, why error) {
 	}
 }
 
-func (p *publisher) settle(a outbox.Answer) {
-	m, ok := p.box.Settle(a)
+func (p *publisher) receive(a outbox.Answer) {
+	m, ok := p.box.Resolve(a)
 	switch {
 	case !ok:
 	case a.Stored:
-		p.metrics.stored(m.hits, m.Since(), a.Duplicate)
-		p.target.stored()
-		m.settle(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
+		p.metrics.observeStored(m.hits, m.Since(), a.Duplicate)
+		p.target.recordStored()
+		m.complete(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
 	case !m.Open():
 		p.refuse(m, a.Refusal)
 	}
@@ -214,7 +214,7 @@ func (p *publisher) stop() {
 		e.done <- outcome{problem: stopping()}
 	}
 	if p.group != nil {
-		p.group.settle(outcome{problem: stopping()})
+		p.group.complete(outcome{problem: stopping()})
 		p.group = nil
 	}
 	for m := range p.box.All() {
@@ -225,7 +225,7 @@ func (p *publisher) stop() {
 // endUnknown ends a message that may be stored.
 func (p *publisher) endUnknown(m *message) {
 	p.box.Drop(m)
-	m.settle(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
+	m.complete(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
 		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
 			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream remembers it (2 minutes by default)").OfKind(web.StoredUnknown)})
 }
@@ -235,12 +235,12 @@ func (p *publisher) refuse(m *message, why error) {
 	p.box.Drop(m)
 	var refusal outbox.Refusal
 	if !errors.As(why, &refusal) || refusal.Code != outbox.CodeTooLarge {
-		p.target.refused(why)
-		m.settle(outcome{problem: p.refusalProblem(why)})
+		p.target.recordRefusal(why)
+		m.complete(outcome{problem: p.refusalProblem(why)})
 		return
 	}
 	if len(m.entries) == 1 {
-		m.settle(outcome{problem: tooLargeFor("max_msg_size of the stream")})
+		m.complete(outcome{problem: tooLargeFor("max_msg_size of the stream")})
 		return
 	}
 	for _, e := range m.entries { // the stream takes less than it did: each request by itself may fit

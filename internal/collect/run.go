@@ -83,7 +83,7 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log, Apart: settings.MetricsAddr != ""}
 	s.storage.target, s.storage.budget = newTarget(settings.Subject, log), &s.budget
 	s.storage.timeout, s.storage.failures = settings.Timeout, program.Sampled(log)
-	tokens, err := access.New(access.Settings{Program: "COLLECT", File: settings.TokensFile}, s.server.Files)
+	tokens, err := access.New(access.TokenSettings{Program: "COLLECT", File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *service) handler() http.Handler {
 
 // bound is the middleware of every request. It bounds concurrent API requests, and answers unknown routes.
 func (s *service) bound(mux *http.ServeMux) http.Handler {
-	return s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+	return s.server.Wrap(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		if pattern == "" {
 			web.NoRoute(w, r, handler)
 			return

@@ -91,7 +91,7 @@ type PageSettings struct {
 // maxPrefix leaves room for the pages' keys within hit.MaxName bytes.
 const maxPrefix = 128
 
-func (s PageSettings) on() bool { return !s.Origins.None() && s.Prefix != "" }
+func (s PageSettings) on() bool { return !s.Origins.IsEmpty() && s.Prefix != "" }
 
 func (s *PageSettings) Validate() error {
 	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
@@ -105,9 +105,9 @@ func (s *PageSettings) Validate() error {
 
 func (s PageSettings) warn(log zerolog.Logger) {
 	switch {
-	case !s.Origins.None() && s.Prefix == "":
+	case !s.Origins.IsEmpty() && s.Prefix == "":
 		log.Warn().Msg("COLLECT_ORIGINS has no effect: set COLLECT_BEACON_PREFIX, too, if pages shall count")
-	case s.Origins.None() && s.Prefix != "":
+	case s.Origins.IsEmpty() && s.Prefix != "":
 		log.Warn().Msg("COLLECT_BEACON_PREFIX has no effect: set COLLECT_ORIGINS, too, if pages shall count")
 	}
 }

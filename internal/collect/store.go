@@ -109,9 +109,9 @@ func (s *storage) compareWithFirst(ctx context.Context, e *entry, o outcome) *we
 		s.failures.Warn().Ctx(ctx).Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
 		return web.NewProblem(http.StatusGatewayTimeout, fmt.Sprintf(
 			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is unknown: JetStream does not show them; send the same request again",
-			e.named, o.stream, o.sequence)).OfKind(web.StoredUnknown)
-	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.more):
-		return keyReused(e.named, o)
+			e.idSource, o.stream, o.sequence)).OfKind(web.StoredUnknown)
+	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.header):
+		return keyReused(e.idSource, o)
 	}
 	return nil
 }

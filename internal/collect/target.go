@@ -29,14 +29,14 @@ const (
 // target finds the stream of the subject. The goroutine in watch checks it and logs changes; the publisher's
 // goroutine reports the stream's answers to messages; all others only read the result.
 type target struct {
-	subject string
-	log     zerolog.Logger
-	due     wake.Signal // check before the next check is due
-	last    atomic.Pointer[streamCheck]
-	refusal atomic.Pointer[refusal] // nil: the last message was stored, or there was none
+	subject  string
+	log      zerolog.Logger
+	checkNow wake.Signal // check before the next check is due
+	last     atomic.Pointer[streamCheck]
+	refusal  atomic.Pointer[lastRefusal] // nil: the last message was stored, or there was none
 }
 
-type refusal struct {
+type lastRefusal struct {
 	why error
 	at  time.Time
 }
@@ -49,7 +49,7 @@ type streamCheck struct {
 }
 
 func newTarget(subject string, log zerolog.Logger) *target {
-	return &target{subject: subject, log: log, due: wake.New()}
+	return &target{subject: subject, log: log, checkNow: wake.New()}
 }
 
 func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
@@ -67,14 +67,14 @@ func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-t.due:
+		case <-t.checkNow:
 		}
 	}
 }
 
 // check finds the subject's stream, and its settings, which this user may have no right to see.
 func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck {
-	stream, err := outbox.Taker(ctx, js.Conn(), t.subject)
+	stream, err := outbox.FindStream(ctx, js.Conn(), t.subject)
 	found := streamCheck{stream: stream, err: err}
 	if err != nil {
 		return found
@@ -113,20 +113,20 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func (t *target) refused(why error) {
+func (t *target) recordRefusal(why error) {
 	if errors.Is(why, outbox.ErrNoStream) {
-		t.due.Give()
+		t.checkNow.Give()
 	}
 	if !errors.As(why, new(outbox.Refusal)) {
 		return
 	}
-	before := t.refusal.Swap(&refusal{why, time.Now()})
+	before := t.refusal.Swap(&lastRefusal{why, time.Now()})
 	if before == nil || before.why.Error() != why.Error() {
 		t.log.Error().Err(why).Str("subject", t.subject).Msg("HITS ARE REFUSED: is the stream full? Raise its limits, or let it discard old messages (docs/collect.md)")
 	}
 }
 
-func (t *target) stored() {
+func (t *target) recordStored() {
 	if t.refusal.Load() != nil && t.refusal.Swap(nil) != nil {
 		t.log.Info().Str("subject", t.subject).Msg("hits are stored again")
 	}

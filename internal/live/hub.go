@@ -214,7 +214,7 @@ func (n *news) like(other *news) bool {
 // problem is why there is no answer now. A question that the client must fix has one only if it could be
 // answered before: until then firstNews returns its error.
 func (n *news) problem() *web.Problem {
-	if bad := answer.Mendable(n.err); bad != nil {
+	if bad := answer.ClientError(n.err); bad != nil {
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
 	}
 	return web.ProblemOf(n.err)
@@ -339,7 +339,7 @@ func (l *listener) firstNews(ctx context.Context) ([]*news, error) {
 			if n == nil {
 				continue
 			}
-			if bad := answer.Mendable(n.err); bad != nil {
+			if bad := answer.ClientError(n.err); bad != nil {
 				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).Problem(web.InQuery)
 			}
 			if n.err != nil {

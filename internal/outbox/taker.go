@@ -19,15 +19,15 @@ const (
 
 // Errors of Taker besides ErrNoStream.
 var (
-	ErrMayNot    = errors.New("this user may not publish there")
-	ErrNoAnswer  = errors.New("nothing has answered")
-	ErrProbeKept = errors.New("the message was stored")
+	ErrNotPermitted = errors.New("this user may not publish there")
+	ErrNoAnswer     = errors.New("nothing has answered")
+	ErrProbeStored  = errors.New("the message was stored")
 )
 
-// Taker returns the stream of a subject, which may have wildcards. It sends a message that no stream can
+// FindStream returns the stream of a subject, which may have wildcards. It sends a message that no stream can
 // store, because it expects a stream with an impossible name: the stream refuses it and names itself. The
 // message takes the way of every other, through the server's mappings.
-func Taker(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
+func FindStream(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {
 		if token == "*" || token == ">" {
@@ -49,7 +49,7 @@ func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, e
 		return Answer{}, ErrNoStream
 	case err != nil:
 		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
-			return Answer{}, ErrMayNot
+			return Answer{}, ErrNotPermitted
 		}
 		return Answer{}, errors.Join(ErrNoAnswer, err)
 	}
@@ -58,7 +58,7 @@ func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, e
 	case !ok || answer.Stream == "":
 		return Answer{}, fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
 	case answer.Refusal == nil:
-		return answer, ErrProbeKept
+		return answer, ErrProbeStored
 	}
 	return answer, nil
 }

@@ -30,9 +30,9 @@ func (e *Erasing) UnmarshalText(text []byte) error {
 
 // erasures has the operation that erases counters.
 type erasures struct {
-	on    Erasing
-	desk  *answer.Desk
-	audit *auditLog
+	on      Erasing
+	answers *answer.Service
+	audit   *auditLog
 }
 
 func (e *erasures) register(a *api.API) {
@@ -61,7 +61,7 @@ func (e *erasures) delete(w http.ResponseWriter, r *http.Request, p *answer.Eras
 	// Many counters take longer than other answers, and the request has been read.
 	control := http.NewResponseController(w)
 	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // not every writer has deadlines
-	out, err := e.desk.Erase(r.Context(), p)
+	out, err := e.answers.Erase(r.Context(), p)
 	if err == nil || out.Erased > 0 {
 		e.log(r, p, out, err)
 	}

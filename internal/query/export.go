@@ -38,7 +38,7 @@ const (
 
 // exports has the operation that exports counters.
 type exports struct {
-	desk    *answer.Desk
+	answers *answer.Service
 	slots   exportSlots
 	proxies *web.Networks // that are trusted
 	log     zerolog.Logger
@@ -96,11 +96,11 @@ func (x *exports) get(w http.ResponseWriter, r *http.Request, p *answer.ExportPa
 	control := http.NewResponseController(w)
 	// The request has been read. Its read deadline would later be taken for the client's end.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
-	e, err := x.desk.Export(r.Context(), p)
+	e, err := x.answers.Export(r.Context(), p)
 	if err != nil {
 		return err
 	}
-	if !e.Lines() && !r.ProtoAtLeast(1, 1) {
+	if !e.IsNDJSON() && !r.ProtoAtLeast(1, 1) {
 		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 an answer that was cut looks like a whole one: "+
 			"ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: proxy_http_version 1.1)").Problem(web.InQuery)
 	}
@@ -140,7 +140,7 @@ type exportSlots struct {
 func (e *exportSlots) acquire(caller string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch share := e.ofOneCaller(); {
+	switch share := e.share(); {
 	case e.callers[caller] >= share:
 		return tooManyExports(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", share, share, e.most))
 	case e.all >= e.most:
@@ -154,7 +154,7 @@ func (e *exportSlots) acquire(caller string) error {
 	return nil
 }
 
-func (e *exportSlots) ofOneCaller() int { return (e.most + 1) / 2 }
+func (e *exportSlots) share() int { return (e.most + 1) / 2 }
 
 func (e *exportSlots) release(caller string) {
 	e.mu.Lock()

@@ -32,7 +32,7 @@ type middleware struct {
 // refuses what other sites have browsers send, and compresses. It answers requests without a route.
 func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
-	wrapped := m.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+	wrapped := m.server.Wrap(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		authz := gate.IsAuthz(r.URL.Path)
 		if p := m.checkHost(r); p != nil {
 			p.Write(w)
@@ -101,14 +101,14 @@ func cors(origins web.Origins) web.CORS {
 // refuseBrowser refuses what no web page should have a browser send. If tokens are required, nothing is
 // refused here, because browsers send none by themselves.
 func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
-	if m.tokens.Required() || !changes(r.Method, r.URL.Path) {
+	if m.tokens.Required() || !mayChange(r.Method, r.URL.Path) {
 		return nil
 	}
 	authz := gate.IsAuthz(r.URL.Path)
 	switch {
 	case authz && m.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
-	case m.origins.Foreign(r), authz && nameless(r):
+	case m.origins.IsForeign(r), authz && hasNoOrigin(r):
 		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).OfKind(web.ForeignOrigin)
 	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):
 		return checkType(r)
@@ -120,9 +120,9 @@ func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
 // and simple fetch calls, whose answers it cannot read. So changes are refused if a page of another origin
 // causes them.
 
-// changes reports whether a request may change counts, as a proxy's does with any method. POST /v1/total and
+// mayChange reports whether a request may change counts, as a proxy's does with any method. POST /v1/total and
 // /v1/uniques only ask.
-func changes(method, path string) bool {
+func mayChange(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return gate.IsAuthz(path)
@@ -137,9 +137,9 @@ func foreignDetail(authz bool) string {
 	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in QUERY_CORS_ORIGINS (* names none), or send it from a server"
 }
 
-// nameless reports whether a browser's request does not say for which page it is. Browsers may omit that for
+// hasNoOrigin reports whether a browser's request does not say for which page it is. Browsers may omit that for
 // a GET, such as an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
-func nameless(r *http.Request) bool {
+func hasNoOrigin(r *http.Request) bool {
 	return web.FromBrowser(r) && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == ""
 }
 
@@ -163,7 +163,7 @@ func (m *middleware) checkHost(r *http.Request) *web.Problem {
 		return nil
 	}
 	why := m.hosts.Refuse(r, "QUERY_HOSTS")
-	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && m.fromProxy(r) {
+	if why == "" || gate.IsAuthz(r.URL.Path) && !hasOurPort(r) && m.fromProxy(r) {
 		return nil
 	}
 	if gate.IsAuthz(r.URL.Path) {
@@ -182,12 +182,12 @@ var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-
 // fromProxy reports whether a proxy asks for its client. A browser in a trusted network may ask for itself.
 func (m *middleware) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
-		!direct(r) && m.proxies.HoldPeer(r)
+		!hasOurPort(r) && m.proxies.ContainPeer(r)
 }
 
-// direct reports whether a request's Host has the port that it has reached: browsers write where they connect
+// hasOurPort reports whether a request's Host has the port that it has reached: browsers write where they connect
 // to. Some proxies pass on what their client has written.
-func direct(r *http.Request) bool {
+func hasOurPort(r *http.Request) bool {
 	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok {
 		return false

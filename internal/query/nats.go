@@ -153,7 +153,7 @@ func endpointsOf(q *questions) map[string]endpoint {
 				body = []byte("{}")
 			}
 			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
-				return q.findAbout(ctx)
+				return q.getAbout(ctx)
 			})(ctx, body)
 		},
 		"take":    overNATS(bodyOf(q.gate.Take)), // a refusal is an answer

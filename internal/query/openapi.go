@@ -39,9 +39,9 @@ func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 func describeProblems(a *api.API, op *huma.Operation) {
 	for _, p := range problemExamples {
 		switch {
-		case p.status == http.StatusUnauthorized && !a.Tokens():
+		case p.status == http.StatusUnauthorized && !a.NeedsToken():
 			continue
-		case p.status == http.StatusForbidden && a.Tokens():
+		case p.status == http.StatusForbidden && a.NeedsToken():
 			p.about, p.example = "The token lacks the right that this call needs, or is not about what is asked.", outsideExample
 		}
 		var headers map[string]*huma.Header
@@ -53,7 +53,7 @@ func describeProblems(a *api.API, op *huma.Operation) {
 		}
 		op.Responses[strconv.Itoa(p.status)] = a.ProblemResponse(p.about, p.example, headers)
 	}
-	if op.Method == http.MethodPost && changes(op.Method, op.Path) && !a.Tokens() {
+	if op.Method == http.MethodPost && mayChange(op.Method, op.Path) && !a.NeedsToken() {
 		r := &http.Request{Header: http.Header{"Content-Type": {"text/plain"}}}
 		op.Responses[strconv.Itoa(http.StatusUnsupportedMediaType)] = a.ProblemResponse("A browser sends a body of a type that a form can have.", checkType(r), nil)
 	}
@@ -73,7 +73,7 @@ var problemExamples = []struct {
 	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
 		web.TooMuchInput("keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)").Problem(web.InBody)},
 	{http.StatusInternalServerError, "Another program has written to a key of the namespace, which detail names; or this service has a fault.",
-		answer.SpoiltProblem(&window.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
+		answer.CorruptProblem(&window.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
 	{http.StatusServiceUnavailable, "Redis cannot answer now: ask again after the seconds in Retry-After.",
 		web.NewProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
 }

@@ -25,7 +25,7 @@ const probePath = "/probe"
 
 // questions has the operations about counters.
 type questions struct {
-	*answer.Desk
+	*answer.Service
 	status *status.Status
 	gate   *gate.Gate
 }
@@ -52,46 +52,46 @@ func (o *windowsOutput[A]) Write(w http.ResponseWriter) {
 	api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
 }
 
-// windowsAbout describes two operations about counters in windows: GET for a few counters, POST for many.
-type windowsAbout struct {
+// windowsOperation describes two operations about counters in windows: GET for a few counters, POST for many.
+type windowsOperation struct {
 	id, path     string
 	what, about  string
 	answers      string
 	body, answer any // examples
 }
 
-func (is *windowsAbout) get() huma.Operation {
+func (o *windowsOperation) get() huma.Operation {
 	return huma.Operation{
-		OperationID: "get-" + is.id, Method: http.MethodGet, Path: is.path,
-		Summary: is.what + " of a few counters", Description: is.about,
-		Responses: api.SuccessOnly(is.answers, is.answer),
+		OperationID: "get-" + o.id, Method: http.MethodGet, Path: o.path,
+		Summary: o.what + " of a few counters", Description: o.about,
+		Responses: api.SuccessOnly(o.answers, o.answer),
 	}
 }
 
-func (is *windowsAbout) post() huma.Operation {
+func (o *windowsOperation) post() huma.Operation {
 	return huma.Operation{
-		OperationID: "post-" + is.id, Method: http.MethodPost, Path: is.path,
-		Summary: is.what + " of many counters", Description: is.about + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
+		OperationID: "post-" + o.id, Method: http.MethodPost, Path: o.path,
+		Summary: o.what + " of many counters", Description: o.about + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
 		RequestBody: &huma.RequestBody{
 			Description: "Counters, and windows or a range.",
-			Content:     map[string]*huma.MediaType{"application/json": {Example: is.body}},
+			Content:     map[string]*huma.MediaType{"application/json": {Example: o.body}},
 		},
-		Responses: api.SuccessOnly(is.answers, is.answer),
+		Responses: api.SuccessOnly(o.answers, o.answer),
 	}
 }
 
 func (q *questions) registerTotal(a *api.API) {
-	is := windowsAbout{
+	o := windowsOperation{
 		id: "total", path: totalPath, what: "Totals", answers: "The totals, as of now.", answer: answer.TotalExample(),
 		about: "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
 			"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
 			"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
 	}
-	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
+	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
 		return q.getTotals(ctx, p.Input())
 	})
-	api.AnswerBody(a, a.Operation(is.post()), func(ctx context.Context, b *answer.TotalBody) (*windowsOutput[answer.TotalAnswer], error) {
+	api.AnswerBody(a, a.Operation(o.post()), func(ctx context.Context, b *answer.TotalBody) (*windowsOutput[answer.TotalAnswer], error) {
 		return q.getTotals(ctx, b.Input())
 	})
 }
@@ -109,17 +109,17 @@ func (q *questions) getTotals(ctx context.Context, in *answer.Input) (*windowsOu
 }
 
 func (q *questions) registerUniques(a *api.API) {
-	is := windowsAbout{
+	o := windowsOperation{
 		id: "uniques", path: uniquesPath, what: "Uniques", answers: "The estimates, as of now.", answer: answer.UniquesExample(),
 		about: "How many different values of unique the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
 			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
 			"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
 	}
-	api.AnswerQuery(a, a.Operation(is.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
+	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
 		return q.getUniques(ctx, p.Input())
 	})
-	api.AnswerBody(a, a.Operation(is.post()), func(ctx context.Context, b *answer.UniquesBody) (*windowsOutput[answer.UniquesAnswer], error) {
+	api.AnswerBody(a, a.Operation(o.post()), func(ctx context.Context, b *answer.UniquesBody) (*windowsOutput[answer.UniquesAnswer], error) {
 		return q.getUniques(ctx, b.Input())
 	})
 }
@@ -161,7 +161,7 @@ func (q *questions) registerSeries(a *api.API) {
 func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
 	format := p.Format
 	if format == "" {
-		format = wantedFormat(p.Accept)
+		format = preferredFormat(p.Accept)
 	}
 	if _, ok := formatTypes[format]; !ok {
 		return nil, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(format), answer.FormatNames).Problem(web.InQuery)
@@ -187,8 +187,8 @@ var formatTypes = map[string]string{
 	"csv":  "text/csv; charset=utf-8",
 }
 
-// wantedFormat is the format that an Accept header prefers, the first of equals; else JSON.
-func wantedFormat(header string) string {
+// preferredFormat is the format that an Accept header prefers, the first of equals; else JSON.
+func preferredFormat(header string) string {
 	best, bestQ := "json", 0.0
 	for part := range strings.SplitSeq(header, ",") {
 		wanted, params, err := mime.ParseMediaType(part)
@@ -246,11 +246,11 @@ func (q *questions) registerAbout(a *api.API) {
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
 		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
-		return q.findAbout(ctx)
+		return q.getAbout(ctx)
 	}))
 }
 
-func (q *questions) findAbout(ctx context.Context) (answer.AboutAnswer, error) {
+func (q *questions) getAbout(ctx context.Context) (answer.AboutAnswer, error) {
 	return q.About(ctx, answer.Features{NATS: q.status.AsksNATS, Limits: q.gate.Counts(), Watch: q.status.AsksNATS})
 }
 

@@ -88,14 +88,14 @@ func countNamed(s *Settings) { s.Take = gate.TakeNamed }
 
 // setReader has the service answer requests from another reader.
 func setReader(s *service, r access.Counters) {
-	bounded := access.NewReader(r)
+	bounded := access.Authorize(r)
 	s.questions.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
 }
 
 // setTokens has the service ask for one of the tokens.
 func setTokens(t testing.TB, s *service, tokens string) {
 	t.Helper()
-	settings := access.Settings{Program: "QUERY"}
+	settings := access.TokenSettings{Program: "QUERY"}
 	if tokens != "" {
 		require.NoError(t, settings.Plain.UnmarshalText([]byte(tokens)))
 	}

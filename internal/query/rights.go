@@ -50,7 +50,7 @@ func refuseRight(token *access.Token, pattern string) *web.Problem {
 	case !known:
 		return web.NewProblem(http.StatusForbidden, "no token opens "+pattern).OfKind(web.TokenLacksRight)
 	}
-	if err := token.Need(right, pattern); err != nil {
+	if err := token.Require(right, pattern); err != nil {
 		return web.ProblemOf(err)
 	}
 	return nil

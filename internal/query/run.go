@@ -90,17 +90,17 @@ func newService(requests, listeners access.Counters, takes gate.Limiter, setting
 		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
 		health: status.NewHealth(requests, settings.Timeout, log, registry),
 	}
-	tokens, err := access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
+	tokens, err := access.New(access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
 	}
 	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
-	desk := &answer.Desk{
-		Reader: access.NewReader(requests), Redis: redis, Namespace: settings.Redis.Namespace,
+	desk := &answer.Service{
+		Reader: access.Authorize(requests), Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	audit := &auditLog{log: log}
-	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, access.NewReader(requests), redis, failures, metrics)
+	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, access.Authorize(requests), redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +108,14 @@ func newService(requests, listeners access.Counters, takes gate.Limiter, setting
 	s.live = live.New(live.Settings{
 		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys,
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
+		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)
 	proxies := &s.gate.Proxies
 	audit.proxies = proxies
 	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies}
 	s.questions = questions{desk, s.status, s.gate}
 	s.erasures = erasures{settings.Erase, desk, audit}
-	s.exports.desk, s.exports.slots.most, s.exports.proxies, s.exports.log = desk, settings.MaxExports, proxies, log
+	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = desk, settings.MaxExports, proxies, log
 	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, metrics, log}
 	return s, nil
 }
@@ -152,4 +152,4 @@ func (s *service) whyNotReady() string {
 	return why
 }
 
-func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }
+func (s *service) whyNoTakes() string { return s.gate.Why(s.health.State()) }

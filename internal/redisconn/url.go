@@ -151,7 +151,7 @@ func (r *Settings) Validate() error {
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.
-func (t TLS) apply(config *tls.Config, pair *setting.Kept[tls.Certificate]) *tls.Config {
+func (t TLS) apply(config *tls.Config, pair *setting.Reloadable[tls.Certificate]) *tls.Config {
 	if config == nil {
 		return nil
 	}

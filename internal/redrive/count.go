@@ -12,8 +12,8 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// redriven counts what became of the rejects. It is safe for concurrent use.
-type redriven struct {
+// counts counts what became of the rejects. It is safe for concurrent use.
+type counts struct {
 	mu       sync.Mutex
 	noStream bool // there is no HITS_REJECTED
 	dryRun   bool
@@ -30,9 +30,9 @@ type redriven struct {
 	took     time.Duration
 }
 
-func (d *redriven) leave(why string) { d.leaveSome(why, 1) }
+func (d *counts) countLeft(why string) { d.countSomeLeft(why, 1) }
 
-func (d *redriven) leaveSome(why string, n int64) {
+func (d *counts) countSomeLeft(why string, n int64) {
 	if n == 0 {
 		return
 	}
@@ -44,7 +44,7 @@ func (d *redriven) leaveSome(why string, n int64) {
 	d.left[why] += n
 }
 
-func (d *redriven) sent(before bool) {
+func (d *counts) countSent(before bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if before {
@@ -54,7 +54,7 @@ func (d *redriven) sent(before bool) {
 	d.again++
 }
 
-func (d *redriven) stays(why error) {
+func (d *counts) countKept(why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.kept++
@@ -62,7 +62,7 @@ func (d *redriven) stays(why error) {
 }
 
 // unknown is the number of rejects that were sent and whose fate is unknown.
-func (d *redriven) unknown() int64 {
+func (d *counts) unknown() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := d.matching - d.again - d.before
@@ -73,7 +73,7 @@ func (d *redriven) unknown() int64 {
 }
 
 // String is the program's last line.
-func (d *redriven) String() string {
+func (d *counts) String() string {
 	if d.noStream {
 		return fmt.Sprintf("no stream %s: nothing was rejected, or ingest has never run", rejects.Stream)
 	}

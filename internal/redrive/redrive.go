@@ -37,20 +37,20 @@ type options struct {
 // redriver publishes rejects again. The goroutine in walk owns it.
 type redriver struct {
 	options
-	js       jetstream.JetStream
-	rejected jetstream.Stream
-	log      zerolog.Logger
-	list     io.Writer // of --dry-run
-	out      *progress.Bar
-	pub      *outbox.Sender // nil with --dry-run
-	settled  func(fate)
-	room     int // bytes of the largest body
-	targets  targets
-	count    *redriven
-	listed   int
-	start    time.Time
-	paced    int64
-	warned   map[string]bool
+	js            jetstream.JetStream
+	rejected      jetstream.Stream
+	log           zerolog.Logger
+	list          io.Writer // of --dry-run
+	bar           *progress.Bar
+	pub           *outbox.Sender // nil with --dry-run
+	reportOutcome func(outcome)
+	maxBody       int // bytes of the largest body
+	targets       targets
+	count         *counts
+	listedSoFar   int
+	start         time.Time
+	paced         int64
+	warnings      map[string]bool
 }
 
 // redrive publishes again the rejects of HITS_REJECTED that opts select:
@@ -60,8 +60,8 @@ type redriver struct {
 //	      └───────────────── delete ◀── finisher ◀─────┘
 //
 // When ctx ends it stops reading, and waits up to grace for what is under way.
-func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *redriven, err error) {
-	count = &redriven{dryRun: opts.dryRun}
+func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *counts, err error) {
+	count = &counts{dryRun: opts.dryRun}
 	rejected, err := js.Stream(ctx, rejects.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -73,29 +73,29 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
 	r := &redriver{
-		options: opts, js: js, rejected: rejected, log: log, list: list, out: out, count: count,
-		room: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warned: map[string]bool{},
+		options: opts, js: js, rejected: rejected, log: log, list: list, bar: out, count: count,
+		maxBody: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warnings: map[string]bool{},
 	}
 	if opts.dryRun {
-		return count, ended(ctx, r.walk(ctx))
+		return count, withoutInterrupt(ctx, r.readAll(ctx))
 	}
-	finish := &finisher{js: js, rejected: rejected, fates: make(chan fate), count: count, done: func(r *reject) { out.Add(len(r.Positions)) }}
+	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, done: func(r *reject) { out.Add(len(r.Positions)) }}
 	finish.start(acks)
-	r.settled = func(what fate) {
+	r.reportOutcome = func(what outcome) {
 		select {
-		case finish.fates <- what:
+		case finish.outcomes <- what:
 		case <-acks.Done():
 		}
 	}
 	r.pub = outbox.Start(acks, conn, log, "", func(int) { count.messages++ })
-	err = ended(ctx, r.walk(ctx))
+	err = withoutInterrupt(ctx, r.readAll(ctx))
 	count.cut = ctx.Err() != nil
 	cause := r.pub.Close()
-	close(finish.fates)
+	close(finish.outcomes)
 	finish.wait()
 	count.took = time.Since(r.start)
 	unknown := count.unknown()
-	count.leaveSome("not acknowledged: run it again", unknown)
+	count.countSomeLeft("not acknowledged: run it again", unknown)
 	switch {
 	case cause != nil && !errors.Is(cause, context.Canceled):
 		return count, fmt.Errorf("%w (%d rejects are not acknowledged: run it again)", cause, unknown)
@@ -109,17 +109,17 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	return count, nil
 }
 
-// ended drops the error of an interrupt.
-func ended(ctx context.Context, err error) error {
+// withoutInterrupt drops the error of an interrupt.
+func withoutInterrupt(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// walk passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones, such
+// readAll passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones, such
 // as a reject that is refused again, are for the next run.
-func (r *redriver) walk(ctx context.Context) error {
+func (r *redriver) readAll(ctx context.Context) error {
 	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
 	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
@@ -132,8 +132,8 @@ func (r *redriver) walk(ctx context.Context) error {
 	if total == 0 {
 		return nil
 	}
-	r.out.Expect(int64(total))
-	messages := rejects.NewReader(r.rejected, filter, info.State)
+	r.bar.Expect(int64(total))
+	messages := rejects.NewMessageReader(r.rejected, filter, info.State)
 	var assembly rejects.Assembly
 	for {
 		m, more, err := messages.Read(ctx)
@@ -141,24 +141,24 @@ func (r *redriver) walk(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !more:
-			return r.incomplete(ctx, &assembly)
+			return r.handleIncomplete(ctx, &assembly)
 		case !m.Known || m.Namespace != r.namespace:
 			r.count.found++
 			r.count.matching++
-			r.count.leave("not written by ingest in this namespace")
+			r.count.countLeft("not written by ingest in this namespace")
 			continue
 		}
 		if whole := assembly.Add(m); whole != nil {
-			if err := r.each(ctx, newReject(whole)); err != nil {
+			if err := r.handle(ctx, newReject(whole)); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// incomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the first
+// handleIncomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the first
 // part: only what is stored is removed.
-func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) error {
+func (r *redriver) handleIncomplete(ctx context.Context, assembly *rejects.Assembly) error {
 	const why = "parts of it are missing"
 	for stored, hasFirst := range assembly.Incomplete() {
 		one := newReject(stored)
@@ -169,33 +169,33 @@ func (r *redriver) incomplete(ctx context.Context, assembly *rejects.Assembly) e
 		r.count.found++
 		r.count.matching++
 		if !hasFirst || r.dryRun {
-			r.count.leave(why)
+			r.count.countLeft(why)
 			continue
 		}
-		sent, err := r.stored(ctx, one)
+		sent, err := r.isStored(ctx, one)
 		if err != nil {
 			return err
 		}
 		if !sent {
-			r.count.leave(why)
+			r.count.countLeft(why)
 			continue
 		}
-		r.count.sent(true)
-		(&finisher{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
+		r.count.countSent(true)
+		(&remover{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
 	}
 	r.count.found += assembly.Dropped
 	r.count.matching += assembly.Dropped
-	r.count.leaveSome("its parts are too far apart", assembly.Dropped)
+	r.count.countSomeLeft("its parts are too far apart", assembly.Dropped)
 	return nil
 }
 
-// stored reports whether the reject has been published again.
-func (r *redriver) stored(ctx context.Context, one *reject) (bool, error) {
+// isStored reports whether the reject has been published again.
+func (r *redriver) isStored(ctx context.Context, one *reject) (bool, error) {
 	to, err := r.targets.find(ctx, one.Stream)
 	if err != nil || to.why != "" {
 		return false, err
 	}
-	first := address(one, to.pattern)
+	first := onceOf(one, to.pattern)
 	name, err := r.js.StreamNameBySubject(ctx, first.Subject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
@@ -217,28 +217,28 @@ func (r *redriver) stored(ctx context.Context, one *reject) (bool, error) {
 	return m.Header.Get(nats.MsgIdHdr) == first.ID, nil
 }
 
-func (r *redriver) each(ctx context.Context, one *reject) error {
+func (r *redriver) handle(ctx context.Context, one *reject) error {
 	r.count.found++
 	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) || r.stream != "" && one.Stream != r.stream {
-		r.out.Add(len(one.Positions))
+		r.bar.Add(len(one.Positions))
 		return nil
 	}
 	r.count.matching++
-	why, m, err := r.judge(ctx, one)
+	why, m, err := r.prepare(ctx, one)
 	if err != nil {
 		return err
 	}
 	if why != "" {
-		r.count.leave(why)
-		r.out.Add(len(one.Positions))
+		r.count.countLeft(why)
+		r.bar.Add(len(one.Positions))
 		return nil
 	}
 	if r.dryRun {
-		return r.show(one)
+		return r.listReject(one)
 	}
 	if r.rate > 0 {
 		if err := r.pace(ctx); err != nil {
-			r.count.leave("not sent yet")
+			r.count.countLeft("not sent yet")
 			return err
 		}
 	}
@@ -248,15 +248,15 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 	return ctx.Err()
 }
 
-// judge returns what to send, or why not.
-func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
-	if refused := one.helps(r.ts, time.Now()); refused != "" {
+// prepare returns what to send, or why not.
+func (r *redriver) prepare(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
+	if refused := one.expectedRefusal(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
 			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, nil
 		}
 		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.Reason, refused))
 	}
-	body, err := one.publishable(r.ts)
+	body, err := one.bodyToPublish(r.ts)
 	if err != nil {
 		return fmt.Sprintf("%s (%v)", one.Reason, err), nil, nil
 	}
@@ -264,19 +264,19 @@ func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbo
 	if err != nil || to.why != "" {
 		return to.why, nil, err
 	}
-	once := address(one, to.pattern)
-	if len(body)+rejects.HeaderSize(once.Header()) > r.room {
+	once := onceOf(one, to.pattern)
+	if len(body)+rejects.HeaderSize(once.Header()) > r.maxBody {
 		return fmt.Sprintf("%s (with its headers larger than a message of the server: raise max_payload)", one.Reason), nil, nil
 	}
-	once.Settled = func(f outbox.Fate) { r.settled(fate{f, one, once.ID}) }
+	once.Done = func(f outbox.Outcome) { r.reportOutcome(outcome{f, one, once.ID}) }
 	m = outbox.NewMessage()
 	m.Hits, m.Once, m.Body = 1, once, append(m.Body, body...)
 	return "", m, nil
 }
 
 func (r *redriver) warn(text string) {
-	if !r.warned[text] {
-		r.warned[text] = true
+	if !r.warnings[text] {
+		r.warnings[text] = true
 		r.log.Warn().Msg(text)
 	}
 }
@@ -297,11 +297,11 @@ const (
 	shownBytes = 80  // of the body of each
 )
 
-func (r *redriver) show(one *reject) error {
+func (r *redriver) listReject(one *reject) error {
 	r.count.would++
-	r.listed++
-	if r.listed > maxListed {
-		if r.listed == maxListed+1 {
+	r.listedSoFar++
+	if r.listedSoFar > maxListed {
+		if r.listedSoFar == maxListed+1 {
 			_, err := fmt.Fprintf(r.list, "… and more: only the first %d are listed\n", maxListed)
 			return err
 		}

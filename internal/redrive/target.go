@@ -13,8 +13,8 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// address returns a reject's destination. Its name replaces mark in the pattern.
-func address(r *reject, pattern string) *outbox.Once {
+// onceOf returns a reject's destination. Its name replaces mark in the pattern.
+func onceOf(r *reject, pattern string) *outbox.Once {
 	more := nats.Header{rejects.HeaderNamespace: {r.Namespace}} // workers of other namespaces may have counted the hit
 	r.AddTo(more, r.Kind)                                       // the worker finds its rules by it
 	return &outbox.Once{Subject: strings.Replace(pattern, mark, r.name, 1), ID: r.name, More: more}

@@ -23,9 +23,9 @@ type freshness struct {
 	streams *streams
 	counted recent[[]window.Progress]
 
-	mu    sync.Mutex
-	known []window.Progress // as of the last time that Redis answered
-	ever  bool              // there is a layout, as far as is known
+	mu        sync.Mutex
+	latest    []window.Progress // as of the last time that Redis answered
+	hasLayout bool              // there is a layout, as far as is known
 }
 
 var (
@@ -77,7 +77,7 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		up = 0
 	}
 	gauge(redisUp, up)
-	streams, ever := f.remember(streams, err)
+	streams, ever := f.keepLatest(streams, err)
 	if !ever {
 		return
 	}
@@ -96,18 +96,18 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 	}
 }
 
-// remember keeps Redis's answer, and returns the last one while Redis is away. Nothing newer can be answered
+// keepLatest keeps Redis's answer, and returns the last one while Redis is away. Nothing newer can be answered
 // then, so the ages must go on growing.
-func (f *freshness) remember(streams []window.Progress, err error) ([]window.Progress, bool) {
+func (f *freshness) keepLatest(streams []window.Progress, err error) ([]window.Progress, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case err == nil:
-		f.known, f.ever = streams, true
+		f.latest, f.hasLayout = streams, true
 	case errors.Is(err, window.ErrNoLayout):
-		f.known, f.ever = nil, false
+		f.latest, f.hasLayout = nil, false
 	}
-	return f.known, f.ever
+	return f.latest, f.hasLayout
 }
 
 func (f *freshness) collectStored(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {

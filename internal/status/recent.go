@@ -32,14 +32,14 @@ var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of thi
 func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) (A, error) {
 	r.mu.Lock()
 	a := r.last
-	due := a == nil || a.old()
+	due := a == nil || a.isOld()
 	if due {
 		a = &attempt[A]{done: make(chan struct{}), err: errNotFound}
 		r.last = a
 	}
 	r.mu.Unlock()
 	if due {
-		a.look(context.WithoutCancel(ctx), timeout, find)
+		a.run(context.WithoutCancel(ctx), timeout, find)
 	}
 	select {
 	case <-a.done:
@@ -50,7 +50,7 @@ func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(co
 	}
 }
 
-func (a *attempt[A]) look(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) {
+func (a *attempt[A]) run(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) {
 	defer close(a.done)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -58,7 +58,7 @@ func (a *attempt[A]) look(ctx context.Context, timeout time.Duration, find func(
 	a.at = time.Now()
 }
 
-func (a *attempt[A]) old() bool {
+func (a *attempt[A]) isOld() bool {
 	select {
 	case <-a.done:
 		return time.Since(a.at) >= recentFor

@@ -31,7 +31,7 @@ type rejectsParams struct {
 	Before api.Number `query:"before" doc:"The next page: only rejects before this position, the last one of the page before." example:"17"`
 }
 
-func (p *rejectsParams) Read(g api.Given) error {
+func (p *rejectsParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
 		api.Text("reason", reasonHint, &p.Reason),
@@ -90,7 +90,7 @@ func (s *newest) register(a *api.API) {
 		Summary: "Hits that could not be counted, and why",
 		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
-		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
+		Responses: addNoNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
 			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001, Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
 		})),
@@ -231,9 +231,9 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 // many, or all if there are fewer. The sequence to begin at is unknown, because resent rejects leave gaps,
 // and other namespaces have rejects in between. So it tries, and halves the rest.
 func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
-	wanted := min(stored, maxSearched)
+	enough := min(stored, maxSearched)
 	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
-	from := max(low, high-min(high, wanted))
+	from := max(low, high-min(high, enough))
 	for {
 		// The library's ordered consumer would retry without end if the stream went away meanwhile.
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -245,7 +245,7 @@ func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, 
 			return nil, err
 		}
 		switch n := consumer.CachedInfo().NumPending; {
-		case n < wanted && from > low:
+		case n < enough && from > low:
 			high = from
 		case n >= 2*maxSearched && high-from > 1:
 			low = from

@@ -45,7 +45,7 @@ func (s *servers) jetStream() (jetstream.JetStream, error) {
 
 const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
 
-func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
+func addNoNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
 	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.", web.NewProblem(http.StatusNotImplemented, noNATS), nil)
 	return responses
 }

@@ -60,7 +60,7 @@ func (s *streams) register(a *api.API) {
 		Summary: "How far each stream is counted, and by which worker",
 		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
-		Responses: needsNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
+		Responses: addNoNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.find(ctx) }))
 }
 
@@ -81,7 +81,7 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 		id      string
 		streams []window.Progress
 	}
-	counted, err := answer.Ask(ctx, s.redis, func(ctx context.Context) (out found, err error) {
+	counted, err := answer.Read(ctx, s.redis, func(ctx context.Context) (out found, err error) {
 		out.id, out.streams, err = s.Reader.Progress(ctx)
 		return out, err
 	})

@@ -17,8 +17,8 @@ import (
 
 const (
 	defaultChanges, maxChanges = 100, 1000
-	// maxStandings bounds the states in one answer.
-	maxStandings = 1000
+	// maxStates bounds the states in one answer.
+	maxStates = 1000
 )
 
 // watchParams is what GET /v1/watch takes.
@@ -32,7 +32,7 @@ type watchParams struct {
 
 const stateHint = "ok, pending, firing, resolved or unknown"
 
-func (p *watchParams) Read(g api.Given) error {
+func (p *watchParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("rule", "the name of a rule", &p.Rule),
 		api.Text("key", api.NameHint, &p.Key),
@@ -58,7 +58,7 @@ func (s *ruleStates) register(a *api.API) {
 		Summary: "What the rules of watch say: states now, and their changes",
 		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
 			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer.",
-		Responses: needsNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
+		Responses: addNoNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
 	}), api.OverHTTP(s.find))
 }
 
@@ -91,25 +91,25 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 	if !found.Ready {
 		return out, web.RetryLater("the states of the rules are being read: ask again in a second", "1")
 	}
-	wanted := func(said watch.Said) bool {
+	matches := func(said watch.Said) bool {
 		return (p.Rule == "" || said.Rule == p.Rule) && (p.Key == "" || said.Key == p.Key) && (p.State == "" || string(said.State) == p.State) &&
-			(!token.Narrow() || said.Key != "" && token.CheckKey(said.Key) == nil)
+			(!token.HasPrefixes() || said.Key != "" && token.CheckKey(said.Key) == nil)
 	}
 	out.EvaluatedAt = found.Evaluated
-	if !token.Narrow() {
+	if !token.HasPrefixes() {
 		out.Rules = found.Rules
 	}
 	for _, state := range found.States {
-		if !wanted(state.Said) {
+		if !matches(state.Said) {
 			continue
 		}
 		out.Counts[state.State]++
-		if len(out.States) < maxStandings {
+		if len(out.States) < maxStates {
 			out.States = append(out.States, state)
 		}
 	}
 	for _, change := range slices.Backward(found.Changes) {
-		if change.Position >= uint64(before) || !wanted(change.Said) {
+		if change.Position >= uint64(before) || !matches(change.Said) {
 			continue
 		}
 		if int64(len(out.Changes)) == limit {

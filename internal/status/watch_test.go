@@ -87,7 +87,7 @@ func narrowToken(t *testing.T) *access.Token {
 	file := filepath.Join(t.TempDir(), "tokens.yml")
 	text := fmt.Sprintf("tokens: [{name: narrow, sha256: %x, may: [read], prefixes: [a.]}]", sha256.Sum256([]byte("narrow")))
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	tokens, err := access.New(access.Settings{Program: "TEST", File: file}, setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} }))
+	tokens, err := access.New(access.TokenSettings{Program: "TEST", File: file}, setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} }))
 	require.NoError(t, err)
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer narrow")

@@ -58,7 +58,7 @@ type CORS struct {
 // Apply adds the CORS headers if the request comes from an allowed origin, and answers a preflight, which
 // carries no token. It reports whether it has answered the request.
 func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
-	if c.Origins.None() {
+	if c.Origins.IsEmpty() {
 		return false
 	}
 	h, origin := w.Header(), r.Header.Get("Origin")
@@ -85,8 +85,8 @@ func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
 	return true
 }
 
-// None reports whether no origin is allowed.
-func (o Origins) None() bool { return !o.any && len(o.exact) == 0 }
+// IsEmpty reports whether no origin is allowed.
+func (o Origins) IsEmpty() bool { return !o.any && len(o.exact) == 0 }
 
 // Any reports whether every origin is allowed.
 func (o Origins) Any() bool { return o.any }
@@ -98,9 +98,9 @@ func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.e
 // browsers, by an Origin that is not the Host.
 var otherSites = http.NewCrossOriginProtection()
 
-// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If
+// IsForeign reports whether a browser sends a request for a page of another origin that is not named here. If
 // any origin is allowed, none is named.
-func (o Origins) Foreign(r *http.Request) bool {
+func (o Origins) IsForeign(r *http.Request) bool {
 	if slices.Contains(o.exact, r.Header.Get("Origin")) {
 		return false
 	}
@@ -195,8 +195,8 @@ func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	return client, nil
 }
 
-// HoldPeer reports whether a request comes from one of the networks.
-func (n Networks) HoldPeer(r *http.Request) bool {
+// ContainPeer reports whether a request comes from one of the networks.
+func (n Networks) ContainPeer(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && n.contain(PlainAddress(peer.Addr()))
 }
@@ -237,10 +237,10 @@ func AddressKey(address netip.Addr) string {
 
 // PlainPath is a target's path without escapes, double slashes and dots, so that its spellings share a count.
 func PlainPath(target string) string {
-	told, _, _ := strings.Cut(target, "?")
-	plain, err := url.PathUnescape(told)
+	escaped, _, _ := strings.Cut(target, "?")
+	plain, err := url.PathUnescape(escaped)
 	if err != nil {
-		plain = told
+		plain = escaped
 	}
 	return CleanPath(plain)
 }

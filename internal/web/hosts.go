@@ -48,9 +48,9 @@ func plainHost(name string) string { return strings.ToLower(strings.TrimSuffix(n
 // svc).
 var privateSuffixes = []string{".localhost", ".test", ".local", ".home.arpa", ".internal", ".lan", ".svc"}
 
-// Know reports whether no web page can have this host: it is an address, a name of one part, a name that
+// IsKnown reports whether no web page can have this host: it is an address, a name of one part, a name that
 // cannot be registered, or one of h. Browsers always send a Host.
-func (h Hosts) Know(host string) bool {
+func (h Hosts) IsKnown(host string) bool {
 	name := plainHost((&url.URL{Host: host}).Hostname())
 	if h.any || name == "" || !strings.Contains(name, ".") || slices.Contains(h.names, name) {
 		return true
@@ -67,7 +67,7 @@ func (h Hosts) Know(host string) bool {
 // another name. A request over HTTPS passes, because the browser has verified the page's name by the
 // certificate.
 func (h Hosts) Refuse(r *http.Request, key string) string {
-	if r.TLS != nil || h.Know(r.Host) {
+	if r.TLS != nil || h.IsKnown(r.Host) {
 		return ""
 	}
 	return fmt.Sprintf("%.64q is not a known name of this service, so a web page may have led a browser here: ask for an address, or name the host in %s", r.Host, key)

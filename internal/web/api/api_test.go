@@ -29,7 +29,7 @@ type thingsParams struct {
 	headers map[string]string
 }
 
-func (p *thingsParams) Read(g api.Given) (err error) {
+func (p *thingsParams) Read(g api.Request) (err error) {
 	p.Keys = g.Query["key"]
 	err = g.Singles(api.Text("window", api.DurationHint, &p.Window), api.Text("at", api.MomentHint, (*string)(&p.At)), api.Text("limit", api.NumberHint(1, 10), (*string)(&p.Limit)))
 	if err != nil {

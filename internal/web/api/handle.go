@@ -13,7 +13,7 @@ import (
 // Params are the parameters of an operation. Read takes them from a request.
 type Params[P any] interface {
 	*P
-	Read(Given) error
+	Read(Request) error
 }
 
 // AnswerQuery routes an operation whose parameters are in the query string.
@@ -38,7 +38,7 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 			return err
 		}
 		p := new(P)
-		err = PP(p).Read(Given{query, r.Header})
+		err = PP(p).Read(Request{query, r.Header})
 		if err != nil {
 			return err
 		}

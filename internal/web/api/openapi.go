@@ -51,7 +51,7 @@ func New(mux *http.ServeMux, title Title) *API {
 // Within puts the operations that are described next into a group.
 func (a *API) Within(group string) { a.within = group }
 
-func (a *API) place(op *huma.Operation) {
+func (a *API) setGroup(op *huma.Operation) {
 	if a.within != "" {
 		op.Tags = []string{a.within}
 	}
@@ -60,7 +60,7 @@ func (a *API) place(op *huma.Operation) {
 // Operation adds what all operations have in common.
 func (a *API) Operation(op huma.Operation) huma.Operation {
 	a.every(a, &op)
-	a.place(&op)
+	a.setGroup(&op)
 	return op
 }
 
@@ -114,8 +114,8 @@ func (a *API) NeedToken(op *huma.Operation) {
 	}
 }
 
-// Tokens reports whether the API needs a token.
-func (a *API) Tokens() bool { return a.tokens }
+// NeedsToken reports whether the API needs a token.
+func (a *API) NeedsToken() bool { return a.tokens }
 
 // ProblemResponse describes an answer that is a problem, with headers if there are any.
 func (a *API) ProblemResponse(about string, example any, headers map[string]*huma.Header) *huma.Response {
@@ -158,7 +158,7 @@ func (a *API) DescribeStatus(pages ...StatusPage) {
 		op := &huma.Operation{
 			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About, Responses: responses,
 		}
-		a.place(op)
+		a.setGroup(op)
 		a.OpenAPI().AddOperation(op)
 	}
 }
