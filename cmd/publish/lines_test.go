@@ -246,7 +246,8 @@ func TestHitRebasedToBeforeTheYear1IsReported(t *testing.T) {
 	require.Contains(t, (report{bad: feed.bad}).String(), "skipped 1 bad lines (first: shifted by --rebase: the time is outside the years 1 to 9999)")
 }
 
-// lines are objects that count, objects that do not, and what is no object. internal/hit has what each of them is.
+// lines are objects that count, objects that do not, and what is no object. internal/hit has what each of
+// them is.
 var lines = []string{
 	`{"key":"a"}`, ` {"key":"\ufffd","n":3,"ts":1763683200000,"unique":"u-17"} `, `{"\u006bey":"a","n":1099511627776,"ts":"2025-11-21T00:00:00Z"}`,
 	`{"key":"\ud83d\ude00","id":"7","other":[1,{"key":"no"}]}`, `{"key":"a","key":"b","n":2,"n":5}`, `{"key":"` + strings.Repeat("é", 256) + `"}`,

@@ -15,7 +15,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// The lists and exports of a token with prefixes have exactly what they would have if there were no other counters.
+// The lists and exports of a token with prefixes have exactly what they would have if there were no other
+// counters.
 func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()

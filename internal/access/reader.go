@@ -34,10 +34,10 @@ type Namespace interface {
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// AuthorizedCounters asks Counters for the bearer of the context's token. A question that names what the token is not
-// about gets a *web.Problem and does not reach Counters. A list without a prefix has the token's counters.
-// Reader implements Counters but embeds only a Namespace, so it does not compile without a method per
-// question about counters.
+// AuthorizedCounters asks Counters for the bearer of the context's token. A question that names what the
+// token is not about gets a *web.Problem and does not reach Counters. A list without a prefix has the token's
+// counters. AuthorizedCounters implements Counters but embeds only a Namespace, so it does not compile
+// without a method per question about counters.
 type AuthorizedCounters struct {
 	Namespace
 	counters Counters

@@ -21,7 +21,8 @@ var others = []string{
 	"b.x", "a", "aOTHER", "A.x", "a x", " a.x", "ab.x", "b.a.x", "á.x", "ａ.x", "а.x", "a․x", "a/x", "%61.x", "a,x", "\\.x", "ſ.x", "…",
 }
 
-// A question that names another's counter or prefix does not reach the counters, beside whatever else it names.
+// A question that names another's counter or prefix does not reach the counters, beside whatever else it
+// names.
 func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 	t.Parallel()
 	r := Authorize(struct{ Counters }{}) // panics if it is asked
@@ -68,7 +69,8 @@ func (p *exportPages) ExportPage(_ context.Context, e window.Export, at window.E
 	return window.ExportPage{Next: window.ExportPlace{Counter: e.Prefix + "last"}}, nil
 }
 
-// A place of an export is what its bearer says it is. Inside of a counter that is not the token's, nothing is read.
+// A place of an export is what its bearer says it is. Inside of a counter that is not the token's, nothing is
+// read.
 func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 	t.Parallel()
 	type place = window.ExportPlace

@@ -17,7 +17,7 @@ type Right string
 
 const (
 	Read  Right = "read"  // what counters have
-	Take  Right = "take"  // decide about takes, and look at limits
+	Take  Right = "take"  // decide about takes, and read limits
 	Count Right = "count" // send hits
 	Erase Right = "erase" // counters
 	Admin Right = "admin" // what is about all counters and limits: streams, rejects, limits, and their resets

@@ -18,7 +18,8 @@ import (
 	"tallyroll/internal/web"
 )
 
-// writeTokens writes a file of tokens that may read. An entry is a name, which the secret-… is made of, and fields.
+// writeTokens writes a file of tokens that may read. An entry is a name, which the secret-… is made of, and
+// fields.
 func writeTokens(t *testing.T, file string, entries ...string) {
 	t.Helper()
 	text := "tokens:\n"
@@ -45,8 +46,8 @@ func findToken(t *testing.T, tokens *Tokens, header string) (*Token, string) {
 	return nil, p.Detail
 }
 
-// A request has the token that it carries. A file that is read again has others, and ends those that are gone from it or
-// are not as they were, with all that lasts.
+// A request has the token that it carries. A file that is read again has others, and ends those that are gone
+// from it or are not as they were, with all that lasts.
 func TestRequestHasTheTokenThatItCarries(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yml")

@@ -8,7 +8,7 @@
 //     reaches far beyond that has no upper bound. Now is Redis's clock, never this machine's.
 //   - HTTP and NATS give the same answers and problems. An Input has the names of a request's parts.
 //
-// A question waits for Redis for at most Source.Timeout. Ask turns the reader's errors into problems: 400 for
-// a question to correct, 413 for one that costs more than the settings allow, 500 for a key that another
+// A question waits for Redis for at most Source.Timeout. Read turns the reader's errors into problems: 400
+// for a question to correct, 413 for one that costs more than the settings allow, 500 for a key that another
 // program has written to, 503 with Retry-After if Redis cannot answer now. Redis's error is only logged.
 package answer

@@ -164,7 +164,7 @@ func (e *Export) read(ctx context.Context) error {
 		page, err := e.service.Reader.ExportPage(ctx, e.Export, e.page.Next)
 		reopened = errors.Is(err, window.ErrReopened)
 		if reopened {
-			err = nil // nothing is wrong with Redis
+			err = nil // Redis is well
 		}
 		return page, err
 	})

@@ -65,7 +65,7 @@ type Input struct {
 	tz, prefix             string
 	group, limit           api.Number
 	of                     string // what a series is of
-	hasCalendars           bool   // the resource has the windows of a calendar, and tz
+	hasCalendars           bool   // the resource has calendar windows, and tz
 }
 
 type period struct {

@@ -40,8 +40,8 @@ func (d *Service) listCounters(ctx context.Context, in *Input) (listing, error) 
 	return d.listNames(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
 }
 
-// upTo returns the counters, or none if they are more than most: the question is then asked only for its other
-// errors.
+// upTo returns the counters, or none if they are more than most: the question is then asked only for its
+// other errors.
 func (n *listing) upTo(most int) []string {
 	if len(n.counters) > most {
 		return nil
@@ -49,7 +49,8 @@ func (n *listing) upTo(most int) []string {
 	return n.counters
 }
 
-// applyTo gives a sum the as_of and completeness of all counters, because one not listed yet may belong to it.
+// applyTo gives a sum the as_of and completeness of all counters, because one not listed yet may belong to
+// it.
 func (n *listing) applyTo(f window.Series) window.Series {
 	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince), n.countingSince
 	f.Complete = f.Complete && f.Range.From >= n.completeSince

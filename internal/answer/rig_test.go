@@ -22,7 +22,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// today is now in these tests, by a held clock. It lies so far ahead that Redis, by its own clock, lets nothing expire.
+// today is now in these tests, by a held clock. It lies so far ahead that Redis, by its own clock, lets
+// nothing expire.
 var today = time.Date(2040, 11, 21, 10, 0, 30, 0, time.UTC)
 
 // rig is a Desk whose questions are asked in the words of the HTTP interface.

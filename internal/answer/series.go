@@ -155,7 +155,7 @@ func (d *Service) sumSeries(ctx context.Context, in *Input, question window.Seri
 	switch {
 	case found.Others != nil:
 		add(othersKey, *found.Others)
-	case len(found.Lines) == 0: // tables have a line all the same
+	case len(found.Lines) == 0: // tables have a line nevertheless
 		add(othersKey, found.All)
 	}
 	return out, nil

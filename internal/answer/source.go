@@ -52,8 +52,8 @@ type Health interface {
 }
 
 // Read reads from Redis for at most r.Timeout. It returns unchanged a *window.QuestionError, which the client
-// must correct (see Mendable), and a *web.Problem (see access.Reader). Every other error is, or wraps, a
-// problem.
+// must correct (see ClientError), and a *web.Problem (see access.AuthorizedCounters). Every other error is,
+// or wraps, a problem.
 func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
 	return readWithin(ctx, r, r.Timeout, read)
 }
@@ -69,7 +69,7 @@ func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, re
 	var refused *web.Problem
 	switch {
 	case IsCorrupt(err):
-		// Asking again does not help: an operator has to look at the key.
+		// Asking again does not help: an operator has to inspect the key.
 		r.health.RequestCheck()
 		r.failures.Error().Ctx(ctx).Err(err).Msg("question not answered")
 		if errors.As(err, &bad) {

@@ -21,8 +21,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A key that something else has written, of another type or with another value, is named to each caller that runs into it,
-// with a status that does not tell to wait, and to no other caller.
+// A key that something else has written, of another type or with another value, is named to each caller that
+// runs into it, with a status that does not tell to wait, and to no other caller.
 func TestSpoiltKeyIsNamed(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
@@ -155,7 +155,8 @@ func (f *pagesReader) ExportPage(_ context.Context, e window.Export, at window.E
 	return out, nil
 }
 
-// An export that fails on the way ends with the problem, and its last token goes on behind the rows that were written.
+// An export that fails on the way ends with the problem, and its last token goes on behind the rows that were
+// written.
 func TestExportThatFailsGoesOnFromItsToken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -223,8 +223,8 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	r.mustFind(1, `counter "b", tier 1s/1h`, "Redis has 2 hits, the streams 1")
 }
 
-// A cell that a cursor admits to be incomplete is no difference, nor is one that a transaction explains of which Redis
-// has run a part and that no commit has admitted yet.
+// A cell that a cursor admits to be incomplete is no difference, nor is one that a transaction explains of
+// which Redis has run a part and that no commit has marked yet.
 func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -245,8 +245,8 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 		"a torn transaction":   func() { client.HIncrBy(ctx, cursor, "opened", 1) },
 	} {
 		admit()
-		if got := r.mustFindNothing(); got.incomplete != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
-			t.Errorf("%s: %d admitted\n%s", name, got.incomplete, got.text)
+		if got := r.mustFindNothing(); got.incomplete != 1 || !strings.Contains(got.text, "incomplete: 1 cells") {
+			t.Errorf("%s: %d incomplete\n%s", name, got.incomplete, got.text)
 		}
 		restore()
 	}
@@ -283,8 +283,8 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 	r.mustFind(1, other)
 }
 
-// Cells that a change of tiers has built are what the streams hold, before it is confirmed and after. Those from before a
-// tier is complete are admitted.
+// Cells that a change of tiers has built are what the streams hold, before it is confirmed and after. Those
+// from before a tier is complete are incomplete.
 func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

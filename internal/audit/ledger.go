@@ -18,12 +18,12 @@ type ledger struct {
 	open          bool   // the range has no end
 	budget        int    // bytes
 	bytes         int    // that the counters take, roughly
-	snapshotBytes int    // that the looks take
+	snapshotBytes int    // that the snapshots take
 	counters      []*counter
 	index         map[uint64]*counter // by hash
 	snapshots     []snapshot
-	base          []int // by shard: the look from before the names were listed
-	latest        []int // by shard: the look that was noted last
+	base          []int // by shard: the snapshot from before the names were listed
+	latest        []int // by shard: the last snapshot
 	scratch       []window.CellID
 }
 
@@ -90,7 +90,7 @@ func newLedger(layout window.Layout, after string, budget int) *ledger {
 	}
 }
 
-// addSnapshot stores a look at a shard, and returns its index. Looks at the same cursors share them.
+// addSnapshot stores a snapshot of a shard, and returns its index. Snapshots with equal cursors share them.
 func (l *ledger) addSnapshot(shard int, places []window.Place, at, until int64, first bool) int {
 	kept := make([]window.Cursor, len(places))
 	for i, p := range places {
@@ -236,7 +236,7 @@ func (l *ledger) shorten() {
 	}
 }
 
-// upTo returns the last sequence of a stream that any look shows as applied to any counter.
+// upTo returns the last sequence of a stream that any snapshot shows as applied to any counter.
 func (l *ledger) upTo(stream int) (last uint64) {
 	for i := range l.snapshots {
 		last = max(last, l.snapshots[i].positions[stream].Furthest())

@@ -18,7 +18,7 @@ type report struct {
 
 	hits, counters, differences int64
 
-	incomplete  int64             // cells that differ where cursors admit it
+	incomplete  int64             // cells that differ where cursors mark hits as missing
 	erased      int64             // cells that have less, where counters were erased
 	goneUnique  int64             // unique cells that have registers that the streams do not show
 	gone        int64             // cells that have more than the streams hold
@@ -60,7 +60,7 @@ func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, red
 // bounds holds the bounds by which the cells of a range are judged.
 type bounds struct {
 	complete   int64   // Unix milliseconds: cells that begin later are complete in the streams
-	incomplete []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors say so
+	incomplete []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors mark them
 	uniques    int64   // the same for unique cells
 	erased     []int64 // by shard, Unix milliseconds: counters were erased up to then
 }
@@ -142,7 +142,7 @@ func (r *report) notes() {
 			r.gone, r.goneHits, hit.Moment(r.goneBefore))
 	}
 	if r.goneUnique > 0 {
-		fmt.Fprintf(r.list, "undecided: %d unique cells have registers that no hit raises that the streams still hold; only what begins after %s is whole there\n",
+		fmt.Fprintf(r.list, "undecided: %d unique cells have registers that no hit updates that the streams still hold; only what begins after %s is whole there\n",
 			r.goneUnique, hit.Moment(r.goneBefore))
 	}
 	if r.gone+r.goneUnique > 0 {
@@ -157,7 +157,7 @@ func (r *report) notes() {
 		fmt.Fprintf(r.list, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards were erased since\n", r.erased)
 	}
 	if r.incomplete > 0 {
-		fmt.Fprintf(r.list, "admitted: %d cells differ, and begin before the moment up to which cursors say that hits may be missing or count twice\n", r.incomplete)
+		fmt.Fprintf(r.list, "incomplete: %d cells differ, and begin before the moment up to which cursors mark hits as missing or counted twice\n", r.incomplete)
 	}
 }
 

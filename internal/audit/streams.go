@@ -58,8 +58,8 @@ type streamSet struct {
 	inspector  *window.Inspector
 	all        []*stream
 	unlisted   []string // streams that have cursors and are not listed
-	incomplete []int64  // by shard, Unix milliseconds; see judgement
-	erased     []int64  // by shard; see judgement
+	incomplete []int64  // by shard, Unix milliseconds; see bounds
+	erased     []int64  // by shard; see bounds
 	clock      int64    // of Redis, Unix milliseconds, when it was last read
 }
 

@@ -79,8 +79,8 @@ func TestWhileNATSIsAwayNothingIsTaken(t *testing.T) {
 	require.Equal(t, map[string]int64{"b": 1}, r.countHits())
 }
 
-// What was sent to a server that does not answer is unknown. It is never said to be not stored, and with its key
-// it can be sent again.
+// What was sent to a server that does not answer is unknown. It is never said to be not stored, and with its
+// key it can be sent again.
 func TestUnansweredRequestIsUnknownAndCountsOnceWhenRepeated(t *testing.T) {
 	t.Parallel()
 	server := stack.NATSProcess(t)
@@ -230,8 +230,8 @@ func (r *relay) cut() {
 	r.conns = nil
 }
 
-// A message is stored, its acknowledgement is lost, and the connection breaks: the message is sent again under its
-// id, nobody is told that it is not stored, and it counts once.
+// A message is stored, its acknowledgement is lost, and the connection breaks: the message is sent again
+// under its id, nobody is told that it is not stored, and it counts once.
 func TestMessageWhoseAcknowledgementIsLostCountsOnce(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)

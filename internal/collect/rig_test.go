@@ -65,7 +65,8 @@ func newRig(t testing.TB, change func(*jetstream.StreamConfig), env ...string) *
 	return newRigOn(t, stack.SharedNATS(t), change, env...)
 }
 
-// newRigWithTokens is a rig whose callers need a token: shop has a prefix, all has none, and reader may not count.
+// newRigWithTokens is a rig whose callers need a token: shop has a prefix, all has none, and reader may not
+// count.
 func newRigWithTokens(t *testing.T, env ...string) *rig {
 	t.Helper()
 	file := writeTokens(t, "shop may: [count], prefixes: [shop.]", "all may: [read, count]", "reader may: [read, take, erase, admin]")

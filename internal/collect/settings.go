@@ -16,7 +16,7 @@ import (
 	"tallyroll/internal/web"
 )
 
-// Settings of the service; INTERFACE is their tags, which --help prints.
+// Settings of the service; --help prints their tags.
 type Settings struct {
 	NATS     natsconn.Settings
 	Log      program.Log

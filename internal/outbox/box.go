@@ -50,7 +50,8 @@ func (l *Envelope) Since() time.Time { return l.since }
 
 type enveloped interface{ envelope() *Envelope }
 
-// Box keeps messages until their fate is known. Its one owner passes Answers to Settle, and Ticks to Tick.
+// Box keeps messages until their outcome is known. Its one owner passes Answers to Resolve, and Ticks to
+// Tick.
 type Box[M enveloped] struct {
 	Answers <-chan Answer
 	Ticks   <-chan time.Time
@@ -172,8 +173,8 @@ func (b *Box[M]) Tick(now time.Time) {
 	}
 }
 
-// Resolve takes an answer, and returns its message; ok is false if that is gone, as for the second answer to a
-// message that was sent twice. A stored message leaves the Box. A refused one is sent again soon, unless it
+// Resolve takes an answer, and returns its message; ok is false if that is gone, as for the second answer to
+// a message that was sent twice. A stored message leaves the Box. A refused one is sent again soon, unless it
 // is dropped: if it is not Open now, every send was refused.
 func (b *Box[M]) Resolve(a Answer) (m M, ok bool) {
 	m, ok = b.pending[a.n]

@@ -71,8 +71,8 @@ func (o *owner) answer() (m *Envelope, a Answer) {
 
 func letter(body string) *Envelope { return &Envelope{Subject: "hits.a", Body: []byte(body)} }
 
-// Acknowledgements that get lost are the case that ids are for: the first answers go where nobody listens, so that
-// every message is sent twice. It is stored once, under one id.
+// Acknowledgements that get lost are the case that ids are for: the first answers go where nobody listens, so
+// that every message is sent twice. It is stored once, under one id.
 func TestSendsAgainAfterLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)

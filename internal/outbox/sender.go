@@ -43,7 +43,7 @@ type Once struct {
 	Subject string
 	ID      string        // its Nats-Msg-Id, the same for every sender
 	More    nats.Header   // further headers
-	Done    func(Outcome) // called with its fate by the Sender's goroutine
+	Done    func(Outcome) // called with its outcome by the Sender's goroutine
 }
 
 type Outcome struct {
@@ -225,7 +225,7 @@ func (s *Sender) receive(a Answer) {
 	}
 }
 
-// complete frees a message whose fate is known.
+// complete frees a message whose outcome is known.
 func (s *Sender) complete(m *Message, a Answer) {
 	s.bytes -= len(m.Body)
 	if m.Once != nil {

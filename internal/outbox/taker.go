@@ -17,7 +17,7 @@ const (
 	probeWithin = 2 * time.Second
 )
 
-// Errors of Taker besides ErrNoStream.
+// Errors of FindStream in addition to ErrNoStream.
 var (
 	ErrNotPermitted = errors.New("this user may not publish there")
 	ErrNoAnswer     = errors.New("nothing has answered")
@@ -26,7 +26,7 @@ var (
 
 // FindStream returns the stream of a subject, which may have wildcards. It sends a message that no stream can
 // store, because it expects a stream with an impossible name: the stream refuses it and names itself. The
-// message takes the way of every other, through the server's mappings.
+// message goes through the server's mappings, as every other does.
 func FindStream(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {

@@ -120,8 +120,8 @@ func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
 // and simple fetch calls, whose answers it cannot read. So changes are refused if a page of another origin
 // causes them.
 
-// mayChange reports whether a request may change counts, as a proxy's does with any method. POST /v1/total and
-// /v1/uniques only ask.
+// mayChange reports whether a request may change counts, as a proxy's does with any method. POST /v1/total
+// and /v1/uniques only ask.
 func mayChange(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -137,8 +137,8 @@ func foreignDetail(authz bool) string {
 	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in QUERY_CORS_ORIGINS (* names none), or send it from a server"
 }
 
-// hasNoOrigin reports whether a browser's request does not say for which page it is. Browsers may omit that for
-// a GET, such as an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
+// hasNoOrigin reports whether a browser's request does not say for which page it is. Browsers may omit that
+// for a GET, such as an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
 func hasNoOrigin(r *http.Request) bool {
 	return web.FromBrowser(r) && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == ""
 }
@@ -185,8 +185,8 @@ func (m *middleware) fromProxy(r *http.Request) bool {
 		!hasOurPort(r) && m.proxies.ContainPeer(r)
 }
 
-// hasOurPort reports whether a request's Host has the port that it has reached: browsers write where they connect
-// to. Some proxies pass on what their client has written.
+// hasOurPort reports whether a request's Host has the port that it has reached: browsers write where they
+// connect to. Some proxies pass on what their client has written.
 func hasOurPort(r *http.Request) bool {
 	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok {

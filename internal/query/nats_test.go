@@ -69,7 +69,8 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	return msg
 }
 
-// A NATS that refuses query ends it only if an operator has chosen that one. The one at the default address may be anybody's.
+// A NATS that refuses query ends it only if an operator has chosen that one. The one at the default address
+// may be anybody's.
 func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
@@ -85,7 +86,8 @@ func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	require.ErrorAs(t, s.nats.serve(t.Context(), settings), &usage)
 }
 
-// Requests over NATS have the answers of HTTP, and refusals that clients of micro read. testdata/nats.txt has them.
+// Requests over NATS have the answers of HTTP, and refusals that clients of micro read. testdata/nats.txt has
+// them.
 func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
@@ -160,7 +162,8 @@ func (m meeting) Answer(ctx context.Context, questions []window.Question) (windo
 	return m.Counters.Answer(ctx, questions)
 }
 
-// Requests are answered concurrently, once where two services run, and those under way are answered when it stops.
+// Requests are answered concurrently, once where two services run, and those under way are answered when it
+// stops.
 func TestRequestsOverNATSAreAnsweredOnceAndBesideEachOther(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)

@@ -34,7 +34,8 @@ const testLimits = `limits:
   - {name: exports, policy: concurrent, max: 2, window: 30s}
 `
 
-// serve returns a service with testLimits. The settings of tests allow more than the defaults, and can be changed.
+// serve returns a service with testLimits. The settings of tests allow more than the defaults, and can be
+// changed.
 func serve(t testing.TB, r access.Counters, l gate.Limiter, change ...func(*Settings)) *service {
 	t.Helper()
 	settings := Settings{

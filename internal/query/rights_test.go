@@ -28,8 +28,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// writeTokens writes entries of a name, which is the secret, and fields. A change is whole at once, as those of a careful
-// operator are.
+// writeTokens writes entries of a name, which is the secret, and fields. A change is whole at once, as those
+// of a careful operator are.
 func writeTokens(t testing.TB, path string, entries ...string) {
 	t.Helper()
 	text := "tokens:\n"
@@ -84,8 +84,8 @@ func sendAs(t *testing.T, server *httptest.Server, token string, r asking.Reques
 	return resp.StatusCode, text
 }
 
-// A token sees and changes what it may, and nothing else, whichever way it tries. Each way is shown to work with a token
-// that may.
+// A token sees and changes what it may, and nothing else, whichever way it tries. Each way is shown to work
+// with a token that may.
 func TestTokenKeepsToItsOwn(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
@@ -197,8 +197,8 @@ func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
 	require.Equal(t, web.TokenLacksRight.Type(), refuseRight(new(access.Token), "GET /v1/new").Type)
 }
 
-// Pages about the process and the page itself need no token, or no probe could ask and nobody could enter one. All else
-// does, however its path is written. What is listened to ends with its token.
+// Pages about the process and the page itself need no token, or no probe could ask and nobody could enter
+// one. All else does, however its path is written. What is listened to ends with its token.
 func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yml")
@@ -240,7 +240,8 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	asking.Refused(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer gone"), http.StatusUnauthorized)
 }
 
-// The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its SHA-256.
+// The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its
+// SHA-256.
 func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),

@@ -14,7 +14,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Settings of the service; INTERFACE is their tags, which --help prints.
+// Settings of the service; --help prints their tags.
 type Settings struct {
 	Redis    redisconn.Settings
 	Log      program.Log

@@ -61,7 +61,7 @@ func (d *counts) countKept(why error) {
 	d.keptWhy = why
 }
 
-// unknown is the number of rejects that were sent and whose fate is unknown.
+// unknown is the number of rejects that were sent and whose outcome is unknown.
 func (d *counts) unknown() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -42,7 +42,7 @@ type remover struct {
 	failure  atomic.Pointer[error] // why a reject could not be removed; the others are not tried
 }
 
-// start starts to remove rejects. Its caller closes fates and then calls wait.
+// start starts to remove rejects. Its caller closes outcomes and then calls wait.
 func (f *remover) start(ctx context.Context) {
 	for range removers {
 		f.group.Go(func() {

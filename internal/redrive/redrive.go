@@ -34,7 +34,7 @@ type options struct {
 	rate      float64 // rejects per second; 0: as fast as the stream acknowledges
 }
 
-// redriver publishes rejects again. The goroutine in walk owns it.
+// redriver publishes rejects again. The goroutine in readAll owns it.
 type redriver struct {
 	options
 	js            jetstream.JetStream
@@ -55,9 +55,9 @@ type redriver struct {
 
 // redrive publishes again the rejects of HITS_REJECTED that opts select:
 //
-//	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ remake ─▶ outbox ─▶ the stream that refused it
+//	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ edit ─▶ outbox ─▶ the stream that refused it
 //	      ▲                                            │ acknowledgements
-//	      └───────────────── delete ◀── finisher ◀─────┘
+//	      └───────────────── delete ◀── remover ◀────┘
 //
 // When ctx ends it stops reading, and waits up to grace for what is under way.
 func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *counts, err error) {
@@ -117,8 +117,8 @@ func withoutInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// readAll passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones, such
-// as a reject that is refused again, are for the next run.
+// readAll passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones,
+// such as a reject that is refused again, are for the next run.
 func (r *redriver) readAll(ctx context.Context) error {
 	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
 	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
@@ -156,8 +156,8 @@ func (r *redriver) readAll(ctx context.Context) error {
 	}
 }
 
-// handleIncomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the first
-// part: only what is stored is removed.
+// handleIncomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the
+// first part: only what is stored is removed.
 func (r *redriver) handleIncomplete(ctx context.Context, assembly *rejects.Assembly) error {
 	const why = "parts of it are missing"
 	for stored, hasFirst := range assembly.Incomplete() {

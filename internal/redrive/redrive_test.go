@@ -184,8 +184,8 @@ func TestRedriveKeepsUnique(t *testing.T) {
 	require.Equal(t, `{"key":"a","unique":["secret"]}`, r.bodies("HITS")[len(r.bodies("HITS"))-1])
 }
 
-// A publish that was killed after a message was stored, and before its reject was removed, leaves exactly this.
-// The stream remembers ids for a moment only: they are not what the promise rests on.
+// A publish that was killed after a message was stored, and before its reject was removed, leaves exactly
+// this. The stream remembers ids for a moment only: they are not what the promise rests on.
 func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
 	t.Parallel()
 	for _, repeats := range []int{0, 1} { // a replay may also have stored the reject again
@@ -230,8 +230,8 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 	r.want(rejects.Stream, `{"key":"a"}`)
 }
 
-// Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own, and for
-// itself alone.
+// Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own,
+// and for itself alone.
 func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
@@ -265,7 +265,8 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	}
 }
 
-// A reject in parts is sent as one message. A removal that was interrupted left the first part, and is finished.
+// A reject in parts is sent as one message. A removal that was interrupted left the first part, and is
+// finished.
 func TestRedriveSendsARejectInPartsAsOneMessage(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)

@@ -98,7 +98,7 @@ func (r *Reject) view() string {
 // Origin is what rules see of a message besides its body. By it, other rules can read a reject sent again.
 type Origin struct {
 	Subject string      // empty: unknown
-	Header  nats.Header // as far as rules look at it
+	Header  nats.Header // as far as rules read it
 	size    int         // bytes that it takes in a message
 }
 
@@ -110,7 +110,7 @@ func NewOrigin(subject string, h nats.Header) Origin {
 			if o.Header == nil {
 				o.Header = make(nats.Header)
 			}
-			o.Header[name] = values[:1] // rules look at no other
+			o.Header[name] = values[:1] // rules read no other
 		}
 	}
 	header := make(nats.Header)

@@ -6,8 +6,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Reloadable is a value that is reloaded for each use, because its files may be replaced while the program runs. If
-// they cannot be used, the previous value stays in use.
+// Reloadable is a value that is reloaded for each use, because its files may be replaced while the program
+// runs. If they cannot be used, the previous value stays in use.
 type Reloadable[T any] struct {
 	what string // names the files, for the log
 	load func() (T, error)

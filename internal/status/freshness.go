@@ -96,8 +96,8 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 	}
 }
 
-// keepLatest keeps Redis's answer, and returns the last one while Redis is away. Nothing newer can be answered
-// then, so the ages must go on growing.
+// keepLatest keeps Redis's answer, and returns the last one while Redis does not answer. Nothing newer can be
+// answered then, so the ages must go on growing.
 func (f *freshness) keepLatest(streams []window.Progress, err error) ([]window.Progress, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -222,7 +222,7 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		out = append(out, shown)
 	}
 	if len(out)+strange == 0 && batch.Error() == nil {
-		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
+		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library returns no error then
 	}
 	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
 }

@@ -138,7 +138,8 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
 }
 
-// Routes, and not paths, are measured: clients choose any number of paths. A client that is gone is nobody's trouble.
+// Routes, and not paths, are measured: clients choose any number of paths. A client that is gone is nobody's
+// trouble.
 func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	t.Parallel()
 	h, log := newEdge(t)

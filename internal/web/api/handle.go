@@ -46,7 +46,7 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 	}))
 }
 
-// AnswerBody routes an operation whose parameters are JSON in a body, which the edge has read.
+// AnswerBody routes an operation whose parameters are JSON in a body, which BufferBody has read.
 func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(context.Context, *B) (*O, error)) {
 	huma.Register[struct{ Body B }, O](a, op, nil)
 	known := KnownParamsOf(a.operations[patternOf(&op)])

@@ -61,7 +61,7 @@ func (o *RawOutput) Write(w http.ResponseWriter) {
 		w.Header().Add("Vary", name)
 	}
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(o.Body) // the client may be gone; the edge logs it
+	_, _ = w.Write(o.Body) // the client may be gone; the middleware logs it
 }
 
 // SetHeader sets a header unless value is empty.
@@ -100,7 +100,7 @@ func WriteJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(text.Bytes()) // the client may be gone; the edge logs it
+	_, _ = w.Write(text.Bytes()) // the client may be gone; the middleware logs it
 	if text.Cap() <= largestKept {
 		buffers.Put(text)
 	}

@@ -83,8 +83,8 @@ const (
 	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
 
-// Request is a request's parameters. The Read methods only take it apart; the find functions check the values,
-// whether they come from a query string or from a body.
+// Request is a request's parameters. The Read methods only take it apart; the find functions check the
+// values, whether they come from a query string or from a body.
 type Request struct {
 	Query  url.Values
 	Header http.Header
