@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"tallyroll/internal/human"
 )
 
 // maxLine bounds a line in bytes; a longer one is a bad line.
@@ -95,3 +97,18 @@ func readChunks(ctx context.Context, in io.Reader, spare <-chan []byte, chunks c
 		}
 	}
 }
+
+type badLines struct {
+	count  int64
+	first  int64 // its line number; 0: unknown
+	reason error // why the first one is bad
+}
+
+func (b *badLines) add(count, number int64, reason error) {
+	if b.count == 0 {
+		b.first, b.reason = number, reason
+	}
+	b.count += count
+}
+
+func count(n int64) string { return human.Thousands(float64(n)) }

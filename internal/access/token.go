@@ -79,35 +79,23 @@ func (t *Token) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { stop(); cancel() }
 }
 
-// Name is the token's name in logs; "" without one.
-func (t *Token) Name() string {
+// entry is the token's grant; without a token, one with all rights.
+func (t *Token) entry() grant {
 	if t == nil {
-		return ""
+		return grant{may: allRights}
 	}
-	return t.name
+	return t.grant
 }
+
+// Name is the token's name in logs; "" without one.
+func (t *Token) Name() string { return t.entry().name }
 
 // Rights are the token's, Prefixes those of its counters (none: all counters), Until its end (zero: never).
-func (t *Token) Rights() []Right {
-	if t == nil {
-		return allRights
-	}
-	return t.may
-}
+func (t *Token) Rights() []Right { return t.entry().may }
 
-func (t *Token) Prefixes() []string {
-	if t == nil {
-		return nil
-	}
-	return t.prefixes
-}
+func (t *Token) Prefixes() []string { return t.entry().prefixes }
 
-func (t *Token) Until() time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.until
-}
+func (t *Token) Until() time.Time { return t.entry().until }
 
 // HasPrefixes reports whether the token is only about some counters.
 func (t *Token) HasPrefixes() bool { return len(t.Prefixes()) > 0 }

@@ -216,18 +216,27 @@ func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	return window.Between(from, to), nil
 }
 
-// questionProblem is the problem of a question that the reader has refused. It names the parameter at fault.
-func (in *Input) questionProblem(p period, err *window.QuestionError) *web.Problem {
-	var ahead *window.AheadError
-	switch {
-	case errors.As(err, &ahead) && p.Window == "":
-		return web.BadInput("to", "%v", err).Problem(in.Part)
-	case errors.As(err, &ahead):
-		return web.BadInput("at", "%v", err).Problem(in.Part)
-	case p.Window == "":
-		return web.BadInput("from", "%v", err).Problem(in.Part)
+// explain returns the problem of a read error: if the client can correct its question, one that names the
+// parameter at fault. periods are those of each of the question's counters, in turn.
+func (in *Input) explain(err error, periods ...period) error {
+	bad := ClientError(err)
+	if bad == nil {
+		return err
 	}
-	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).Problem(in.Part)
+	p := periods[bad.Index%len(periods)]
+	var ahead *window.AheadError
+	param := "from"
+	switch {
+	case errors.Is(bad, window.ErrNoUniques):
+		return web.NewProblem(http.StatusBadRequest, bad.Error())
+	case errors.As(bad, &ahead) && p.Window == "":
+		param = "to"
+	case errors.As(bad, &ahead):
+		param = "at"
+	case p.Window != "":
+		return web.BadInput(in.WindowsParam, "%s: %v", p.Window, bad).Problem(in.Part)
+	}
+	return web.BadInput(param, "%v", bad).Problem(in.Part)
 }
 
 func parseEnd(param string, m api.Moment) (int64, error) {
@@ -261,14 +270,6 @@ func readSum(g api.Request, prefix *string, others ...api.Single) error {
 	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
 }
 
-// uniquesProblem is unanswerable for a question about tiers that may have no uniques.
-func (in *Input) uniquesProblem(p period, err *window.QuestionError) *web.Problem {
-	if errors.Is(err, window.ErrNoUniques) {
-		return web.NewProblem(http.StatusBadRequest, err.Error())
-	}
-	return in.questionProblem(p, err)
-}
-
 // questionsOf asks about each counter in all periods, one counter after the other.
 func questionsOf(counters []string, periods []period) []window.Question {
 	out := make([]window.Question, 0, len(counters)*len(periods))
@@ -295,4 +296,10 @@ func (in *Input) ofUniques() (bool, error) {
 		return true, nil
 	}
 	return false, web.BadInput("of", "%s: allowed is %s", web.Excerpt(in.of), ofHint)
+}
+
+// depth returns how many parts of their names groups have in common, which checkSum has checked; 0: no groups.
+func (in *Input) depth() int {
+	n, _ := in.group.Parse("group", 0, 1, maxGroup)
+	return int(n)
 }

@@ -45,16 +45,13 @@ func (d *Service) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 	if len(asked) > d.MaxProbe {
 		return nil, tooManyTotals(len(asked), d.MaxProbe)
 	}
-	questions := make([]window.Question, len(asked))
+	questions, periods := make([]window.Question, len(asked)), make([]period, len(asked))
 	for i, a := range asked {
-		questions[i] = window.Question{Counter: a.key, Span: a.period.Span}
+		questions[i], periods[i] = window.Question{Counter: a.key, Span: a.period.Span}, a.period
 	}
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
-		if bad := ClientError(err); bad != nil {
-			return nil, in.questionProblem(asked[bad.Index].period, bad)
-		}
-		return nil, err
+		return nil, in.explain(err, periods...)
 	}
 	return exposition(asked, found)
 }

@@ -101,10 +101,10 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 		questions[i].Counter = key
 	}
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
-	if bad := ClientError(err); bad != nil {
-		return out, in.uniquesProblem(period{}, bad)
+	if err != nil {
+		return out, in.explain(err, period{})
 	}
-	return SeriesLines{Keys: in.Keys, Found: found, Uniques: uniques, listed: len(in.Keys)}, err
+	return SeriesLines{Keys: in.Keys, Found: found, Uniques: uniques, listed: len(in.Keys)}, nil
 }
 
 const defaultGroups = 20
@@ -114,13 +114,10 @@ func (d *Service) sumSeries(ctx context.Context, in *Input, question window.Seri
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
 	}
-	depth, err := in.group.Parse("group", 0, 1, maxGroup)
-	if err != nil {
-		return out, web.InputProblem(err, in.Part)
-	}
+	depth := in.depth()
 	group := func(string) string { return in.prefix }
 	if depth > 0 {
-		group = func(name string) string { return window.GroupOf(name, int(depth)) }
+		group = func(name string) string { return window.GroupOf(name, depth) }
 	}
 	var names listing
 	question.Counter = in.prefix
@@ -131,11 +128,8 @@ func (d *Service) sumSeries(ctx context.Context, in *Input, question window.Seri
 		}
 		return d.Reader.SeriesSums(ctx, question, names.upTo(d.MaxSum), group, int(limit))
 	})
-	if bad := ClientError(err); bad != nil {
-		return out, in.questionProblem(period{}, bad)
-	}
 	if err != nil {
-		return out, err
+		return out, in.explain(err, period{})
 	}
 	if len(names.counters) > d.MaxSum {
 		return out, names.tooMany(in, d.MaxSum)

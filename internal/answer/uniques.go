@@ -52,10 +52,7 @@ func (d *Service) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnsw
 	questions := questionsOf(in.Keys, periods)
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
 	if err != nil {
-		if bad := ClientError(err); bad != nil {
-			return nil, in.uniquesProblem(periods[bad.Index%len(periods)], bad)
-		}
-		return nil, err
+		return nil, in.explain(err, periods...)
 	}
 	out := &windowed[UniquesAnswer]{
 		Answer: UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))},

@@ -86,10 +86,7 @@ func (d *Service) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer]
 	questions := questionsOf(in.Keys, periods)
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
-		if bad := ClientError(err); bad != nil {
-			return nil, in.questionProblem(periods[bad.Index%len(periods)], bad)
-		}
-		return nil, err
+		return nil, in.explain(err, periods...)
 	}
 	out := &windowed[TotalAnswer]{
 		Answer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},

@@ -121,25 +121,19 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	if len(trimmed) == 0 || trimmed[0] != '[' {
 		return 0, web.NewProblem(http.StatusBadRequest, "body: it is not an array: allowed is an array of CloudEvents; one alone has the Content-Type "+structuredType)
 	}
-	var bad []web.ProblemDetail
-	wrong, large := 0, false
-	refuse := func(i int, detail string) {
-		wrong++
-		if wrong <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: sentence(detail)})
-		}
-	}
+	var bad badItems
+	large := false
 	all := hit.Splitter{
 		Most: most,
 		Item: func(i int, raw []byte) bool {
 			events++
 			_, refused := c.JSON(raw)
 			if refused != nil {
-				refuse(i, refused.Detail)
+				bad.add(i, refused.Detail)
 			}
 			return true
 		},
-		Wrong:   func(i int, _ []byte, detail string) { refuse(i, detail) },
+		Wrong:   func(i int, _ []byte, detail string) { bad.add(i, detail) },
 		TooMany: func([]byte) { large = true },
 	}
 	all.Split(trimmed)
@@ -147,8 +141,8 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	case large:
 		return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("body: it has more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
-	case wrong > 0:
-		return 0, itemsProblem(http.StatusBadRequest, bad, wrong)
+	case bad.total > 0:
+		return 0, bad.problem(http.StatusBadRequest)
 	case events == 0:
 		return 0, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no event: send nothing if nothing happened")
 	}
@@ -172,4 +166,19 @@ func mayDeliver(token *access.Token) *web.Problem {
 	}
 	return web.NewProblem(http.StatusForbidden,
 		fmt.Sprintf("the token %s is about some counters only, and a CloudEvent names none: events need a token without prefixes", token.Name())).OfKind(web.KeyOutsidePrefix)
+}
+
+// checkEvents checks the events of a request, and returns how many they are. Without an Idempotency-Key, the
+// source and the id of a single event make the message's id.
+func checkEvents(c *rules.Checker, mode rules.Mode, header nats.Header, body []byte, most int) (events int, single rules.Identity, p *web.Problem) {
+	switch mode {
+	case rules.Batch:
+		events, p = checkBatch(c, body, most)
+		return events, single, p
+	case rules.Structured:
+		single, p = checkStructured(c, body)
+	default:
+		single, p = checkBinary(c, header)
+	}
+	return 1, single, p
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go"
+
 	"tallyroll/internal/access"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
@@ -62,7 +64,8 @@ func (r *receipt) write(w http.ResponseWriter) {
 
 var jsonType = []string{api.JSONType} // shared by all answers
 
-// read reads a request, and checks who sends it and what it holds.
+// read reads a request, and checks who sends it and what it holds. CloudEvents become one unchanged message,
+// for the workers' rules.
 func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web.Problem) {
 	token, p := h.callers.check(r)
 	if p != nil {
@@ -72,10 +75,13 @@ func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web
 	if p != nil {
 		return nil, p
 	}
-	if mode := eventMode(r); mode != rules.NoCloudEvent {
-		return h.readEvents(w, r, mode, token, id)
+	var header nats.Header // of events
+	mode := eventMode(r)
+	if mode == rules.NoCloudEvent {
+		p = checkType(r)
+	} else if p = mayDeliver(token); p == nil {
+		header, p = eventHeader(r, mode)
 	}
-	p = checkType(r)
 	if p != nil {
 		return nil, p
 	}
@@ -87,62 +93,35 @@ func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web
 	if p != nil {
 		return nil, p
 	}
-	hits, p := parse(space.parser, body, h.maxHits)
-	if p != nil {
-		return nil, p
+	var e *entry
+	if mode == rules.NoCloudEvent {
+		var hits []hit.Hit
+		hits, p = parse(space.parser, body, h.maxHits)
+		if p == nil {
+			p = refuseOutside(hits, token)
+		}
+		if p != nil {
+			return nil, p
+		}
+		held.resize(0) // the entry holds its own memory
+		e = newEntry(h.storage.budget, hits, id)
+	} else {
+		events, single, p := checkEvents(space.events, mode, header, body, h.maxHits)
+		if p != nil {
+			return nil, p
+		}
+		idSource := keyHeader
+		if id == "" && mode != rules.Batch {
+			id, idSource = eventID(single, token.Name()), "source and id of the event"
+		}
+		held.resize(0)
+		if e = newEvents(h.storage.budget, body, events, header, id); e != nil {
+			e.idSource = idSource
+		}
 	}
-	p = refuseOutside(hits, token)
-	if p != nil {
-		return nil, p
-	}
-	held.resize(0) // the entry holds its own memory
-	e := newEntry(h.storage.budget, hits, id)
 	if e == nil {
 		return nil, noRoom("COLLECT_MAX_WAITING")
 	}
-	return e, nil
-}
-
-// readEvents reads and checks a request with CloudEvents. They become one unchanged message, for the workers'
-// rules. Without an Idempotency-Key, the source and the id of a single event make the message's id.
-func (h *hitsHandler) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, token *access.Token, id string) (*entry, *web.Problem) {
-	if p := mayDeliver(token); p != nil {
-		return nil, p
-	}
-	header, p := eventHeader(r, mode)
-	if p != nil {
-		return nil, p
-	}
-	space := workspaces.Get().(*workspace)
-	defer space.free()
-	held := hold{budget: h.storage.budget}
-	defer held.resize(0)
-	body, p := h.bodies.read(w, r, space, &held)
-	if p != nil {
-		return nil, p
-	}
-	events, first := 1, rules.Identity{}
-	switch mode {
-	case rules.Batch:
-		events, p = checkBatch(space.events, body, h.maxHits)
-	case rules.Structured:
-		first, p = checkStructured(space.events, body)
-	default:
-		first, p = checkBinary(space.events, header)
-	}
-	if p != nil {
-		return nil, p
-	}
-	named := keyHeader
-	if id == "" && mode != rules.Batch {
-		id, named = eventID(first, token.Name()), "source and id of the event"
-	}
-	held.resize(0) // the entry holds its own memory
-	e := newEvents(h.storage.budget, body, events, header, id)
-	if e == nil {
-		return nil, noRoom("COLLECT_MAX_WAITING")
-	}
-	e.idSource = named
 	return e, nil
 }
 
@@ -167,34 +146,25 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 		return nil, web.NewProblem(http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("body: it has more than %d hits, the most allowed (%s): send them in several requests", maxHits, bound))
 	}
-	bad := make([]web.ProblemDetail, 0, min(len(rejects), maxErrors))
-	for _, r := range rejects[:min(len(rejects), maxErrors)] {
-		bad = append(bad, web.ProblemDetail{Location: item(r.Item), Message: sentence(r.Detail)})
+	var bad badItems
+	for _, r := range rejects {
+		bad.add(r.Item, r.Detail)
 	}
-	return nil, itemsProblem(http.StatusBadRequest, bad, len(rejects))
+	return nil, bad.problem(http.StatusBadRequest)
 }
 
 // refuseOutside refuses hits of counters that a token is not about.
 func refuseOutside(hits []hit.Hit, token *access.Token) *web.Problem {
-	if !token.HasPrefixes() {
-		return nil
-	}
-	var bad []web.ProblemDetail
-	n := 0
+	var bad badItems
 	for i, h := range hits {
-		err := token.CheckKey(string(h.Counter))
-		if err == nil {
-			continue
-		}
-		n++
-		if n <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: err.Error()})
+		if err := token.CheckKey(string(h.Counter)); err != nil {
+			bad.add(i, err.Error())
 		}
 	}
-	if n == 0 {
-		return nil
+	if p := bad.problem(http.StatusForbidden); p != nil {
+		return p.OfKind(web.KeyOutsidePrefix)
 	}
-	return itemsProblem(http.StatusForbidden, bad, n).OfKind(web.KeyOutsidePrefix)
+	return nil
 }
 
 // checkType refuses a body whose Content-Type, if any, is not text. The first byte of the text decides how it
@@ -322,4 +292,35 @@ func (h *hitsHandler) serveHandshake(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(allowedOrigin, names[0])
 	w.Header().Set(allowedRate, "*") // what is too much at a time is answered 503 with Retry-After
 	w.WriteHeader(http.StatusNoContent)
+}
+
+const hitsPath, beaconPath, gifPath = "/v1/hits", "/v1/beacon", "/v1/hit.gif"
+
+// callers decides who may send hits.
+type callers struct {
+	tokens *access.Tokens
+	hosts  web.Hosts
+}
+
+// check returns the request's token, nil if none is needed, or why the request is refused. Without the first
+// check, any web page could count on a service in its visitor's network; without the second, a page could do
+// so by pointing its own name at our address.
+func (c *callers) check(r *http.Request) (*access.Token, *web.Problem) {
+	if r.Method != http.MethodOptions && (web.Origins{}).IsForeign(r) {
+		return nil, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
+	}
+	if !c.tokens.Required() {
+		if why := c.hosts.Refuse(r, "COLLECT_HOSTS"); why != "" {
+			return nil, web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
+		}
+		return nil, nil
+	}
+	token, p := c.tokens.Find(r)
+	if p != nil {
+		return nil, p
+	}
+	if err := token.Require(access.Count, "POST "+hitsPath); err != nil {
+		return nil, web.ProblemOf(err)
+	}
+	return token, nil
 }

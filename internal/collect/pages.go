@@ -147,21 +147,15 @@ func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *w
 	if len(hits) == 0 {
 		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty: allowed are a hit such as {\"key\":\"/cart\"}, or an array of hits")
 	}
-	var bad []web.ProblemDetail
-	n := 0
+	var bad badItems
 	for i, h := range hits {
-		ours, err := s.pageHit(h)
-		hits[i] = ours
-		if err == nil {
-			continue
-		}
-		n++
-		if n <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: err.Error()})
+		var err error
+		if hits[i], err = s.pageHit(h); err != nil {
+			bad.add(i, err.Error())
 		}
 	}
-	if n > 0 {
-		return nil, itemsProblem(http.StatusBadRequest, bad, n)
+	if p := bad.problem(http.StatusBadRequest); p != nil {
+		return nil, p
 	}
 	return hits, nil
 }

@@ -61,3 +61,23 @@ func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
 func stopping() *web.Problem {
 	return notStored("the service is stopping: nothing of this request is stored")
 }
+
+// badItems are the items of a body that refuse it, of which the problem names the first maxErrors.
+type badItems struct {
+	named []web.ProblemDetail
+	total int
+}
+
+func (b *badItems) add(i int, detail string) {
+	if b.total++; b.total <= maxErrors {
+		b.named = append(b.named, web.ProblemDetail{Location: item(i), Message: sentence(detail)})
+	}
+}
+
+// problem is nil if no item is bad.
+func (b *badItems) problem(status int) *web.Problem {
+	if b.total == 0 {
+		return nil
+	}
+	return itemsProblem(status, b.named, b.total)
+}

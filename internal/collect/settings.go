@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -56,14 +57,11 @@ func (s *Settings) Validate() error {
 	if !literalSubject(s.Subject) {
 		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
 	}
-	if s.MaxWait < 0 || s.MaxWait > maxMaxWait {
-		return &setting.Error{Key: "COLLECT_MAX_WAIT", Value: s.MaxWait.String(), Allowed: fmt.Sprintf("a duration from 0s to %v", maxMaxWait)}
-	}
-	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
-		return &setting.Error{Key: "COLLECT_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
-	}
-	return setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
-		setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting})
+	return cmp.Or(
+		setting.CheckDuration("COLLECT_MAX_WAIT", s.MaxWait, 0, maxMaxWait),
+		setting.CheckDuration("COLLECT_TIMEOUT", s.Timeout, minTimeout, maxTimeout),
+		setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
+			setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting}))
 }
 
 func (s *Settings) addresses() web.Addresses {

@@ -3,8 +3,12 @@ package setting
 import (
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
 )
 
 // Error means that a setting cannot be used. Its text is one line: variable, value, and what is
@@ -75,4 +79,49 @@ func ExitCode(err error) int {
 		return ExitUsage
 	}
 	return ExitFailure
+}
+
+// CheckAddress refuses a setting that is not an address to listen on.
+func CheckAddress(key, value string) error {
+	if _, _, err := net.SplitHostPort(value); err != nil {
+		return &Error{Key: key, Value: value, Allowed: "host:port"}
+	}
+	return nil
+}
+
+// Most is a setting that is an upper bound.
+type Most struct {
+	Key string
+	N   int64
+}
+
+// CheckMost refuses the first bound that allows nothing.
+func CheckMost(all ...Most) error {
+	for _, m := range all {
+		if m.N < 1 {
+			return &Error{Key: m.Key, Value: strconv.FormatInt(m.N, 10), Allowed: "a whole number from 1 on"}
+		}
+	}
+	return nil
+}
+
+// IsHost reports whether a text can be a DNS name, or an address, with a zone if it is IPv6.
+func IsHost(text string) bool {
+	return text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:%", r)
+	}) < 0
+}
+
+// IsPort reports whether a text is the number of a port.
+func IsPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+// CheckDuration refuses a duration outside of its bounds.
+func CheckDuration(key string, d, least, most time.Duration) error {
+	if d < least || d > most {
+		return &Error{Key: key, Value: d.String(), Allowed: fmt.Sprintf("a duration from %v to %v", least, most)}
+	}
+	return nil
 }

@@ -158,16 +158,9 @@ func page(picked []Rejected, limit int, before uint64) []Rejected {
 }
 
 func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
-	stream, err := js.Stream(ctx, rejects.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return newestRejects{}, nil // nothing has ever been refused
-	}
-	if err != nil {
-		return newestRejects{}, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
-	if err != nil {
-		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
+	stream, info, err := rejects.Open(ctx, js, namespace)
+	if err != nil || stream == nil {
+		return newestRejects{}, err
 	}
 	var out newestRejects
 	for _, n := range info.State.Subjects {

@@ -153,16 +153,9 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 
 // rejectsByStream counts the rejects of a namespace in HITS_REJECTED by the stream that they come from.
 func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
-	stream, err := js.Stream(ctx, rejects.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil // nothing has ever been refused
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
-	if err != nil {
-		return nil, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
+	stream, info, err := rejects.Open(ctx, js, namespace)
+	if err != nil || stream == nil {
+		return nil, err
 	}
 	out := make(map[string]uint64)
 	for subject, n := range info.State.Subjects {
