@@ -47,7 +47,6 @@ func New(s TokenSettings, files *setting.Files) (*Tokens, error) {
 // Required reports whether a caller needs a token.
 func (t *Tokens) Required() bool { return len(t.plain) > 0 || t.hasFile }
 
-// Count is how many there are.
 func (t *Tokens) Count() int { return len(t.plain) + len(*t.named.Load()) }
 
 // Settings are the names of the settings that tokens come from.

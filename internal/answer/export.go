@@ -182,7 +182,6 @@ func reopenedProblem() *web.Problem {
 	return web.RetryLater("as_of has gone back behind the end of the export, because Redis has lost commits or a stream has come back: workers are counting again; go on in a minute", "60")
 }
 
-// ContentType is that of the format.
 func (e *Export) ContentType() string {
 	if e.isNDJSON {
 		return "application/x-ndjson"
@@ -201,7 +200,6 @@ func (e *Export) AsOf() time.Time { return Time(e.page.AsOf) }
 // IsNDJSON reports whether the format is NDJSON, whose last line proves that it is whole.
 func (e *Export) IsNDJSON() bool { return e.isNDJSON }
 
-// Rows is how many rows there have been.
 func (e *Export) Rows() int64 { return e.rows }
 
 // Complete reports whether no hit of the requested range is known to be missing, as far as it has been read.

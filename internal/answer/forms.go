@@ -67,11 +67,6 @@ func TotalExample() TotalAnswer {
 	}
 }
 
-type windowed[A any] struct {
-	Answer A
-	Past   bool // all windows ended before now: only late hits can change the numbers
-}
-
 func endedBefore(answers []window.Answer, now int64) bool {
 	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
 }

@@ -43,12 +43,12 @@ func newRig(t testing.TB, url string) *rig {
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = window.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
-	r.Service = newDesk(r.reader)
+	r.Service = newService(r.reader)
 	r.Handler = handlerOf(r.Service)
 	return r
 }
 
-func newDesk(reader access.Counters) *answer.Service {
+func newService(reader access.Counters) *answer.Service {
 	return &answer.Service{
 		Reader: access.Authorize(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
 		Namespace: asking.Namespace, MaxKeys: 1000, MaxSum: 1000, MaxProbe: 500,
@@ -58,8 +58,8 @@ func newDesk(reader access.Counters) *answer.Service {
 // well is a Redis of which nothing bad is known.
 type well struct{}
 
-func (well) Why() string { return "" }
-func (well) Doubt()      {}
+func (well) Why() string   { return "" }
+func (well) RequestCheck() {}
 
 // count stores hits as a worker would, in a namespace with these tiers.
 func (r *rig) count(t testing.TB, tiers string, hits []asking.Sample) {
@@ -107,18 +107,12 @@ func handlerOf(d *answer.Service) http.Handler {
 		return a.Operation(huma.Operation{OperationID: method + path, Method: method, Path: path})
 	}
 	totals := jsonOf(func(ctx context.Context, in *answer.Input) (any, error) {
-		found, err := d.Totals(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		return found.Answer, nil
+		found, _, err := d.Totals(ctx, in)
+		return found, err
 	})
 	uniques := jsonOf(func(ctx context.Context, in *answer.Input) (any, error) {
-		found, err := d.Uniques(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		return found.Answer, nil
+		found, _, err := d.Uniques(ctx, in)
+		return found, err
 	})
 	api.AnswerQuery(a, on("GET", "/v1/total"), func(ctx context.Context, p *answer.TotalParams) (*output, error) { return totals(ctx, p.Input()) })
 	api.AnswerBody(a, on("POST", "/v1/total"), func(ctx context.Context, b *answer.TotalBody) (*output, error) { return totals(ctx, b.Input()) })

@@ -68,7 +68,6 @@ func (b *SeriesBody) Input() *Input {
 
 type oneOrMany []string
 
-// UnmarshalJSON reads either.
 func (o *oneOrMany) UnmarshalJSON(data []byte) error {
 	var one string
 	if json.Unmarshal(data, &one) == nil && string(data) != "null" {

@@ -45,7 +45,6 @@ func NewSource(health Health, timeout time.Duration, failures zerolog.Logger, re
 	return &Source{Timeout: timeout, health: health, seconds: seconds, failures: failures}
 }
 
-// Health is the state of Redis.
 type Health interface {
 	Why() string   // empty if questions can be answered
 	RequestCheck() // something has just failed

@@ -69,7 +69,7 @@ func (n *listing) tooMany(in *Input, most int) *web.Problem {
 		len(n.counters), begin, most).Problem(in.Part)
 }
 
-func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
+func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (out TotalAnswer, past bool, err error) {
 	depth := in.depth()
 	var names listing
 	var asked []string
@@ -85,24 +85,21 @@ func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (*
 		return d.Reader.Answer(ctx, questionsOf(asked, periods))
 	})
 	if err != nil {
-		return nil, in.explain(err, periods...)
+		return out, false, in.explain(err, periods...)
 	}
 	if len(names.counters) > d.MaxSum {
-		return nil, names.tooMany(in, d.MaxSum)
+		return out, false, names.tooMany(in, d.MaxSum)
 	}
 	names.asOf = min(names.asOf, found.AsOf)
-	out := &windowed[TotalAnswer]{
-		Answer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
-		Past:   endedBefore(found.Answers, found.Now),
-	}
+	out = TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))}
 	for i, p := range periods {
 		answers := make([]window.Answer, len(asked))
 		for k := range asked {
 			answers[k] = found.Answers[k*len(periods)+i]
 		}
-		out.Answer.Totals[i] = sumOf(in.prefix, p.Window, names, answers, depth)
+		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, depth)
 	}
-	return out, nil
+	return out, endedBefore(found.Answers, found.Now), nil
 }
 
 // sumOf adds up the answers about a period. There is at least one answer, even without counters.

@@ -44,24 +44,21 @@ type Unique struct {
 }
 
 // Uniques checks an input and answers it. Its errors are for the client.
-func (d *Service) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer], error) {
+func (d *Service) Uniques(ctx context.Context, in *Input) (out UniquesAnswer, past bool, err error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
-		return nil, web.InputProblem(err, in.Part)
+		return out, false, web.InputProblem(err, in.Part)
 	}
 	questions := questionsOf(in.Keys, periods)
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
 	if err != nil {
-		return nil, in.explain(err, periods...)
+		return out, false, in.explain(err, periods...)
 	}
-	out := &windowed[UniquesAnswer]{
-		Answer: UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))},
-		Past:   endedBefore(found.Answers, found.Now),
-	}
+	out = UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))}
 	for i, q := range questions {
-		out.Answer.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
+		out.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
-	return out, nil
+	return out, endedBefore(found.Answers, found.Now), nil
 }
 
 func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {

@@ -75,10 +75,10 @@ func (b *TotalBody) Input() *Input {
 }
 
 // Totals checks an input and answers it. Its errors are for the client.
-func (d *Service) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer], error) {
+func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past bool, err error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
-		return nil, web.InputProblem(err, in.Part)
+		return out, false, web.InputProblem(err, in.Part)
 	}
 	if in.prefix != "" {
 		return d.sumTotals(ctx, in, periods)
@@ -86,14 +86,11 @@ func (d *Service) Totals(ctx context.Context, in *Input) (*windowed[TotalAnswer]
 	questions := questionsOf(in.Keys, periods)
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
-		return nil, in.explain(err, periods...)
+		return out, false, in.explain(err, periods...)
 	}
-	out := &windowed[TotalAnswer]{
-		Answer: TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))},
-		Past:   endedBefore(found.Answers, found.Now),
-	}
+	out = TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))}
 	for i, q := range questions {
-		out.Answer.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
+		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
-	return out, nil
+	return out, endedBefore(found.Answers, found.Now), nil
 }

@@ -36,7 +36,6 @@ func buildInfo() prometheus.Collector {
 	return info
 }
 
-// RouteMetrics serves /metrics.
 func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 }

@@ -21,7 +21,6 @@
 //	target.watch      owns the last check of the stream
 //	a request         owns its workspace, its hold on memory, and its entry except within publisher.store
 //
-// The files, from the wiring down to what it uses: run.go; openapi.go; pages.go (web pages), hits.go
-// (programs) with callers.go, events.go and body.go; store.go, publisher.go, target.go (the stream) and
-// entry.go; problems.go, metrics.go and memory.go.
+// The files, from the wiring down to what it uses: run.go, openapi.go, pages.go, hits.go, events.go, body.go,
+// store.go, publisher.go, target.go, entry.go, problems.go, metrics.go.
 package collect

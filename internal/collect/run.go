@@ -146,7 +146,8 @@ func (s *service) publish(ctx, served context.Context) error {
 		return err
 	}
 	p := newPublisher(conn, s.storage.target, s.metrics, s.settings, s.log)
-	s.storage.connected(js, p)
+	s.storage.js.Store(&js)
+	s.storage.publisher.Store(p)
 	group, gctx := errgroup.WithContext(served)
 	group.Go(func() error { return s.storage.target.watch(gctx, js) })
 	group.Go(func() error { return p.serve(gctx, ctx.Done()) })

@@ -113,7 +113,6 @@ func (s PageSettings) warn(log zerolog.Logger) {
 // PageOrigins are named origins: never all.
 type PageOrigins struct{ web.Origins }
 
-// UnmarshalText reads comma-separated origins.
 func (o *PageOrigins) UnmarshalText(text []byte) error {
 	if string(text) == "*" {
 		return errors.New("comma-separated origins such as https://shop.example.com, each named: with * any page of the web could count here")

@@ -33,12 +33,6 @@ type storage struct {
 	publisher atomic.Pointer[publisher]           // nil while there is no connection yet
 }
 
-// connected lets entries be stored.
-func (s *storage) connected(js jetstream.JetStream, p *publisher) {
-	s.js.Store(&js)
-	s.publisher.Store(p)
-}
-
 // whyNotReady returns why no hit can be stored now. It is empty if hits can be, or if that is unknown.
 func (s *storage) whyNotReady() string {
 	js := s.js.Load()

@@ -89,8 +89,8 @@ func (r *recorder) Release(ctx context.Context, take limit.Take) (held bool, err
 
 type healthy struct{}
 
-func (healthy) Why() string { return "" }
-func (healthy) Doubt()      {}
+func (healthy) Why() string   { return "" }
+func (healthy) RequestCheck() {}
 
 // site is a gate behind HTTP, with testdata/limits.yml.
 type site struct {

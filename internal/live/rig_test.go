@@ -53,8 +53,8 @@ func onRedis(t testing.TB, url string, now time.Time) *rig {
 // well is a Redis of which nothing bad is known.
 type well struct{}
 
-func (well) Why() string { return "" }
-func (well) Doubt()      {}
+func (well) Why() string   { return "" }
+func (well) RequestCheck() {}
 
 // start serves, and runs the hub until stop or the end of the test, when the clients have gone.
 func (r *rig) start(t testing.TB, configure func(*httptest.Server)) (server *httptest.Server, stop func()) {

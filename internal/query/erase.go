@@ -18,7 +18,6 @@ import (
 // Erasing is whether the service erases counters; the zero value is off.
 type Erasing bool
 
-// UnmarshalText reads on or off.
 func (e *Erasing) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "on", "off":

@@ -29,7 +29,6 @@ const (
 	exportRetry = "10"
 )
 
-// Headers and trailers of an export.
 const (
 	asOfHeader, fromHeader, toHeader = "Tallyroll-As-Of", "Tallyroll-From", "Tallyroll-To"
 	stepHeader, resumeHeader         = "Tallyroll-Step", "Tallyroll-Resume"

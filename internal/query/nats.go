@@ -80,7 +80,7 @@ func (n *natsAPI) serve(ctx context.Context, settings natsconn.Settings) error {
 	following, stopFollowing := context.WithCancel(ctx)
 	go func() { defer close(followed); n.status.FollowWatch(following, js) }()
 	defer func() { stopFollowing(); <-followed }()
-	r := newResponder(n, conn)
+	r := &responder{natsAPI: n, conn: conn, slots: make(chan struct{}, maxConcurrent)}
 	offered, err := r.offer(ctx)
 	if err != nil {
 		conn.Close()
@@ -126,18 +126,12 @@ func (r *responder) offer(ctx context.Context) (micro.Service, error) {
 func endpointsOf(q *questions) map[string]endpoint {
 	return map[string]endpoint{
 		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
-			out, err := q.Totals(ctx, b.Input())
-			if err != nil {
-				return nil, err
-			}
-			return &out.Answer, nil
+			out, _, err := q.Totals(ctx, b.Input())
+			return &out, err
 		}),
 		"uniques": overNATS(func(ctx context.Context, _ string, b *answer.UniquesBody) (any, error) {
-			out, err := q.Uniques(ctx, b.Input())
-			if err != nil {
-				return nil, err
-			}
-			return &out.Answer, nil
+			out, _, err := q.Uniques(ctx, b.Input())
+			return &out, err
 		}),
 		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
 			found, err := q.Series(ctx, b.Input())
@@ -203,10 +197,6 @@ type responder struct {
 	*natsAPI
 	conn  *nats.Conn
 	slots chan struct{} // has a token for each request that is being answered
-}
-
-func newResponder(n *natsAPI, conn *nats.Conn) *responder {
-	return &responder{natsAPI: n, conn: conn, slots: make(chan struct{}, maxConcurrent)}
 }
 
 // dispatch waits for a slot and answers the request in a goroutine, even if the service stops meanwhile.

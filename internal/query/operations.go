@@ -97,15 +97,8 @@ func (q *questions) registerTotal(a *api.API) {
 }
 
 func (q *questions) getTotals(ctx context.Context, in *answer.Input) (*windowsOutput[answer.TotalAnswer], error) {
-	found, err := q.Totals(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	out := &windowsOutput[answer.TotalAnswer]{Body: found.Answer}
-	if found.Past {
-		out.CacheControl, out.ETag = api.CacheHeaders(found.Answer.Totals)
-	}
-	return out, nil
+	found, past, err := q.Totals(ctx, in)
+	return newWindowsOutput(found, past, found.Totals), err
 }
 
 func (q *questions) registerUniques(a *api.API) {
@@ -125,15 +118,8 @@ func (q *questions) registerUniques(a *api.API) {
 }
 
 func (q *questions) getUniques(ctx context.Context, in *answer.Input) (*windowsOutput[answer.UniquesAnswer], error) {
-	found, err := q.Uniques(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	out := &windowsOutput[answer.UniquesAnswer]{Body: found.Answer}
-	if found.Past {
-		out.CacheControl, out.ETag = api.CacheHeaders(found.Answer.Uniques)
-	}
-	return out, nil
+	found, past, err := q.Uniques(ctx, in)
+	return newWindowsOutput(found, past, found.Uniques), err
 }
 
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
@@ -273,4 +259,13 @@ func (q *questions) registerProbe(a *api.API) {
 func (q *questions) getProbe(ctx context.Context, p *answer.ProbeParams) (*api.RawOutput, error) {
 	text, err := q.Probe(ctx, p)
 	return &api.RawOutput{ContentType: string(expfmt.NewFormat(expfmt.TypeTextPlain)), Body: text}, err
+}
+
+// newWindowsOutput returns an answer, with headers by which it can be cached if all its windows are past.
+func newWindowsOutput[A any](body A, past bool, numbers any) *windowsOutput[A] {
+	out := &windowsOutput[A]{Body: body}
+	if past {
+		out.CacheControl, out.ETag = api.CacheHeaders(numbers)
+	}
+	return out
 }

@@ -62,13 +62,10 @@ type redriver struct {
 // When ctx ends it stops reading, and waits up to grace for what is under way.
 func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *counts, err error) {
 	count = &counts{dryRun: opts.dryRun}
-	rejected, err := js.Stream(ctx, rejects.Stream)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		count.noStream = true
-		return count, nil
-	case err != nil:
-		return count, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
+	rejected, info, err := rejects.Open(ctx, js, opts.namespace, cmp.Or(opts.stream, "*"))
+	if err != nil || rejected == nil {
+		count.noStream = err == nil
+		return count, err
 	}
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
@@ -77,7 +74,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		maxBody: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warnings: map[string]bool{},
 	}
 	if opts.dryRun {
-		return count, withoutInterrupt(ctx, r.readAll(ctx))
+		return count, withoutInterrupt(ctx, r.readAll(ctx, info))
 	}
 	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, done: func(r *reject) { out.Add(len(r.Positions)) }}
 	finish.start(acks)
@@ -88,7 +85,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 		}
 	}
 	r.pub = outbox.Start(acks, conn, log, "", func(int) { count.messages++ })
-	err = withoutInterrupt(ctx, r.readAll(ctx))
+	err = withoutInterrupt(ctx, r.readAll(ctx, info))
 	count.cut = ctx.Err() != nil
 	cause := r.pub.Close()
 	close(finish.outcomes)
@@ -119,12 +116,8 @@ func withoutInterrupt(ctx context.Context, err error) error {
 
 // readAll passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones,
 // such as a reject that is refused again, are for the next run.
-func (r *redriver) readAll(ctx context.Context) error {
+func (r *redriver) readAll(ctx context.Context, info *jetstream.StreamInfo) error {
 	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
-	info, err := r.rejected.Info(ctx, jetstream.WithSubjectFilter(filter))
-	if err != nil {
-		return fmt.Errorf("read stream %s: %w", rejects.Stream, err)
-	}
 	var total uint64
 	for _, n := range info.State.Subjects {
 		total += n

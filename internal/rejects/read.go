@@ -128,19 +128,19 @@ func (a *Assembly) drop(name string) {
 	a.order = slices.DeleteFunc(a.order, func(n string) bool { return n == name })
 }
 
-// Open returns the stream of rejects with its state, and how many messages each subject of a namespace's
-// rejects has; nil if the stream is missing, because nothing has ever been refused.
-func Open(ctx context.Context, js jetstream.JetStream, namespace string) (jetstream.Stream, *jetstream.StreamInfo, error) {
-	stream, err := js.Stream(ctx, Stream)
+// Open returns the stream of rejects with its state, and how many rejects of a namespace come from each stream,
+// or from one. It returns nil if the stream is missing, because nothing has ever been refused.
+func Open(ctx context.Context, js jetstream.JetStream, namespace, stream string) (jetstream.Stream, *jetstream.StreamInfo, error) {
+	handle, err := js.Stream(ctx, Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read stream %s: %w", Stream, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(Subject(namespace, "*")))
+	info, err := handle.Info(ctx, jetstream.WithSubjectFilter(Subject(namespace, stream)))
 	if err != nil {
 		return nil, nil, fmt.Errorf("count the messages of stream %s: %w", Stream, err)
 	}
-	return stream, info, nil
+	return handle, info, nil
 }

@@ -158,7 +158,7 @@ func page(picked []Rejected, limit int, before uint64) []Rejected {
 }
 
 func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
-	stream, info, err := rejects.Open(ctx, js, namespace)
+	stream, info, err := rejects.Open(ctx, js, namespace, "*")
 	if err != nil || stream == nil {
 		return newestRejects{}, err
 	}

@@ -29,7 +29,6 @@ type servers struct {
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 }
 
-// Connected sets the connection to NATS.
 func (s *servers) Connected(js jetstream.JetStream) { s.js.Store(&js) }
 
 // jetStream returns the connection to NATS for a request, or the problem that it is missing.

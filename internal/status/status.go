@@ -29,7 +29,6 @@ func New(reader access.Namespace, redis *answer.Source, namespace string, asksNA
 	return s
 }
 
-// Register adds the operations.
 func (s *Status) Register(a *api.API) {
 	s.streams.register(a)
 	s.rejects.register(a)

@@ -153,7 +153,7 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 
 // rejectsByStream counts the rejects of a namespace in HITS_REJECTED by the stream that they come from.
 func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
-	stream, info, err := rejects.Open(ctx, js, namespace)
+	stream, info, err := rejects.Open(ctx, js, namespace, "*")
 	if err != nil || stream == nil {
 		return nil, err
 	}

@@ -18,7 +18,6 @@ type Origins struct {
 	exact []string
 }
 
-// UnmarshalText reads * or comma-separated origins.
 func (o *Origins) UnmarshalText(text []byte) error {
 	if string(text) == "*" {
 		*o = Origins{any: true}
@@ -85,10 +84,8 @@ func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
 	return true
 }
 
-// IsEmpty reports whether no origin is allowed.
 func (o Origins) IsEmpty() bool { return !o.any && len(o.exact) == 0 }
 
-// Any reports whether every origin is allowed.
 func (o Origins) Any() bool { return o.any }
 
 // Allow reports whether an origin, as browsers write it, is allowed.
@@ -154,7 +151,6 @@ func parseOrigin(text string) (string, error) {
 // Networks are networks of addresses; the zero value has none.
 type Networks struct{ prefixes []netip.Prefix }
 
-// UnmarshalText reads comma-separated networks and addresses.
 func (n *Networks) UnmarshalText(text []byte) error {
 	n.prefixes = nil
 	for part := range strings.SplitSeq(string(text), ",") {

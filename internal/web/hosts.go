@@ -24,7 +24,6 @@ type Hosts struct {
 
 var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
 
-// UnmarshalText reads * or comma-separated names.
 func (h *Hosts) UnmarshalText(text []byte) error {
 	*h = Hosts{}
 	if string(text) == "*" {

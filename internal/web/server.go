@@ -198,7 +198,6 @@ func NewMetrics(program string, buckets int) *Metrics {
 	return m
 }
 
-// Observe measures a request.
 func (m *Metrics) Observe(route string, code int, took time.Duration) {
 	m.requestSeconds.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
 }

@@ -114,7 +114,6 @@ func (a *API) NeedToken(op *huma.Operation) {
 	}
 }
 
-// NeedsToken reports whether the API needs a token.
 func (a *API) NeedsToken() bool { return a.tokens }
 
 // ProblemResponse describes an answer that is a problem, with headers if there are any.

@@ -36,29 +36,24 @@ func FindStream(ctx context.Context, conn *nats.Conn, subject string) (string, e
 	}
 	m := nats.NewMsg(strings.Join(tokens, "."))
 	m.Header.Set(jetstream.ExpectedStreamHeader, probeStream)
-	answer, err := probe(ctx, conn, m)
-	return answer.Stream, err
-}
-
-func probe(ctx context.Context, conn *nats.Conn, m *nats.Msg) (refusal Answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	bounded, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	reply, err := conn.RequestMsgWithContext(ctx, m)
+	reply, err := conn.RequestMsgWithContext(bounded, m)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return Answer{}, ErrNoStream
+		return "", ErrNoStream
 	case err != nil:
 		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
-			return Answer{}, ErrNotPermitted
+			return "", ErrNotPermitted
 		}
-		return Answer{}, errors.Join(ErrNoAnswer, err)
+		return "", errors.Join(ErrNoAnswer, err)
 	}
 	answer, ok := parseBody(reply.Data)
 	switch {
 	case !ok || answer.Stream == "":
-		return Answer{}, fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
+		return "", fmt.Errorf("%w: something that is no stream did", ErrNoAnswer) // a service that listens there
 	case answer.Refusal == nil:
-		return answer, ErrProbeStored
+		return answer.Stream, ErrProbeStored
 	}
-	return answer, nil
+	return answer.Stream, nil
 }
