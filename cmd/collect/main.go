@@ -18,7 +18,7 @@ func main() {
 		return
 	}
 	program.MainWithReload("collect", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
-		web.TakeBallast()
+		web.AllocateBallast()
 		return collect.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -11,13 +11,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -169,17 +166,6 @@ func writeRules(dir string) (path string, err error) {
 	return path, err
 }
 
-func address(port int) string {
-	for _, p := range []int{port, 0} {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // the program that listens there reports what is wrong
-}
-
 func waitReady(ctx context.Context, addr string) error {
 	return retry.Until(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
@@ -231,5 +217,3 @@ Count a hit of your own, and ask until it is counted:
 Ctrl-C ends all of it.
 `, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect, at.watch, rules)
 }
-
-const startTimeout = 15 * time.Second

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -116,7 +117,7 @@ func startChild(cmd *exec.Cmd) (ended chan struct{}, err error) {
 	return ended, <-started
 }
 
-// startStandIn runs a Redis look-alike. Its keys expire only when its clock is advanced.
+// startStandIn runs an embedded Redis stand-in. Its keys expire only when its clock is advanced.
 func startStandIn() (*redisServer, error) {
 	m, err := miniredis.Run()
 	if err != nil {
@@ -152,3 +153,16 @@ func splitAddress(addr string) (host string, port int, err error) {
 	}
 	return tcp.IP.String(), tcp.Port, nil
 }
+
+func address(port int) string {
+	for _, p := range []int{port, 0} {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) // the program that listens there reports what is wrong
+}
+
+const startTimeout = 15 * time.Second

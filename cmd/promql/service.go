@@ -29,8 +29,8 @@ import (
 type service struct {
 	server   web.Server
 	settings Settings
-	reader   *window.Reader // of the layout and the clock
-	counters access.Reader  // of everything about counters
+	reader   *window.Reader            // of the layout and the clock
+	counters access.AuthorizedCounters // of everything about counters
 	tokens   *access.Tokens
 	engine   *promql.Engine
 	limiter  requestLimiter
@@ -74,14 +74,14 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
 	files := buildinfo.NewFiles(metrics.Registry, log)
-	tokens, err := access.New(access.Settings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, files)
+	tokens, err := access.New(access.TokenSettings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, files)
 	if err != nil {
 		return nil, err
 	}
 	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: access.NewReader(reader), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: access.Authorize(reader), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
@@ -134,7 +134,7 @@ func truncateMessage(message string) string {
 // addMiddleware adds middleware to every request: it checks the host and the token, and compresses answers.
 func (s *service) addMiddleware(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
-	return s.server.Edge(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
+	return s.server.Wrap(mux, func(w *web.Response, r *http.Request, _ string, _ http.Handler) {
 		if strings.HasPrefix(r.URL.Path, "/api/") {
 			w.Header().Set("Cache-Control", "no-store")
 			if why := s.settings.Hosts.Refuse(r, "PROMQL_HOSTS"); why != "" && !s.tokens.Required() {
@@ -147,7 +147,7 @@ func (s *service) addMiddleware(mux *http.ServeMux) http.Handler {
 				writeError(w, &apiError{p.Status, "unauthorized", p.Detail})
 				return
 			}
-			if err := token.Need(access.Read, "promql"); err != nil {
+			if err := token.Require(access.Read, "promql"); err != nil {
 				writeError(w, s.asAPIError(asForbidden(err)))
 				return
 			}

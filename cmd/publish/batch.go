@@ -17,7 +17,7 @@ type batcher struct {
 	submit   func(*outbox.Message) error // it blocks while too much is unacknowledged
 
 	hits  int64           // taken in all, also those that could not be submitted
-	msg   *outbox.Message // that is being filled; nil if there is none
+	msg   *outbox.Message // that is being filled; nil: no hit waits
 	body  []byte          // of msg, and
 	count int             // its hits: apart from it, which saves 10 ns per hit
 	since time.Time       // when the first hit of msg came
@@ -67,7 +67,7 @@ func (b *batcher) flush() error {
 	return b.submit(m)
 }
 
-// due is when the current message has to go; ok is false if there is none.
+// due is when the current message has to go; ok is false if no hit waits.
 func (b *batcher) due() (t time.Time, ok bool) {
 	return b.since.Add(linger), b.msg != nil && b.count > 0
 }

@@ -13,23 +13,10 @@ import (
 	"tallyroll/internal/hit"
 )
 
-type badLines struct {
-	count  int64
-	first  int64 // its line number; 0 if that is not known any more
-	reason error // why the first one is bad
-}
-
-func (b *badLines) add(count, number int64, reason error) {
-	if b.count == 0 {
-		b.first, b.reason = number, reason
-	}
-	b.count += count
-}
-
 // distinctNames counts an input's names, each a counter in Redis. It keeps a 64-bit hash of each.
 type distinctNames struct {
 	seen  map[uint64]struct{}
-	limit int64 // 0: none
+	limit int64 // 0: no limit
 }
 
 // errNames means that the input has more names than --max-names.
@@ -63,12 +50,12 @@ type feeder struct {
 	ctx   context.Context
 	batch *batcher
 	pacer *pacer        // nil: as fast as the stream acknowledges
-	first func(hit.Hit) // is given the first hit that has a time, before it goes; then nil
+	first func(hit.Hit) // optional hook, called with the first hit that has a time; then nil
 	timer *time.Timer
 
 	bad   badLines
 	names distinctNames
-	held  bool // hits are kept until the input ends
+	holds bool // hits are kept until the input ends
 }
 
 func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
@@ -80,7 +67,7 @@ func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
 	return f
 }
 
-func (f *feeder) take(h hit.Hit) error {
+func (f *feeder) feed(h hit.Hit) error {
 	if f.first != nil && h.At != hit.NoTime {
 		f.first(h)
 		f.first = nil
@@ -124,19 +111,9 @@ func (f *feeder) wait(until time.Time) error {
 	}
 }
 
-type chunk struct {
-	bytes []byte
-	err   error
-}
-
-const chunkSize = 256 << 10
-
-// byteOrderMark is what some editors begin a UTF-8 file with.
-var byteOrderMark = []byte("\ufeff")
-
 // lines reads in to its end and passes each hit to take. It submits a due batch while the input pauses, so
 // that hits from `tail -f` are timely.
-func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take func(hit.Hit) error) error {
+func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), feed func(hit.Hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {
 		var h hit.Hit
 		var err error
@@ -158,12 +135,12 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), take f
 		var many errNames
 		if err := f.names.add(h.Counter); errors.As(err, &many) {
 			where := fmt.Sprintf("from there (tail -n +%d)", number)
-			if f.held {
+			if f.holds {
 				where = "from the beginning (nothing is published yet)"
 			}
 			return fmt.Errorf("stopped before line %d: %w: choose a --key with fewer values, or go on %s with --max-names %d", number, many, where, 2*many.limit)
 		}
-		return take(h)
+		return feed(h)
 	}}
 	// A read from a terminal or a pipe cannot be interrupted, so the reading goroutine is not waited for:
 	// when ctx ends, it leaves after its last read.
@@ -209,27 +186,6 @@ func (f *feeder) next(chunks <-chan chunk) (chunk, error) {
 			if err := f.batch.flush(); err != nil {
 				return chunk{}, err
 			}
-		}
-	}
-}
-
-func readChunks(ctx context.Context, in io.Reader, spare <-chan []byte, chunks chan<- chunk) {
-	for {
-		var c chunk
-		select {
-		case c.bytes = <-spare:
-		case <-ctx.Done():
-			return
-		}
-		n, err := in.Read(c.bytes)
-		c.bytes, c.err = c.bytes[:n], err
-		select {
-		case chunks <- c:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil {
-			return
 		}
 	}
 }

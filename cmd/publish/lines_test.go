@@ -57,7 +57,7 @@ func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) 
 	f := newFeeder(t.Context(), batch, 0)
 	err = f.lines(in, parse, func(h hit.Hit) error {
 		keys = append(keys, string(h.Counter))
-		return f.take(h)
+		return f.feed(h)
 	})
 	return keys, f.bad, err
 }
@@ -138,7 +138,7 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}}
 	go out.Write([]byte("a\nb\n")) //nolint:errcheck // a pipe that the test reads
 	f := newFeeder(ctx, batch, 0)
-	if err := f.lines(in, parseName, f.take); !errors.Is(err, context.Canceled) {
+	if err := f.lines(in, parseName, f.feed); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	require.EqualValues(t, 2, batch.hits)
@@ -246,7 +246,8 @@ func TestHitRebasedToBeforeTheYear1IsReported(t *testing.T) {
 	require.Contains(t, (report{bad: feed.bad}).String(), "skipped 1 bad lines (first: shifted by --rebase: the time is outside the years 1 to 9999)")
 }
 
-// lines are objects that count, objects that do not, and what is no object. internal/hit has what each of them is.
+// lines are objects that count, objects that do not, and what is no object. internal/hit has what each of
+// them is.
 var lines = []string{
 	`{"key":"a"}`, ` {"key":"\ufffd","n":3,"ts":1763683200000,"unique":"u-17"} `, `{"\u006bey":"a","n":1099511627776,"ts":"2025-11-21T00:00:00Z"}`,
 	`{"key":"\ud83d\ude00","id":"7","other":[1,{"key":"no"}]}`, `{"key":"a","key":"b","n":2,"n":5}`, `{"key":"` + strings.Repeat("é", 256) + `"}`,
@@ -304,7 +305,7 @@ func publishLines(t rapid.TB, parse func([]byte) (hit.Hit, error), lines ...stri
 		return nil
 	}}
 	feed := newFeeder(context.Background(), batch, 0)
-	require.NoError(t, errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.take), batch.flush()))
+	require.NoError(t, errors.Join(feed.lines(strings.NewReader(strings.Join(lines, "\n")), parse, feed.feed), batch.flush()))
 	return hits, feed.bad
 }
 

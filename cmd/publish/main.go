@@ -13,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/program"
@@ -51,7 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	out := progress.NewBar(stderr, "hits")
 	log := env.Log.New(out.Screen)
 	if f, ok := stdin.(*os.File); ok && !opts.synthetic && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, --help says more")
+		fmt.Fprintln(stderr, "publish: reading hits from the terminal; Ctrl-D ends them, see --help")
 	}
 	conn, err := env.NATS.Connect(ctx, "tallyroll publish", log, outbox.ConnOptions()...)
 	if err != nil {
@@ -82,7 +81,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
 	start := time.Now()
-	stored := published{shown: out.Add}
+	stored := storedCounter{shown: out.Add}
 	pub := outbox.Start(acks, conn, log, opts.subject, stored.add)
 	batch := &batcher{maxHits: int(opts.batch), maxBytes: int(conn.MaxPayload()) - headerRoom, submit: pub.Submit}
 	feed := newFeeder(ctx, batch, opts.speed)
@@ -117,18 +116,18 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64, err error) {
 	if opts.synthetic {
 		out.Expect(opts.load.total())
-		return 0, opts.load.run(f.take, f.wait)
+		return 0, opts.load.run(f.feed, f.wait)
 	}
 	parse := opts.parser()
 	if !opts.rebase.on {
-		return 0, f.lines(in, parse, f.take)
+		return 0, f.lines(in, parse, f.feed)
 	}
-	f.held = true
+	f.holds = true
 	log := newHitLog()
 	err = f.lines(in, parse, log.add)
 	held = int64(len(log.hits))
 	if err != nil {
-		return held, err // of a log that is not complete the last hit is not known
+		return held, err // the latest hit of an incomplete log is unknown
 	}
 	at := opts.rebase.at
 	if at == hit.NoTime {
@@ -138,24 +137,8 @@ func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64,
 	f.bad.add(dropped, 0, errRebased)
 	held -= dropped
 	out.Expect(held)
-	return held, log.replay(f.take)
+	return held, log.replay(f.feed)
 }
-
-type tally struct{ hits, messages int64 }
-
-// published is what a Sender has stored. The Sender's goroutine owns it until that has ended.
-type published struct {
-	tally
-	shown func(hits int)
-}
-
-func (p *published) add(hits int) {
-	p.hits += int64(hits)
-	p.messages++
-	p.shown(hits)
-}
-
-func count(n int64) string { return human.Thousands(float64(n)) }
 
 type report struct {
 	tally tally
@@ -185,4 +168,18 @@ func (r report) String() string {
 		s += fmt.Sprintf(" (first: %s%v)", line, r.bad.reason)
 	}
 	return s
+}
+
+type tally struct{ hits, messages int64 }
+
+// storedCounter is what a Sender has stored. The Sender's goroutine owns it until that has ended.
+type storedCounter struct {
+	tally
+	shown func(hits int)
+}
+
+func (p *storedCounter) add(hits int) {
+	p.hits += int64(hits)
+	p.messages++
+	p.shown(hits)
 }

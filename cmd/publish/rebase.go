@@ -17,7 +17,7 @@ type hitLog struct {
 type loggedHit struct {
 	ts, n  int64
 	name   uint32
-	unique uint32 // one more than its place in names; 0 for none
+	unique uint32 // one more than its index in names; 0: no unique value
 }
 
 func newHitLog() *hitLog { return &hitLog{ids: map[string]uint32{}} }
@@ -63,7 +63,7 @@ func (l *hitLog) rebase(last int64) (dropped int) {
 
 var errRebased = fmt.Errorf("shifted by --rebase: %w", hit.ErrTimeRange)
 
-func (l *hitLog) replay(take func(hit.Hit) error) error {
+func (l *hitLog) replay(feed func(hit.Hit) error) error {
 	var key, unique []byte
 	for _, h := range l.hits {
 		key = append(key[:0], l.names[h.name]...)
@@ -72,7 +72,7 @@ func (l *hitLog) replay(take func(hit.Hit) error) error {
 			unique = append(unique[:0], l.names[h.unique-1]...)
 			out.Unique = unique
 		}
-		if err := take(out); err != nil {
+		if err := feed(out); err != nil {
 			return err
 		}
 	}

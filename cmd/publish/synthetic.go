@@ -28,7 +28,7 @@ const checkEvery = 64
 
 // run passes hits to take until the count or the duration is reached. If take or the stream is slower than
 // the rate, it catches up afterwards: the rate is that of the whole run.
-func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) error) error {
+func (s synthetic) run(feed func(hit.Hit) error, wait func(until time.Time) error) error {
 	draw := s.drawer()
 	start := time.Now()
 	limit := s.count
@@ -36,7 +36,7 @@ func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) erro
 		limit = math.MaxInt64
 	}
 	key := []byte("api-")
-	for made := int64(0); made < limit; {
+	for generated := int64(0); generated < limit; {
 		elapsed := time.Since(start)
 		over := s.duration > 0 && elapsed >= s.duration
 		if over {
@@ -49,19 +49,19 @@ func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) erro
 		case over:
 			return nil
 		default:
-			target = min(limit, made+checkEvery)
+			target = min(limit, generated+checkEvery)
 		}
-		for ; made < target; made++ {
+		for ; generated < target; generated++ {
 			key = strconv.AppendInt(key[:len("api-")], draw(), 10)
-			if err := take(hit.Hit{Counter: key, N: 1, At: hit.NoTime}); err != nil {
+			if err := feed(hit.Hit{Counter: key, N: 1, At: hit.NoTime}); err != nil {
 				return err
 			}
 		}
 		if over {
 			return nil
 		}
-		if s.rate > 0 && made < limit {
-			if err := wait(s.next(start, elapsed, made)); err != nil {
+		if s.rate > 0 && generated < limit {
+			if err := wait(s.next(start, elapsed, generated)); err != nil {
 				return err
 			}
 		}
@@ -70,8 +70,8 @@ func (s synthetic) run(take func(hit.Hit) error, wait func(until time.Time) erro
 }
 
 // next is when there is more to do: a step later, or later still if the next hit or the end is further away.
-func (s synthetic) next(start time.Time, elapsed time.Duration, made int64) time.Time {
-	due := float64(made+1) / s.rate * float64(time.Second)
+func (s synthetic) next(start time.Time, elapsed time.Duration, generated int64) time.Time {
+	due := float64(generated+1) / s.rate * float64(time.Second)
 	pause := max(elapsed+rateStep, time.Duration(min(due, float64(maxPause))))
 	if s.duration > 0 {
 		pause = min(pause, s.duration)

@@ -19,7 +19,7 @@ func main() {
 		return
 	}
 	program.MainWithReload("query", &settings, func(ctx context.Context, reload <-chan os.Signal) error {
-		web.TakeBallast()
+		web.AllocateBallast()
 		return query.Run(ctx, settings, settings.Log.New(os.Stderr), reload)
 	})
 }

@@ -20,8 +20,8 @@ const usage = `tallyroll: exact rolling-window counters, from NATS JetStream int
   collect   takes hits over HTTP and publishes them to NATS JetStream
   promql    answers PromQL about counters, for Grafana's built-in Prometheus data source
   rls       answers Envoy's global rate limit protocol, from the limits of a file
-  watch     compares counters with thresholds, and tells people and programs of each change
-  publish   reads hits from logs or standard input, or makes a load, and publishes them
+  watch     compares counters with thresholds, and delivers each change to webhooks, Alertmanager or NATS
+  publish   reads hits from logs or standard input, or generates a load, and publishes them
   redrive   publishes again what workers have rejected
   audit     counts the streams again, and compares that with every cell in Redis
 

@@ -2,9 +2,9 @@
 // prefixes.
 //
 //   - A token opens the routes of its rights, and no others.
-//   - A token with prefixes is about the counters that begin with one of them. Reader refuses a question that
-//     names another counter or prefix with 403, whether it exists or not. Lists and sums that name none are
-//     about the token's counters.
+//   - A token with prefixes is about the counters that begin with one of them. AuthorizedCounters refuses a
+//     question that names another counter or prefix with 403, whether it exists or not. Lists and sums that
+//     name none are about the token's counters.
 //   - Requests are compared with every token, by hashes and in constant time.
 //   - The file is reread with the program's others (setting.Files). A bad file changes nothing. If a token is
 //     removed, changed or expired, its bearer's lasting requests end.

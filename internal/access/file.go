@@ -62,7 +62,7 @@ func parse(data []byte) ([]grant, error) {
 			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the token on line %d, too", g.name, line)
 		}
 		if line := hashes[g.hash]; line > 0 {
-			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: nobody could say what it may", line)
+			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: allowed is one entry per token", line)
 		}
 		names[g.name], hashes[g.hash], out[i] = node.Line, node.Line, g
 	}

@@ -15,7 +15,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// The lists and exports of a token with prefixes have exactly what they would have if there were no other counters.
+// The lists and exports of a token with prefixes have exactly what they would have if there were no other
+// counters.
 func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
@@ -35,7 +36,7 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	stack.WatchClock(redis.Client()).Hold(&now)
 	all := window.NewReader(window.NewStore(redis.Client(), asking.Namespace))
 	all.Local = func() time.Time { return now }
-	r := access.NewReader(all)
+	r := access.Authorize(all)
 	ctx := access.With(t.Context(), access.StartToken("a.", "c.", "nobody.", "zz"))
 
 	for _, limit := range []int{1, 7, 40, 80, 1000} {

@@ -34,18 +34,18 @@ type Namespace interface {
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// Reader asks Counters for the bearer of the context's token. A question that names what the token is not
-// about gets a *web.Problem and does not reach Counters. A list without a prefix has the token's counters.
-// Reader implements Counters but embeds only a Namespace, so it does not compile without a method per
-// question about counters.
-type Reader struct {
+// AuthorizedCounters asks Counters for the bearer of the context's token. A question that names what the
+// token is not about gets a *web.Problem and does not reach Counters. A list without a prefix has the token's
+// counters. AuthorizedCounters implements Counters but embeds only a Namespace, so it does not compile
+// without a method per question about counters.
+type AuthorizedCounters struct {
 	Namespace
 	counters Counters
 }
 
-func NewReader(c Counters) Reader { return Reader{c, c} }
+func Authorize(c Counters) AuthorizedCounters { return AuthorizedCounters{c, c} }
 
-var _ Counters = Reader{}
+var _ Counters = AuthorizedCounters{}
 
 // checked asks questions that name counters if the token is about each of them.
 func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string, ask func(context.Context, []Q) (A, error)) (out A, err error) {
@@ -63,30 +63,30 @@ func lineOf(q window.SeriesQuestion) string { return q.Counter }
 
 func itself(counter string) string { return counter }
 
-func (r Reader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+func (r AuthorizedCounters) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	return checked(ctx, questions, counterOf, r.counters.Answer)
 }
 
-func (r Reader) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+func (r AuthorizedCounters) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
 	return checked(ctx, questions, lineOf, r.counters.Series)
 }
 
-func (r Reader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
+func (r AuthorizedCounters) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	return checked(ctx, questions, counterOf, r.counters.Uniques)
 }
 
-func (r Reader) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+func (r AuthorizedCounters) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
 	return checked(ctx, questions, lineOf, r.counters.UniqueSeries)
 }
 
-func (r Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error) {
+func (r AuthorizedCounters) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error) {
 	return checked(ctx, append([]string{q.Counter}, counters...), itself, func(ctx context.Context, _ []string) (window.SeriesSums, error) {
 		return r.counters.SeriesSums(ctx, q, counters, group, lines)
 	})
 }
 
 // Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
-func (r Reader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
+func (r AuthorizedCounters) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
 	if err := From(ctx).CheckPrefix(""); err != nil {
 		return window.Top{}, err
 	}
@@ -94,7 +94,7 @@ func (r Reader) Top(ctx context.Context, asked window.Span, limit int) (window.T
 }
 
 // Names lists one prefix of the token after the other, which is the order of the names.
-func (r Reader) Names(ctx context.Context, q window.NamesQuestion) (out window.Names, err error) {
+func (r AuthorizedCounters) Names(ctx context.Context, q window.NamesQuestion) (out window.Names, err error) {
 	prefixes, err := within(ctx, q.Prefix)
 	if err != nil {
 		return out, err
@@ -125,7 +125,7 @@ func (r Reader) Names(ctx context.Context, q window.NamesQuestion) (out window.N
 	return out, nil
 }
 
-func (r Reader) BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error) {
+func (r AuthorizedCounters) BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error) {
 	if _, err := within(ctx, q.Prefix); err != nil {
 		return window.Export{}, err
 	}
@@ -133,7 +133,7 @@ func (r Reader) BeginExport(ctx context.Context, q window.ExportQuestion) (windo
 }
 
 // ExportPage reads one prefix of the token after the other. The place may be forged.
-func (r Reader) ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (page window.ExportPage, err error) {
+func (r AuthorizedCounters) ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (page window.ExportPage, err error) {
 	prefixes, err := within(ctx, e.Prefix)
 	if err != nil {
 		return page, err
@@ -157,19 +157,19 @@ func (r Reader) ExportPage(ctx context.Context, e window.Export, at window.Expor
 	return page, err
 }
 
-func (r Reader) Erase(ctx context.Context, counters []string) (window.Erased, error) {
+func (r AuthorizedCounters) Erase(ctx context.Context, counters []string) (window.Erased, error) {
 	return checked(ctx, counters, itself, r.counters.Erase)
 }
 
 // EraseListed erases nothing without a prefix of the token.
-func (r Reader) EraseListed(ctx context.Context, prefix, after string) (window.Erased, error) {
+func (r AuthorizedCounters) EraseListed(ctx context.Context, prefix, after string) (window.Erased, error) {
 	if err := From(ctx).CheckPrefix(prefix); err != nil {
 		return window.Erased{}, err
 	}
 	return r.counters.EraseListed(ctx, prefix, after)
 }
 
-func (r Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+func (r AuthorizedCounters) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
 	if err := From(ctx).CheckKey(counter); err != nil {
 		return window.Answers{}, 0, err
 	}
@@ -179,7 +179,7 @@ func (r Reader) Fall(ctx context.Context, counter string, length time.Duration, 
 // within returns the prefixes of a list: the requested one, or else the token's.
 func within(ctx context.Context, prefix string) ([]string, error) {
 	t := From(ctx)
-	if prefix == "" && t.Narrow() {
+	if prefix == "" && t.HasPrefixes() {
 		return t.prefixes, nil
 	}
 	return []string{prefix}, t.CheckPrefix(prefix)

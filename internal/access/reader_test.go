@@ -21,10 +21,11 @@ var others = []string{
 	"b.x", "a", "aOTHER", "A.x", "a x", " a.x", "ab.x", "b.a.x", "á.x", "ａ.x", "а.x", "a․x", "a/x", "%61.x", "a,x", "\\.x", "ſ.x", "…",
 }
 
-// A question that names another's counter or prefix does not reach the counters, beside whatever else it names.
+// A question that names another's counter or prefix does not reach the counters, beside whatever else it
+// names.
 func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 	t.Parallel()
-	r := NewReader(struct{ Counters }{}) // panics if it is asked
+	r := Authorize(struct{ Counters }{}) // panics if it is asked
 	ctx := With(t.Context(), StartToken("a.", "c."))
 	for _, name := range others {
 		questions := []window.Question{{Counter: "a.x"}, {Counter: name}}
@@ -68,7 +69,8 @@ func (p *exportPages) ExportPage(_ context.Context, e window.Export, at window.E
 	return window.ExportPage{Next: window.ExportPlace{Counter: e.Prefix + "last"}}, nil
 }
 
-// A place of an export is what its bearer says it is. Inside of a counter that is not the token's, nothing is read.
+// A place of an export is what its bearer says it is. Inside of a counter that is not the token's, nothing is
+// read.
 func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 	t.Parallel()
 	type place = window.ExportPlace
@@ -88,7 +90,7 @@ func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 		{place{Counter: "z", Inside: 5}, "", place{Counter: "z"}, "c.", false},
 	} {
 		asked := &exportPages{}
-		page, err := NewReader(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), window.Export{Prefix: c.prefix}, c.at)
+		page, err := Authorize(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), window.Export{Prefix: c.prefix}, c.at)
 		if err != nil || asked.at != c.want || asked.prefix != c.read || page.More != c.more {
 			t.Errorf("%+v of %q: read %+v of %q, more %v, %v", c.at, c.prefix, asked.at, asked.prefix, page.More, err)
 		}

@@ -17,7 +17,7 @@ type Right string
 
 const (
 	Read  Right = "read"  // what counters have
-	Take  Right = "take"  // decide about takes, and look at limits
+	Take  Right = "take"  // decide about takes, and read limits
 	Count Right = "count" // send hits
 	Erase Right = "erase" // counters
 	Admin Right = "admin" // what is about all counters and limits: streams, rejects, limits, and their resets
@@ -52,7 +52,7 @@ func (g grant) start() *Token {
 	return t
 }
 
-func (g grant) same(other grant) bool {
+func (g grant) equal(other grant) bool {
 	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) && slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
 }
 
@@ -79,41 +79,29 @@ func (t *Token) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { stop(); cancel() }
 }
 
-// Name is the token's name in logs; "" without one.
-func (t *Token) Name() string {
+// entry is the token's grant; without a token, one with all rights.
+func (t *Token) entry() grant {
 	if t == nil {
-		return ""
+		return grant{may: allRights}
 	}
-	return t.name
+	return t.grant
 }
+
+// Name is the token's name in logs; "" without one.
+func (t *Token) Name() string { return t.entry().name }
 
 // Rights are the token's, Prefixes those of its counters (none: all counters), Until its end (zero: never).
-func (t *Token) Rights() []Right {
-	if t == nil {
-		return allRights
-	}
-	return t.may
-}
+func (t *Token) Rights() []Right { return t.entry().may }
 
-func (t *Token) Prefixes() []string {
-	if t == nil {
-		return nil
-	}
-	return t.prefixes
-}
+func (t *Token) Prefixes() []string { return t.entry().prefixes }
 
-func (t *Token) Until() time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.until
-}
+func (t *Token) Until() time.Time { return t.entry().until }
 
-// Narrow reports whether the token is only about some counters.
-func (t *Token) Narrow() bool { return len(t.Prefixes()) > 0 }
+// HasPrefixes reports whether the token is only about some counters.
+func (t *Token) HasPrefixes() bool { return len(t.Prefixes()) > 0 }
 
-// Need refuses a token without a right. what, human-readable, needs it.
-func (t *Token) Need(right Right, what string) error {
+// Require refuses a token without a right. what, human-readable, needs it.
+func (t *Token) Require(right Right, what string) error {
 	if slices.Contains(t.Rights(), right) {
 		return nil
 	}
@@ -140,21 +128,21 @@ func (t *Token) CheckKey(key string) error {
 func (t *Token) CheckPrefix(prefix string) error { return t.check("the prefix", prefix) }
 
 func (t *Token) check(what, name string) error {
-	if !t.Narrow() || hasAny(name, t.prefixes) {
+	if !t.HasPrefixes() || hasAny(name, t.prefixes) {
 		return nil
 	}
-	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names that begin with %s", what, web.Excerpt(name), t.name, t.told())).
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names that begin with %s", what, web.Excerpt(name), t.name, t.describePrefixes())).
 		OfKind(web.KeyOutsidePrefix)
 }
 
-const maxTold = 5
+const maxDescribed = 5
 
-func (t *Token) told() string {
+func (t *Token) describePrefixes() string {
 	var out []string
-	for _, p := range t.prefixes[:min(maxTold, len(t.prefixes))] {
+	for _, p := range t.prefixes[:min(maxDescribed, len(t.prefixes))] {
 		out = append(out, web.Excerpt(p))
 	}
-	if more := len(t.prefixes) - maxTold; more > 0 {
+	if more := len(t.prefixes) - maxDescribed; more > 0 {
 		out = append(out, fmt.Sprintf("%d others", more))
 	}
 	return strings.Join(out, " or ")

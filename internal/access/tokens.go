@@ -23,15 +23,15 @@ type Tokens struct {
 	named   atomic.Pointer[[]*Token] // of the file
 }
 
-// Settings are those of tokens. Program begins their names, such as QUERY.
-type Settings struct {
+// TokenSettings are those of tokens. Program begins their names, such as QUERY.
+type TokenSettings struct {
 	Program string
 	Plain   setting.Tokens // of …_TOKENS
 	File    string         // …_TOKENS_FILE
 }
 
 // New reads the file, if any, and adds it to files. Its error names the setting, the file and the line.
-func New(s Settings, files *setting.Files) (*Tokens, error) {
+func New(s TokenSettings, files *setting.Files) (*Tokens, error) {
 	t := &Tokens{setting: s.Program + "_TOKENS", hasFile: s.File != ""}
 	for _, hash := range s.Plain.Hashes() {
 		t.plain = append(t.plain, grant{name: hex.EncodeToString(hash[:4]), hash: hash, may: allRights}.start())
@@ -47,7 +47,6 @@ func New(s Settings, files *setting.Files) (*Tokens, error) {
 // Required reports whether a caller needs a token.
 func (t *Tokens) Required() bool { return len(t.plain) > 0 || t.hasFile }
 
-// Count is how many there are.
 func (t *Tokens) Count() int { return len(t.plain) + len(*t.named.Load()) }
 
 // Settings are the names of the settings that tokens come from.
@@ -70,7 +69,7 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	refuse := func(detail string) *web.Problem {
 		return web.NewProblem(http.StatusUnauthorized, detail).WithHeader("WWW-Authenticate", "Bearer")
 	}
-	given, carried := BearerHash(r)
+	given, hasToken := BearerHash(r)
 	var found *Token
 	for _, set := range [][]*Token{t.plain, *t.named.Load()} {
 		at := -1
@@ -82,10 +81,10 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 		}
 	}
 	switch {
-	case found == nil || !carried:
+	case found == nil || !hasToken:
 		return nil, refuse("this call needs the header Authorization: Bearer with one of the tokens of " + t.Settings())
 	case !found.until.IsZero() && !time.Now().Before(found.until):
-		return nil, refuse(fmt.Sprintf("the token %s has ended at %s: ask whoever runs the service for another one", found.name, found.until.Format(time.RFC3339)))
+		return nil, refuse(fmt.Sprintf("the token %s ended at %s: ask the operator of the service for another one", found.name, found.until.Format(time.RFC3339)))
 	}
 	return found, nil
 }
@@ -98,7 +97,7 @@ func (t *Tokens) use(grants []grant, line *zerolog.Event) {
 	}
 	set := make([]*Token, len(grants))
 	for i, g := range grants {
-		if old := before[g.hash]; old != nil && old.same(g) {
+		if old := before[g.hash]; old != nil && old.equal(g) {
 			set[i] = old
 			delete(before, g.hash)
 			continue

@@ -18,7 +18,8 @@ import (
 	"tallyroll/internal/web"
 )
 
-// writeTokens writes a file of tokens that may read. An entry is a name, which the secret-… is made of, and fields.
+// writeTokens writes a file of tokens that may read. An entry is a name, which the secret-… is made of, and
+// fields.
 func writeTokens(t *testing.T, file string, entries ...string) {
 	t.Helper()
 	text := "tokens:\n"
@@ -45,13 +46,13 @@ func findToken(t *testing.T, tokens *Tokens, header string) (*Token, string) {
 	return nil, p.Detail
 }
 
-// A request has the token that it carries. A file that is read again has others, and ends those that are gone from it or
-// are not as they were, with all that lasts.
+// A request has the token that it carries. A file that is read again has others, and ends those that are gone
+// from it or are not as they were, with all that lasts.
 func TestRequestHasTheTokenThatItCarries(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yml")
 	writeTokens(t, file, "kept", "gone", "changed", "old until: 2020-01-01", "later until: 2999-01-01T12:00:00+02:00", "both prefixes: [a.]")
-	settings := Settings{Program: "TEST", File: file}
+	settings := TokenSettings{Program: "TEST", File: file}
 	require.NoError(t, settings.Plain.UnmarshalText([]byte("plain,secret-both")))
 	files := setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} })
 	tokens, err := New(settings, files)
@@ -68,7 +69,7 @@ func TestRequestHasTheTokenThatItCarries(t *testing.T) {
 		}
 	}
 	_, why := findToken(t, tokens, "Bearer secret-old")
-	require.Contains(t, why, "the token old has ended at 2020-01-01T00:00:00Z")
+	require.Contains(t, why, "the token old ended at 2020-01-01T00:00:00Z")
 
 	before, lasting := make(map[string]*Token), make(map[string]context.Context)
 	for _, name := range []string{"kept", "gone", "changed"} {
@@ -91,7 +92,7 @@ func TestRequestHasTheTokenThatItCarries(t *testing.T) {
 	files.Reload()
 	token, why := findToken(t, tokens, "Bearer secret-new")
 	require.Equal(t, "new", token.Name(), "without the file, too: "+why)
-	none, err := New(Settings{Program: "TEST"}, files)
+	none, err := New(TokenSettings{Program: "TEST"}, files)
 	if err != nil || none.Required() {
 		t.Errorf("without settings: %+v, %v", none, err)
 	}
@@ -103,7 +104,7 @@ func TestTokenHasItsOwnRightsOnly(t *testing.T) {
 	for _, has := range allRights {
 		token := grant{name: "shop", may: []Right{has}}.start()
 		for _, needed := range allRights {
-			err := token.Need(needed, "GET /v1/x")
+			err := token.Require(needed, "GET /v1/x")
 			if needed == has {
 				require.NoError(t, err)
 				continue
@@ -116,7 +117,7 @@ func TestTokenHasItsOwnRightsOnly(t *testing.T) {
 	}
 	var none *Token
 	require.Equal(t, allRights, none.Rights())
-	if none.Narrow() || none.Name() != "" || !none.Until().IsZero() || none.Need(Admin, "all") != nil || none.CheckPrefix("") != nil {
+	if none.HasPrefixes() || none.Name() != "" || !none.Until().IsZero() || none.Require(Admin, "all") != nil || none.CheckPrefix("") != nil {
 		t.Errorf("no token: %+v", none)
 	}
 	bound, cancel := none.Bind(t.Context())

@@ -18,7 +18,8 @@ var drawnZones = []string{
 	"Pacific/Apia", "Pacific/Kiritimati", "Pacific/Chatham", "Atlantic/Azores", "Africa/Casablanca", "Etc/GMT+12", "Antarctica/Troll",
 }
 
-// drawMoment returns a zone and a moment (Unix milliseconds), half of them at or around a change of its clocks.
+// drawMoment returns a zone and a moment (Unix milliseconds), half of them at or around a change of its
+// clocks.
 func drawMoment(t *testing.T, random *rand.Rand) (name string, zone *time.Location, at int64) {
 	t.Helper()
 	name = drawnZones[random.IntN(len(drawnZones))]
@@ -32,7 +33,8 @@ func drawMoment(t *testing.T, random *rand.Rand) (name string, zone *time.Locati
 	return name, zone, at
 }
 
-// A calendar's window begins at a local midnight, or at the first moment of its date, and holds all of the date.
+// A calendar's window begins at a local midnight, or at the first moment of its date, and holds all of the
+// date.
 func TestCalendarWindowHoldsItsDate(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -61,8 +63,8 @@ func TestCalendarWindowHoldsItsDate(t *testing.T) {
 	}
 }
 
-// checkFirst checks that clocks show the date at a moment, or a later one if there is no such date, and an earlier
-// date until then.
+// checkFirst checks that clocks show the date at a moment, or a later one if there is no such date, and an
+// earlier date until then.
 func checkFirst(t *testing.T, what string, from, date time.Time) {
 	t.Helper()
 	days := func(at time.Time) int64 {

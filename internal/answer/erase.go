@@ -27,7 +27,7 @@ type EraseParams struct {
 
 const confirmHint = "how many counters begin with prefix, as GET /v1/counters lists them"
 
-func (p *EraseParams) Read(g api.Given) error {
+func (p *EraseParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("key", api.NameHint, &p.Key),
 		api.Text("prefix", api.NameHint, &p.Prefix),
@@ -61,13 +61,13 @@ func (p *EraseParams) check() (confirmed int64, err error) {
 }
 
 // Erase checks parameters, and erases. After an error, out still has what was erased.
-func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err error) {
+func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err error) {
 	confirmed, err := p.check()
 	if err != nil {
 		return out, web.InputProblem(err, web.InQuery)
 	}
 	if p.Key != "" {
-		err = d.eraseStep(ctx, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
 		return out, err
 	}
 	there, err := d.countListed(ctx, p.Prefix)
@@ -78,7 +78,7 @@ func (d *Desk) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, err 
 		return out, NotConfirmedProblem(p.Prefix, there, confirmed)
 	}
 	for next := ""; ; {
-		err = d.eraseStep(ctx, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
 		if err != nil || next == "" {
 			return out, err
 		}
@@ -90,9 +90,9 @@ func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem
 	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
 }
 
-func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
+func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
 	var why error // Redis is well, and refuses
-	_, err := askWithin(ctx, d.Redis, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
+	_, err := readWithin(ctx, source, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
 		done, err := step(ctx)
 		out.Erased += done.Counters
 		if next != nil {
@@ -114,10 +114,10 @@ func (d *Desk) eraseStep(ctx context.Context, out *EraseAnswer, step func(contex
 	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl (docs/operations.md)", "10").OfKind(web.RightsMissing)
 }
 
-func (d *Desk) countListed(ctx context.Context, prefix string) (n int, err error) {
+func (d *Service) countListed(ctx context.Context, prefix string) (n int, err error) {
 	question := window.NamesQuestion{Prefix: prefix, Limit: maxCounters}
 	for {
-		page, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+		page, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
 		if err != nil {
 			return 0, err
 		}

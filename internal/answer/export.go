@@ -33,7 +33,7 @@ const ExportFormats = "csv or ndjson"
 
 const tokenHint = "a token of an export"
 
-func (p *ExportParams) Read(g api.Given) error {
+func (p *ExportParams) Read(g api.Request) error {
 	p.Accept = g.Header.Get("Accept")
 	return g.Singles(
 		api.Text("from", api.MomentHint, (*string)(&p.From)),
@@ -46,7 +46,7 @@ func (p *ExportParams) Read(g api.Given) error {
 	)
 }
 
-func (p *ExportParams) lines() (bool, error) {
+func (p *ExportParams) isNDJSON() (bool, error) {
 	switch p.Format {
 	case "csv", "ndjson":
 		return p.Format == "ndjson", nil
@@ -82,14 +82,14 @@ func (p *ExportParams) question() (q window.ExportQuestion, err error) {
 
 // Export is an export under way: the page of rows that has been read, and the rest.
 type Export struct {
-	desk *Desk
+	service *Service
 	window.Export
-	lines    bool
-	begin    window.ExportPlace
-	page     window.ExportPage
-	complete bool // as far as pages have been read
-	rows     int64
-	untold   int // rows since the last line with a token
+	isNDJSON   bool
+	first      window.ExportPlace
+	page       window.ExportPage
+	complete   bool // as far as pages have been read
+	rows       int64
+	sinceToken int // rows since the last line with a token
 
 	text []byte // not handed over yet
 	last window.ExportRow
@@ -98,19 +98,19 @@ type Export struct {
 }
 
 // Export checks parameters and reads the first page, so that refusals precede the answer.
-func (d *Desk) Export(ctx context.Context, p *ExportParams) (*Export, error) {
+func (d *Service) Export(ctx context.Context, p *ExportParams) (*Export, error) {
 	q, err := p.question()
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
-	e := &Export{desk: d, complete: true}
-	if e.lines, err = p.lines(); err != nil {
+	e := &Export{service: d, complete: true}
+	if e.isNDJSON, err = p.isNDJSON(); err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
 	var at window.ExportPlace
 	var resumed window.Export
 	if p.Resume != "" {
-		resumed, at, err = d.readToken(p, q)
+		resumed, at, err = readToken(d.Namespace, p, q)
 		if err != nil {
 			return nil, web.InputProblem(err, web.InQuery)
 		}
@@ -118,7 +118,7 @@ func (d *Desk) Export(ctx context.Context, p *ExportParams) (*Export, error) {
 	}
 	e.Export = resumed
 	if p.Resume == "" || q.From < q.To { // otherwise there is nothing to go on with
-		e.Export, err = Ask(ctx, d.Redis, func(ctx context.Context) (window.Export, error) { return d.Reader.BeginExport(ctx, q) })
+		e.Export, err = Read(ctx, d.Redis, func(ctx context.Context) (window.Export, error) { return d.Reader.BeginExport(ctx, q) })
 		if err != nil {
 			return nil, exportProblem(err)
 		}
@@ -137,12 +137,12 @@ func (d *Desk) Export(ctx context.Context, p *ExportParams) (*Export, error) {
 			at = window.ExportPlace{Counter: p.After}
 		}
 	}
-	e.begin, e.page.Next = at, at
+	e.first, e.page.Next = at, at
 	return e, e.read(ctx)
 }
 
 func exportProblem(err error) error {
-	bad := Mendable(err)
+	bad := ClientError(err)
 	if bad == nil {
 		return err
 	}
@@ -160,11 +160,11 @@ func exportProblem(err error) error {
 
 func (e *Export) read(ctx context.Context) error {
 	reopened := false
-	page, err := Ask(ctx, e.desk.Redis, func(ctx context.Context) (window.ExportPage, error) {
-		page, err := e.desk.Reader.ExportPage(ctx, e.Export, e.page.Next)
+	page, err := Read(ctx, e.service.Redis, func(ctx context.Context) (window.ExportPage, error) {
+		page, err := e.service.Reader.ExportPage(ctx, e.Export, e.page.Next)
 		reopened = errors.Is(err, window.ErrReopened)
 		if reopened {
-			err = nil // nothing is wrong with Redis
+			err = nil // Redis is well
 		}
 		return page, err
 	})
@@ -182,9 +182,8 @@ func reopenedProblem() *web.Problem {
 	return web.RetryLater("as_of has gone back behind the end of the export, because Redis has lost commits or a stream has come back: workers are counting again; go on in a minute", "60")
 }
 
-// ContentType is that of the format.
 func (e *Export) ContentType() string {
-	if e.lines {
+	if e.isNDJSON {
 		return "application/x-ndjson"
 	}
 	return formatCSV
@@ -198,10 +197,9 @@ func (e *Export) StepText() string { return window.FormatDuration(e.Step) }
 // AsOf is the moment up to which the first page was counted.
 func (e *Export) AsOf() time.Time { return Time(e.page.AsOf) }
 
-// Lines reports whether the format is NDJSON, whose last line says that it is whole.
-func (e *Export) Lines() bool { return e.lines }
+// IsNDJSON reports whether the format is NDJSON, whose last line proves that it is whole.
+func (e *Export) IsNDJSON() bool { return e.isNDJSON }
 
-// Rows is how many rows there have been.
 func (e *Export) Rows() int64 { return e.rows }
 
 // Complete reports whether no hit of the requested range is known to be missing, as far as it has been read.
@@ -211,7 +209,7 @@ func (e *Export) Complete() bool { return e.complete && !e.Cut }
 // first error: one of write as it is, one of reading as the problem that Export would return.
 func (e *Export) Write(ctx context.Context, write func(part []byte) error) error {
 	const part = 32 << 10
-	if !e.lines {
+	if !e.isNDJSON {
 		e.text = append(e.text, "key,from,to,hits\n"...)
 	}
 	for {
@@ -234,7 +232,7 @@ func (e *Export) Write(ctx context.Context, write func(part []byte) error) error
 			return err
 		}
 	}
-	if e.lines {
+	if e.isNDJSON {
 		e.text = append(append(e.text, api.Encode(ExportEnd{
 			AsOf: e.AsOf(), From: Time(e.Range.From), To: Time(e.Range.To), Step: e.StepText(), Complete: e.Complete(), Rows: e.rows,
 		})...), '\n')
@@ -265,7 +263,7 @@ func (e *Export) flush(write func([]byte) error) error {
 func (e *Export) add(row window.ExportRow) {
 	if row.Counter != e.last.Counter {
 		e.key = csvField(row.Counter)
-		if e.lines {
+		if e.isNDJSON {
 			e.key = string(api.Encode(row.Counter))
 		}
 	}
@@ -274,9 +272,9 @@ func (e *Export) add(row window.ExportRow) {
 	}
 	e.last = row
 	e.rows++
-	e.untold++
+	e.sinceToken++
 	between := [...]string{"", ",", ",", ",", "\n"}
-	if e.lines {
+	if e.isNDJSON {
 		between = [...]string{`{"key":`, `,"from":"`, `","to":"`, `","hits":`, "}\n"}
 	}
 	out := append(append(e.text, between[0]...), e.key...)
@@ -303,8 +301,8 @@ const tokenEvery = 10_000
 
 // mark adds a line with a token, if one is due. It follows whole pages, so resuming repeats nothing.
 func (e *Export) mark() {
-	if e.lines && e.untold >= tokenEvery {
-		e.untold = 0
+	if e.isNDJSON && e.sinceToken >= tokenEvery {
+		e.sinceToken = 0
 		e.text = append(append(append(e.text, `{"resume":"`...), e.token(e.page.Next)...), "\"}\n"...)
 	}
 }
@@ -327,11 +325,11 @@ const tokenVersion, tokenSum = 1, 6
 var tokenText = base64.RawURLEncoding.Strict()
 
 // Token resumes this answer from its start, with the same range.
-func (e *Export) Token() string { return e.token(e.begin) }
+func (e *Export) Token() string { return e.token(e.first) }
 
 func (e *Export) token(at window.ExportPlace) string {
 	return token{
-		tokenVersion, e.desk.Namespace, e.Prefix, e.Range.From, e.Range.To, e.Step.Milliseconds(), e.Cut, at.Counter, at.Inside,
+		tokenVersion, e.service.Namespace, e.Prefix, e.Range.From, e.Range.To, e.Step.Milliseconds(), e.Cut, at.Counter, at.Inside,
 	}.String()
 }
 
@@ -354,7 +352,7 @@ func parseToken(text string) (t token, ok bool) {
 }
 
 // readToken returns the export that a token continues, and the place. Other parameters must be that export's.
-func (d *Desk) readToken(p *ExportParams, q window.ExportQuestion) (window.Export, window.ExportPlace, error) {
+func readToken(namespace string, p *ExportParams, q window.ExportQuestion) (window.Export, window.ExportPlace, error) {
 	t, ok := parseToken(p.Resume)
 	if !ok {
 		return window.Export{}, window.ExportPlace{}, web.BadInput("resume", "%s is not %s of this release: send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume), tokenHint)
@@ -364,7 +362,7 @@ func (d *Desk) readToken(p *ExportParams, q window.ExportQuestion) (window.Expor
 		is          bool
 		param, text string
 	}{
-		{t.Namespace != d.Namespace, "resume", "the namespace " + t.Namespace},
+		{t.Namespace != namespace, "resume", "the namespace " + t.Namespace},
 		{p.Prefix != "" && p.Prefix != t.Prefix, "prefix", "the prefix " + web.Excerpt(t.Prefix)},
 		{p.Step != "" && q.Step.Milliseconds() != t.Step, "step", "the step " + window.FormatDuration(time.Duration(t.Step)*time.Millisecond)},
 		{p.From != "" && down(q.From) != t.From, "from", "from " + window.Moment(t.From)},

@@ -31,10 +31,10 @@ func drawHits(random *rand.Rand) (hits []asking.Sample) {
 	return hits
 }
 
-// Whatever the prefix, the parts, the limit, the range and the steps: each line is the sum of the series of its counters,
-// all lines and the others together are the sum of the prefix, and no group that is not listed has more hits than one that
-// is. Totals of a prefix and of its groups are the sums of totals, and so are those of the largest groups, whose floor is
-// that of the groups that are missing.
+// Whatever the prefix, the parts, the limit, the range and the steps: each line is the sum of the series of
+// its counters, all lines and the others together are the sum of the prefix, and no group that is not listed
+// has more hits than one that is. Totals of a prefix and of its groups are the sums of totals, and so are
+// those of the largest groups, whose floor is that of the groups that are missing.
 func TestGroupsEqualSingleCounters(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, stack.Redis(t).URL())
@@ -225,8 +225,9 @@ func firstParts(name string, n int) string {
 	return regexp.MustCompile(fmt.Sprintf(`^.?[^./]*([./][^./]*){0,%d}`, n-1)).FindString(name)
 }
 
-// Names that contain a text in upper or lower case are found, page by page, together with a prefix, and with the totals of
-// /v1/total. If a bound lets no more than one or two counters be read at once, pages are shorter, and nothing is missing.
+// Names that contain a text in upper or lower case are found, page by page, together with a prefix, and with
+// the totals of /v1/total. If a bound lets no more than one or two counters be read at once, pages are
+// shorter, and nothing is missing.
 func TestPagesListEachMatchingCounterOnce(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, stack.Redis(t).URL())

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,9 +15,15 @@ import (
 const (
 	// maxWindows bounds the windows of a request, and with QUERY_MAX_KEYS its questions.
 	maxWindows = 8
+	// maxGroup bounds how many parts of their names groups have in common.
+	maxGroup = 16
 	// defaultSeries is the length of a series whose request has no beginning.
 	defaultSeries = time.Hour
 )
+
+const defaultTop, maxTop = 20, 1000
+
+const defaultCounters, maxCounters = 100, 1000
 
 type choice string
 
@@ -58,7 +65,7 @@ type Input struct {
 	tz, prefix             string
 	group, limit           api.Number
 	of                     string // what a series is of
-	calendars              bool   // the resource knows the windows of a calendar, and tz
+	hasCalendars           bool   // the resource has calendar windows, and tz
 }
 
 type period struct {
@@ -95,7 +102,7 @@ func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err err
 	switch {
 	case in.limit != "" && in.group == "":
 		err = web.BadInput("limit", "it is only beside group: it bounds how many groups are listed")
-	case in.sums():
+	case in.isSum():
 		err = in.checkSum()
 	default:
 		err = in.CheckKeys(maxKeys)
@@ -166,13 +173,13 @@ func (in *Input) Periods() ([]period, error) {
 	}
 	periods, anyCalendar := make([]period, len(in.Windows)), false
 	for i, text := range in.Windows {
-		if in.calendars && isCalendar(text) {
+		if in.hasCalendars && isCalendar(text) {
 			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar{text, zone}}}, true
 			continue
 		}
 		length, err := api.ParseDuration(in.WindowsParam, text)
 		if err != nil {
-			if in.calendars {
+			if in.hasCalendars {
 				web.AddHint(err, calendarHint)
 			}
 			return nil, err
@@ -209,18 +216,27 @@ func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	return window.Between(from, to), nil
 }
 
-// unanswerable is the problem of a question that the reader has refused. It names the parameter at fault.
-func (in *Input) unanswerable(p period, err *window.QuestionError) *web.Problem {
-	var ahead *window.AheadError
-	switch {
-	case errors.As(err, &ahead) && p.Window == "":
-		return web.BadInput("to", "%v", err).Problem(in.Part)
-	case errors.As(err, &ahead):
-		return web.BadInput("at", "%v", err).Problem(in.Part)
-	case p.Window == "":
-		return web.BadInput("from", "%v", err).Problem(in.Part)
+// explain returns the problem of a read error: if the client can correct its question, one that names the
+// parameter at fault. periods are those of each of the question's counters, in turn.
+func (in *Input) explain(err error, periods ...period) error {
+	bad := ClientError(err)
+	if bad == nil {
+		return err
 	}
-	return web.BadInput(in.WindowsParam, "%s: %v", p.Window, err).Problem(in.Part)
+	p := periods[bad.Index%len(periods)]
+	var ahead *window.AheadError
+	param := "from"
+	switch {
+	case errors.Is(bad, window.ErrNoUniques):
+		return web.NewProblem(http.StatusBadRequest, bad.Error())
+	case errors.As(bad, &ahead) && p.Window == "":
+		param = "to"
+	case errors.As(bad, &ahead):
+		param = "at"
+	case p.Window != "":
+		return web.BadInput(in.WindowsParam, "%s: %v", p.Window, bad).Problem(in.Part)
+	}
+	return web.BadInput(param, "%v", bad).Problem(in.Part)
 }
 
 func parseEnd(param string, m api.Moment) (int64, error) {
@@ -228,4 +244,62 @@ func parseEnd(param string, m api.Moment) (int64, error) {
 		return window.Now, nil
 	}
 	return m.Milli(param)
+}
+
+func (in *Input) checkSum() error {
+	if len(in.Keys) > 0 {
+		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
+	}
+	if in.prefix != "" {
+		if err := api.CheckKey("prefix", in.prefix); err != nil {
+			return err
+		}
+	}
+	_, err := in.group.Parse("group", 0, 1, maxGroup)
+	return err
+}
+
+func (in *Input) isSum() bool { return in.prefix != "" || in.group != "" }
+
+// readSum reads the parameters of a question that may be about sums. With group, an empty prefix means all
+// names.
+func readSum(g api.Request, prefix *string, others ...api.Single) error {
+	if g.Query.Get("group") != "" && g.Query.Has("prefix") && g.Query.Get("prefix") == "" {
+		return g.Singles(others...)
+	}
+	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
+}
+
+// questionsOf asks about each counter in all periods, one counter after the other.
+func questionsOf(counters []string, periods []period) []window.Question {
+	out := make([]window.Question, 0, len(counters)*len(periods))
+	for _, counter := range counters {
+		for _, p := range periods {
+			out = append(out, window.Question{Counter: counter, Span: p.Span})
+		}
+	}
+	return out
+}
+
+const ofHits, ofUniques, ofHint = "hits", "uniques", "hits or uniques"
+
+// ofUniques reports whether a question about series is about uniques. They have no sums over counters: a
+// visitor of two counters is one of each, and one of both.
+func (in *Input) ofUniques() (bool, error) {
+	switch in.of {
+	case "", ofHits:
+		return false, nil
+	case ofUniques:
+		if in.isSum() {
+			return false, web.BadInput("of", "uniques of several counters cannot be added up, because the same one can be in many of them: name counters with %s, or count all of them under one name besides", in.KeyParam)
+		}
+		return true, nil
+	}
+	return false, web.BadInput("of", "%s: allowed is %s", web.Excerpt(in.of), ofHint)
+}
+
+// depth returns how many parts of their names groups have in common, which checkSum has checked; 0: no groups.
+func (in *Input) depth() int {
+	n, _ := in.group.Parse("group", 0, 1, maxGroup)
+	return int(n)
 }

@@ -15,8 +15,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-const defaultTop, maxTop = 20, 1000
-
 // topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
 type topParams struct {
 	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
@@ -26,7 +24,7 @@ type topParams struct {
 	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
 }
 
-func (p *topParams) Read(g api.Given) error {
+func (p *topParams) Read(g api.Request) error {
 	return readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("window", api.WindowHint, &p.Window),
@@ -53,7 +51,7 @@ type topTotal struct {
 }
 
 // Top checks parameters and answers. Its errors are for the client.
-func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+func (d *Service) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
 		return topAnswer{}, web.InputProblem(err, part)
@@ -63,7 +61,7 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 	}
 	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix, group: p.Group}
 	periods, err := in.Periods()
-	if err == nil && in.sums() {
+	if err == nil && in.isSum() {
 		err = in.checkSum()
 	}
 	if err != nil {
@@ -74,16 +72,13 @@ func (d *Desk) Top(ctx context.Context, part string, p *topParams) (topAnswer, e
 
 // top answers a checked input. The streams' summaries are about all counters, so the largest of a prefix, or
 // of a token with prefixes, are found among all of its totals.
-func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
-	if in.sums() || access.From(ctx).Narrow() {
+func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+	if in.isSum() || access.From(ctx).HasPrefixes() {
 		return d.topGroups(ctx, in, p, limit)
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return topAnswer{}, in.unanswerable(p, bad)
-		}
-		return topAnswer{}, err
+		return topAnswer{}, in.explain(err, p)
 	}
 	out := topAnswer{
 		AsOf: Time(found.AsOf), Window: p.Window, CountingSince: Since(found.CountingSince),
@@ -96,14 +91,58 @@ func (d *Desk) top(ctx context.Context, in *Input, p period, limit int) (topAnsw
 	return out, nil
 }
 
+func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+	depth := in.depth()
+	var names listing
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
+		names, err = d.listCounters(ctx, in)
+		if err != nil {
+			return found, err
+		}
+		asked := names.upTo(d.MaxSum)
+		if len(asked) == 0 {
+			asked = []string{in.prefix} // for the range, and for what may be wrong with it
+		}
+		return d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
+	})
+	if err != nil {
+		return topAnswer{}, in.explain(err, p)
+	}
+	if len(names.counters) > d.MaxSum {
+		return topAnswer{}, names.tooMany(in, d.MaxSum)
+	}
+	asOf, r := min(names.asOf, found.AsOf), found.Answers[0].Range
+	out := topAnswer{
+		AsOf: Time(asOf), Window: p.Window, CountingSince: Since(names.countingSince), Complete: r.From >= names.completeSince && found.Answers[0].Complete && !r.Outruns(asOf),
+	}
+	group := func(counter string) string { return counter }
+	if depth > 0 {
+		group = func(counter string) string { return window.GroupOf(counter, depth) }
+	}
+	_, all, complete := addUp(names.counters, found.Answers, group)
+	out.Complete = out.Complete && complete
+	out.Top = make([]topTotal, 0, min(limit, len(all)))
+	for _, g := range all {
+		if len(out.Top) == limit || g.Total == 0 { // every group is known, so only these are missing
+			out.Floor = max(out.Floor, g.Upper)
+			continue
+		}
+		one := topTotal{Key: g.Group, Total: g.Total, Lower: g.Lower, Upper: r.AtMost(int64(g.Upper), asOf)}
+		if depth > 0 {
+			one.Counters = g.Counters
+		}
+		out.Top = append(out.Top, one)
+	}
+	out.Floor = r.AtMost(int64(out.Floor), asOf)
+	return out, nil
+}
+
 func TopExample() topAnswer {
 	return topAnswer{
 		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true, CountingSince: SinceExample, Floor: 37,
 		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241}, {Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
 	}
 }
-
-const defaultCounters, maxCounters = 100, 1000
 
 const countersWindow = "24h"
 
@@ -118,7 +157,7 @@ type countersParams struct {
 	Totals choice     `query:"totals" json:"totals" doc:"1: the page also has the total of each counter in the last 24 hours." example:"1"`
 }
 
-func (p *countersParams) Read(g api.Given) error {
+func (p *countersParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("limit", countersHint, (*string)(&p.Limit)),
@@ -139,7 +178,7 @@ type CountersAnswer struct {
 }
 
 // Counters checks parameters and answers. Its errors are for the client.
-func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
+func (d *Service) Counters(ctx context.Context, part string, p *countersParams) (CountersAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultCounters, 1, maxCounters)
 	if err != nil {
 		return CountersAnswer{}, web.InputProblem(err, part)
@@ -163,8 +202,8 @@ func (d *Desk) Counters(ctx context.Context, part string, p *countersParams) (Co
 	if totals {
 		question.Totals = &countersSpan
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
-	if bad := Mendable(err); bad != nil {
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+	if bad := ClientError(err); bad != nil {
 		return CountersAnswer{}, web.BadInput("totals", "%s: %v", countersWindow, bad).Problem(part)
 	}
 	if err != nil {
@@ -192,7 +231,7 @@ func containing(text string) func(name string) bool {
 	return func(name string) bool { return strings.Contains(folded(name), text) }
 }
 
-// folded replaces each letter with the first of those that fold alike.
+// folded replaces each letter with the first of those that fold to the same.
 func folded(text string) string {
 	return strings.Map(func(r rune) rune {
 		first := r
@@ -204,9 +243,9 @@ func folded(text string) string {
 }
 
 // About returns what can be asked. The caller supplies what the settings turn on.
-func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
+func (d *Service) About(ctx context.Context, on Features) (AboutAnswer, error) {
 	out := AboutAnswer{Version: release.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
-	layout, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
+	layout, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
 		layout, since, err := d.Reader.About(ctx)
 		out.CountingSince = Since(since)
 		return layout, err
@@ -214,36 +253,9 @@ func (d *Desk) About(ctx context.Context, on Features) (AboutAnswer, error) {
 	if err != nil {
 		return AboutAnswer{}, err
 	}
-	out.offer(layout.Tiers)
-	out.offerUniques(layout.UniqueTiers)
+	out.addTiers(layout.Tiers)
+	out.addUniqueTiers(layout.UniqueTiers)
 	return out, nil
-}
-
-func AboutExample() AboutAnswer {
-	tiers, err := window.ParseTiers(window.DefaultTiers)
-	if err != nil {
-		panic(err) // they are our own
-	}
-	out := AboutAnswer{
-		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true, Watch: true},
-	}
-	out.offer(tiers)
-	out.offerUniques(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
-	return out
-}
-
-func (a *AboutAnswer) offer(tiers window.Tiers) {
-	for _, t := range tiers {
-		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
-	}
-	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
-}
-
-func (a *AboutAnswer) offerUniques(tiers window.Tiers) {
-	a.Features.Uniques = len(tiers) > 0
-	for _, t := range tiers {
-		a.UniqueTiers = append(a.UniqueTiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
-	}
 }
 
 // AboutAnswer lists what can be asked of a namespace.
@@ -292,6 +304,33 @@ type Features struct {
 	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch tells the states of rules." example:"true"`
 }
 
+func (a *AboutAnswer) addTiers(tiers window.Tiers) {
+	for _, t := range tiers {
+		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+	}
+	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
+}
+
+func (a *AboutAnswer) addUniqueTiers(tiers window.Tiers) {
+	a.Features.Uniques = len(tiers) > 0
+	for _, t := range tiers {
+		a.UniqueTiers = append(a.UniqueTiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+	}
+}
+
+func AboutExample() AboutAnswer {
+	tiers, err := window.ParseTiers(window.DefaultTiers)
+	if err != nil {
+		panic(err) // they are our own
+	}
+	out := AboutAnswer{
+		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true, Watch: true},
+	}
+	out.addTiers(tiers)
+	out.addUniqueTiers(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
+	return out
+}
+
 // usualWindows and usualSteps are common choices, each as it is most often written.
 var (
 	usualWindows = []string{"1m", "5m", "15m", "1h", "6h", "24h", "7d", "30d", "90d", "365d"}
@@ -300,7 +339,7 @@ var (
 
 // windowsOf are the windows that tiers are good for: below a cell of its tier, one would be all uncertainty.
 func windowsOf(tiers window.Tiers) []string {
-	return offered(usualWindows, func(length time.Duration) bool {
+	return durationsOf(usualWindows, func(length time.Duration) bool {
 		for _, t := range tiers {
 			if length <= t.Window {
 				return length >= t.Cell
@@ -311,13 +350,13 @@ func windowsOf(tiers window.Tiers) []string {
 }
 
 func stepsOf(tiers window.Tiers) []string {
-	return offered(usualSteps, func(length time.Duration) bool {
+	return durationsOf(usualSteps, func(length time.Duration) bool {
 		return slices.ContainsFunc(tiers, func(t window.Tier) bool { return length%t.Cell == 0 && length <= t.Window })
 	}, tiers, func(t window.Tier) time.Duration { return t.Cell })
 }
 
-// offered are the good ones of the usual durations, and one of each tier, by length, without repetitions.
-func offered(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
+// durationsOf are the good ones of the usual durations, and one of each tier, by length, without repetitions.
+func durationsOf(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
 	texts := make(map[time.Duration]string)
 	for _, t := range tiers {
 		texts[own(t)] = window.FormatDuration(own(t))

@@ -22,7 +22,7 @@ type ProbeParams struct {
 	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
 
-func (p *ProbeParams) Read(g api.Given) error {
+func (p *ProbeParams) Read(g api.Request) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
 	return g.Singles(
 		api.Text("top", topHint, (*string)(&p.Top)),
@@ -30,46 +30,43 @@ func (p *ProbeParams) Read(g api.Given) error {
 	)
 }
 
-type probed struct {
+type probeItem struct {
 	key    string
 	period period
 }
 
 // Probe checks parameters and answers in Prometheus' text format. Its errors are for the client.
-func (d *Desk) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
+func (d *Service) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 	in := &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: distinct(p.Keys), Windows: distinct(p.Windows)}
-	asked, err := d.probedBy(ctx, in, p)
+	asked, err := d.probeItems(ctx, in, p)
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
 	if len(asked) > d.MaxProbe {
-		return nil, tooManyProbed(len(asked), d.MaxProbe)
+		return nil, tooManyTotals(len(asked), d.MaxProbe)
 	}
-	questions := make([]window.Question, len(asked))
+	questions, periods := make([]window.Question, len(asked)), make([]period, len(asked))
 	for i, a := range asked {
-		questions[i] = window.Question{Counter: a.key, Span: a.period.Span}
+		questions[i], periods[i] = window.Question{Counter: a.key, Span: a.period.Span}, a.period
 	}
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return nil, in.unanswerable(asked[bad.Index].period, bad)
-		}
-		return nil, err
+		return nil, in.explain(err, periods...)
 	}
 	return exposition(asked, found)
 }
 
-func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probed, error) {
-	ways := 0
+func (d *Service) probeItems(ctx context.Context, in *Input, p *ProbeParams) ([]probeItem, error) {
+	sources := 0
 	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != ""} {
 		if given {
-			ways++
+			sources++
 		}
 	}
 	switch {
-	case ways == 0:
+	case sources == 0:
 		return nil, web.BadInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
-	case ways > 1:
+	case sources > 1:
 		return nil, web.BadInput("key", "only one of key, top and prefix is allowed")
 	case len(in.Windows) == 0:
 		return nil, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint)
@@ -80,9 +77,9 @@ func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probe
 	}
 	switch {
 	case p.Top != "":
-		return d.probedTop(ctx, in, periods, p.Top)
+		return d.probeTop(ctx, in, periods, p.Top)
 	case p.Prefix != "":
-		in.Keys, err = d.probedNames(ctx, p.Prefix, d.MaxProbe/len(periods))
+		in.Keys, err = d.probeNames(ctx, p.Prefix, d.MaxProbe/len(periods))
 		if err != nil {
 			return nil, err
 		}
@@ -91,44 +88,44 @@ func (d *Desk) probedBy(ctx context.Context, in *Input, p *ProbeParams) ([]probe
 			return nil, err
 		}
 	}
-	out := make([]probed, 0, len(in.Keys)*len(periods))
+	out := make([]probeItem, 0, len(in.Keys)*len(periods))
 	for _, key := range in.Keys {
 		for _, period := range periods {
-			out = append(out, probed{key, period})
+			out = append(out, probeItem{key, period})
 		}
 	}
 	return out, nil
 }
 
-func (d *Desk) probedTop(ctx context.Context, in *Input, periods []period, text api.Number) ([]probed, error) {
+func (d *Service) probeTop(ctx context.Context, in *Input, periods []period, text api.Number) ([]probeItem, error) {
 	most, err := text.Parse("top", 0, 1, maxTop)
 	if err != nil {
 		return nil, err
 	}
 	limit := int(most)
 	if limit*len(periods) > d.MaxProbe {
-		return nil, tooManyProbed(limit*len(periods), d.MaxProbe)
+		return nil, tooManyTotals(limit*len(periods), d.MaxProbe)
 	}
-	var out []probed
+	var out []probeItem
 	for _, p := range periods {
 		found, err := d.top(ctx, in, p, limit)
 		if err != nil {
 			return nil, err
 		}
 		for _, c := range found.Top {
-			out = append(out, probed{c.Key, p})
+			out = append(out, probeItem{c.Key, p})
 		}
 	}
 	return out, nil
 }
 
-func (d *Desk) probedNames(ctx context.Context, prefix string, most int) ([]string, error) {
+func (d *Service) probeNames(ctx context.Context, prefix string, most int) ([]string, error) {
 	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
 	}
 	var out []string
 	for after := ""; ; {
-		found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
+		found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
 			return d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
 		})
 		if err != nil {
@@ -147,12 +144,12 @@ func (d *Desk) probedNames(ctx context.Context, prefix string, most int) ([]stri
 	}
 }
 
-func tooManyProbed(asked, most int) error {
+func tooManyTotals(asked, most int) error {
 	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf(
 		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked, most))
 }
 
-func exposition(asked []probed, found window.Answers) ([]byte, error) {
+func exposition(asked []probeItem, found window.Answers) ([]byte, error) {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
 	}

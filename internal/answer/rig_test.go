@@ -22,12 +22,13 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// today is now in these tests, by a held clock. It lies so far ahead that Redis, by its own clock, lets nothing expire.
+// today is now in these tests, by a held clock. It lies so far ahead that Redis, by its own clock, lets
+// nothing expire.
 var today = time.Date(2040, 11, 21, 10, 0, 30, 0, time.UTC)
 
 // rig is a Desk whose questions are asked in the words of the HTTP interface.
 type rig struct {
-	*answer.Desk
+	*answer.Service
 	http.Handler
 	client redis.UniversalClient
 	store  *window.Store
@@ -42,14 +43,14 @@ func newRig(t testing.TB, url string) *rig {
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = window.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
-	r.Desk = newDesk(r.reader)
-	r.Handler = handlerOf(r.Desk)
+	r.Service = newService(r.reader)
+	r.Handler = handlerOf(r.Service)
 	return r
 }
 
-func newDesk(reader access.Counters) *answer.Desk {
-	return &answer.Desk{
-		Reader: access.NewReader(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
+func newService(reader access.Counters) *answer.Service {
+	return &answer.Service{
+		Reader: access.Authorize(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
 		Namespace: asking.Namespace, MaxKeys: 1000, MaxSum: 1000, MaxProbe: 500,
 	}
 }
@@ -57,8 +58,8 @@ func newDesk(reader access.Counters) *answer.Desk {
 // well is a Redis of which nothing bad is known.
 type well struct{}
 
-func (well) Why() string { return "" }
-func (well) Doubt()      {}
+func (well) Why() string   { return "" }
+func (well) RequestCheck() {}
 
 // count stores hits as a worker would, in a namespace with these tiers.
 func (r *rig) count(t testing.TB, tiers string, hits []asking.Sample) {
@@ -99,25 +100,19 @@ func mustGet[T any](t testing.TB, h http.Handler, path string, params ...url.Val
 }
 
 // handlerOf routes questions to a Desk, without what internal/query adds to the answers.
-func handlerOf(d *answer.Desk) http.Handler {
+func handlerOf(d *answer.Service) http.Handler {
 	mux := http.NewServeMux()
 	a := api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}})
 	on := func(method, path string) huma.Operation {
 		return a.Operation(huma.Operation{OperationID: method + path, Method: method, Path: path})
 	}
 	totals := jsonOf(func(ctx context.Context, in *answer.Input) (any, error) {
-		found, err := d.Totals(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		return found.Answer, nil
+		found, _, err := d.Totals(ctx, in)
+		return found, err
 	})
 	uniques := jsonOf(func(ctx context.Context, in *answer.Input) (any, error) {
-		found, err := d.Uniques(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		return found.Answer, nil
+		found, _, err := d.Uniques(ctx, in)
+		return found, err
 	})
 	api.AnswerQuery(a, on("GET", "/v1/total"), func(ctx context.Context, p *answer.TotalParams) (*output, error) { return totals(ctx, p.Input()) })
 	api.AnswerBody(a, on("POST", "/v1/total"), func(ctx context.Context, b *answer.TotalBody) (*output, error) { return totals(ctx, b.Input()) })

@@ -17,8 +17,8 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Desk answers questions about counters.
-type Desk struct {
+// Service answers questions about counters.
+type Service struct {
 	Reader    access.Counters
 	Redis     *Source
 	Namespace string
@@ -45,20 +45,19 @@ func NewSource(health Health, timeout time.Duration, failures zerolog.Logger, re
 	return &Source{Timeout: timeout, health: health, seconds: seconds, failures: failures}
 }
 
-// Health is the state of Redis.
 type Health interface {
-	Why() string // empty if questions can be answered
-	Doubt()      // something has just failed
+	Why() string   // empty if questions can be answered
+	RequestCheck() // something has just failed
 }
 
-// Ask reads from Redis for at most r.Timeout. It returns unchanged a *window.QuestionError, which the client
-// must correct (see Mendable), and a *web.Problem (see access.Reader). Every other error is, or wraps, a
-// problem.
-func Ask[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
-	return askWithin(ctx, r, r.Timeout, read)
+// Read reads from Redis for at most r.Timeout. It returns unchanged a *window.QuestionError, which the client
+// must correct (see ClientError), and a *web.Problem (see access.AuthorizedCounters). Every other error is,
+// or wraps, a problem.
+func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
+	return readWithin(ctx, r, r.Timeout, read)
 }
 
-func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
+func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
@@ -68,14 +67,14 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	var much *window.TooMuchError
 	var refused *web.Problem
 	switch {
-	case IsSpoilt(err):
-		// Asking again does not help: an operator has to look at the key.
-		r.health.Doubt()
+	case IsCorrupt(err):
+		// Asking again does not help: an operator has to inspect the key.
+		r.health.RequestCheck()
 		r.failures.Error().Ctx(ctx).Err(err).Msg("question not answered")
 		if errors.As(err, &bad) {
-			return out, &window.QuestionError{Index: bad.Index, Err: SpoiltProblem(err)}
+			return out, &window.QuestionError{Index: bad.Index, Err: CorruptProblem(err)}
 		}
-		return out, SpoiltProblem(err)
+		return out, CorruptProblem(err)
 	case err == nil, errors.As(err, &bad), errors.As(err, &refused):
 		return out, err
 	case errors.As(err, &much):
@@ -84,8 +83,8 @@ func askWithin[T any](ctx context.Context, r *Source, timeout time.Duration, rea
 	return out, r.unavailable(ctx, timeout, err)
 }
 
-// Mendable returns the question that the client must correct, or nil if the fault is not the client's.
-func Mendable(err error) *window.QuestionError {
+// ClientError returns the question that the client must correct, or nil if the fault is not the client's.
+func ClientError(err error) *window.QuestionError {
 	var p *web.Problem
 	var bad *window.QuestionError
 	if errors.As(err, &p) || !errors.As(err, &bad) {
@@ -94,8 +93,8 @@ func Mendable(err error) *window.QuestionError {
 	return bad
 }
 
-// SpoiltProblem is the 500 for a key that another program has written to. It names the key.
-func SpoiltProblem(err error) *web.Problem {
+// CorruptProblem is the 500 for a key that another program has written to. It names the key.
+func CorruptProblem(err error) *web.Problem {
 	var foreign *window.ForeignError
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
@@ -133,9 +132,10 @@ func (r *Source) unavailable(ctx context.Context, timeout time.Duration, err err
 	return p
 }
 
-// LogFailure logs a failed read of a request with this context, unless the log has said why all of them fail.
+// LogFailure logs a failed read of a request with this context, unless the log already has why all of them
+// fail.
 func (r *Source) LogFailure(ctx context.Context, err error, message string) {
-	r.health.Doubt()
+	r.health.RequestCheck()
 	if r.health.Why() == "" {
 		r.failures.Warn().Ctx(ctx).Err(err).Msg(message)
 	}
@@ -143,10 +143,10 @@ func (r *Source) LogFailure(ctx context.Context, err error, message string) {
 
 // IsLost reports whether an error is one of Redis, and not about a missing or unusable layout.
 func IsLost(err error) bool {
-	return err != nil && !errors.Is(err, window.ErrNoLayout) && !IsSpoilt(err)
+	return err != nil && !errors.Is(err, window.ErrNoLayout) && !IsCorrupt(err)
 }
 
-// IsSpoilt reports whether an error is about a key that another program has written to.
-func IsSpoilt(err error) bool {
+// IsCorrupt reports whether an error is about a key that another program has written to.
+func IsCorrupt(err error) bool {
 	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
 }

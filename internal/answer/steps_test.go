@@ -18,8 +18,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Days, weeks, months and years of a zone hold the hits that came while its clocks showed them: exactly if every midnight
-// begins a cell, and within bounds otherwise. The first range of each tiers has changes of the clocks in it, or leap days.
+// Days, weeks, months and years of a zone hold the hits that came while its clocks showed them: exactly if
+// every midnight begins a cell, and within bounds otherwise. The first range of each tiers has changes of the
+// clocks in it, or leap days.
 func TestCalendarStepsHoldTheirHits(t *testing.T) {
 	t.Parallel()
 	const month, years = 31 * 24 * time.Hour, 1820 * 24 * time.Hour
@@ -110,7 +111,8 @@ func (s calendarSteps) check(t *testing.T, h http.Handler, hits []asking.Sample)
 	s.checkTable(t, h, params, got)
 }
 
-// checkTable compares the table of a series with its numbers. Empty rows are left out, and so is the last, which goes on.
+// checkTable compares the table of a series with its numbers. Empty rows are left out, and so is the last,
+// which goes on.
 func (s calendarSteps) checkTable(t *testing.T, h http.Handler, params url.Values, want answer.Series) {
 	t.Helper()
 	rows, err := csv.NewReader(asking.Ask(h, http.MethodGet, "/v1/series?"+params.Encode()+"&format=csv", "").Body).ReadAll()

@@ -8,107 +8,23 @@ import (
 	"strings"
 
 	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )
 
-// maxGroup bounds how many parts of their names groups have in common.
-const maxGroup = 16
-
-// SumOver is the part that only sums have: exported for encoding/json, a pointer so that totals can be
-// compared.
-type SumOver struct {
-	Counters int        `json:"counters" required:"false" doc:"Of a sum: how many counters have hits in the window, or may have some because only a part of a cell lies in it." example:"12"`
-	Groups   []SumGroup `json:"groups,omitempty" doc:"Of a sum with group: the sums of the groups, the largest first; those with the same total by name."`
-}
-
-// SumGroup is the sum over the counters whose names begin alike.
-type SumGroup struct {
-	Group    string       `json:"group" doc:"The parts that the names have in common." example:"shop.eu"`
-	Counters int          `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
-	Total    int64        `json:"total" doc:"The sum of their totals." example:"1234"`
-	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
-}
-
-func (in *Input) checkSum() error {
-	if len(in.Keys) > 0 {
-		return web.BadInput("prefix", "not together with %s: ask about counters or about a sum", in.KeyParam)
-	}
-	if in.prefix != "" {
-		if err := api.CheckKey("prefix", in.prefix); err != nil {
-			return err
-		}
-	}
-	_, err := in.group.Parse("group", 0, 1, maxGroup)
-	return err
-}
-
-type named struct {
+type listing struct {
 	counters      []string
 	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
 	completeSince int64
 	countingSince int64
 }
 
-func (d *Desk) findSums(ctx context.Context, in *Input, periods []period) (*windowed[TotalAnswer], error) {
-	depth, err := in.group.Parse("group", 0, 1, maxGroup)
-	if err != nil {
-		return nil, web.InputProblem(err, in.Part)
-	}
-	var names named
-	var asked []string
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.namesOf(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
-		if err != nil {
-			return found, err
-		}
-		asked = names.counters
-		if len(asked) == 0 || len(asked) > d.MaxSum {
-			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
-		}
-		return d.Reader.Answer(ctx, questionsOf(asked, periods))
-	})
-	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return nil, in.unanswerable(periods[bad.Index%len(periods)], bad)
-		}
-		return nil, err
-	}
-	if len(names.counters) > d.MaxSum {
-		return nil, d.tooManyNames(in, names)
-	}
-	names.asOf = min(names.asOf, found.AsOf)
-	out := &windowed[TotalAnswer]{
-		Answer: TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))},
-		Past:   endedBefore(found.Answers, found.Now),
-	}
-	for i, p := range periods {
-		answers := make([]window.Answer, len(asked))
-		for k := range asked {
-			answers[k] = found.Answers[k*len(periods)+i]
-		}
-		out.Answer.Totals[i] = sumOf(in.prefix, p.Window, names, answers, int(depth))
-	}
-	return out, nil
-}
-
-func (d *Desk) tooManyNames(in *Input, names named) *web.Problem {
-	begin := "begin with " + web.Excerpt(in.prefix)
-	if in.prefix == "" {
-		begin = "are known"
-	}
-	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
-		len(names.counters), begin, d.MaxSum).Problem(in.Part)
-}
-
-func (d *Desk) namesOf(ctx context.Context, q window.NamesQuestion, most int) (named, error) {
-	out := named{asOf: math.MaxInt64}
+func (d *Service) listNames(ctx context.Context, q window.NamesQuestion, most int) (listing, error) {
+	out := listing{asOf: math.MaxInt64}
 	for {
 		q.Limit = most + 1 - len(out.counters)
 		page, err := d.Reader.Names(ctx, q)
 		if err != nil {
-			return named{}, err
+			return listing{}, err
 		}
 		out.counters = append(out.counters, page.Counters...)
 		// What the clock of NATS has dated after Now is not listed yet.
@@ -122,19 +38,72 @@ func (d *Desk) namesOf(ctx context.Context, q window.NamesQuestion, most int) (n
 	}
 }
 
-// questionsOf asks about each counter in all periods, one counter after the other.
-func questionsOf(counters []string, periods []period) []window.Question {
-	out := make([]window.Question, 0, len(counters)*len(periods))
-	for _, counter := range counters {
-		for _, p := range periods {
-			out = append(out, window.Question{Counter: counter, Span: p.Span})
-		}
+// listCounters lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
+func (d *Service) listCounters(ctx context.Context, in *Input) (listing, error) {
+	return d.listNames(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
+}
+
+// upTo returns the counters, or none if they are more than most: the question is then asked only for its
+// other errors.
+func (n *listing) upTo(most int) []string {
+	if len(n.counters) > most {
+		return nil
 	}
-	return out
+	return n.counters
+}
+
+// applyTo gives a sum the as_of and completeness of all counters, because one not listed yet may belong to
+// it.
+func (n *listing) applyTo(f window.Series) window.Series {
+	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince), n.countingSince
+	f.Complete = f.Complete && f.Range.From >= n.completeSince
+	return f
+}
+
+func (n *listing) tooMany(in *Input, most int) *web.Problem {
+	begin := "begin with " + web.Excerpt(in.prefix)
+	if in.prefix == "" {
+		begin = "are known"
+	}
+	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
+		len(n.counters), begin, most).Problem(in.Part)
+}
+
+func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (out TotalAnswer, past bool, err error) {
+	depth := in.depth()
+	var names listing
+	var asked []string
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
+		names, err = d.listNames(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
+		if err != nil {
+			return found, err
+		}
+		asked = names.counters
+		if len(asked) == 0 || len(asked) > d.MaxSum {
+			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
+		}
+		return d.Reader.Answer(ctx, questionsOf(asked, periods))
+	})
+	if err != nil {
+		return out, false, in.explain(err, periods...)
+	}
+	if len(names.counters) > d.MaxSum {
+		return out, false, names.tooMany(in, d.MaxSum)
+	}
+	names.asOf = min(names.asOf, found.AsOf)
+	out = TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))}
+	for i, p := range periods {
+		answers := make([]window.Answer, len(asked))
+		for k := range asked {
+			answers[k] = found.Answers[k*len(periods)+i]
+		}
+		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, depth)
+	}
+	return out, endedBefore(found.Answers, found.Now), nil
 }
 
 // sumOf adds up the answers about a period. There is at least one answer, even without counters.
-func sumOf(prefix, windowText string, names named, answers []window.Answer, depth int) Total {
+func sumOf(prefix, windowText string, names listing, answers []window.Answer, depth int) Total {
 	out := TotalOf(prefix, windowText, answers[0], names.asOf)
 	out.CountingSince = Since(names.countingSince)
 	r := answers[0].Range

@@ -21,8 +21,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A key that something else has written, of another type or with another value, is named to each caller that runs into it,
-// with a status that does not tell to wait, and to no other caller.
+// A key that something else has written, of another type or with another value, is named to each caller that
+// runs into it, with a status that does not tell to wait, and to no other caller.
 func TestSpoiltKeyIsNamed(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
@@ -82,7 +82,7 @@ func TestSpoiltKeyIsNamed(t *testing.T) {
 func TestReadErrorsBecomeProblems(t *testing.T) {
 	t.Parallel()
 	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
-	d := newDesk(f)
+	d := newService(f)
 	h := handlerOf(d)
 	targets := []string{
 		"/v1/total?key=a&window=1h", "/v1/total?prefix=a&window=1h", "/v1/uniques?key=a&window=1h", "/v1/series?key=a", "/v1/series?prefix=a",
@@ -123,7 +123,7 @@ func TestErasureThatIsBrokenOffSaysWhy(t *testing.T) {
 		"503 the Redis user may not erase: it needs the rights of query-erase": noPermission{},
 	} {
 		f.Err = err
-		out, err := newDesk(f).Erase(t.Context(), &answer.EraseParams{Key: "a"})
+		out, err := newService(f).Erase(t.Context(), &answer.EraseParams{Key: "a"})
 		var p *web.Problem
 		require.ErrorAs(t, err, &p)
 		require.Contains(t, fmt.Sprint(p.Status, " ", p.Detail), want)
@@ -155,7 +155,8 @@ func (f *pagesReader) ExportPage(_ context.Context, e window.Export, at window.E
 	return out, nil
 }
 
-// An export that fails on the way ends with the problem, and its last token goes on behind the rows that were written.
+// An export that fails on the way ends with the problem, and its last token goes on behind the rows that were
+// written.
 func TestExportThatFailsGoesOnFromItsToken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -163,7 +164,7 @@ func TestExportThatFailsGoesOnFromItsToken(t *testing.T) {
 		status int
 	}{{errors.New("connection reset by peer"), 503}, {window.ErrReopened, 503}} {
 		f := &pagesReader{FakeReader: &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}, failAt: 4}
-		d := newDesk(f)
+		d := newService(f)
 		e, err := d.Export(t.Context(), &answer.ExportParams{Format: "ndjson"})
 		require.NoError(t, err)
 		f.Err = c.err

@@ -2,8 +2,6 @@ package answer
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	"tallyroll/internal/web"
@@ -22,7 +20,7 @@ type UniquesBody struct {
 }
 
 func (b *UniquesBody) Input() *Input {
-	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To, calendars: true, tz: b.TZ}
+	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To, hasCalendars: true, tz: b.TZ}
 }
 
 // UniquesAnswer has an estimate for each counter and window, all of one moment.
@@ -46,35 +44,21 @@ type Unique struct {
 }
 
 // Uniques checks an input and answers it. Its errors are for the client.
-func (d *Desk) Uniques(ctx context.Context, in *Input) (*windowed[UniquesAnswer], error) {
+func (d *Service) Uniques(ctx context.Context, in *Input) (out UniquesAnswer, past bool, err error) {
 	periods, err := in.totalPeriods(d.MaxKeys)
 	if err != nil {
-		return nil, web.InputProblem(err, in.Part)
+		return out, false, web.InputProblem(err, in.Part)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Ask(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
 	if err != nil {
-		if bad := Mendable(err); bad != nil {
-			return nil, in.withoutUniques(periods[bad.Index%len(periods)], bad)
-		}
-		return nil, err
+		return out, false, in.explain(err, periods...)
 	}
-	out := &windowed[UniquesAnswer]{
-		Answer: UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))},
-		Past:   endedBefore(found.Answers, found.Now),
-	}
+	out = UniquesAnswer{AsOf: Time(found.AsOf), Uniques: make([]Unique, len(questions))}
 	for i, q := range questions {
-		out.Answer.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
+		out.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
-	return out, nil
-}
-
-// withoutUniques is unanswerable for a question about tiers that may have no uniques.
-func (in *Input) withoutUniques(p period, err *window.QuestionError) *web.Problem {
-	if errors.Is(err, window.ErrNoUniques) {
-		return web.NewProblem(http.StatusBadRequest, err.Error())
-	}
-	return in.unanswerable(p, err)
+	return out, endedBefore(found.Answers, found.Now), nil
 }
 
 func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
-	"golang.org/x/time/rate"
 
 	"tallyroll/internal/consume"
 	"tallyroll/internal/progress"
@@ -25,22 +24,14 @@ type auditor struct {
 	memory    int // bytes of a pass
 	log       zerolog.Logger
 	bar       *progress.Bar
-	pace      *rate.Limiter // of messages, hashes and keys
+	pace      pace
 	report    report
 
-	layout    window.Layout
-	inspector *window.Inspector
-	streams   []*stream
-	unlisted  []string // streams that have cursors and are not listed
-	admitted  []int64  // by shard, Unix milliseconds; see judgement
-	erased    []int64  // by shard; see judgement
-	clock     int64    // of Redis, Unix milliseconds, when it was last read
-	odd       []window.Oddity
-	uniques   map[uint64]bool // hashes of the counters that had unique cells
-	unnamed   []string        // counters that have cells and are not listed, in order
-	said      map[string]bool // cursors that are listed as differences
-	passes    int
-	filled    func(bytes int) // optional hook, called with the bytes that a pass used
+	layout  window.Layout
+	keys    sweptKeys
+	streams *streamSet
+	passes  int
+	filled  func(bytes int) // optional hook, called with the bytes that a pass used
 }
 
 const (
@@ -48,8 +39,6 @@ const (
 	sharePerPage = 64
 	// hashesAtOnce bounds one transaction, which blocks Redis: for 3 ms if all hashes are full.
 	hashesAtOnce = 128
-	// maxOdd bounds the suspicious keys that are remembered.
-	maxOdd = 10_000
 )
 
 // audit judges the whole namespace. Its error is the reason why it could not.
@@ -58,18 +47,16 @@ func (a *auditor) audit(ctx context.Context) error {
 	if a.layout, err = a.store.Layout(ctx); err != nil {
 		return err
 	}
-	a.admitted, a.erased, a.said, a.uniques = make([]int64, a.layout.Shards), make([]int64, a.layout.Shards), make(map[string]bool), make(map[uint64]bool)
-	streams, err := a.sweep(ctx)
-	if err != nil {
+	if a.keys, err = sweepKeys(ctx, a.store.Inspect(a.layout, nil), a.pace); err != nil {
 		return err
 	}
-	if err := a.findStreams(ctx, streams); err != nil {
+	if a.streams, err = findStreams(ctx, a.store, a.js, a.namespace, a.layout, a.keys.streams, a.pace); err != nil {
 		return err
 	}
-	if err := a.readCursors(ctx, nil); err != nil {
+	if err := a.streams.readCursors(ctx, nil); err != nil {
 		return err
 	}
-	if err := a.judgeStreams(ctx); err != nil {
+	if err := a.streams.confirm(ctx); err != nil {
 		return err
 	}
 	began, err := a.store.HasBegan(ctx)
@@ -83,7 +70,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	}
 	now, err := a.store.Layout(ctx)
 	if err == nil && (now.Shards != a.layout.Shards || !slices.Equal(now.Tiers, a.layout.Tiers)) {
-		err = fmt.Errorf("%w: the namespace was made anew meanwhile: run again", errUnjudged)
+		err = fmt.Errorf("%w: the namespace was recreated meanwhile: run again", errUnjudged)
 	}
 	if err != nil {
 		return err
@@ -91,71 +78,15 @@ func (a *auditor) audit(ctx context.Context) error {
 	return a.judgeKeys(ctx)
 }
 
-func (a *auditor) wait(ctx context.Context, items int) {
-	for ; items > 0; items -= a.pace.Burst() {
-		_ = a.pace.WaitN(ctx, min(items, a.pace.Burst())) // it fails when ctx ends, which the caller's read reports
-	}
-}
-
-// sweep reads all keys. It returns the streams with cursors.
-func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
-	err = a.store.Inspect(a.layout, nil).Sweep(ctx, func(found window.Swept) error {
-		a.wait(ctx, found.Keys)
-		for _, hash := range found.Uniques {
-			a.uniques[hash] = true
-		}
-		for _, name := range found.Streams {
-			if !slices.Contains(streams, name) {
-				streams = append(streams, name)
-			}
-		}
-		for _, odd := range found.Odd {
-			if len(a.odd) >= maxOdd {
-				return fmt.Errorf("%w: more than %d keys are not as a worker leaves them, such as %s: %s: does something else write to the namespace?", errUnjudged, maxOdd, odd.Key, odd.What)
-			}
-			a.odd = append(a.odd, odd)
-			if odd.Counter != "" {
-				a.unnamed = append(a.unnamed, odd.Counter)
-			}
-		}
-		return ctx.Err()
-	})
-	slices.Sort(a.unnamed)
-	a.unnamed = slices.Compact(a.unnamed)
-	return streams, err
-}
-
-func (a *auditor) judgeKeys(ctx context.Context) error {
-	for _, odd := range a.odd {
-		still, err := a.inspector.Again(ctx, odd)
-		if err != nil {
-			return err
-		}
-		if still {
-			a.report.differ("key %s: %s", odd.Key, odd.What)
-		}
-	}
-	listed, err := a.store.Streams(ctx)
-	if err != nil {
-		return err
-	}
-	for _, name := range a.unlisted {
-		if _, there := listed[name]; !there {
-			a.report.differ("stream %s has cursors, and is not listed among the streams", name)
-		}
-	}
-	return nil
-}
-
 // pass judges as many counters after a name as fit into memory. It returns the last, and whether more follow.
 func (a *auditor) pass(ctx context.Context, after string, began bool) (to string, more bool, err error) {
 	a.passes++
 	l := newLedger(a.layout, after, a.memory)
-	for _, s := range a.streams {
+	for _, s := range a.streams.all {
 		s.marks = make(map[uint64][]namedMessage)
 	}
-	err = a.readCursors(ctx, func(shard int, places []window.Place, at time.Time) {
-		l.note(shard, places, (at.UnixMilli()+999)/1000, at.UnixMilli(), true)
+	err = a.streams.readCursors(ctx, func(shard int, places []window.Place, at time.Time) {
+		l.addSnapshot(shard, places, (at.UnixMilli()+999)/1000, at.UnixMilli(), true)
 	})
 	if err != nil {
 		return "", false, err
@@ -163,35 +94,35 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err := a.load(ctx, l); err != nil {
 		return "", false, err
 	}
-	if err := a.readCursors(ctx, nil); err != nil { // with the versions of names up to here
+	if err := a.streams.readCursors(ctx, nil); err != nil { // with the versions of names up to here
 		return "", false, err
 	}
-	if err := a.judgeStreams(ctx); err != nil {
+	if err := a.streams.confirm(ctx); err != nil {
 		return "", false, err
 	}
-	by := judgement{admitted: a.admitted, erased: a.erased, uniques: a.layout.UniquesFrom(a.clock)}
+	b := bounds{incomplete: a.streams.incomplete, erased: a.streams.erased, uniques: a.layout.UniquesFrom(a.streams.clock)}
 	if began {
 		// A stream is delisted when no window reaches back to its end; hashes live a little longer.
-		by.complete = a.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
+		b.complete = a.streams.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
 	}
-	for i := range a.streams {
+	for i := range a.streams.all {
 		complete, err := a.read(ctx, i, l)
 		if err != nil {
 			return "", false, err
 		}
-		by.complete = max(by.complete, complete)
+		b.complete = max(b.complete, complete)
 	}
-	for _, s := range a.streams {
+	for _, s := range a.streams.all {
 		s.marks = nil
 	}
-	if err := a.readCursors(ctx, nil); err != nil { // what they admit by now
+	if err := a.streams.readCursors(ctx, nil); err != nil { // what they mark as incomplete by now
 		return "", false, err
 	}
 	if a.filled != nil {
 		a.filled(l.bytes)
 	}
-	strays := a.report.compare(l, by)
-	if err := a.judgeStrays(ctx, l, strays, by); err != nil {
+	unread := a.report.compare(l, b)
+	if err := a.judgeUnread(ctx, l, unread, b); err != nil {
 		return "", false, err
 	}
 	return l.to, !l.open, nil
@@ -201,42 +132,24 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 func (a *auditor) load(ctx context.Context, l *ledger) error {
 	page := sharePerPage * a.layout.Shards
 	for at := l.after; ; at = l.to {
-		names, more, err := a.inspector.Names(ctx, at, page, a.clock, a.latest())
+		names, more, err := a.streams.inspector.Names(ctx, at, page, a.streams.clock, a.streams.latest())
 		if err != nil {
 			return err
 		}
-		a.wait(ctx, len(names))
+		a.pace.wait(ctx, len(names))
 		if more {
 			l.to = names[len(names)-1]
 		} else {
 			l.open = true
 		}
-		names = a.withUnnamed(names, at, l)
+		names = a.keys.addUnlisted(names, at, l)
 		if err := a.loadCounters(ctx, l, names); err != nil {
 			return err
 		}
-		if l.open || l.bytes+l.lookBytes >= l.budget*2/3 {
+		if l.open || l.bytes+l.snapshotBytes >= l.budget*2/3 {
 			return nil
 		}
 	}
-}
-
-// latest is when the latest message that any cursor names was stored, in Unix milliseconds.
-func (a *auditor) latest() (at int64) {
-	for _, s := range a.streams {
-		at = max(at, s.latest/1e6)
-	}
-	return at
-}
-
-func (a *auditor) withUnnamed(names []string, after string, l *ledger) []string {
-	for _, name := range a.unnamed {
-		if name > after && (l.open || name <= l.to) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) error {
@@ -248,14 +161,14 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 	most := max(1, hashesAtOnce/a.layout.HashesPerCounter())
 	for shard, names := range shards {
 		for chunk := range slices.Chunk(names, most) {
-			found, err := a.inspect(ctx, shard, chunk, func(hash uint64) bool { return a.uniques[hash] })
+			found, err := a.streams.inspect(ctx, shard, chunk, func(hash uint64) bool { return a.keys.uniques[hash] })
 			if err != nil {
 				return err
 			}
-			a.wait(ctx, found.Hashes+len(a.streams))
-			look := l.note(shard, found.Places, found.At, found.Until, false)
+			a.pace.wait(ctx, found.Hashes+len(a.streams.all))
+			snapshot := l.addSnapshot(shard, found.Places, found.At, found.Until, false)
 			for _, c := range found.Counters {
-				l.enter(c, look, a.uniques[window.HashCounter([]byte(c.Name))])
+				l.addListed(c, snapshot, a.keys.uniques[window.HashCounter([]byte(c.Name))])
 				for _, bad := range c.Bad {
 					a.report.differ("%v", bad)
 				}
@@ -265,51 +178,67 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 	return nil
 }
 
-func (a *auditor) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (window.Found, error) {
-	var found window.Found
-	err := a.retry(ctx, func() (err error) {
-		found, err = a.inspector.Read(ctx, shard, names, a.clock-clockSlack, a.latest(), withUniques)
-		return err
-	})
-	if err == nil {
-		a.clock = max(a.clock, found.At*1000)
-		a.observe(shard, found.Places, found.At*1000)
+// read subtracts the messages of the stream with an index from a ledger. It returns the moment (Unix ms) up
+// to which messages were stored that the stream lacks, or 0.
+func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int64, err error) {
+	s := a.streams.all[index]
+	to := l.upTo(index)
+	for _, c := range s.cursors {
+		to = max(to, c.Furthest())
 	}
-	return found, err
+	switch {
+	case to == 0:
+		return 0, nil
+	case s.ended:
+		a.report.missing(s.name, "was deleted")
+		return s.latest / 1e6, nil
+	}
+	recount, err := consume.NewRecount(ctx, a.store, a.layout, a.limits, s.name, s.state.Subjects, s.cursors)
+	if err != nil {
+		return 0, err
+	}
+	r := &reading{
+		stream: s, index: index, ledger: l, report: &a.report, recount: recount, pace: a.pace, bar: a.bar, log: a.log, to: to,
+		cursorKey: func(shard int) string { return a.store.CursorKey(shard, s.name) }, finished: make(chan struct{}),
+	}
+	return r.subtract(ctx)
 }
 
-// clockSlack, in milliseconds, is how far the clocks of a cluster's nodes may differ: a read includes what
-// one of them still holds, whatever another one's clock.
-const clockSlack = 10_000
-
-// retry asks Redis again after a failure: a slot may have moved, or a master may have died.
-func (a *auditor) retry(ctx context.Context, ask func() error) (err error) {
-	for range 20 {
-		if err = ask(); err == nil || window.IsForeign(err) {
+func (a *auditor) judgeKeys(ctx context.Context) error {
+	for _, odd := range a.keys.oddities {
+		still, err := a.streams.inspector.Again(ctx, odd)
+		if err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(retryAfter):
+		if still {
+			a.report.differ("key %s: %s", odd.Key, odd.What)
 		}
 	}
-	return err
+	listed, err := a.store.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range a.streams.unlisted {
+		if _, there := listed[name]; !there {
+			a.report.differ("stream %s has cursors, and is not listed among the streams", name)
+		}
+	}
+	return nil
 }
 
-// judgeStrays judges counted counters that the streams show and Redis does not list, and counters whose first
+// judgeUnread judges counted counters that the streams show and Redis does not list, and counters whose first
 // unique cells came after the sweep.
-func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter, by judgement) error {
-	slices.SortFunc(strays, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
+func (a *auditor) judgeUnread(ctx context.Context, l *ledger, unread []*counter, b bounds) error {
+	slices.SortFunc(unread, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
 	uniques := a.layout.Uniques()
-	for _, c := range strays {
-		found, err := a.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name}, func(uint64) bool { return true })
+	for _, c := range unread {
+		found, err := a.streams.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name}, func(uint64) bool { return true })
 		if err != nil {
 			return err
 		}
 		have := make(map[uint64]int64)
 		cells := c.cells
-		if c.found {
+		if c.listed {
 			cells = nil // they are judged
 		} else {
 			a.report.counters++
@@ -321,7 +250,7 @@ func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter,
 			id := idOf(cell.key)
 			// There may be more by now, because these cells were read later than the cursors.
 			if cell.redis = have[cell.key]; cell.redis < cell.streams && a.layout.CellExpires(id, c.hash) > found.At {
-				a.report.judge(a.layout, c, id, cell, by)
+				a.report.judge(a.layout, c, id, cell, b)
 			}
 		}
 		for i := range c.unique {
@@ -333,7 +262,7 @@ func (a *auditor) judgeStrays(ctx context.Context, l *ledger, strays []*counter,
 			}
 			if len(u.streams.AppendAbove(nil, &u.redis)) > 0 && uniques.CellExpires(idOf(u.key), c.hash) > found.At {
 				u.streams.Merge(&u.redis) // only what Redis lacks is judged
-				a.report.judgeUnique(a.layout, c, u, by)
+				a.report.judgeUnique(a.layout, c, u, b)
 			}
 		}
 	}

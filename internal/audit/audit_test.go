@@ -36,7 +36,7 @@ func TestWhatWorkersCountedHasNoDifference(t *testing.T) {
 	r.awaitApplied("HITS")
 	stop()
 	one := r.mustFindNothing()
-	if one.took != 1 || one.counters != 200 || one.hits == 0 || one.gone != 0 || one.admitted != 0 {
+	if one.took != 1 || one.counters != 200 || one.hits == 0 || one.gone != 0 || one.incomplete != 0 {
 		t.Errorf("%d passes, %s\n%s", one.took, one.String(), one.text)
 	}
 	many := r.mustFindNothing(func(a *auditor) { a.memory = 40 << 10 })
@@ -223,8 +223,8 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	r.mustFind(1, `counter "b", tier 1s/1h`, "Redis has 2 hits, the streams 1")
 }
 
-// A cell that a cursor admits to be incomplete is no difference, nor is one that a transaction explains of which Redis
-// has run a part and that no commit has admitted yet.
+// A cell that a cursor admits to be incomplete is no difference, nor is one that a transaction explains of
+// which Redis has run a part and that no commit has marked yet.
 func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -245,8 +245,8 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 		"a torn transaction":   func() { client.HIncrBy(ctx, cursor, "opened", 1) },
 	} {
 		admit()
-		if got := r.mustFindNothing(); got.admitted != 1 || !strings.Contains(got.text, "admitted: 1 cells") {
-			t.Errorf("%s: %d admitted\n%s", name, got.admitted, got.text)
+		if got := r.mustFindNothing(); got.incomplete != 1 || !strings.Contains(got.text, "incomplete: 1 cells") {
+			t.Errorf("%s: %d incomplete\n%s", name, got.incomplete, got.text)
 		}
 		restore()
 	}
@@ -283,8 +283,8 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 	r.mustFind(1, other)
 }
 
-// Cells that a change of tiers has built are what the streams hold, before it is confirmed and after. Those from before a
-// tier is complete are admitted.
+// Cells that a change of tiers has built are what the streams hold, before it is confirmed and after. Those
+// from before a tier is complete are incomplete.
 func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -382,7 +382,7 @@ func TestRolledBackStreamHasNoDifferenceOnceAdmitted(t *testing.T) {
 	r.start()
 	send(5)
 	r.awaitApplied("HITS")
-	if got := r.mustFindNothing(); got.hits != 15 || got.admitted == 0 {
+	if got := r.mustFindNothing(); got.hits != 15 || got.incomplete == 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 }
@@ -521,7 +521,7 @@ func TestMessagesAreReadByTheRulesAndSubjectsOfTheWorkers(t *testing.T) {
 	order(20)
 	r.awaitApplied("HITS")
 	stop()
-	if got := r.mustFindNothing(); got.gone != 0 || got.admitted != 0 {
+	if got := r.mustFindNothing(); got.gone != 0 || got.incomplete != 0 {
 		t.Errorf("%+v\n%s", got.report, got.text)
 	}
 	// Without the rules nobody can read the messages again.
@@ -567,7 +567,7 @@ func TestAuditBesideLiveWorkersFindsNoDifference(t *testing.T) {
 				a.memory = 100 << 10
 			}
 		})
-		if got.hits == 0 || got.counters == 0 || got.gone != 0 || got.admitted != 0 {
+		if got.hits == 0 || got.counters == 0 || got.gone != 0 || got.incomplete != 0 {
 			t.Errorf("%+v\n%s", got.report, got.text)
 		}
 	}

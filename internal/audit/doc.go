@@ -49,7 +49,7 @@
 // A cell adds up all streams, so cells are decided from the latest of these moments on. Before it, Redis must
 // have what the streams show: less is a difference, more is reported as "not held any more".
 //
-// Cells that differ are "admitted" if they begin before a cursor's IncompleteBefore, which includes streams
+// Cells that differ are "incomplete" if they begin before a cursor's IncompleteBefore, which includes streams
 // that a worker found recreated or rolled back; after a change of tiers, before a tier's complete_from; and
 // unique cells before window.Layout.UniquesFrom, because other tiers refuse other hits as too late. Cells of
 // the tiers before a change, kept until it is confirmed, are not read.

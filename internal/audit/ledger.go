@@ -12,32 +12,32 @@ import (
 
 // ledger compares the counters in a range of names: what Redis holds with what the streams show.
 type ledger struct {
-	layout    window.Layout
-	after     string // the range begins behind this name
-	to        string // and ends with this one
-	open      bool   // the range has no end
-	budget    int    // bytes
-	bytes     int    // that the counters take, roughly
-	lookBytes int    // that the looks take
-	counters  []*counter
-	index     map[uint64]*counter // by hash
-	looks     []look
-	base      []int // by shard: the look from before the names were listed
-	latest    []int // by shard: the look that was noted last
-	scratch   []window.CellID
+	layout        window.Layout
+	after         string // the range begins behind this name
+	to            string // and ends with this one
+	open          bool   // the range has no end
+	budget        int    // bytes
+	bytes         int    // that the counters take, roughly
+	snapshotBytes int    // that the snapshots take
+	counters      []*counter
+	index         map[uint64]*counter // by hash
+	snapshots     []snapshot
+	base          []int // by shard: the snapshot from before the names were listed
+	latest        []int // by shard: the last snapshot
+	scratch       []window.CellID
 }
 
 type counter struct {
-	name   string
-	hash   uint64
-	look   int
-	found  bool   // it was listed, and its cells were read
-	hits   int64  // that the streams have shown in cells that are judged
-	cells  []cell // by their keys
-	unique []uniqueCell
-	same   *counter
-	asked  bool // its unique cells were read, too
-	marked bool // Redis had cells
+	name        string
+	hash        uint64
+	snapshot    int
+	listed      bool   // it was listed, and its cells were read
+	hits        int64  // that the streams have shown in cells that are judged
+	cells       []cell // by their keys
+	unique      []uniqueCell
+	next        *counter
+	uniquesRead bool // its unique cells were read, too
+	hadCells    bool // Redis had cells
 }
 
 // uniqueCell holds a unique cell's registers on both sides.
@@ -62,18 +62,18 @@ type cell struct {
 	redis, streams int64
 }
 
-// look is the state when the cells of some counters were read.
-type look struct {
-	places    []window.Cursor // by stream; only the fields that say what was applied
+// snapshot is the state when the cells of some counters were read.
+type snapshot struct {
+	positions []window.Cursor // by stream; only the fields that say what was applied
 	at, until int64           // as in window.Found
 }
 
 // The memory of a ledger's parts, with the overhead of maps and slices.
 const (
-	counterBytes = 184
-	cellBytes    = 32
-	uniqueBytes  = 144 // without the registers
-	placeBytes   = 160
+	counterBytes  = 184
+	cellBytes     = 32
+	uniqueBytes   = 144 // without the registers
+	positionBytes = 160
 )
 
 // keyOf orders the cells of a counter.
@@ -90,31 +90,31 @@ func newLedger(layout window.Layout, after string, budget int) *ledger {
 	}
 }
 
-// note stores a look at a shard, and returns its index. Looks at the same cursors share them.
-func (l *ledger) note(shard int, places []window.Place, at, until int64, first bool) int {
+// addSnapshot stores a snapshot of a shard, and returns its index. Snapshots with equal cursors share them.
+func (l *ledger) addSnapshot(shard int, places []window.Place, at, until int64, first bool) int {
 	kept := make([]window.Cursor, len(places))
 	for i, p := range places {
 		if p.Exists {
 			kept[i] = window.Cursor{Seq: p.Seq, Ahead: p.Ahead}
 		}
 	}
-	if !first && slices.Equal(l.looks[l.latest[shard]].places, kept) {
-		kept = l.looks[l.latest[shard]].places
+	if !first && slices.Equal(l.snapshots[l.latest[shard]].positions, kept) {
+		kept = l.snapshots[l.latest[shard]].positions
 	} else {
-		l.lookBytes += placeBytes * len(kept)
+		l.snapshotBytes += positionBytes * len(kept)
 	}
-	l.looks = append(l.looks, look{kept, at, until})
-	l.latest[shard] = len(l.looks) - 1
+	l.snapshots = append(l.snapshots, snapshot{kept, at, until})
+	l.latest[shard] = len(l.snapshots) - 1
 	if first {
 		l.base[shard] = l.latest[shard]
 	}
 	return l.latest[shard]
 }
 
-// enter adds a counter as Redis holds it.
-func (l *ledger) enter(found window.FoundCounter, look int, asked bool) {
-	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), look)
-	c.found, c.asked, c.marked = true, asked, len(found.Cells) > 0 || len(found.Uniques) > 0
+// addListed adds a counter as Redis holds it.
+func (l *ledger) addListed(found window.FoundCounter, snapshot int, asked bool) {
+	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), snapshot)
+	c.listed, c.uniquesRead, c.hadCells = true, asked, len(found.Cells) > 0 || len(found.Uniques) > 0
 	c.cells = make([]cell, len(found.Cells))
 	for i, f := range found.Cells {
 		c.cells[i] = cell{key: keyOf(f.CellID), redis: f.N}
@@ -129,44 +129,44 @@ func (l *ledger) enter(found window.FoundCounter, look int, asked bool) {
 	slices.SortFunc(c.unique, func(a, b uniqueCell) int { return cmp.Compare(a.key, b.key) })
 }
 
-func (l *ledger) add(name string, hash uint64, look int) *counter {
-	c := &counter{name: name, hash: hash, look: look, same: l.index[hash]}
+func (l *ledger) add(name string, hash uint64, snapshot int) *counter {
+	c := &counter{name: name, hash: hash, snapshot: snapshot, next: l.index[hash]}
 	l.index[hash] = c
 	l.counters = append(l.counters, c)
 	l.bytes += counterBytes + len(name)
 	return c
 }
 
-func (l *ledger) holds(name []byte) bool {
+func (l *ledger) contains(name []byte) bool {
 	return string(name) > l.after && (l.open || string(name) <= l.to)
 }
 
 func (l *ledger) find(name []byte, hash uint64) *counter {
 	c := l.index[hash]
 	for c != nil && c.name != string(name) {
-		c = c.same
+		c = c.next
 	}
 	return c
 }
 
-// take subtracts a hit of a message from the cells in which it must have counted.
-func (l *ledger) take(stream int, seq uint64, stored int64, h *hit.Hit) {
-	if !l.holds(h.Counter) {
+// subtract subtracts a hit of a message from the cells in which it must have counted.
+func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
+	if !l.contains(h.Counter) {
 		return
 	}
 	c := l.find(h.Counter, h.Hash)
 	at := l.base[l.layout.ShardOf(h.Hash)]
 	if c != nil {
-		at = c.look
+		at = c.snapshot
 	}
-	seen := &l.looks[at]
-	if seen.places[stream].Applied(h.Hash) < seq {
+	snapshot := &l.snapshots[at]
+	if snapshot.positions[stream].Applied(h.Hash) < seq {
 		return
 	}
 	l.scratch = l.layout.AppendCells(l.scratch[:0], h.Hash, h.At, stored)
 	judged := false
 	for _, id := range l.scratch {
-		if l.layout.CellExpires(id, h.Hash) <= seen.at || l.layout.CellStart(id) >= seen.until {
+		if l.layout.CellExpires(id, h.Hash) <= snapshot.at || l.layout.CellStart(id) >= snapshot.until {
 			continue
 		}
 		if c == nil {
@@ -184,7 +184,7 @@ func (l *ledger) take(stream int, seq uint64, stored int64, h *hit.Hit) {
 	register, uniques := unique.Of(h.Unique), l.layout.Uniques()
 	l.scratch = l.layout.AppendUniqueCells(l.scratch[:0], h.Hash, h.At, stored)
 	for _, id := range l.scratch {
-		if uniques.CellExpires(id, h.Hash) <= seen.at || uniques.CellStart(id) >= seen.until {
+		if uniques.CellExpires(id, h.Hash) <= snapshot.at || uniques.CellStart(id) >= snapshot.until {
 			continue
 		}
 		if c == nil {
@@ -231,15 +231,15 @@ func (l *ledger) shorten() {
 	l.counters = l.counters[:keep]
 	clear(l.index)
 	for _, c := range l.counters {
-		c.same = l.index[c.hash]
+		c.next = l.index[c.hash]
 		l.index[c.hash] = c
 	}
 }
 
-// upTo returns the last sequence of a stream that any look shows as applied to any counter.
+// upTo returns the last sequence of a stream that any snapshot shows as applied to any counter.
 func (l *ledger) upTo(stream int) (last uint64) {
-	for i := range l.looks {
-		last = max(last, l.looks[i].places[stream].Furthest())
+	for i := range l.snapshots {
+		last = max(last, l.snapshots[i].positions[stream].Furthest())
 	}
 	return last
 }

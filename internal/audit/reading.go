@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"tallyroll/internal/consume"
+	"tallyroll/internal/progress"
 	"tallyroll/internal/source"
 )
 
@@ -16,19 +19,23 @@ const (
 	stillAfter = 300 * time.Millisecond
 	// maxFailures bounds the failures in a row without a message.
 	maxFailures = 20
-	retryAfter  = 500 * time.Millisecond
 	shownEvery  = 500
 )
 
 var errGap = errors.New("messages were lost on the way")
 
+// reading subtracts a stream's messages, up to the cursors, from a ledger.
 type reading struct {
-	*auditor
-	stream  *stream
-	index   int // of the stream
-	ledger  *ledger
-	recount *consume.Recount
-	to      uint64 // the last message that any cursor says was applied
+	stream    *stream
+	index     int // of the stream
+	ledger    *ledger
+	report    *report
+	recount   *consume.Recount
+	pace      pace
+	bar       *progress.Bar
+	log       zerolog.Logger
+	to        uint64                 // the last message that any cursor shows as applied
+	cursorKey func(shard int) string // of the stream's cursor
 
 	mu       sync.Mutex
 	at       uint64 // the last message that was read
@@ -41,54 +48,23 @@ type reading struct {
 	finished chan struct{}
 }
 
-// read subtracts a stream's messages up to the cursors from a ledger. It returns the moment (Unix ms) up to
-// which messages were stored that the stream lacks, or 0.
-func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int64, err error) {
-	s := a.streams[index]
-	to := l.upTo(index)
-	for _, c := range s.cursors {
-		to = max(to, c.Furthest())
+// subtract returns what auditor.read does.
+func (r *reading) subtract(ctx context.Context) (complete int64, err error) {
+	for seq, named := range r.stream.marks {
+		if last := r.stream.state.Last; seq > last {
+			r.report.cursorDiffers(r.cursorKey(named[0].shard), "it is at message %d, and the stream ends with %d", seq, last)
+		}
 	}
-	switch {
-	case to == 0:
-		return 0, nil
-	case s.ended:
-		a.report.missing(s.name, "was deleted")
-		return s.latest / 1e6, nil
-	}
-	a.checkEnd(s)
-	recount, err := consume.NewRecount(ctx, a.store, a.layout, a.limits, s.name, s.state.Subjects, s.cursors)
-	if err != nil {
-		return 0, err
-	}
-	r := &reading{auditor: a, stream: s, index: index, ledger: l, recount: recount, to: to, finished: make(chan struct{})}
 	if err := r.run(ctx); err != nil {
 		return 0, err
 	}
-	a.bar.Add(r.shown)
+	r.bar.Add(r.shown)
 	// Of messages after the last one held, or before one with an earlier time, only the time is known.
-	if r.at < to || s.latest > r.newest {
-		a.report.missing(s.name, "does not hold all messages up to its cursors")
-		return max(r.complete, s.latest/1e6), nil
+	if r.at < r.to || r.stream.latest > r.newest {
+		r.report.missing(r.stream.name, "does not hold all messages up to its cursors")
+		return max(r.complete, r.stream.latest/1e6), nil
 	}
 	return r.complete, nil
-}
-
-func (a *auditor) checkEnd(s *stream) {
-	for seq, named := range s.marks {
-		if seq > s.state.Last {
-			a.cursorDiffers(s, named[0].shard, "it is at message %d, and the stream ends with %d", seq, s.state.Last)
-		}
-	}
-}
-
-func (a *auditor) cursorDiffers(s *stream, shard int, format string, args ...any) {
-	key := a.store.CursorKey(shard, s.name)
-	if a.said[key] {
-		return
-	}
-	a.said[key] = true
-	a.report.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key, fmt.Sprintf(format, args...))
 }
 
 func (r *reading) run(ctx context.Context) error {
@@ -129,7 +105,7 @@ func (r *reading) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = feed.Release() }() // or the server forgets it
+	defer func() { _ = feed.Release() }() // if that fails, the server removes it later
 	lost := make(chan error, 2)
 	r.expected = 1
 	reading, stop := context.WithCancel(ctx)
@@ -138,7 +114,7 @@ func (r *reading) session(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		stop() // a delivery that waits for its turn
+		stop() // a delivery that waits for the pace
 		feed.Stop()
 		r.mu.Lock() // a delivery may be under way
 		defer r.mu.Unlock()
@@ -156,7 +132,7 @@ func (r *reading) session(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		at := r.place()
+		at := r.position()
 		if at == last {
 			if over, err := r.isOver(ctx, at); err != nil || over {
 				return err
@@ -166,7 +142,7 @@ func (r *reading) session(ctx context.Context) error {
 	}
 }
 
-func (r *reading) place() uint64 {
+func (r *reading) position() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at
@@ -186,7 +162,7 @@ func (r *reading) isOver(ctx context.Context, at uint64) (bool, error) {
 }
 
 func (r *reading) deliver(ctx context.Context, d source.Delivery, lost chan<- error) {
-	r.wait(ctx, 1)
+	r.pace.wait(ctx, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended || ctx.Err() != nil {
@@ -223,7 +199,7 @@ func (r *reading) count(d source.Delivery) {
 	r.at = d.Seq
 	for _, named := range r.stream.marks[d.Seq] {
 		if named.stored != d.Stored {
-			r.cursorDiffers(r.stream, named.shard, "it names message %d as stored at %s, and the stream stored that at %s", d.Seq, moment(named.stored), moment(d.Stored))
+			r.report.cursorDiffers(r.cursorKey(named.shard), "it names message %d as stored at %s, and the stream stored that at %s", d.Seq, moment(named.stored), moment(d.Stored))
 		}
 	}
 	hits, _, known := r.recount.Read(d)
@@ -232,7 +208,7 @@ func (r *reading) count(d source.Delivery) {
 		r.report.lost(r.stream.name, d.Seq)
 	}
 	for i := range hits {
-		r.ledger.take(r.index, d.Seq, d.Stored/1e6, &hits[i])
+		r.ledger.subtract(r.index, d.Seq, d.Stored/1e6, &hits[i])
 	}
 	r.ledger.shorten()
 	if r.shown++; r.shown == shownEvery {

@@ -1,10 +1,12 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
@@ -16,19 +18,20 @@ type report struct {
 
 	hits, counters, differences int64
 
-	admitted    int64             // cells that differ where cursors admit it
+	incomplete  int64             // cells that differ where cursors mark hits as missing
 	erased      int64             // cells that have less, where counters were erased
 	goneUnique  int64             // unique cells that have registers that the streams do not show
 	gone        int64             // cells that have more than the streams hold
 	goneHits    int64             // more
 	goneBefore  int64             // Unix milliseconds
+	cursors     map[string]bool   // keys of cursors that are listed as differences
 	unknown     map[string]uint64 // by stream: the last message whose rules are lost
 	missingFrom map[string]string // by stream: why it does not hold all that was counted
 }
 
 // missing records why a stream lacks counted messages. The first reason is kept.
 func (r *report) missing(stream, why string) {
-	if _, said := r.missingFrom[stream]; !said {
+	if r.missingFrom[stream] == "" {
 		r.missingFrom[stream] = why
 	}
 }
@@ -37,7 +40,7 @@ func (r *report) missing(stream, why string) {
 func (r *report) lost(stream string, seq uint64) { r.unknown[stream] = seq }
 
 func newReport(list io.Writer, most int) report {
-	return report{list: list, most: most, unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
+	return report{list: list, most: most, cursors: make(map[string]bool), unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
 }
 
 func (r *report) differ(format string, a ...any) {
@@ -54,82 +57,82 @@ func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, red
 	r.differ("counter %q, tier %s, cell %s: Redis has %d hits, the streams %d", name, l.Tiers[id.Tier], hit.Moment(l.CellStart(id)), redis, streams)
 }
 
-// judgement holds the bounds by which the cells of a range are judged.
-type judgement struct {
-	complete int64   // Unix milliseconds: cells that begin later are complete in the streams
-	admitted []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors say so
-	uniques  int64   // the same for unique cells
-	erased   []int64 // by shard, Unix milliseconds: counters were erased up to then
+// bounds holds the bounds by which the cells of a range are judged.
+type bounds struct {
+	complete   int64   // Unix milliseconds: cells that begin later are complete in the streams
+	incomplete []int64 // by shard, Unix milliseconds: cells that begin earlier may be wrong, and cursors mark them
+	uniques    int64   // the same for unique cells
+	erased     []int64 // by shard, Unix milliseconds: counters were erased up to then
 }
 
 // compare judges a ledger's cells. It returns counters that Redis fails to list, or with unread unique cells.
-func (r *report) compare(l *ledger, by judgement) (strays []*counter) {
+func (r *report) compare(l *ledger, b bounds) (unread []*counter) {
 	for _, c := range l.counters {
 		r.hits += c.hits
-		if !c.found {
-			strays = append(strays, c)
+		if !c.listed {
+			unread = append(unread, c)
 			continue
 		}
-		if c.marked || len(c.cells) > 0 || len(c.unique) > 0 {
+		if c.hadCells || len(c.cells) > 0 || len(c.unique) > 0 {
 			r.counters++
 		}
-		seen := &l.looks[c.look]
+		snapshot := &l.snapshots[c.snapshot]
 		for _, cell := range c.cells {
 			id := idOf(cell.key)
-			if l.layout.CellExpires(id, c.hash) > seen.at {
-				r.judge(l.layout, c, id, cell, by)
+			if l.layout.CellExpires(id, c.hash) > snapshot.at {
+				r.judge(l.layout, c, id, cell, b)
 			}
 		}
-		if !c.asked && len(c.unique) > 0 {
-			strays = append(strays, c)
+		if !c.uniquesRead && len(c.unique) > 0 {
+			unread = append(unread, c)
 			continue
 		}
 		uniques := l.layout.Uniques()
 		for i := range c.unique {
 			u := &c.unique[i]
-			if uniques.CellExpires(idOf(u.key), c.hash) > seen.at {
-				r.judgeUnique(l.layout, c, u, by)
+			if uniques.CellExpires(idOf(u.key), c.hash) > snapshot.at {
+				r.judgeUnique(l.layout, c, u, b)
 			}
 		}
 	}
-	return strays
+	return unread
 }
 
-func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found cell, by judgement) {
+func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found cell, b bounds) {
 	start := layout.CellStart(id)
 	switch {
 	case found.redis == found.streams:
-	case start < max(by.admitted[layout.ShardOf(c.hash)], layout.CompleteFrom(id.Tier)):
-		r.admitted++
-	case found.redis < found.streams && start < by.erased[layout.ShardOf(c.hash)]:
+	case start < max(b.incomplete[layout.ShardOf(c.hash)], layout.CompleteFrom(id.Tier)):
+		r.incomplete++
+	case found.redis < found.streams && start < b.erased[layout.ShardOf(c.hash)]:
 		r.erased++
-	case found.redis > found.streams && start <= by.complete:
+	case found.redis > found.streams && start <= b.complete:
 		r.gone++
 		r.goneHits += found.redis - found.streams
-		r.goneBefore = max(r.goneBefore, by.complete)
+		r.goneBefore = max(r.goneBefore, b.complete)
 	default:
 		r.cellDiffers(layout, c.name, id, found.redis, found.streams)
 	}
 }
 
 // judgeUnique judges a unique cell. Some registers can be missing while others are too many.
-func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell, by judgement) {
+func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell, b bounds) {
 	missing := found.streams.AppendAbove(nil, &found.redis)
 	extra := found.redis.AppendAbove(nil, &found.streams)
 	shard, id := layout.ShardOf(c.hash), idOf(found.key)
 	start := layout.Uniques().CellStart(id)
 	switch {
 	case len(missing) == 0 && len(extra) == 0:
-	case start < max(by.admitted[shard], by.uniques):
-		r.admitted++
-	case len(missing) > 0 && start >= by.erased[shard], len(extra) > 0 && start > by.complete:
+	case start < max(b.incomplete[shard], b.uniques):
+		r.incomplete++
+	case len(missing) > 0 && start >= b.erased[shard], len(extra) > 0 && start > b.complete:
 		r.differ("counter %q, unique tier %s, cell %s: Redis has %d registers, the streams %d: %d are lower than in the streams or missing, %d are higher",
 			c.name, layout.UniqueTiers[id.Tier], hit.Moment(start), found.redis.Len(), found.streams.Len(), len(missing), len(extra))
 	case len(missing) > 0:
 		r.erased++
 	default:
 		r.goneUnique++
-		r.goneBefore = max(r.goneBefore, by.complete)
+		r.goneBefore = max(r.goneBefore, b.complete)
 	}
 }
 
@@ -139,7 +142,7 @@ func (r *report) notes() {
 			r.gone, r.goneHits, hit.Moment(r.goneBefore))
 	}
 	if r.goneUnique > 0 {
-		fmt.Fprintf(r.list, "undecided: %d unique cells have registers that no hit raises that the streams still hold; only what begins after %s is whole there\n",
+		fmt.Fprintf(r.list, "undecided: %d unique cells have registers that no hit updates that the streams still hold; only what begins after %s is whole there\n",
 			r.goneUnique, hit.Moment(r.goneBefore))
 	}
 	if r.gone+r.goneUnique > 0 {
@@ -153,12 +156,24 @@ func (r *report) notes() {
 	if r.erased > 0 {
 		fmt.Fprintf(r.list, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards were erased since\n", r.erased)
 	}
-	if r.admitted > 0 {
-		fmt.Fprintf(r.list, "admitted: %d cells differ, and begin before the moment up to which cursors say that hits may be missing or count twice\n", r.admitted)
+	if r.incomplete > 0 {
+		fmt.Fprintf(r.list, "incomplete: %d cells differ, and begin before the moment up to which cursors mark hits as missing or counted twice\n", r.incomplete)
 	}
 }
 
 // String is the program's last line.
 func (r *report) String() string {
 	return fmt.Sprintf("audit: %d hits, %d counters, %d differences", r.hits, r.counters, r.differences)
+}
+
+var errUnjudged = errors.New("nothing can be judged")
+
+func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC3339Nano) }
+
+// cursorDiffers lists a cursor as a difference once.
+func (r *report) cursorDiffers(key, format string, a ...any) {
+	if !r.cursors[key] {
+		r.cursors[key] = true
+		r.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key, fmt.Sprintf(format, a...))
+	}
 }

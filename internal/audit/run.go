@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"runtime/debug"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"tallyroll/internal/consume"
 	"tallyroll/internal/natsconn"
@@ -48,8 +45,8 @@ nothing, and may run beside live workers.
   audit                      as fast as --rate allows
   audit --memory 4096        reads the streams fewer times, if there are many counters
 
-It lists each difference with both numbers, and says what cannot be decided because the
-streams no longer hold it. 0: no difference; 1: there are some; 2: it could not judge.`
+It lists each difference with both numbers, and what cannot be decided because the streams
+no longer hold it. 0: no difference; 1: at least one; 2: it could not judge.`
 
 var ErrDiffers = errors.New("the streams and Redis differ")
 
@@ -128,14 +125,6 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 		memory: int(opts.memory << 20 / 2), log: log, bar: bar, pace: newPace(opts.rate),
 		report: newReport(stdout, int(opts.maxDifferences)),
 	}, end, nil
-}
-
-// newPace bounds items per second; 0 is unlimited. After a slow reply it catches up on a tenth of a second.
-func newPace(perSecond float64) *rate.Limiter {
-	if perSecond == 0 {
-		return rate.NewLimiter(rate.Inf, math.MaxInt)
-	}
-	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond/10)))
 }
 
 func newFlags(o *options) *program.FlagSet {

@@ -1,6 +1,6 @@
-// Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its process
-// takes, whether the files that it reads again while it runs are in use), and its profiles. It is apart from program so that
-// programs without metrics do not carry Prometheus's client.
+// Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its
+// process takes, whether the files that it reads again while it runs are in use), and its profiles. It is
+// apart from program so that programs without metrics do not carry Prometheus's client.
 package buildinfo
 
 import (
@@ -22,12 +22,12 @@ import (
 // NewRegistry returns a registry with the metrics that every program has.
 func NewRegistry() *prometheus.Registry {
 	out := prometheus.NewRegistry()
-	out.MustRegister(collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	out.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return out
 }
 
-// collector returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
-func collector() prometheus.Collector {
+// buildInfo returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
+func buildInfo() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which release of Go built it.",
 		ConstLabels: prometheus.Labels{"version": release.Version(), "revision": cmp.Or(release.Revision(), "unknown"), "goversion": runtime.Version()},
@@ -36,13 +36,12 @@ func collector() prometheus.Collector {
 	return info
 }
 
-// RouteMetrics serves /metrics.
 func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 }
 
-// RouteProfiles serves Go's profiles at /debug/pprof/. Whoever reaches them can keep a processor busy, so they belong to
-// an address that clients do not reach.
+// RouteProfiles serves Go's profiles at /debug/pprof/. A client that reaches them can keep a
+// processor busy, so they belong to an address that clients do not reach.
 func RouteProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -52,8 +51,8 @@ func RouteProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 % apart, and at
-// most 100. Others get the classic buckets.
+// Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 %
+// apart, and at most 100. Others get the classic buckets.
 func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
 	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1, 100, time.Hour
 	return opts

@@ -8,49 +8,90 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"tallyroll/internal/hit"
+	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
 )
 
-// readBody reads a request's body into buf, which grows only with what arrives, whatever the client
-// announces.
-func (s *service) readBody(r *http.Request, buf []byte, held *hold) ([]byte, *web.Problem) {
-	if r.ContentLength > s.settings.MaxBody {
-		return buf, s.tooLarge()
+// bodyWithin bounds how long a request's body may take to arrive.
+const bodyWithin = 10 * time.Second
+
+// workspace is the memory in which a request is read. Later requests reuse it.
+type workspace struct {
+	body   []byte
+	parser *hit.Parser
+	events *rules.Checker
+}
+
+var workspaces = sync.Pool{New: func() any {
+	return &workspace{body: make([]byte, 0, freeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
+}}
+
+// free returns the memory for the next request, unless it is large.
+func (w *workspace) free() {
+	if cap(w.body) > mostPooled {
+		return // the parser has grown, too
 	}
-	buf, err := fill(r.Body, buf[:0], s.settings.MaxBody, held)
-	return buf, s.bodyProblem(err)
+	workspaces.Put(w)
 }
 
-func (s *service) bodyProblem(err error) *web.Problem {
-	var network net.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, errLarge):
-		return s.tooLarge()
-	case errors.Is(err, errNoRoom):
-		return noRoom("COLLECT_MAX_WAITING")
-	case errors.As(err, &network) && network.Timeout():
-		return web.NewProblem(http.StatusRequestTimeout, fmt.Sprintf("body: it did not arrive within %v", bodyWithin))
+// receive reads a body of at most most bytes into the workspace, which grows only with what arrives, whatever
+// the client announces.
+func (space *workspace) receive(w http.ResponseWriter, r *http.Request, most int64, held *hold) error {
+	err := errLarge
+	if r.ContentLength <= most {
+		space.body, err = fill(r.Body, space.body[:0], most, held)
 	}
-	return web.NewProblem(http.StatusBadRequest, "body: it broke off before its end")
+	if err != nil {
+		w.Header().Set("Connection", "close") // what is left of the body is not read
+	}
+	return err
 }
 
-func (s *service) tooLarge() *web.Problem {
-	return web.NewProblem(http.StatusRequestEntityTooLarge,
-		fmt.Sprintf("body: it has more than %d bytes, the most allowed (COLLECT_MAX_BODY): send the hits in several requests", s.settings.MaxBody))
+// boundArrival bounds how long the rest of a body may take.
+func boundArrival(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin)) // the writers of tests have no deadlines
 }
 
-func noRoom(setting string) *web.Problem {
-	return notStored(fmt.Sprintf("too much is waiting to be stored (%s): nothing of this request is stored; send it again in a second", setting))
+// bodyReader reads the bodies of requests. It unpacks them whole in memory, so that no slow client holds it
+// up.
+type bodyReader struct {
+	maxBody int64 // bytes, also after unpacking
+	zstd    *zstd.Decoder
 }
 
-func notStored(detail string) *web.Problem {
-	return web.NewProblem(http.StatusServiceUnavailable, detail).OfKind(web.NotStored).WithHeader("Retry-After", "1")
+func newBodyReader(maxBody int64) (*bodyReader, error) {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(maxBody)+1))
+	return &bodyReader{maxBody, d}, err
+}
+
+// read reads a request's body and unpacks it. The result is valid as long as the workspace is.
+func (b *bodyReader) read(w http.ResponseWriter, r *http.Request, space *workspace, held *hold) ([]byte, *web.Problem) {
+	how, p := encodingOf(r)
+	if p != nil {
+		return nil, p
+	}
+	if r.ContentLength < 0 || r.ContentLength > freeBytes { // a small body comes with its header
+		boundArrival(w)
+	}
+	err := space.receive(w, r, b.maxBody, held)
+	if err == nil && how == plain {
+		return space.body, nil
+	}
+	var body []byte
+	if err == nil {
+		body, err = b.unpack(how, space.body, held)
+	}
+	if errors.Is(err, errLarge) {
+		return nil, tooLarge(b.maxBody)
+	}
+	return body, bodyProblem(err)
 }
 
 type encoding string
@@ -79,41 +120,42 @@ func encodingOf(r *http.Request) (encoding, *web.Problem) {
 	}
 }
 
-// unpacker unpacks whole bodies in memory, so no slow client can hold it up.
-type unpacker struct{ zstd *zstd.Decoder }
-
-func newUnpacker(maxBody int64) (*unpacker, error) {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(maxBody)+1))
-	return &unpacker{d}, err
-}
-
 // unpack unpacks a body. held is resized from the packed bytes to both.
-func (u *unpacker) unpack(how encoding, packed []byte, most int64, held *hold) ([]byte, error) {
+func (b *bodyReader) unpack(how encoding, packed []byte, held *hold) ([]byte, error) {
 	if how == gzipped {
 		r, err := gzip.NewReader(bytes.NewReader(packed))
 		if err != nil {
 			return nil, errPacked{how, err}
 		}
-		more := &hold{gate: held.gate}
-		out, err := fill(r, nil, most, more)
+		more := &hold{budget: held.budget}
+		out, err := fill(r, nil, b.maxBody, more)
 		held.n += more.n
 		if err != nil && !errors.Is(err, errLarge) && !errors.Is(err, errNoRoom) {
 			return nil, errPacked{how, err}
 		}
 		return out, err
 	}
-	if !held.resize(cap(packed) + int(most) + freeBytes) {
+	if !held.resize(cap(packed) + int(b.maxBody) + freeBytes) {
 		return nil, errNoRoom
 	}
-	out, err := u.zstd.DecodeAll(packed, nil)
+	out, err := b.zstd.DecodeAll(packed, nil)
 	switch {
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded), int64(len(out)) > most:
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded), int64(len(out)) > b.maxBody:
 		return nil, errLarge
 	case err != nil:
 		return nil, errPacked{how, err}
 	}
 	held.resize(cap(packed) + cap(out)) // it only gives back
 	return out, nil
+}
+
+type errPacked struct {
+	how encoding
+	err error
+}
+
+func (e errPacked) Error() string {
+	return fmt.Sprintf("body: it is not %s, as Content-Encoding says (%v)", e.how, e.err)
 }
 
 var (
@@ -143,11 +185,19 @@ func fill(r io.Reader, buf []byte, most int64, held *hold) ([]byte, error) {
 	}
 }
 
-type errPacked struct {
-	how encoding
-	err error
-}
-
-func (e errPacked) Error() string {
-	return fmt.Sprintf("body: it is not %s, as Content-Encoding says (%v)", e.how, e.err)
+// bodyProblem is the problem of a body that could not be read, or nil.
+func bodyProblem(err error) *web.Problem {
+	var network net.Error
+	var packed errPacked
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNoRoom):
+		return noRoom("COLLECT_MAX_WAITING")
+	case errors.As(err, &packed):
+		return web.NewProblem(http.StatusBadRequest, packed.Error())
+	case errors.As(err, &network) && network.Timeout():
+		return web.NewProblem(http.StatusRequestTimeout, fmt.Sprintf("body: it did not arrive within %v", bodyWithin))
+	}
+	return web.NewProblem(http.StatusBadRequest, "body: it broke off before its end")
 }

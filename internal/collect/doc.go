@@ -18,6 +18,9 @@
 // an event's headers as the binding for NATS encodes them.
 //
 //	publisher.serve   owns the messages under way and the group that gathers
-//	target.watch      owns what is known of the stream
+//	target.watch      owns the last check of the stream
 //	a request         owns its workspace, its hold on memory, and its entry except within publisher.store
+//
+// The files, from the wiring down to what it uses: run.go, openapi.go, pages.go, hits.go, events.go, body.go,
+// store.go, publisher.go, target.go, entry.go, problems.go, metrics.go.
 package collect

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -37,49 +36,6 @@ func eventMode(r *http.Request) rules.Mode {
 		}
 	}
 	return rules.NoCloudEvent
-}
-
-// readEvents reads and checks a request with CloudEvents. They become one unchanged message, for the workers'
-// rules. Without an Idempotency-Key, the source and the id of a single event make the message's id.
-func (s *service) readEvents(w http.ResponseWriter, r *http.Request, mode rules.Mode, token *access.Token, id string) (*entry, *web.Problem) {
-	if p := mayDeliver(token); p != nil {
-		return nil, p
-	}
-	header, p := eventHeader(r, mode)
-	if p != nil {
-		return nil, p
-	}
-	space := workspaces.Get().(*workspace)
-	defer space.free()
-	held := hold{gate: &s.gate}
-	defer held.resize(0)
-	body, p := s.body(w, r, space, &held)
-	if p != nil {
-		return nil, p
-	}
-	events, first := 1, rules.Identity{}
-	switch mode {
-	case rules.Batch:
-		events, p = checkBatch(space.events, body, s.settings.MaxHits)
-	case rules.Structured:
-		first, p = checkStructured(space.events, body)
-	default:
-		first, p = checkBinary(space.events, header)
-	}
-	if p != nil {
-		return nil, p
-	}
-	named := keyHeader
-	if id == "" && mode != rules.Batch {
-		id, named = eventID(first, token.Name()), "source and id of the event"
-	}
-	held.resize(0) // the entry holds its own memory
-	e := newEvents(&s.gate, body, events, header, id)
-	if e == nil {
-		return nil, noRoom("COLLECT_MAX_WAITING")
-	}
-	e.named = named
-	return e, nil
 }
 
 func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
@@ -112,7 +68,7 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 		case short == "" || strings.Trim(short, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return nil, notEvent(0, "ce-%s: the name of an attribute has letters and digits only", short)
 		case short == "datacontenttype" && request.Get("Content-Type") != "":
-			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type says that already: allowed is one of them")
+			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type has the same meaning: allowed is one of them")
 		case len(values) > 1:
 			return nil, notEvent(0, "ce-%s is there %d times: allowed is once", short, len(values))
 		}
@@ -165,25 +121,19 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	if len(trimmed) == 0 || trimmed[0] != '[' {
 		return 0, web.NewProblem(http.StatusBadRequest, "body: it is not an array: allowed is an array of CloudEvents; one alone has the Content-Type "+structuredType)
 	}
-	var bad []web.ProblemDetail
-	wrong, large := 0, false
-	refuse := func(i int, detail string) {
-		wrong++
-		if wrong <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: sentence(detail)})
-		}
-	}
+	var bad badItems
+	large := false
 	all := hit.Splitter{
 		Most: most,
 		Item: func(i int, raw []byte) bool {
 			events++
 			_, refused := c.JSON(raw)
 			if refused != nil {
-				refuse(i, refused.Detail)
+				bad.add(i, refused.Detail)
 			}
 			return true
 		},
-		Wrong:   func(i int, _ []byte, detail string) { refuse(i, detail) },
+		Wrong:   func(i int, _ []byte, detail string) { bad.add(i, detail) },
 		TooMany: func([]byte) { large = true },
 	}
 	all.Split(trimmed)
@@ -191,8 +141,8 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	case large:
 		return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("body: it has more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
-	case wrong > 0:
-		return 0, itemsProblem(http.StatusBadRequest, bad, wrong)
+	case bad.total > 0:
+		return 0, bad.problem(http.StatusBadRequest)
 	case events == 0:
 		return 0, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no event: send nothing if nothing happened")
 	}
@@ -210,49 +160,25 @@ func eventID(identity rules.Identity, sender string) string {
 	return id
 }
 
-// Senders of CloudEvents ask in this way whether they may deliver here (HTTP 1.1 Web Hooks for Event
-// Delivery, section 4), so that they cannot be made to flood a service that expects no events.
-const (
-	requestOrigin = "WebHook-Request-Origin"
-	allowedOrigin = "WebHook-Allowed-Origin"
-	allowedRate   = "WebHook-Allowed-Rate"
-)
-
-// senderName matches names that can be a DNS expression: no other text is repeated in an answer.
-var senderName = regexp.MustCompile(`^[A-Za-z0-9*_.:-]{1,253}$`)
-
-// serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with this token, if one is
-// needed; it must have no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, not
-// senders. A CORS preflight gets no CORS headers, so that no page may post here. WebHook-Request-Callback is
-// not called: the answer is complete, and strangers' addresses are not contacted.
-func (s *service) serveHandshake(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Allow", "OPTIONS, POST")
-	names := r.Header.Values(requestOrigin)
-	if len(names) == 0 {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	if len(names) > 1 || !senderName.MatchString(names[0]) {
-		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: allowed is one name of a sender, such as events.example.com", requestOrigin)).Write(w)
-		return
-	}
-	token, p := s.caller(r)
-	if p == nil {
-		p = mayDeliver(token)
-	}
-	if p != nil {
-		p.Write(w)
-		return
-	}
-	w.Header().Set(allowedOrigin, names[0])
-	w.Header().Set(allowedRate, "*") // what is too much at a time is answered 503 with Retry-After
-	w.WriteHeader(http.StatusNoContent)
-}
-
 func mayDeliver(token *access.Token) *web.Problem {
-	if !token.Narrow() {
+	if !token.HasPrefixes() {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden,
 		fmt.Sprintf("the token %s is about some counters only, and a CloudEvent names none: events need a token without prefixes", token.Name())).OfKind(web.KeyOutsidePrefix)
+}
+
+// checkEvents checks the events of a request, and returns how many they are. Without an Idempotency-Key, the
+// source and the id of a single event make the message's id.
+func checkEvents(c *rules.Checker, mode rules.Mode, header nats.Header, body []byte, most int) (events int, single rules.Identity, p *web.Problem) {
+	switch mode {
+	case rules.Batch:
+		events, p = checkBatch(c, body, most)
+		return events, single, p
+	case rules.Structured:
+		single, p = checkStructured(c, body)
+	default:
+		single, p = checkBinary(c, header)
+	}
+	return 1, single, p
 }

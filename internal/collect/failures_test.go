@@ -79,8 +79,8 @@ func TestWhileNATSIsAwayNothingIsTaken(t *testing.T) {
 	require.Equal(t, map[string]int64{"b": 1}, r.countHits())
 }
 
-// What was sent to a server that does not answer is unknown. It is never said to be not stored, and with its key
-// it can be sent again.
+// What was sent to a server that does not answer is unknown. It is never said to be not stored, and with its
+// key it can be sent again.
 func TestUnansweredRequestIsUnknownAndCountsOnceWhenRepeated(t *testing.T) {
 	t.Parallel()
 	server := stack.NATSProcess(t)
@@ -127,20 +127,20 @@ func TestWithoutRoomLargeRequestsAreRefusedAtOnceAndSmallOnesTaken(t *testing.T)
 	_, err := rest.Write([]byte(large))
 	require.NoError(t, err)
 	stack.Eventually(t, "the large body to be in memory", func() (bool, string) {
-		n := r.gate.bytes.Load()
+		n := r.budget.bytes.Load()
 		return n > 100_000, fmt.Sprint(n)
 	})
 	require.Contains(t, r.mustRefuse(http.StatusServiceUnavailable, large).Detail, "COLLECT_MAX_WAITING")
 	r.mustStore(`{"key":"small"}`)
 	stack.Eventually(t, "the other requests to leave", func() (bool, string) {
-		n := r.gate.requests.Load()
+		n := r.budget.requests.Load()
 		return n == 1, fmt.Sprint(n)
 	})
-	for r.gate.requests.Load() < r.gate.maxRequests {
-		r.gate.requests.Add(1)
+	for r.budget.requests.Load() < r.budget.maxRequests {
+		r.budget.requests.Add(1)
 	}
 	require.Contains(t, r.mustRefuse(http.StatusServiceUnavailable, `{"key":"b"}`).Detail, "COLLECT_MAX_REQUESTS")
-	r.gate.requests.Store(1) // the first
+	r.budget.requests.Store(1) // the first
 	require.NoError(t, rest.Close())
 	require.Equal(t, http.StatusAccepted, <-first)
 	require.Equal(t, map[string]int64{"a": 9000, "small": 1}, r.countHits())
@@ -230,8 +230,8 @@ func (r *relay) cut() {
 	r.conns = nil
 }
 
-// A message is stored, its acknowledgement is lost, and the connection breaks: the message is sent again under its
-// id, nobody is told that it is not stored, and it counts once.
+// A message is stored, its acknowledgement is lost, and the connection breaks: the message is sent again
+// under its id, nobody is told that it is not stored, and it counts once.
 func TestMessageWhoseAcknowledgementIsLostCountsOnce(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)

@@ -1,125 +1,47 @@
 package collect
 
 import (
-	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
-const hitsPath = "/v1/hits"
-
-// bodyWithin bounds how long a request's body may take to arrive.
-const bodyWithin = 10 * time.Second
-
-type workspace struct {
-	body   []byte
-	parser *hit.Parser
-	events *rules.Checker
+// hitsHandler answers what programs send to hitsPath.
+type hitsHandler struct {
+	callers callers
+	bodies  *bodyReader
+	storage *storage
+	maxHits int
 }
 
-var workspaces = sync.Pool{New: func() any {
-	return &workspace{body: make([]byte, 0, freeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
-}}
+func (h *hitsHandler) route(mux *http.ServeMux) {
+	mux.HandleFunc("POST "+hitsPath, h.serveHits)
+	mux.HandleFunc("OPTIONS "+hitsPath, h.serveHandshake)
+}
 
-func (s *service) serveHits(w http.ResponseWriter, r *http.Request) {
-	e, p := s.read(w, r, eventMode(r))
+func (h *hitsHandler) serveHits(w http.ResponseWriter, r *http.Request) {
+	e, p := h.read(w, r)
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	got, err := s.store(r.Context(), e)
-	if err != nil {
-		problemOf(err).Write(w)
+	stored, p := h.storage.store(r.Context(), e)
+	if p != nil {
+		p.Write(w)
 		return
 	}
-	got.write(w)
-}
-
-func (s *service) read(w http.ResponseWriter, r *http.Request, mode rules.Mode) (*entry, *web.Problem) {
-	token, p := s.caller(r)
-	if p != nil {
-		return nil, p
-	}
-	id, p := messageID(r, token.Name())
-	if p != nil {
-		return nil, p
-	}
-	if mode != rules.NoCloudEvent {
-		return s.readEvents(w, r, mode, token, id)
-	}
-	p = checkType(r)
-	if p != nil {
-		return nil, p
-	}
-	space := workspaces.Get().(*workspace)
-	defer space.free()
-	held := hold{gate: &s.gate}
-	defer held.resize(0)
-	body, p := s.body(w, r, space, &held)
-	if p != nil {
-		return nil, p
-	}
-	hits, p := parse(space.parser, body, s.settings.MaxHits)
-	if p != nil {
-		return nil, p
-	}
-	p = outside(hits, token)
-	if p != nil {
-		return nil, p
-	}
-	held.resize(0) // the entry holds its own memory
-	e := newEntry(&s.gate, hits, id)
-	if e == nil {
-		return nil, noRoom("COLLECT_MAX_WAITING")
-	}
-	return e, nil
-}
-
-// free returns the memory for the next request, unless it is large.
-func (w *workspace) free() {
-	if cap(w.body) > mostPooled {
-		return // the parser has grown, too
-	}
-	workspaces.Put(w)
-}
-
-// body reads the body and unpacks it. It is valid as long as the workspace is.
-func (s *service) body(w http.ResponseWriter, r *http.Request, space *workspace, held *hold) ([]byte, *web.Problem) {
-	how, p := encodingOf(r)
-	if p != nil {
-		return nil, p
-	}
-	if r.ContentLength < 0 || r.ContentLength > freeBytes { // a small body comes with its header
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin)) // not every writer has deadlines: those of tests do not
-	}
-	body, p := s.readBody(r, space.body, held)
-	space.body = body
-	if p != nil {
-		w.Header().Set("Connection", "close") // what is left of the body is not read
-		return nil, p
-	}
-	if how != plain {
-		unpacked, err := s.unpacker.unpack(how, body, s.settings.MaxBody, held)
-		var packed errPacked
-		if errors.As(err, &packed) {
-			return nil, web.NewProblem(http.StatusBadRequest, packed.Error())
-		}
-		if err != nil {
-			return nil, s.bodyProblem(err)
-		}
-		body = unpacked
-	}
-	return body, nil
+	stored.write(w)
 }
 
 // write sends 202. Without encoding/json, it costs a tenth.
@@ -135,23 +57,73 @@ func (r *receipt) write(w http.ResponseWriter) {
 		b = append(b, `,"duplicate":true`...)
 	}
 	b = append(b, "}\n"...)
-	w.Header()["Content-Type"] = JSONType
+	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(http.StatusAccepted)
 	_, _ = w.Write(b) // the client may be gone
 }
 
-var JSONType = []string{"application/json"}
+var jsonType = []string{api.JSONType} // shared by all answers
 
-func problemOf(err error) *web.Problem {
-	var p *web.Problem
-	if errors.As(err, &p) {
-		return p
+// read reads a request, and checks who sends it and what it holds. CloudEvents become one unchanged message,
+// for the workers' rules.
+func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web.Problem) {
+	token, p := h.callers.check(r)
+	if p != nil {
+		return nil, p
 	}
-	return web.NewProblem(http.StatusInternalServerError, "a fault of this service: "+err.Error())
+	id, p := messageID(r, token.Name())
+	if p != nil {
+		return nil, p
+	}
+	var header nats.Header // of events
+	mode := eventMode(r)
+	if mode == rules.NoCloudEvent {
+		p = checkType(r)
+	} else if p = mayDeliver(token); p == nil {
+		header, p = eventHeader(r, mode)
+	}
+	if p != nil {
+		return nil, p
+	}
+	space := workspaces.Get().(*workspace)
+	defer space.free()
+	held := hold{budget: h.storage.budget}
+	defer held.resize(0)
+	body, p := h.bodies.read(w, r, space, &held)
+	if p != nil {
+		return nil, p
+	}
+	var e *entry
+	if mode == rules.NoCloudEvent {
+		var hits []hit.Hit
+		hits, p = parse(space.parser, body, h.maxHits)
+		if p == nil {
+			p = refuseOutside(hits, token)
+		}
+		if p != nil {
+			return nil, p
+		}
+		held.resize(0) // the entry holds its own memory
+		e = newEntry(h.storage.budget, hits, id)
+	} else {
+		events, single, p := checkEvents(space.events, mode, header, body, h.maxHits)
+		if p != nil {
+			return nil, p
+		}
+		idSource := keyHeader
+		if id == "" && mode != rules.Batch {
+			id, idSource = eventID(single, token.Name()), "source and id of the event"
+		}
+		held.resize(0)
+		if e = newEvents(h.storage.budget, body, events, header, id); e != nil {
+			e.idSource = idSource
+		}
+	}
+	if e == nil {
+		return nil, noRoom("COLLECT_MAX_WAITING")
+	}
+	return e, nil
 }
-
-// maxErrors bounds the bad items that an answer names.
-const maxErrors = 100
 
 // parse reads a body's hits by the workers' rules, so that they count what is accepted. One bad item refuses
 // all.
@@ -174,59 +146,25 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 		return nil, web.NewProblem(http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("body: it has more than %d hits, the most allowed (%s): send them in several requests", maxHits, bound))
 	}
-	bad := make([]web.ProblemDetail, 0, min(len(rejects), maxErrors))
-	for _, r := range rejects[:min(len(rejects), maxErrors)] {
-		bad = append(bad, web.ProblemDetail{Location: item(r.Item), Message: sentence(r.Detail)})
+	var bad badItems
+	for _, r := range rejects {
+		bad.add(r.Item, r.Detail)
 	}
-	return nil, itemsProblem(http.StatusBadRequest, bad, len(rejects))
+	return nil, bad.problem(http.StatusBadRequest)
 }
 
-func outside(hits []hit.Hit, token *access.Token) *web.Problem {
-	if !token.Narrow() {
-		return nil
-	}
-	var bad []web.ProblemDetail
-	n := 0
+// refuseOutside refuses hits of counters that a token is not about.
+func refuseOutside(hits []hit.Hit, token *access.Token) *web.Problem {
+	var bad badItems
 	for i, h := range hits {
-		err := token.CheckKey(string(h.Counter))
-		if err == nil {
-			continue
-		}
-		n++
-		if n <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: err.Error()})
+		if err := token.CheckKey(string(h.Counter)); err != nil {
+			bad.add(i, err.Error())
 		}
 	}
-	if n == 0 {
-		return nil
+	if p := bad.problem(http.StatusForbidden); p != nil {
+		return p.OfKind(web.KeyOutsidePrefix)
 	}
-	return itemsProblem(http.StatusForbidden, bad, n).OfKind(web.KeyOutsidePrefix)
-}
-
-func item(i int) string { return fmt.Sprintf("body[%d]", i) }
-
-// maxDetail bounds an item's detail in bytes, because it repeats names of any length.
-const maxDetail = 500
-
-func sentence(detail string) string {
-	if len(detail) > maxDetail {
-		detail = detail[:maxDetail] + "…"
-	}
-	return strings.ToValidUTF8(detail, "\ufffd")
-}
-
-func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
-	p := web.NewProblem(status, fmt.Sprintf("%s: %s", bad[0].Location, bad[0].Message))
-	p.Errors = bad
-	switch {
-	case total > len(bad):
-		p.Detail += fmt.Sprintf("; and %d more items are bad, of which errors names the first %d; nothing of this request is stored", total-1, len(bad)-1)
-	case total > 1:
-		p.Detail += fmt.Sprintf("; and %d more items are bad (errors names them); nothing of this request is stored", total-1)
-	default:
-		p.Detail += "; nothing of this request is stored"
-	}
-	return p
+	return nil
 }
 
 // checkType refuses a body whose Content-Type, if any, is not text. The first byte of the text decides how it
@@ -256,9 +194,6 @@ var isTextual = map[string]bool{
 	"application/jsonlines": true, "application/json-lines": true, "application/json-seq": false,
 	"application/x-www-form-urlencoded": true, // what curl -d sends for any body
 }
-
-// keyHeader makes a client's retry safe (draft-ietf-httpapi-idempotency-key-header).
-const keyHeader = "Idempotency-Key"
 
 // maxKey is the longest key, in bytes.
 const maxKey = 255
@@ -318,4 +253,74 @@ func unquote(text string) (string, bool) {
 		}
 	}
 	return "", false // no closing quote
+}
+
+// Senders of CloudEvents ask in this way whether they may deliver here (HTTP 1.1 Web Hooks for Event
+// Delivery, section 4), so that they cannot be made to flood a service that expects no events.
+const (
+	requestOrigin = "WebHook-Request-Origin"
+	allowedOrigin = "WebHook-Allowed-Origin"
+	allowedRate   = "WebHook-Allowed-Rate"
+)
+
+// senderName matches names that can be a DNS expression: no other text is repeated in an answer.
+var senderName = regexp.MustCompile(`^[A-Za-z0-9*_.:-]{1,253}$`)
+
+// serveHandshake is OPTIONS /v1/hits. It consents if the sender could deliver with this token, if one is
+// needed; it must have no prefixes, because an event names no key. COLLECT_ORIGINS is about pages, not
+// senders. A CORS preflight gets no CORS headers, so that no page may post here. WebHook-Request-Callback is
+// not called: the answer is complete, and strangers' addresses are not contacted.
+func (h *hitsHandler) serveHandshake(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", "OPTIONS, POST")
+	names := r.Header.Values(requestOrigin)
+	if len(names) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if len(names) > 1 || !senderName.MatchString(names[0]) {
+		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: allowed is one name of a sender, such as events.example.com", requestOrigin)).Write(w)
+		return
+	}
+	token, p := h.callers.check(r)
+	if p == nil {
+		p = mayDeliver(token)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	w.Header().Set(allowedOrigin, names[0])
+	w.Header().Set(allowedRate, "*") // what is too much at a time is answered 503 with Retry-After
+	w.WriteHeader(http.StatusNoContent)
+}
+
+const hitsPath, beaconPath, gifPath = "/v1/hits", "/v1/beacon", "/v1/hit.gif"
+
+// callers decides who may send hits.
+type callers struct {
+	tokens *access.Tokens
+	hosts  web.Hosts
+}
+
+// check returns the request's token, nil if none is needed, or why the request is refused. Without the first
+// check, any web page could count on a service in its visitor's network; without the second, a page could do
+// so by pointing its own name at our address.
+func (c *callers) check(r *http.Request) (*access.Token, *web.Problem) {
+	if r.Method != http.MethodOptions && (web.Origins{}).IsForeign(r) {
+		return nil, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
+	}
+	if !c.tokens.Required() {
+		if why := c.hosts.Refuse(r, "COLLECT_HOSTS"); why != "" {
+			return nil, web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
+		}
+		return nil, nil
+	}
+	token, p := c.tokens.Find(r)
+	if p != nil {
+		return nil, p
+	}
+	if err := token.Require(access.Count, "POST "+hitsPath); err != nil {
+		return nil, web.ProblemOf(err)
+	}
+	return token, nil
 }

@@ -252,11 +252,12 @@ func TestMessagesHaveTheTraceOfTheirRequest(t *testing.T) {
 	}
 }
 
-// A message of several requests has none of their traces, and those of one that is divided have each their own.
+// A message of several requests has none of their traces, and those of one that is divided have each their
+// own.
 func TestMessageOfSeveralRequestsHasNoTrace(t *testing.T) {
 	m := newMessage("hits.collect")
 	entryOf := func(parent string) *entry {
-		e := newEntry(&gate{}, nil, "")
+		e := newEntry(&budget{}, nil, "")
 		if parent != "" {
 			e.trace(parent)
 		}
@@ -277,7 +278,8 @@ func TestMessageOfSeveralRequestsHasNoTrace(t *testing.T) {
 	}
 }
 
-// A request that only just fits into a message is stored all the same, without its trace, and one byte more is not.
+// A request that only just fits into a message is stored all the same, without its trace, and one byte more
+// is not.
 func TestTraceIsLeftOutWhereItDoesNotFit(t *testing.T) {
 	t.Parallel()
 	const most = 2000
@@ -344,7 +346,7 @@ func FuzzParse(f *testing.F) {
 			}
 			taken[counted{string(h.Counter), min(at, stored)}] += h.N
 		}
-		e := newEntry(&gate{maxBytes: 1 << 30}, hits, "")
+		e := newEntry(&budget{maxBytes: 1 << 30}, hits, "")
 		if asItCame, asStored := decoded([]byte(body)), decoded(e.lines); !maps.Equal(asItCame, taken) || !maps.Equal(asStored, taken) {
 			t.Errorf("taken %v, as it came %v, as stored %v", taken, asItCame, asStored)
 		}
@@ -493,8 +495,8 @@ func TestUniqueValuesAreMadeOfEventsOfEachMode(t *testing.T) {
 	require.Equal(t, "paid×1 of u1 paid×1 of u2 paid×1 of u3", format(r.decodeEvents(text)...))
 }
 
-// A producer that sends an event again is told where it is. An event with the same name and something else in it is
-// refused, because either of them would be lost.
+// A producer that sends an event again is told where it is. An event with the same name and something else in
+// it is refused, because either of them would be lost.
 func TestEventSentAgainIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

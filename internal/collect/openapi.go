@@ -28,14 +28,14 @@ type cloudEvent struct {
 }
 
 // describe makes the OpenAPI document. The handlers do without huma: reading a hit takes them a microsecond.
-func (s *service) describe(mux *http.ServeMux) *api.API {
+func describe(mux *http.ServeMux, settings Settings) *api.API {
 	title := api.Title{Name: "Tallyroll collect", About: "Takes hits over HTTP and stores them in NATS JetStream, where ingest counts them. " +
 		"202 means stored. Errors are RFC 9457 problems whose detail says what was wrong and what is allowed."}
-	if s.tokens.Required() {
+	if settings.TokensFile != "" {
 		title.Tokens = "One of the tokens of COLLECT_TOKENS_FILE."
 	}
 	a := api.New(mux, title)
-	for _, op := range []*huma.Operation{s.describeHits(a), describeHandshake()} {
+	for _, op := range []*huma.Operation{describeHits(a, settings.MaxBody), describeHandshake()} {
 		a.NeedToken(op)
 		a.OpenAPI().AddOperation(op)
 	}
@@ -45,19 +45,19 @@ func (s *service) describe(mux *http.ServeMux) *api.API {
 			Answer: "It is alive.", Example: "ok\n"},
 		api.StatusPage{ID: "get-ready", Path: "/readyz", Summary: "Whether hits can be stored", About: "NATS answers and a stream takes the subject; otherwise, and once the process has been asked to stop, a line says why not.",
 			Answer: "They can.", Example: "ready\n", Not: "They cannot.", NotExample: "NATS does not answer\n"})
-	if !s.server.Apart {
+	if settings.MetricsAddr == "" {
 		a.DescribeStatus(api.MetricsPage("tallyroll_collect_hits_total 812\n"))
 	}
 	return a
 }
 
-type described struct {
+type describedProblem struct {
 	status  int
 	about   string
 	example *web.Problem
 }
 
-func (s *service) describeHits(a *api.API) *huma.Operation {
+func describeHits(a *api.API, maxBody int64) *huma.Operation {
 	one := api.SchemaOf[object](a)
 	one.Title = "hit"
 	event := api.SchemaOf[cloudEvent](a)
@@ -95,23 +95,23 @@ func (s *service) describeHits(a *api.API) *huma.Operation {
 			}},
 		}},
 	}
-	problems := []described{
+	problems := []describedProblem{
 		{http.StatusBadRequest, "The body or the key is wrong. errors names each bad item. Nothing is stored.",
 			itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: "body[3]", Message: "n must be an integer from 1 to 1099511627776"}}, 1)},
 		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
 		{http.StatusUnprocessableEntity, "The Idempotency-Key, or the source and id of a CloudEvent, was used for something else. Nothing is stored.",
 			keyReused(keyHeader, outcome{stream: "HITS", sequence: 812})},
-		{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", s.tooLarge()},
+		{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", tooLarge(maxBody)},
 		{http.StatusUnsupportedMediaType, "A content type or encoding that is not taken. Nothing is stored.",
 			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not taken: allowed are gzip, zstd and none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in Retry-After.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with the same Idempotency-Key.",
 			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
 	}
-	if a.Tokens() {
+	if a.NeedsToken() {
 		problems = append(problems,
-			described{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
-			described{http.StatusForbidden, "The token lacks the right count, or a key is outside of its prefixes. Nothing is stored.",
+			describedProblem{http.StatusUnauthorized, "The token is missing or wrong.", web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of COLLECT_TOKENS_FILE")},
+			describedProblem{http.StatusForbidden, "The token lacks the right count, or a key is outside of its prefixes. Nothing is stored.",
 				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `the counter "/cart" is outside of the token shop, which is about names that begin with "shop."`}}, 1).OfKind(web.KeyOutsidePrefix)})
 	}
 	for _, p := range problems {
@@ -162,9 +162,9 @@ func describePages(a *api.API) {
 			}},
 		},
 		Responses: pageProblems(a, map[string]*huma.Response{"204": {Description: "JetStream has stored the hits."}},
-			described{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
-			described{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: it has more than 65536 bytes, which is what browsers allow a beacon: send several")},
-			described{http.StatusUnsupportedMediaType, "A content type that is not taken. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not taken: allowed are text/plain, application/json and none")},
+			describedProblem{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
+			describedProblem{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: it has more than 65536 bytes, which is what browsers allow a beacon: send several")},
+			describedProblem{http.StatusUnsupportedMediaType, "A content type that is not taken. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not taken: allowed are text/plain, application/json and none")},
 		),
 	})
 	param := func(name, about string, required bool, schema *huma.Schema) *huma.Param {
@@ -186,12 +186,12 @@ func describePages(a *api.API) {
 	})
 }
 
-func pageProblems(a *api.API, responses map[string]*huma.Response, more ...described) map[string]*huma.Response {
-	all := append([]described{
+func pageProblems(a *api.API, responses map[string]*huma.Response, more ...describedProblem) map[string]*huma.Response {
+	all := append([]describedProblem{
 		{http.StatusBadRequest, "A hit is wrong. Nothing is stored.", web.NewProblem(http.StatusBadRequest, "key: the counter's name has 0 bytes; 1 to 512 are allowed")},
 		{http.StatusForbidden, "The page's origin is not one of COLLECT_ORIGINS, or the request names none. Nothing is stored.",
 			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: allowed are those of COLLECT_ORIGINS`)},
-		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOff(beaconPath))},
+		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOffDetail(beaconPath))},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown.", web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown")},
 	}, more...)

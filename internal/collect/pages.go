@@ -8,40 +8,40 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
-const beaconPath, gifPath = "/v1/beacon", "/v1/hit.gif"
-
-func (s *service) routePages(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+beaconPath, s.forPages(s.serveBeacon))
-	mux.HandleFunc("OPTIONS "+beaconPath, s.forPages(servePreflight))
-	mux.HandleFunc("GET "+gifPath, s.forPages(s.serveGIF))
-	mux.HandleFunc("OPTIONS "+gifPath, s.forPages(servePreflight))
+// pages answers what web pages have their visitors' browsers send.
+type pages struct {
+	settings PageSettings
+	storage  *storage
 }
 
-// forPages admits requests from pages of the allowed origins, without a token: a page could not keep one
+func (s *pages) route(mux *http.ServeMux) {
+	mux.HandleFunc("POST "+beaconPath, s.admit(s.serveBeacon))
+	mux.HandleFunc("OPTIONS "+beaconPath, s.admit(servePreflight))
+	mux.HandleFunc("GET "+gifPath, s.admit(s.serveGIF))
+	mux.HandleFunc("OPTIONS "+gifPath, s.admit(servePreflight))
+}
+
+// admit passes on requests from pages of the allowed origins, without a token: a page could not keep one
 // secret.
-func (s *service) forPages(next http.HandlerFunc) http.HandlerFunc {
+func (s *pages) admit(next http.HandlerFunc) http.HandlerFunc {
 	cors := web.CORS{
-		Origins: s.settings.Pages.Origins.Origins, Methods: "GET, POST", Headers: "Content-Type", Expose: "Retry-After",
+		Origins: s.settings.Origins.Origins, Methods: "GET, POST", Headers: "Content-Type", Expose: "Retry-After",
 		Credentials: true, // sendBeacon sends cookies, and asks whether it may; nothing here reads them
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !s.settings.Pages.on() {
-			web.NewProblem(http.StatusNotFound, pagesOff(r.URL.Path)).Write(w)
+		if !s.settings.on() {
+			web.NewProblem(http.StatusNotFound, pagesOffDetail(r.URL.Path)).Write(w)
 			return
 		}
 		if cors.Apply(w, r) {
 			return
 		}
-		p := s.checkPage(r)
+		p := s.settings.checkPage(r)
 		if p != nil {
 			p.Write(w)
 			return
@@ -50,17 +50,17 @@ func (s *service) forPages(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func pagesOff(path string) string {
+func pagesOffDetail(path string) string {
 	return path + " is off: set COLLECT_ORIGINS and COLLECT_BEACON_PREFIX to let web pages count"
 }
 
 // checkPage refuses a request that names no page of an allowed origin. Only browsers are truthful about that.
-func (s *service) checkPage(r *http.Request) *web.Problem {
+func (s PageSettings) checkPage(r *http.Request) *web.Problem {
 	origin, named := pageOrigin(r)
 	switch {
 	case !named:
 		return web.NewProblem(http.StatusForbidden, "the request does not say which page it comes from: browsers send Origin or, unless the page's referrer policy forbids it, Referer")
-	case !s.settings.Pages.Origins.Allow(origin):
+	case !s.Origins.Allow(origin):
 		return web.NewProblem(http.StatusForbidden, fmt.Sprintf("pages of the origin %s may not count here: allowed are those of COLLECT_ORIGINS", web.Excerpt(origin)))
 	}
 	return nil
@@ -84,9 +84,9 @@ func servePreflight(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http
 // maxBeacon bounds a beacon's body in bytes. Browsers send no larger one.
 const maxBeacon = 64 << 10
 
-// serveBeacon counts what a page sends with navigator.sendBeacon or fetch. The answer says only that all of
-// it is stored: the rest of the stream is none of a visitor's business.
-func (s *service) serveBeacon(w http.ResponseWriter, r *http.Request) {
+// serveBeacon counts what a page sends with navigator.sendBeacon or fetch. The answer has no body,
+// because a visitor need not know where it is stored.
+func (s *pages) serveBeacon(w http.ResponseWriter, r *http.Request) {
 	p := checkBeacon(r)
 	if p != nil {
 		p.Write(w)
@@ -99,14 +99,14 @@ func (s *service) serveBeacon(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	hits, p := s.settings.Pages.beaconHits(space.parser, space.body)
+	hits, p := s.settings.beaconHits(space.parser, space.body)
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	_, err := s.accept(r.Context(), hits, "")
-	if err != nil {
-		problemOf(err).Write(w)
+	_, p = s.storage.storeHits(r.Context(), hits)
+	if p != nil {
+		p.Write(w)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -128,20 +128,15 @@ func checkBeacon(r *http.Request) *web.Problem {
 	return nil
 }
 
-func (s *service) readBeacon(w http.ResponseWriter, r *http.Request, space *workspace) *web.Problem {
-	held := hold{gate: &s.gate}
+func (s *pages) readBeacon(w http.ResponseWriter, r *http.Request, space *workspace) *web.Problem {
+	held := hold{budget: s.storage.budget}
 	defer held.resize(0)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin)) // not every writer has deadlines: those of tests do not
-	body, err := fill(r.Body, space.body[:0], maxBeacon, &held)
-	space.body = body
-	if err == nil {
-		return nil
-	}
-	w.Header().Set("Connection", "close") // what is left of the body is not read
+	boundArrival(w)
+	err := space.receive(w, r, maxBeacon, &held)
 	if errors.Is(err, errLarge) {
 		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it has more than %d bytes, which is what browsers allow a beacon: send several", maxBeacon))
 	}
-	return s.bodyProblem(err)
+	return bodyProblem(err)
 }
 
 func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *web.Problem) {
@@ -152,21 +147,15 @@ func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *w
 	if len(hits) == 0 {
 		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty: allowed are a hit such as {\"key\":\"/cart\"}, or an array of hits")
 	}
-	var bad []web.ProblemDetail
-	n := 0
+	var bad badItems
 	for i, h := range hits {
-		ours, err := s.pageHit(h)
-		hits[i] = ours
-		if err == nil {
-			continue
-		}
-		n++
-		if n <= maxErrors {
-			bad = append(bad, web.ProblemDetail{Location: item(i), Message: err.Error()})
+		var err error
+		if hits[i], err = s.pageHit(h); err != nil {
+			bad.add(i, err.Error())
 		}
 	}
-	if n > 0 {
-		return nil, itemsProblem(http.StatusBadRequest, bad, n)
+	if p := bad.problem(http.StatusBadRequest); p != nil {
+		return nil, p
 	}
 	return hits, nil
 }
@@ -177,20 +166,20 @@ const pixel = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff" +
 
 // serveGIF counts a hit for a page that can only load an image. The image means that the hit is stored.
 // Otherwise it is a problem with its status: the image fails to load, and the page can see that.
-func (s *service) serveGIF(w http.ResponseWriter, r *http.Request) {
+func (s *pages) serveGIF(w http.ResponseWriter, r *http.Request) {
 	h, param, err := gifHit(r.URL.RawQuery)
 	if err != nil {
 		gifProblem(param, err).Write(w)
 		return
 	}
-	h, err = s.settings.Pages.pageHit(h)
+	h, err = s.settings.pageHit(h)
 	if err != nil {
 		gifProblem("", err).Write(w)
 		return
 	}
-	_, err = s.accept(r.Context(), []hit.Hit{h}, "")
-	if err != nil {
-		problemOf(err).Write(w)
+	_, p := s.storage.storeHits(r.Context(), []hit.Hit{h})
+	if p != nil {
+		p.Write(w)
 		return
 	}
 	w.Header().Set("Content-Type", "image/gif")
@@ -239,7 +228,7 @@ func gifProblem(param string, err error) *web.Problem {
 // pageHit puts the prefix before a page's key, so that the page cannot count outside of it.
 func (s PageSettings) pageHit(h hit.Hit) (hit.Hit, error) {
 	if h.At != hit.NoTime {
-		return hit.Hit{}, errors.New("ts: the clocks of visitors are not believed: leave ts out, and the hit counts when it is stored")
+		return hit.Hit{}, errors.New("ts: the clocks of visitors are not trusted: leave ts out, and the hit counts when it is stored")
 	}
 	if h.N < 1 || h.N > s.MaxN {
 		return hit.Hit{}, fmt.Errorf("n must be an integer from 1 to %d (COLLECT_BEACON_MAX_N)", s.MaxN)
@@ -250,47 +239,4 @@ func (s PageSettings) pageHit(h hit.Hit) (hit.Hit, error) {
 		return hit.Hit{}, fmt.Errorf("key: with the %d bytes of COLLECT_BEACON_PREFIX before it, %w", len(s.Prefix), err)
 	}
 	return h, nil
-}
-
-// PageSettings are about hits that web pages send from their visitors' browsers.
-type PageSettings struct {
-	Origins PageOrigins `env:"COLLECT_ORIGINS" help:"web origins whose pages may use /v1/beacon and /v1/hit.gif, comma-separated, such as https://shop.example.com; needs COLLECT_BEACON_PREFIX"`
-	Prefix  string      `env:"COLLECT_BEACON_PREFIX" help:"put before every key that a page sends, such as web.; needs COLLECT_ORIGINS"`
-	MaxHits int         `env:"COLLECT_BEACON_MAX_HITS" envDefault:"100" help:"most hits of one beacon"`
-	MaxN    int64       `env:"COLLECT_BEACON_MAX_N" envDefault:"100" help:"largest n of one hit of a page"`
-}
-
-// maxPrefix leaves room for the pages' keys within hit.MaxName bytes.
-const maxPrefix = 128
-
-func (s PageSettings) on() bool { return !s.Origins.None() && s.Prefix != "" }
-
-func (s *PageSettings) Validate() error {
-	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
-		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, Allowed: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
-	}
-	if s.MaxN < 1 || s.MaxN > hit.MaxN {
-		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), Allowed: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
-	}
-	return setting.CheckMost(setting.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
-}
-
-func (s PageSettings) warn(log zerolog.Logger) {
-	switch {
-	case !s.Origins.None() && s.Prefix == "":
-		log.Warn().Msg("COLLECT_ORIGINS has no effect: set COLLECT_BEACON_PREFIX, too, if pages shall count")
-	case s.Origins.None() && s.Prefix != "":
-		log.Warn().Msg("COLLECT_BEACON_PREFIX has no effect: set COLLECT_ORIGINS, too, if pages shall count")
-	}
-}
-
-// PageOrigins are named origins: never all.
-type PageOrigins struct{ web.Origins }
-
-// UnmarshalText reads comma-separated origins.
-func (o *PageOrigins) UnmarshalText(text []byte) error {
-	if string(text) == "*" {
-		return errors.New("comma-separated origins such as https://shop.example.com, each named: with * any page of the web could count here")
-	}
-	return o.Name(string(text))
 }

@@ -21,6 +21,10 @@ const (
 	queue = 1024
 )
 
+// grace is how long requests may still wait for JetStream at shutdown. It is shorter than web.Serve's five
+// seconds, so that every one of them is answered.
+const grace = 4 * time.Second
+
 // publisher gathers entries into messages and sends these until their outcome is known. serve owns its state.
 type publisher struct {
 	conn    *nats.Conn
@@ -33,10 +37,10 @@ type publisher struct {
 	maxHits int
 
 	in    chan *entry
-	ended chan struct{} // closed when run returns
+	ended chan struct{} // closed when serve returns
 
 	box    *outbox.Box[*message]
-	group  *message  // that gathers entries; nil if there are none
+	group  *message  // that gathers entries; nil if no entry waits
 	latest time.Time // no entry waits longer; zero until the service stops
 }
 
@@ -54,7 +58,7 @@ func (p *publisher) store(e *entry) outcome {
 	select {
 	case p.in <- e:
 	case <-p.ended:
-		return outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
+		return outcome{problem: stopping()}
 	}
 	select {
 	case o := <-e.done:
@@ -64,8 +68,8 @@ func (p *publisher) store(e *entry) outcome {
 	select {
 	case o := <-e.done:
 		return o
-	default: // run had ended before it saw the entry
-		return outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
+	default: // serve had ended before it saw the entry
+		return outcome{problem: stopping()}
 	}
 }
 
@@ -74,7 +78,7 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	defer close(p.ended)
 	var err error
 	// COLLECT_MAX_REQUESTS bounds how many messages can be in it.
-	if p.box, err = outbox.Open(p.conn, p.again, p.unsent); err != nil {
+	if p.box, err = outbox.Open(p.conn, p.mayResend, p.refuseUnsent); err != nil {
 		return err
 	}
 	defer p.box.Close()
@@ -85,18 +89,18 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 		gathering := p.group != nil
 		select {
 		case <-ctx.Done():
-			p.giveUp()
+			p.stop()
 			return nil
 		case <-stopping:
 			stopping, p.latest = nil, time.Now().Add(grace)
 		case e := <-p.in:
-			p.take(e)
+			p.gatherWaiting(e)
 		case a := <-p.box.Answers:
-			p.settle(a)
+			p.receive(a)
 		case <-full.C:
 			p.flush()
 		case now := <-p.box.Ticks:
-			p.overdue(now)
+			p.endOverdue(now)
 			p.box.Tick(now)
 		}
 		// While a message is under way, entries gather for the next one. If none is, nothing waits.
@@ -109,7 +113,8 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	}
 }
 
-func (p *publisher) take(e *entry) {
+// gatherWaiting gathers an entry, and those that wait behind it.
+func (p *publisher) gatherWaiting(e *entry) {
 	most, _ := p.most()
 	for range queue {
 		p.gather(e, most)
@@ -133,7 +138,7 @@ func (p *publisher) most() (bytes int, bound string) {
 
 // gather adds an entry to the group, or sends it alone if it shares no message.
 func (p *publisher) gather(e *entry, most int) {
-	if e.alone {
+	if e.separate {
 		m := newMessage(p.subject)
 		m.ID = e.id
 		m.add(e, p.timeout)
@@ -158,9 +163,9 @@ func (p *publisher) flush() {
 	p.box.Send(m)
 }
 
-// again reports whether a message may be resent. JetStream recognises a stored id only for a while: after
+// mayResend reports whether a message may be resent. JetStream recognises a stored id only for a while: after
 // half of that, a message only waits for an answer.
-func (p *publisher) again(_ *message, age time.Duration) bool {
+func (p *publisher) mayResend(_ *message, age time.Duration) bool {
 	if age > p.target.duplicateWindow()/2 {
 		return false
 	}
@@ -168,62 +173,61 @@ func (p *publisher) again(_ *message, age time.Duration) bool {
 	return true
 }
 
-func (p *publisher) unsent(m *message, why error) {
+// refuseUnsent ends a message that no send has taken to the server.
+func (p *publisher) refuseUnsent(m *message, why error) {
 	if !m.Open() {
 		p.refuse(m, why)
 	}
 }
 
-func (p *publisher) settle(a outbox.Answer) {
-	m, ok := p.box.Settle(a)
+func (p *publisher) receive(a outbox.Answer) {
+	m, ok := p.box.Resolve(a)
 	switch {
 	case !ok:
 	case a.Stored:
-		p.metrics.stored(m.hits, m.Since(), a.Duplicate)
-		p.target.stored()
-		m.settle(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
+		p.metrics.observeStored(m.hits, m.Since(), a.Duplicate)
+		p.target.recordStored()
+		m.complete(outcome{stream: a.Stream, sequence: a.Seq, duplicate: a.Duplicate})
 	case !m.Open():
 		p.refuse(m, a.Refusal)
 	}
 }
 
-// overdue ends messages that have waited as long as a request may. They were sent: their outcome is unknown.
-func (p *publisher) overdue(now time.Time) {
+// endOverdue ends messages that have waited as long as a request may. They were sent: their outcome is
+// unknown.
+func (p *publisher) endOverdue(now time.Time) {
 	for m := range p.box.All() {
 		limit := m.deadline
 		if !p.latest.IsZero() && p.latest.Before(limit) {
 			limit = p.latest
 		}
 		if now.After(limit) {
-			p.unknown(m)
+			p.endUnknown(m)
 		}
 	}
 }
 
-func (p *publisher) giveUp() {
-	for {
-		select {
-		case e := <-p.in:
-			e.done <- outcome{problem: notStored("the service is stopping: nothing of this request is stored")}
-			continue
-		default:
-		}
-		break
+// stop ends all entries. Messages that were sent have an unknown outcome.
+func (p *publisher) stop() {
+	for len(p.in) > 0 {
+		e := <-p.in
+		e.done <- outcome{problem: stopping()}
 	}
 	if p.group != nil {
-		p.group.settle(outcome{problem: notStored("the service is stopping: nothing of this request is stored")})
+		p.group.complete(outcome{problem: stopping()})
 		p.group = nil
 	}
 	for m := range p.box.All() {
-		p.unknown(m)
+		p.endUnknown(m)
 	}
 }
 
-func (p *publisher) unknown(m *message) {
+// endUnknown ends a message that may be stored.
+func (p *publisher) endUnknown(m *message) {
 	p.box.Drop(m)
-	m.settle(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
+	m.complete(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
 		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown; "+
-			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream knows it (2 minutes by default)").OfKind(web.StoredUnknown)})
+			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a CloudEvent, within the time for which the stream remembers it (2 minutes by default)").OfKind(web.StoredUnknown)})
 }
 
 // refuse ends a message that is certainly not stored.
@@ -231,12 +235,12 @@ func (p *publisher) refuse(m *message, why error) {
 	p.box.Drop(m)
 	var refusal outbox.Refusal
 	if !errors.As(why, &refusal) || refusal.Code != outbox.CodeTooLarge {
-		p.target.refused(why)
-		m.settle(outcome{problem: p.refusal(why)})
+		p.target.recordRefusal(why)
+		m.complete(outcome{problem: p.refusalProblem(why)})
 		return
 	}
 	if len(m.entries) == 1 {
-		m.settle(outcome{problem: tooLargeFor("max_msg_size of the stream")})
+		m.complete(outcome{problem: tooLargeFor("max_msg_size of the stream")})
 		return
 	}
 	for _, e := range m.entries { // the stream takes less than it did: each request by itself may fit
@@ -247,7 +251,7 @@ func (p *publisher) refuse(m *message, why error) {
 	m.free()
 }
 
-func (p *publisher) refusal(why error) *web.Problem {
+func (p *publisher) refusalProblem(why error) *web.Problem {
 	switch {
 	case errors.Is(why, outbox.ErrNoStream):
 		return notStored(noStream(p.subject))
@@ -257,12 +261,4 @@ func (p *publisher) refusal(why error) *web.Problem {
 		return notStored("NATS does not answer: nothing of this request is stored; send it again in a second")
 	}
 	return notStored(fmt.Sprintf("JetStream refuses messages on %s now (%v): nothing of this request is stored; send it again in a second", p.subject, why))
-}
-
-func noStream(subject string) string {
-	return fmt.Sprintf("no stream takes messages on %s (COLLECT_SUBJECT): start ingest, which makes the stream HITS, or set COLLECT_SUBJECT to a subject of a stream that it reads; nothing of this request is stored", subject)
-}
-
-func tooLargeFor(bound string) *web.Problem {
-	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: what is in it is larger than one message may be (%s): send less in one request", bound))
 }

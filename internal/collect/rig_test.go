@@ -65,7 +65,8 @@ func newRig(t testing.TB, change func(*jetstream.StreamConfig), env ...string) *
 	return newRigOn(t, stack.SharedNATS(t), change, env...)
 }
 
-// newRigWithTokens is a rig whose callers need a token: shop has a prefix, all has none, and reader may not count.
+// newRigWithTokens is a rig whose callers need a token: shop has a prefix, all has none, and reader may not
+// count.
 func newRigWithTokens(t *testing.T, env ...string) *rig {
 	t.Helper()
 	file := writeTokens(t, "shop may: [count], prefixes: [shop.]", "all may: [read, count]", "reader may: [read, take, erase, admin]")
@@ -118,13 +119,13 @@ func (r *rig) serve(env ...string) {
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
-		if n, b := s.gate.requests.Load(), s.gate.bytes.Load(); n != 0 || b != 0 {
+		if n, b := s.budget.requests.Load(), s.budget.bytes.Load(); n != 0 || b != 0 {
 			r.t.Errorf("at the end, %d requests and %d bytes are held", n, b)
 		}
 	})
 	r.url = server.URL
 	stack.Eventually(r.t, "the service to be ready", func() (bool, string) {
-		why := s.target.whyNotReady(s.conn())
+		why := s.storage.whyNotReady()
 		return why == "", why
 	})
 }

@@ -1,17 +1,23 @@
 package collect
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/hit"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
-// Settings of the service; INTERFACE is their tags, which --help prints.
+// Settings of the service; --help prints their tags.
 type Settings struct {
 	NATS     natsconn.Settings
 	Log      program.Log
@@ -51,14 +57,11 @@ func (s *Settings) Validate() error {
 	if !literalSubject(s.Subject) {
 		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
 	}
-	if s.MaxWait < 0 || s.MaxWait > maxMaxWait {
-		return &setting.Error{Key: "COLLECT_MAX_WAIT", Value: s.MaxWait.String(), Allowed: fmt.Sprintf("a duration from 0s to %v", maxMaxWait)}
-	}
-	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
-		return &setting.Error{Key: "COLLECT_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
-	}
-	return setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
-		setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting})
+	return cmp.Or(
+		setting.CheckDuration("COLLECT_MAX_WAIT", s.MaxWait, 0, maxMaxWait),
+		setting.CheckDuration("COLLECT_TIMEOUT", s.Timeout, minTimeout, maxTimeout),
+		setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
+			setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting}))
 }
 
 func (s *Settings) addresses() web.Addresses {
@@ -73,4 +76,46 @@ func literalSubject(subject string) bool {
 		}
 	}
 	return true
+}
+
+// PageSettings are about hits that web pages send from their visitors' browsers.
+type PageSettings struct {
+	Origins PageOrigins `env:"COLLECT_ORIGINS" help:"web origins whose pages may use /v1/beacon and /v1/hit.gif, comma-separated, such as https://shop.example.com; needs COLLECT_BEACON_PREFIX"`
+	Prefix  string      `env:"COLLECT_BEACON_PREFIX" help:"put before every key that a page sends, such as web.; needs COLLECT_ORIGINS"`
+	MaxHits int         `env:"COLLECT_BEACON_MAX_HITS" envDefault:"100" help:"most hits of one beacon"`
+	MaxN    int64       `env:"COLLECT_BEACON_MAX_N" envDefault:"100" help:"largest n of one hit of a page"`
+}
+
+// maxPrefix leaves room for the pages' keys within hit.MaxName bytes.
+const maxPrefix = 128
+
+func (s PageSettings) on() bool { return !s.Origins.IsEmpty() && s.Prefix != "" }
+
+func (s *PageSettings) Validate() error {
+	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
+		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, Allowed: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
+	}
+	if s.MaxN < 1 || s.MaxN > hit.MaxN {
+		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), Allowed: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
+	}
+	return setting.CheckMost(setting.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
+}
+
+func (s PageSettings) warn(log zerolog.Logger) {
+	switch {
+	case !s.Origins.IsEmpty() && s.Prefix == "":
+		log.Warn().Msg("COLLECT_ORIGINS has no effect: set COLLECT_BEACON_PREFIX, too, if pages shall count")
+	case s.Origins.IsEmpty() && s.Prefix != "":
+		log.Warn().Msg("COLLECT_BEACON_PREFIX has no effect: set COLLECT_ORIGINS, too, if pages shall count")
+	}
+}
+
+// PageOrigins are named origins: never all.
+type PageOrigins struct{ web.Origins }
+
+func (o *PageOrigins) UnmarshalText(text []byte) error {
+	if string(text) == "*" {
+		return errors.New("comma-separated origins such as https://shop.example.com, each named: with * any page of the web could count here")
+	}
+	return o.Name(string(text))
 }

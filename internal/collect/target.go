@@ -29,14 +29,14 @@ const (
 // target finds the stream of the subject. The goroutine in watch checks it and logs changes; the publisher's
 // goroutine reports the stream's answers to messages; all others only read the result.
 type target struct {
-	subject string
-	log     zerolog.Logger
-	due     wake.Signal // check before the next check is due
-	last    atomic.Pointer[streamCheck]
-	refusal atomic.Pointer[refusal] // nil: the last message was stored, or there was none
+	subject  string
+	log      zerolog.Logger
+	checkNow wake.Signal // check before the next check is due
+	last     atomic.Pointer[streamCheck]
+	refusal  atomic.Pointer[lastRefusal] // nil: the last message was stored, or there was none
 }
 
-type refusal struct {
+type lastRefusal struct {
 	why error
 	at  time.Time
 }
@@ -49,7 +49,7 @@ type streamCheck struct {
 }
 
 func newTarget(subject string, log zerolog.Logger) *target {
-	return &target{subject: subject, log: log, due: wake.New()}
+	return &target{subject: subject, log: log, checkNow: wake.New()}
 }
 
 func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
@@ -67,14 +67,14 @@ func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case <-t.due:
+		case <-t.checkNow:
 		}
 	}
 }
 
 // check finds the subject's stream, and its settings, which this user may have no right to see.
 func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck {
-	stream, err := outbox.Taker(ctx, js.Conn(), t.subject)
+	stream, err := outbox.FindStream(ctx, js.Conn(), t.subject)
 	found := streamCheck{stream: stream, err: err}
 	if err != nil {
 		return found
@@ -102,7 +102,7 @@ func (t *target) report(found streamCheck) {
 	case errors.Is(found.err, outbox.ErrNoStream):
 		t.log.Error().Msgf("NO HIT CAN BE TAKEN: %s", noStream(t.subject))
 	default:
-		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is not known")
+		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is unknown")
 	}
 }
 
@@ -113,20 +113,20 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func (t *target) refused(why error) {
+func (t *target) recordRefusal(why error) {
 	if errors.Is(why, outbox.ErrNoStream) {
-		t.due.Give()
+		t.checkNow.Give()
 	}
 	if !errors.As(why, new(outbox.Refusal)) {
 		return
 	}
-	before := t.refusal.Swap(&refusal{why, time.Now()})
+	before := t.refusal.Swap(&lastRefusal{why, time.Now()})
 	if before == nil || before.why.Error() != why.Error() {
 		t.log.Error().Err(why).Str("subject", t.subject).Msg("HITS ARE REFUSED: is the stream full? Raise its limits, or let it discard old messages (docs/collect.md)")
 	}
 }
 
-func (t *target) stored() {
+func (t *target) recordStored() {
 	if t.refusal.Load() != nil && t.refusal.Swap(nil) != nil {
 		t.log.Info().Str("subject", t.subject).Msg("hits are stored again")
 	}
@@ -150,9 +150,6 @@ func (t *target) maxMsgSize() int {
 
 // whyNotReady returns why no hit can be stored now. It is empty if hits can be, or if that is unknown.
 func (t *target) whyNotReady(conn *nats.Conn) string {
-	if conn == nil {
-		return "NATS has not answered yet"
-	}
 	if !conn.IsConnected() {
 		return "NATS does not answer"
 	}
@@ -163,10 +160,10 @@ func (t *target) whyNotReady(conn *nats.Conn) string {
 	case errors.Is(found.err, outbox.ErrNoStream):
 		return noStream(t.subject)
 	case found.err != nil:
-		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is not known: " + found.err.Error()
+		return "which stream takes " + t.subject + " (COLLECT_SUBJECT) is unknown: " + found.err.Error()
 	}
-	if said := t.refusal.Load(); said != nil && time.Since(said.at) < refusedFor {
-		return fmt.Sprintf("hits on %s (COLLECT_SUBJECT) are refused: %v", t.subject, said.why)
+	if last := t.refusal.Load(); last != nil && time.Since(last.at) < refusedFor {
+		return fmt.Sprintf("hits on %s (COLLECT_SUBJECT) are refused: %v", t.subject, last.why)
 	}
 	return ""
 }

@@ -62,7 +62,7 @@ type eventDecoder struct {
 func (r *eventDecoder) decode(fingerprint string, d source.Delivery, counter string) ([]hit.Hit, []hit.Reject, int) {
 	if r.inForce != fingerprint {
 		// The resume plan has the rules of all versions that are needed.
-		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].For(r.stream), r.limits)
+		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].ForStream(r.stream), r.limits)
 		r.header = func(name string) string { return r.headers.Get(name) }
 	}
 	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data}

@@ -31,7 +31,7 @@ type takeItem struct {
 	Fail   string            `query:"fail" json:"fail,omitempty" doc:"About a counter of the streams: what to do if nobody knows its hits, because they are not being counted or Redis does not answer: local (go by the hits known; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
 
-func (i *takeItem) Read(g api.Given) (err error) {
+func (i *takeItem) Read(g api.Request) (err error) {
 	i.Header, err = g.Headers()
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ type resetParams struct {
 	header map[string]string
 }
 
-func (p *resetParams) Read(g api.Given) (err error) {
+func (p *resetParams) Read(g api.Request) (err error) {
 	p.header, err = g.Headers()
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ const maxJudged = 1 << 53
 
 // judge decides about a counter of the streams by its rolling total. Only the streams count its hits.
 func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
-	if err := access.From(ctx).Need(access.Read, "a look at a counter of the streams"); err != nil {
+	if err := access.From(ctx).Require(access.Read, "a look at a counter of the streams"); err != nil {
 		return nil, err
 	}
 	j, err := judgementOf(item)
@@ -134,12 +134,12 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 		return nil, web.InputProblem(err, part)
 	}
 	var wait time.Duration
-	found, err := answer.Ask(ctx, g.redis, func(ctx context.Context) (out window.Answers, err error) {
+	found, err := answer.Read(ctx, g.redis, func(ctx context.Context) (out window.Answers, err error) {
 		out, wait, err = g.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
 		return out, err
 	})
 	if err != nil {
-		if bad := answer.Mendable(err); bad != nil {
+		if bad := answer.ClientError(err); bad != nil {
 			return nil, web.BadInput("window", "%s: %v", item.Window, bad).Problem(part)
 		}
 		var p *web.Problem

@@ -29,7 +29,7 @@ type limitsParams struct {
 
 const maxNames = 100
 
-func (p *limitsParams) Read(g api.Given) error {
+func (p *limitsParams) Read(g api.Request) error {
 	p.Name = g.Query["name"]
 	return g.Singles(api.Text("top", api.NumberHint(0, busiestKeys), (*string)(&p.Top)))
 }

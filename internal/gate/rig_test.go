@@ -89,8 +89,8 @@ func (r *recorder) Release(ctx context.Context, take limit.Take) (held bool, err
 
 type healthy struct{}
 
-func (healthy) Why() string { return "" }
-func (healthy) Doubt()      {}
+func (healthy) Why() string   { return "" }
+func (healthy) RequestCheck() {}
 
 // site is a gate behind HTTP, with testdata/limits.yml.
 type site struct {
@@ -117,7 +117,7 @@ func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 		Audit: func(*http.Request) *zerolog.Event { return nil },
 	}
 	require.NoError(t, settings.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
-	counters := access.NewReader(&asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow})
+	counters := access.Authorize(&asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow})
 	var err error
 	s.gate, err = New(settings, s.limiter, counters, source, zerolog.Nop(), s.metrics)
 	require.NoError(t, err)

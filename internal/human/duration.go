@@ -1,4 +1,4 @@
-// Package human writes for people what programs count: in sentences of logs, errors and rejects. What is read
+// Package human formats durations and numbers for sentences in logs, errors and rejects. What is read
 // back by a program, such as a setting, has a notation of its own (window.FormatDuration).
 package human
 
@@ -72,7 +72,7 @@ func several(n int64, unit string) string {
 	return fmt.Sprintf("%d %s", n, unit)
 }
 
-// Millis is the same for so many milliseconds, as between two Unix times, which can be further apart than a
+// Millis is Duration for n milliseconds, as between two Unix times, which can be further apart than a
 // time.Duration.
 func Millis(n int64) string {
 	const most = math.MaxInt64 / int64(time.Millisecond)

@@ -224,7 +224,7 @@ func (n *result) sameAs(other *result) bool {
 // problem returns why the answer is missing. A question that the client must fix has a problem only if it
 // could be answered before: until then firstResults returns its error.
 func (n *result) problem() *web.Problem {
-	if bad := answer.Mendable(n.err); bad != nil {
+	if bad := answer.ClientError(n.err); bad != nil {
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
 	}
 	return web.ProblemOf(n.err)
@@ -354,7 +354,7 @@ func (l *listener) firstResults(ctx context.Context) ([]*result, error) {
 			if n == nil {
 				continue
 			}
-			if bad := answer.Mendable(n.err); bad != nil {
+			if bad := answer.ClientError(n.err); bad != nil {
 				return nil, web.BadInput("window", "%s: %v", l.topics[i].question.window, bad).Problem(web.InQuery)
 			}
 			if n.err != nil {

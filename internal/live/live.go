@@ -33,7 +33,7 @@ type params struct {
 	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
 }
 
-func (p *params) Read(g api.Given) error {
+func (p *params) Read(g api.Request) error {
 	p.Keys, p.Windows, p.LastEventID = g.Query["key"], g.Query["window"], g.Header.Get("Last-Event-ID")
 	return g.Singles(api.Text("as_of", asOfHint, &p.AsOf))
 }

@@ -46,15 +46,15 @@ func onRedis(t testing.TB, url string, now time.Time) *rig {
 	reader.Local = func() time.Time { return now }
 	redis := answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry())
 	return newRig(func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return reader.Answer(ctx, questions) })
+		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return reader.Answer(ctx, questions) })
 	})
 }
 
 // well is a Redis of which nothing bad is known.
 type well struct{}
 
-func (well) Why() string { return "" }
-func (well) Doubt()      {}
+func (well) Why() string   { return "" }
+func (well) RequestCheck() {}
 
 // start serves, and runs the hub until stop or the end of the test, when the clients have gone.
 func (r *rig) start(t testing.TB, configure func(*httptest.Server)) (server *httptest.Server, stop func()) {
@@ -78,5 +78,5 @@ func (r *rig) handler() http.Handler {
 	mux := http.NewServeMux()
 	r.Register(api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}}))
 	r.server.RouteStatus(mux, func(context.Context) string { return "" })
-	return r.server.Edge(mux, func(w *web.Response, req *http.Request, _ string, h http.Handler) { h.ServeHTTP(w, req) })
+	return r.server.Wrap(mux, func(w *web.Response, req *http.Request, _ string, h http.Handler) { h.ServeHTTP(w, req) })
 }

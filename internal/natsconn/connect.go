@@ -42,7 +42,7 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 		}),
 	}
 	if n.Creds != "" {
-		creds := setting.Keep("NATS_CREDS", log, n.readCreds)
+		creds := setting.NewReloadable("NATS_CREDS", log, n.readCreds)
 		var attempt *nats.Options // of the current attempt: its JWT and its signature belong together
 		opts = append(opts, nats.UserJWT(func() (jwt string, err error) {
 			if attempt, err = creds.Get(); err != nil {
@@ -60,7 +60,7 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 			return option(o)
 		})
 	}
-	login := setting.Keep("file of a secret of NATS", log, n.readLogin) // checked by connect
+	login := setting.NewReloadable("file of a secret of NATS", log, n.readLogin) // checked by connect
 	switch {
 	case n.URLFile.Set() || n.PasswordFile.Set():
 		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
@@ -83,7 +83,7 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 		opts = append(opts, nats.RootCAs(n.CA))
 	}
 	if n.Cert != "" {
-		pair := setting.Keep("NATS_CERT and NATS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(n.Cert, n.Key) })
+		pair := setting.NewReloadable("NATS_CERT and NATS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(n.Cert, n.Key) })
 		opts = append(opts, nats.ClientCert(n.Cert, n.Key), func(o *nats.Options) error {
 			o.TLSCertCB = pair.Get
 			return nil

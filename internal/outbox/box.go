@@ -25,9 +25,9 @@ const (
 	never = 1000 * time.Hour
 )
 
-// Letter is a Box's part of a message; types of messages embed it. Its content must not change between Send
+// Envelope is a Box's part of a message; types of messages embed it. Its content must not change between Send
 // and Drop, or the answer that it is stored.
-type Letter struct {
+type Envelope struct {
 	Subject string
 	ID      string      // Nats-Msg-Id; if it is empty, Send chooses one that no other message has
 	More    nats.Header // further headers
@@ -37,21 +37,22 @@ type Letter struct {
 	due   time.Time // when to send it again
 	sent  int       // sends in all
 	open  int       // sends without an answer
-	since time.Time // the first send that may have stored it; zero: there is none
+	since time.Time // the first send that may have stored it; zero: no send may have
 }
 
-func (l *Letter) letter() *Letter { return l }
+func (l *Envelope) envelope() *Envelope { return l }
 
 // Open reports whether a send has no answer yet. If not, the message is certainly not stored.
-func (l *Letter) Open() bool { return l.open > 0 }
+func (l *Envelope) Open() bool { return l.open > 0 }
 
 // Since is the time of the first send that may have stored it, or zero.
-func (l *Letter) Since() time.Time { return l.since }
+func (l *Envelope) Since() time.Time { return l.since }
 
-type mail interface{ letter() *Letter }
+type enveloped interface{ envelope() *Envelope }
 
-// Box keeps messages until their fate is known. Its one owner passes Answers to Settle, and Ticks to Tick.
-type Box[M mail] struct {
+// Box keeps messages until their outcome is known. Its one owner passes Answers to Resolve, and Ticks to
+// Tick.
+type Box[M enveloped] struct {
 	Answers <-chan Answer
 	Ticks   <-chan time.Time
 
@@ -71,7 +72,7 @@ type Box[M mail] struct {
 // Open makes a Box on a connection with ConnOptions. Before Send and Tick repeat a message that may be
 // stored, they call again with the age of its first such send; if it returns false, the message only waits
 // for answers. They call unsent with the reason for a send of which nothing left this process.
-func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M], error) {
+func Open[M enveloped](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M], error) {
 	answers := make(chan Answer, queue)
 	b := &Box[M]{
 		Answers: answers, conn: conn, again: again, unsent: unsent, inbox: conn.NewInbox(), closed: make(chan struct{}),
@@ -86,7 +87,7 @@ func Open[M mail](conn *nats.Conn, again func(m M, age time.Duration) bool, unse
 		}
 		select {
 		case answers <- a:
-		case <-b.closed: // no one receives them any more
+		case <-b.closed: // the answers are no longer received
 		}
 	})
 	if err == nil {
@@ -112,7 +113,7 @@ func (b *Box[M]) Len() int         { return len(b.pending) }
 func (b *Box[M]) All() iter.Seq[M] { return maps.Values(b.pending) }
 
 func (b *Box[M]) Send(m M) {
-	l := m.letter()
+	l := m.envelope()
 	b.last++
 	l.n = b.last
 	if l.ID == "" {
@@ -123,7 +124,7 @@ func (b *Box[M]) Send(m M) {
 }
 
 func (b *Box[M]) send(m M) {
-	l := m.letter()
+	l := m.envelope()
 	now := time.Now()
 	header := nats.Header{nats.MsgIdHdr: {l.ID}} // made for each send: it stays on the stack
 	maps.Copy(header, l.More)
@@ -140,7 +141,7 @@ func (b *Box[M]) send(m M) {
 		}
 	}
 	l.sent++
-	l.open++ // also if the connection is breaking: it is not known how much left
+	l.open++ // also if the connection is breaking: how much left is unknown
 	if l.since.IsZero() {
 		l.since = now
 	}
@@ -161,7 +162,7 @@ func (b *Box[M]) Tick(now time.Time) {
 	before := b.reconnects
 	b.reconnects = b.conn.Stats().Reconnects
 	for _, m := range b.pending {
-		l := m.letter()
+		l := m.envelope()
 		switch {
 		case b.reconnects == before && !now.After(l.due):
 		case l.open > 0 && !b.again(m, now.Sub(l.since)):
@@ -172,15 +173,15 @@ func (b *Box[M]) Tick(now time.Time) {
 	}
 }
 
-// Settle takes an answer, and returns its message; ok is false if that is gone, as for the second answer to a
-// message that was sent twice. A stored message leaves the Box. A refused one is sent again soon, unless it
+// Resolve takes an answer, and returns its message; ok is false if that is gone, as for the second answer to
+// a message that was sent twice. A stored message leaves the Box. A refused one is sent again soon, unless it
 // is dropped: if it is not Open now, every send was refused.
-func (b *Box[M]) Settle(a Answer) (m M, ok bool) {
+func (b *Box[M]) Resolve(a Answer) (m M, ok bool) {
 	m, ok = b.pending[a.n]
 	if !ok {
 		return m, false
 	}
-	l := m.letter()
+	l := m.envelope()
 	if a.Stored {
 		b.Drop(m)
 		return m, true
@@ -196,4 +197,4 @@ func (b *Box[M]) Settle(a Answer) (m M, ok bool) {
 }
 
 // Drop forgets a message.
-func (b *Box[M]) Drop(m M) { delete(b.pending, m.letter().n) }
+func (b *Box[M]) Drop(m M) { delete(b.pending, m.envelope().n) }

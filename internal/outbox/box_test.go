@@ -37,7 +37,7 @@ func contents(t *testing.T, stream jetstream.Stream) (out []*jetstream.RawStream
 
 // owner is what a test answers the Box, and what it is told.
 type owner struct {
-	*Box[*Letter]
+	*Box[*Envelope]
 	t      *testing.T
 	mayNot bool
 	asked  int
@@ -48,31 +48,31 @@ func newOwner(t *testing.T, conn *nats.Conn) *owner {
 	t.Helper()
 	o := &owner{t: t}
 	var err error
-	o.Box, err = Open(conn, func(*Letter, time.Duration) bool { o.asked++; return !o.mayNot }, func(_ *Letter, why error) { o.unsent = append(o.unsent, why) })
+	o.Box, err = Open(conn, func(*Envelope, time.Duration) bool { o.asked++; return !o.mayNot }, func(_ *Envelope, why error) { o.unsent = append(o.unsent, why) })
 	require.NoError(t, err)
 	t.Cleanup(o.Close)
 	return o
 }
 
 // answer waits for the next answer and settles it. Meanwhile nothing is sent again.
-func (o *owner) answer() (m *Letter, a Answer) {
+func (o *owner) answer() (m *Envelope, a Answer) {
 	o.t.Helper()
 	select {
 	case a = <-o.Answers:
 	case <-time.After(stack.Hung):
 		o.t.Fatal("no answer comes")
 	}
-	m, ok := o.Settle(a)
+	m, ok := o.Resolve(a)
 	if !ok {
 		o.t.Fatalf("%+v is about no message", a)
 	}
 	return m, a
 }
 
-func letter(body string) *Letter { return &Letter{Subject: "hits.a", Body: []byte(body)} }
+func letter(body string) *Envelope { return &Envelope{Subject: "hits.a", Body: []byte(body)} }
 
-// Acknowledgements that get lost are the case that ids are for: the first answers go where nobody listens, so that
-// every message is sent twice. It is stored once, under one id.
+// Acknowledgements that get lost are the case that ids are for: the first answers go where nobody listens, so
+// that every message is sent twice. It is stored once, under one id.
 func TestSendsAgainAfterLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
@@ -140,7 +140,7 @@ func TestMessageIsRefusedOnlyIfEverySendWas(t *testing.T) {
 	}
 	o.Drop(second)
 
-	o.Send(&Letter{Subject: "hits.a", Body: make([]byte, 2000)})
+	o.Send(&Envelope{Subject: "hits.a", Body: make([]byte, 2000)})
 	if m, a := o.answer(); a.Code != CodeTooLarge || m.Open() {
 		t.Errorf("too large: %+v, %+v", a, m)
 	}
@@ -149,9 +149,9 @@ func TestMessageIsRefusedOnlyIfEverySendWas(t *testing.T) {
 	}
 	// Another send with the same id is being stored: that is no word about this one.
 	a, ok := parse(&nats.Msg{Subject: "x." + "3", Data: []byte(`{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"HITS","seq":0}`)})
-	waiting := &Letter{n: 3, open: 1, since: time.Now()}
+	waiting := &Envelope{n: 3, open: 1, since: time.Now()}
 	o.pending[3] = waiting
-	if m, found := o.Settle(a); !ok || !found || m != waiting || !m.Open() {
+	if m, found := o.Resolve(a); !ok || !found || m != waiting || !m.Open() {
 		t.Errorf("in process: %+v, %+v", a, m)
 	}
 }
@@ -177,7 +177,7 @@ func TestUnsentMessageIsSentOnceConnected(t *testing.T) {
 	if m, a := o.answer(); m != one || !a.Stored || a.Duplicate || o.asked != 0 || m.sent != 1 {
 		t.Errorf("%+v, %+v", a, m)
 	}
-	o.Send(&Letter{Subject: "hits.a", Body: make([]byte, conn.MaxPayload()+1)})
+	o.Send(&Envelope{Subject: "hits.a", Body: make([]byte, conn.MaxPayload()+1)})
 	conn.Close()
 	o.Send(letter("two"))
 	if len(o.unsent) != 3 || !errors.Is(o.unsent[1], nats.ErrMaxPayload) || !errors.Is(o.unsent[2], nats.ErrConnectionClosed) {

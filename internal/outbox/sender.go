@@ -23,8 +23,8 @@ const (
 	maxUnacked = 256
 	// windowBytes bounds their memory.
 	windowBytes = 32 << 20
-	// sayEvery is the interval of logs of a standstill.
-	sayEvery = 5 * time.Second
+	// logEvery is the interval of logs of a standstill.
+	logEvery = 5 * time.Second
 	// duplicateWindow is how long a stream recognises a repeated Nats-Msg-Id by default.
 	duplicateWindow = 2 * time.Minute
 	// fanOut is the number of subjects, by which a server that partitions can spread them over streams.
@@ -33,20 +33,20 @@ const (
 
 // Message is a batch of hits for the stream. Once submitted it belongs to the Sender.
 type Message struct {
-	Letter // its body is NDJSON; Submit fills in the rest
-	Hits   int
-	Once   *Once // nil: any subject and place in the stream will do
+	Envelope // its body is NDJSON; Submit fills in the rest
+	Hits     int
+	Once     *Once // nil: any subject and place in the stream will do
 }
 
 // Once addresses a message that must be the first on its subject: the stream refuses a second.
 type Once struct {
 	Subject string
-	ID      string      // its Nats-Msg-Id, the same for every sender
-	More    nats.Header // further headers
-	Settled func(Fate)  // called with its fate by the Sender's goroutine
+	ID      string        // its Nats-Msg-Id, the same for every sender
+	More    nats.Header   // further headers
+	Done    func(Outcome) // called with its outcome by the Sender's goroutine
 }
 
-type Fate struct {
+type Outcome struct {
 	Answer
 	Repeat bool // the stream had stored it before this Sender sent it
 }
@@ -68,7 +68,7 @@ var messages = sync.Pool{New: func() any { return new(Message) }}
 // NewMessage returns an empty message, with the memory of a stored one.
 func NewMessage() *Message {
 	m := messages.Get().(*Message)
-	*m = Message{Letter: Letter{Body: m.Body[:0]}}
+	*m = Message{Envelope: Envelope{Body: m.Body[:0]}}
 	return m
 }
 
@@ -99,13 +99,13 @@ type Sender struct {
 	ended chan struct{} // closed when run returns
 	cause error         // why it returned; read after ended
 
-	box      *Box[*Message]
-	count    uint64    // messages sent, for the subject of the next one
-	bytes    int       // of the messages in box
-	failed   error     // a message can never be stored
-	late     bool      // a message was sent again after duplicateWindow: perhaps it is stored twice
-	said     time.Time // when a standstill was last logged
-	answered time.Time // when the last answer came, or the wait for one began
+	box        *Box[*Message]
+	count      uint64    // messages sent, for the subject of the next one
+	bytes      int       // of the messages in box
+	failed     error     // a message can never be stored
+	mayRepeat  bool      // a message was sent again after duplicateWindow: it may be stored twice
+	lastLogged time.Time // when a standstill was last logged
+	answered   time.Time // when the last answer came, or the wait for one began
 }
 
 // Start sends on a connection with ConnOptions until Close was called, ctx ends or a message can never be
@@ -136,7 +136,7 @@ func (s *Sender) Close() error {
 
 func (s *Sender) run(ctx context.Context) {
 	defer close(s.ended)
-	if s.box, s.cause = Open(s.conn, s.again, s.unsent); s.cause != nil {
+	if s.box, s.cause = Open(s.conn, s.mayResend, s.failUnsent); s.cause != nil {
 		return
 	}
 	defer s.box.Close()
@@ -160,7 +160,7 @@ func (s *Sender) serve(ctx context.Context) error {
 			}
 			s.send(m)
 		case a := <-s.box.Answers:
-			s.settle(a)
+			s.receive(a)
 		case now := <-s.box.Ticks:
 			s.logStandstill(now)
 			s.box.Tick(now)
@@ -186,16 +186,16 @@ func (s *Sender) send(m *Message) {
 	s.box.Send(m)
 }
 
-// again allows every resend, and logs one that may be stored twice.
-func (s *Sender) again(m *Message, age time.Duration) bool {
-	if age > duplicateWindow && m.Once == nil && !s.late {
-		s.late = true
+// mayResend allows every resend, and logs one that may be stored twice.
+func (s *Sender) mayResend(m *Message, age time.Duration) bool {
+	if age > duplicateWindow && m.Once == nil && !s.mayRepeat {
+		s.mayRepeat = true
 		s.log.Warn().Msgf("messages are sent again after more than %v: a stream that remembers ids no longer may store them twice", duplicateWindow)
 	}
 	return true
 }
 
-func (s *Sender) unsent(m *Message, why error) {
+func (s *Sender) failUnsent(m *Message, why error) {
 	switch {
 	case errors.Is(why, nats.ErrMaxPayload):
 		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: the server takes messages of %d bytes at most: lower --batch: %w",
@@ -205,8 +205,8 @@ func (s *Sender) unsent(m *Message, why error) {
 	}
 }
 
-func (s *Sender) settle(a Answer) {
-	m, ok := s.box.Settle(a)
+func (s *Sender) receive(a Answer) {
+	m, ok := s.box.Resolve(a)
 	if !ok {
 		return
 	}
@@ -214,10 +214,10 @@ func (s *Sender) settle(a Answer) {
 	switch {
 	case a.Stored:
 		s.stored(m.Hits)
-		s.forget(m, a)
+		s.complete(m, a)
 	case m.Once != nil && (a.Last > 0 || a.Code == CodeTooLarge):
 		s.box.Drop(m)
-		s.forget(m, a)
+		s.complete(m, a)
 	case a.Code == CodeTooLarge:
 		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", m.Hits, len(m.Body), s.subject, a.Refusal)
 	default:
@@ -225,12 +225,12 @@ func (s *Sender) settle(a Answer) {
 	}
 }
 
-// forget frees a message whose fate is known.
-func (s *Sender) forget(m *Message, a Answer) {
+// complete frees a message whose outcome is known.
+func (s *Sender) complete(m *Message, a Answer) {
 	s.bytes -= len(m.Body)
 	if m.Once != nil {
 		// If it was sent twice, it was this program that had stored it.
-		m.Once.Settled(Fate{a, m.sent == 1 && (a.Duplicate || a.Last > 0)})
+		m.Once.Done(Outcome{a, m.sent == 1 && (a.Duplicate || a.Last > 0)})
 	}
 	m.Free()
 }
@@ -243,10 +243,10 @@ func (s *Sender) destination(m *Message) string {
 }
 
 func (s *Sender) logRefusal(m *Message, why error) {
-	if time.Since(s.said) < sayEvery {
+	if time.Since(s.lastLogged) < logEvery {
 		return
 	}
-	s.said = time.Now()
+	s.lastLogged = time.Now()
 	if errors.Is(why, ErrNoStream) {
 		s.log.Warn().Msgf("no stream takes %s: is ingest running? It waits.", s.destination(m))
 		return
@@ -256,10 +256,10 @@ func (s *Sender) logRefusal(m *Message, why error) {
 
 // logStandstill logs that no acknowledgements come. A lost connection is logged elsewhere.
 func (s *Sender) logStandstill(now time.Time) {
-	if s.box.Len() == 0 || now.Sub(s.answered) < ackWait || now.Sub(s.said) < sayEvery || !s.conn.IsConnected() {
+	if s.box.Len() == 0 || now.Sub(s.answered) < ackWait || now.Sub(s.lastLogged) < logEvery || !s.conn.IsConnected() {
 		return
 	}
-	s.said = now
+	s.lastLogged = now
 	for m := range s.box.All() {
 		s.log.Warn().Int("messages", s.box.Len()).Msgf("nothing acknowledges %s; sending again", s.destination(m))
 		return

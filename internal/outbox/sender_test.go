@@ -72,12 +72,12 @@ func TestMessageWithAnExpectationIsStoredThereOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)
 	stream := hits(t, server, jetstream.StreamConfig{MaxMsgSize: 500})
-	fates := make(chan Fate, 1)
+	fates := make(chan Outcome, 1)
 	s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "", func(int) {})
-	send := func(subject, id string, size int) Fate {
+	send := func(subject, id string, size int) Outcome {
 		m := NewMessage()
 		m.Hits, m.Body = 1, append(m.Body, make([]byte, size)...)
-		m.Once = &Once{Subject: subject, ID: id, Settled: func(f Fate) { fates <- f }}
+		m.Once = &Once{Subject: subject, ID: id, Done: func(f Outcome) { fates <- f }}
 		require.NoError(t, s.Submit(m))
 		return <-fates
 	}

@@ -39,7 +39,7 @@ func (v *value) Set(s string) error {
 	return v.set(s)
 }
 
-// Add adds a flag. The error of set says what is allowed. A default that is not empty goes through set.
+// Add adds a flag. The error of set has what is allowed. A default that is not empty goes through set.
 func (fs *FlagSet) Add(name, def, usage string, set func(string) error) {
 	if def != "" {
 		if err := set(def); err != nil {

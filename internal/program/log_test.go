@@ -54,8 +54,8 @@ func TestLogNamesTheTrace(t *testing.T) {
 	}
 }
 
-// A variable with the program's own prefix that is no setting is named, with the setting that it may have been meant for.
-// Those of others are not.
+// A variable with the program's own prefix that is no setting is named, with the setting that it may have
+// been meant for. Those of others are not.
 func TestUnknownVariableOfTheProgramIsLoggedWithTheNearestSetting(t *testing.T) {
 	type programSettings struct {
 		Log    Log

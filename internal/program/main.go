@@ -1,5 +1,5 @@
-// Package program runs a program from its first argument to its exit code: flags, signals, the log, and the health
-// check of an image.
+// Package program runs a program from its first argument to its exit code: flags, signals, the log, and the
+// health check of an image.
 package program
 
 import (
@@ -14,18 +14,18 @@ import (
 	"tallyroll/internal/systemd"
 )
 
-// sameRequest is how long after the first signal further ones count as the same request. GNU timeout, for
+// repeatedWithin is how long after the first signal further ones count as the same request. GNU timeout, for
 // example, signals its child and then the child's whole group.
-const sameRequest = time.Second
+const repeatedWithin = time.Second
 
 // Main runs a program until SIGINT or SIGTERM cancels its context, prints its error and exits. A second
-// signal, later than sameRequest after the first, ends the process at once.
+// signal, later than repeatedWithin after the first, ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 1) // a signal for which there is no room comes within sameRequest of one that had room
+	signals := make(chan os.Signal, 1) // a signal for which there is no room comes within repeatedWithin of one that had room
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		obey(signals, func() {
+		awaitSignals(signals, func() {
 			systemd.Notify("STOPPING=1")
 			cancel()
 		})
@@ -51,13 +51,13 @@ func MainWithReload(program string, settings any, run func(ctx context.Context, 
 	})
 }
 
-// obey stops the program at the first signal, and returns at a second one.
-func obey(signals <-chan os.Signal, stop func()) {
+// awaitSignals stops the program at the first signal, and returns at a second one.
+func awaitSignals(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()
 	stop()
 	for range signals {
-		if time.Since(first) > sameRequest {
+		if time.Since(first) > repeatedWithin {
 			return
 		}
 	}

@@ -12,7 +12,7 @@ func TestSignalsWithinASecondAreOne(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		stopped, gaveUp := false, false
 		go func() {
-			obey(signals, func() { stopped = true })
+			awaitSignals(signals, func() { stopped = true })
 			gaveUp = true
 		}()
 		for _, step := range []struct {

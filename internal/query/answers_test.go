@@ -19,10 +19,11 @@ import (
 	"tallyroll/tests/asking"
 )
 
-// Each request in testdata/answers.txt has the answer that follows it there, to the last byte: clients compare tags, keep
-// what they may, and parse what they get. A request has a method, a target, a body or -, and headers. Of the answer's
-// headers, Cache-Control and Vary are left out if they are the usual ones. UPDATE_ANSWERS=1 writes the answers again.
-// A line that is no request has a late hit come. What is answered to questions about counters is tested in internal/answer.
+// Each request in testdata/answers.txt has the answer that follows it there, to the last byte: clients
+// compare tags, keep what they may, and parse what they get. A request has a method, a target, a body or -,
+// and headers. Of the answer's headers, Cache-Control and Vary are left out if they are the usual ones.
+// UPDATE_ANSWERS=1 writes the answers again. A line that is no request has a late hit come. What is answered
+// to questions about counters is tested in internal/answer.
 func TestEndpointsAnswerAsRecorded(t *testing.T) {
 	t.Parallel()
 	s, r := serveRecorder(t)
@@ -79,8 +80,8 @@ func serveRecorder(t *testing.T, change ...func(*Settings)) (*service, *recorded
 	r := &recordedReader{FakeReader: s.reader}
 	setReader(s.service, r)
 	runHealth(t, s.service)
-	s.answers.MaxKeys, s.live.MaxKeys = 3, 3
-	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
+	s.questions.MaxKeys, s.live.MaxKeys = 3, 3
+	require.NoError(t, s.middleware.origins.UnmarshalText([]byte("https://a.example")))
 	return s.service, r
 }
 

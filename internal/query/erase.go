@@ -15,10 +15,9 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// Erasing says whether the service erases counters; the zero value does not.
+// Erasing is whether the service erases counters; the zero value is off.
 type Erasing bool
 
-// UnmarshalText reads on or off.
 func (e *Erasing) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "on", "off":
@@ -28,11 +27,14 @@ func (e *Erasing) UnmarshalText(text []byte) error {
 	return errors.New("on or off")
 }
 
-func eraseOff() *web.Problem {
-	return web.NewProblem(http.StatusForbidden, "this service erases nothing (QUERY_ERASE=off)").OfKind(web.EraseOff)
+// erasures has the operation that erases counters.
+type erasures struct {
+	on      Erasing
+	answers *answer.Service
+	audit   *auditLog
 }
 
-func (s *service) registerErase(a *api.API) {
+func (e *erasures) register(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "delete-counters", Method: http.MethodDelete, Path: "/v1/counters",
 		Summary: "Erase a counter, or all with a prefix",
@@ -44,19 +46,23 @@ func (s *service) registerErase(a *api.API) {
 		"The service erases nothing: QUERY_ERASE is off. Or a browser sends this for a page of another origin, or the host is none of the service's.", eraseOff(), nil)
 	op.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse(
 		"Another number of counters begin with prefix than confirm says. Nothing is erased.", answer.NotConfirmedProblem("shop.", 12, 11), nil)
-	api.HandleQuery[answer.EraseParams, api.JSONOutput[answer.EraseAnswer]](a, op, s.deleteCounters)
+	api.HandleQuery[answer.EraseParams, api.JSONOutput[answer.EraseAnswer]](a, op, e.delete)
 }
 
-func (s *service) deleteCounters(w http.ResponseWriter, r *http.Request, p *answer.EraseParams) error {
-	if !s.erases {
+func eraseOff() *web.Problem {
+	return web.NewProblem(http.StatusForbidden, "this service erases nothing (QUERY_ERASE=off)").OfKind(web.EraseOff)
+}
+
+func (e *erasures) delete(w http.ResponseWriter, r *http.Request, p *answer.EraseParams) error {
+	if !e.on {
 		return eraseOff()
 	}
 	// Many counters take longer than other answers, and the request has been read.
 	control := http.NewResponseController(w)
 	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // not every writer has deadlines
-	out, err := s.answers.Erase(r.Context(), p)
+	out, err := e.answers.Erase(r.Context(), p)
 	if err == nil || out.Erased > 0 {
-		s.logErasure(r, p, out, err)
+		e.log(r, p, out, err)
 	}
 	if err != nil {
 		return err
@@ -65,25 +71,31 @@ func (s *service) deleteCounters(w http.ResponseWriter, r *http.Request, p *answ
 	return nil
 }
 
-// audit begins a log line about a change. A token of QUERY_TOKENS is named by the beginning of its SHA-256.
-func (s *service) audit(r *http.Request) *zerolog.Event {
-	from := r.RemoteAddr
-	if client, err := s.gate.Proxies.Client(r); err == nil {
-		from = client.String()
-	}
-	line := s.log.Info().Ctx(r.Context()).Bool("audit", true).Str("from", from)
-	if name := access.From(r.Context()).Name(); name != "" {
-		line = line.Str("token", name)
-	}
-	return line
-}
-
-func (s *service) logErasure(r *http.Request, p *answer.EraseParams, out answer.EraseAnswer, err error) {
-	line := s.audit(r)
+func (e *erasures) log(r *http.Request, p *answer.EraseParams, out answer.EraseAnswer, err error) {
+	line := e.audit.begin(r)
 	if p.Key != "" {
 		line = line.Str("key", p.Key)
 	} else {
 		line = line.Str("prefix", p.Prefix)
 	}
 	line.Int("erased", out.Erased).AnErr("broken_off", err).Msg("counters erased")
+}
+
+// auditLog logs changes that requests have made.
+type auditLog struct {
+	log     zerolog.Logger
+	proxies *web.Networks // that are trusted
+}
+
+// begin begins a log line about a change. A token of QUERY_TOKENS is named by the beginning of its SHA-256.
+func (l *auditLog) begin(r *http.Request) *zerolog.Event {
+	from := r.RemoteAddr
+	if client, err := l.proxies.Client(r); err == nil {
+		from = client.String()
+	}
+	line := l.log.Info().Ctx(r.Context()).Bool("audit", true).Str("from", from)
+	if name := access.From(r.Context()).Name(); name != "" {
+		line = line.Str("token", name)
+	}
+	return line
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
@@ -21,75 +22,28 @@ import (
 const exportPath = "/v1/export"
 
 const (
-	// exportPatience is how long a client may leave sent data unread. Then its export, which holds up no
+	// exportReadTimeout is how long a client may leave sent data unread. Then its export, which holds up no
 	// other, is broken off.
-	exportPatience = time.Minute
+	exportReadTimeout = time.Minute
 	// exportRetry is after how many seconds a client should retry that found no slot.
 	exportRetry = "10"
 )
 
-// Headers and trailers of an export.
 const (
 	asOfHeader, fromHeader, toHeader = "Tallyroll-As-Of", "Tallyroll-From", "Tallyroll-To"
 	stepHeader, resumeHeader         = "Tallyroll-Step", "Tallyroll-Resume"
 	completeTrailer, rowsTrailer     = "Tallyroll-Complete", "Tallyroll-Rows"
 )
 
-// exports limits concurrent exports. One caller may have half of the slots, so that none keeps others out.
+// exports has the operation that exports counters.
 type exports struct {
-	most int
-
-	mu      sync.Mutex
-	callers map[string]int // by token, or without tokens by address
-	all     int
+	answers *answer.Service
+	slots   exportSlots
+	proxies *web.Networks // that are trusted
+	log     zerolog.Logger
 }
 
-// begin acquires a slot, which the caller must release with end. The error is for the client.
-func (e *exports) begin(who string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch own := e.own(); {
-	case e.callers[who] >= own:
-		return fullOf(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", own, own, e.most))
-	case e.all >= e.most:
-		return fullOf(fmt.Sprintf("%d exports are under way: at most %d are allowed at once (QUERY_MAX_EXPORTS)", e.all, e.most))
-	}
-	if e.callers == nil {
-		e.callers = make(map[string]int)
-	}
-	e.callers[who]++
-	e.all++
-	return nil
-}
-
-func (e *exports) own() int { return (e.most + 1) / 2 }
-
-func (e *exports) end(who string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all--
-	if e.callers[who]--; e.callers[who] == 0 {
-		delete(e.callers, who)
-	}
-}
-
-func fullOf(detail string) *web.Problem {
-	return web.NewProblem(http.StatusTooManyRequests, detail).WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
-}
-
-// callerOf names the caller: its token or, without tokens, its address, also behind trusted proxies.
-func (s *service) callerOf(r *http.Request) string {
-	if token := access.From(r.Context()); token != nil {
-		return token.Name()
-	}
-	address, err := s.gate.Proxies.Client(r)
-	if err != nil {
-		return ""
-	}
-	return web.AddressKey(address)
-}
-
-func (s *service) registerExport(a *api.API) {
+func (x *exports) register(a *api.API) {
 	const (
 		csv   = "key,from,to,hits\n/cart,2026-11-20T00:00:00Z,2026-11-20T00:15:00Z,118\n"
 		lines = `{"key":"/cart","from":"2026-11-20T00:00:00Z","to":"2026-11-20T00:15:00Z","hits":118}` + "\n" +
@@ -111,9 +65,9 @@ func (s *service) registerExport(a *api.API) {
 					"application/x-ndjson": {Schema: text, Example: lines},
 				},
 			},
-			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows, half of them to one token, or without tokens to one address.", fullOf("2 exports are under way: at most 2 are allowed at once (QUERY_MAX_EXPORTS)"), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
+			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows, half of them to one token, or without tokens to one address.", tooManyExports("2 exports are under way: at most 2 are allowed at once (QUERY_MAX_EXPORTS)"), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
 		},
-	}), s.getExport)
+	}), x.get)
 }
 
 func describeExportHeaders() map[string]*huma.Header {
@@ -132,21 +86,21 @@ func describeExportHeaders() map[string]*huma.Header {
 	return out
 }
 
-func (s *service) getExport(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
-	who := s.callerOf(r)
-	if err := s.exports.begin(who); err != nil {
+func (x *exports) get(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
+	caller := x.callerOf(r)
+	if err := x.slots.acquire(caller); err != nil {
 		return err
 	}
-	defer s.exports.end(who)
+	defer x.slots.release(caller)
 	control := http.NewResponseController(w)
 	// The request has been read. Its read deadline would later be taken for the client's end.
 	_ = control.SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
-	e, err := s.answers.Export(r.Context(), p)
+	e, err := x.answers.Export(r.Context(), p)
 	if err != nil {
 		return err
 	}
-	if !e.Lines() && !r.ProtoAtLeast(1, 1) {
-		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 nobody could tell an answer that was cut from a whole one: "+
+	if !e.IsNDJSON() && !r.ProtoAtLeast(1, 1) {
+		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 an answer that was cut looks like a whole one: "+
 			"ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: proxy_http_version 1.1)").Problem(web.InQuery)
 	}
 	h := w.Header()
@@ -163,12 +117,68 @@ func (s *service) getExport(w http.ResponseWriter, r *http.Request, p *answer.Ex
 		return nil
 	}
 	if err := sendExport(r.Context(), w, control, e); err != nil {
-		s.breakOff(r, e, err)
+		x.breakOff(r, e, err)
 	}
-	_ = control.SetWriteDeadline(time.Now().Add(exportPatience)) // for the end
+	_ = control.SetWriteDeadline(time.Now().Add(exportReadTimeout)) // for the end
 	h.Set(completeTrailer, strconv.FormatBool(e.Complete()))
 	h.Set(rowsTrailer, strconv.FormatInt(e.Rows(), 10))
 	return nil
+}
+
+// exportSlots limits concurrent exports. One caller may have half of the slots, so that none keeps others
+// out.
+type exportSlots struct {
+	most int
+
+	mu      sync.Mutex
+	callers map[string]int // by token, or without tokens by address
+	all     int
+}
+
+// acquire acquires a slot, which must be released. The error is for the client.
+func (e *exportSlots) acquire(caller string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch share := e.share(); {
+	case e.callers[caller] >= share:
+		return tooManyExports(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", share, share, e.most))
+	case e.all >= e.most:
+		return tooManyExports(fmt.Sprintf("%d exports are under way: at most %d are allowed at once (QUERY_MAX_EXPORTS)", e.all, e.most))
+	}
+	if e.callers == nil {
+		e.callers = make(map[string]int)
+	}
+	e.callers[caller]++
+	e.all++
+	return nil
+}
+
+func (e *exportSlots) share() int { return (e.most + 1) / 2 }
+
+func (e *exportSlots) release(caller string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all--
+	if e.callers[caller]--; e.callers[caller] == 0 {
+		delete(e.callers, caller)
+	}
+}
+
+// tooManyExports is the 429 of an export that finds no slot.
+func tooManyExports(detail string) *web.Problem {
+	return web.NewProblem(http.StatusTooManyRequests, detail).WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
+}
+
+// callerOf names the caller: its token or, without tokens, its address, also behind trusted proxies.
+func (x *exports) callerOf(r *http.Request) string {
+	if token := access.From(r.Context()); token != nil {
+		return token.Name()
+	}
+	address, err := x.proxies.Client(r)
+	if err != nil {
+		return ""
+	}
+	return web.AddressKey(address)
 }
 
 // sendExport writes an export. It reads no more from Redis while the client does not read.
@@ -177,7 +187,7 @@ func sendExport(ctx context.Context, w http.ResponseWriter, control *http.Respon
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(exportPatience))
+		_ = control.SetWriteDeadline(time.Now().Add(exportReadTimeout))
 		_, err := w.Write(part)
 		if err == nil {
 			err = control.Flush()
@@ -189,10 +199,10 @@ func sendExport(ctx context.Context, w http.ResponseWriter, control *http.Respon
 }
 
 // breakOff cuts the connection, because an answer that ended normally would look whole.
-func (s *service) breakOff(r *http.Request, e *answer.Export, why error) {
+func (x *exports) breakOff(r *http.Request, e *answer.Export, why error) {
 	var p *web.Problem
-	if r.Context().Err() == nil && errors.As(why, &p) { // a client that is gone knows it
-		s.log.Warn().Ctx(r.Context()).Str("why", p.Detail).Int64("rows", e.Rows()).Msg("an export has been broken off")
+	if r.Context().Err() == nil && errors.As(why, &p) { // not if the client is gone
+		x.log.Warn().Ctx(r.Context()).Str("why", p.Detail).Int64("rows", e.Rows()).Msg("an export has been broken off")
 	}
 	panic(http.ErrAbortHandler)
 }

@@ -23,8 +23,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// The headers of an export describe it, its trailers tell that it is whole, compressed or not. Its rows are tested in
-// internal/answer.
+// The headers of an export describe it, its trailers tell that it is whole, compressed or not. Its rows are
+// tested in internal/answer.
 func TestExportHasHeadersAndTrailers(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
@@ -99,9 +99,9 @@ func (f *endlessReader) ExportPage(ctx context.Context, e window.Export, _ windo
 
 // countExports is how many exports are under way.
 func (s *service) countExports() int {
-	s.exports.mu.Lock()
-	defer s.exports.mu.Unlock()
-	return s.exports.all
+	s.exports.slots.mu.Lock()
+	defer s.exports.slots.mu.Unlock()
+	return s.exports.slots.all
 }
 
 // awaitExports waits until as many are under way.
@@ -137,8 +137,8 @@ func TestExportIsBrokenOffIfRedisFails(t *testing.T) {
 	}
 }
 
-// A client that does not read holds up the reads of its export, one that goes ends them, and further ones wait for room. One
-// caller cannot hold all places: a token, or without tokens an address.
+// A client that does not read holds up the reads of its export, one that goes ends them, and further ones
+// wait for room. One caller cannot hold all places: a token, or without tokens an address.
 func TestExportWaitsForItsClient(t *testing.T) {
 	t.Parallel()
 	for name, callers := range map[string][]string{

@@ -15,11 +15,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+	"github.com/rs/zerolog"
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/release"
+	"tallyroll/internal/status"
 	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -43,18 +45,27 @@ func plainSubject(ns string) bool {
 	return !strings.HasPrefix(ns, ".") && !strings.HasSuffix(ns, ".") && !strings.Contains(ns, "..")
 }
 
-// serveNATS answers requests at <namespace>.<endpoint> until ctx ends. All query processes of a namespace
+// natsAPI answers requests over NATS: at <namespace>.<endpoint>, as HTTP would.
+type natsAPI struct {
+	namespace string
+	endpoints map[string]endpoint
+	status    *status.Status
+	metrics   *web.Metrics
+	log       zerolog.Logger
+}
+
+// serve answers requests until ctx ends. All query processes of a namespace
 // share them (a queue group). It works without NATS, unless the settings chose a NATS that refuses it.
-func (s *service) serveNATS(ctx context.Context, settings natsconn.Settings, namespace string) error {
+func (n *natsAPI) serve(ctx context.Context, settings natsconn.Settings) error {
 	closed := make(chan struct{})
-	conn, err := settings.ConnectLater(ctx, "tallyroll query", s.log,
+	conn, err := settings.ConnectLater(ctx, "tallyroll query", n.log,
 		"until it answers, nothing is answered over NATS, and /v1/streams, /v1/rejects and /v1/watch answer 503; if there is no NATS, set NATS_URL to nothing",
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return nil
 	case err != nil && !settings.Chosen():
-		s.log.Warn().Err(err).Msg("doing without NATS: set NATS_URL to where it is, or to nothing if there is none")
+		n.log.Warn().Err(err).Msg("doing without NATS: set NATS_URL to where it is, or to nothing if you have no NATS")
 		return nil
 	case err != nil:
 		return err
@@ -64,19 +75,19 @@ func (s *service) serveNATS(ctx context.Context, settings natsconn.Settings, nam
 		conn.Close()
 		return err
 	}
-	s.status.Connected(js)
+	n.status.Connected(js)
 	followed := make(chan struct{})
 	following, stopFollowing := context.WithCancel(ctx)
-	go func() { defer close(followed); s.status.FollowWatch(following, js) }()
+	go func() { defer close(followed); n.status.FollowWatch(following, js) }()
 	defer func() { stopFollowing(); <-followed }()
-	r := newResponder(s, conn)
-	offered, err := r.offer(ctx, namespace)
+	r := &responder{natsAPI: n, conn: conn, slots: make(chan struct{}, maxConcurrent)}
+	offered, err := r.offer(ctx)
 	if err != nil {
 		conn.Close()
 		return fmt.Errorf("offer the service %s on NATS: %w", serviceName, err)
 	}
-	_ = conn.FlushTimeout(flushTimeout) // so that the server knows the endpoints; if the connection is lost, it comes back with them
-	s.log.Info().Str("server", natsconn.ServerOf(conn)).Str("subjects", namespace+".*").Msg("answering on NATS")
+	_ = conn.FlushTimeout(flushTimeout) // so that the server has the endpoints; a reconnect sends them again
+	n.log.Info().Str("server", natsconn.ServerOf(conn)).Str("subjects", n.namespace+".*").Msg("answering on NATS")
 	<-ctx.Done()
 	_ = offered.Stop() // its errors are about the connection, which ends next
 	r.wait()
@@ -93,19 +104,18 @@ func (s *service) serveNATS(ctx context.Context, settings natsconn.Settings, nam
 
 // offer adds the endpoints as a NATS service (micro). Its statistics only count requests: the library takes
 // errors and times when a handler returns, but ours starts a goroutine per request. The metrics have both.
-func (r *responder) offer(ctx context.Context, namespace string) (micro.Service, error) {
+func (r *responder) offer(ctx context.Context) (micro.Service, error) {
 	offered, err := micro.AddService(r.conn, micro.Config{
 		Name: serviceName, Version: semanticVersion(release.Version()), Description: "Rolling totals of counters",
-		Metadata: map[string]string{"namespace": namespace}, QueueGroup: serviceName,
+		Metadata: map[string]string{"namespace": r.namespace}, QueueGroup: serviceName,
 	})
 	if err != nil {
 		return nil, err
 	}
-	endpoints := r.service.endpoints()
-	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
-		handle := func(req micro.Request) { r.dispatch(ctx, name, endpoints[name], req) }
+	for _, name := range slices.Sorted(maps.Keys(r.endpoints)) {
+		handle := func(req micro.Request) { r.dispatch(ctx, name, r.endpoints[name], req) }
 		err := offered.AddEndpoint(name, micro.HandlerFunc(handle),
-			micro.WithEndpointSubject(namespace+"."+name), micro.WithEndpointPendingLimits(maxPending, maxPending*1024))
+			micro.WithEndpointSubject(r.namespace+"."+name), micro.WithEndpointPendingLimits(maxPending, maxPending*1024))
 		if err != nil {
 			return nil, errors.Join(err, offered.Stop())
 		}
@@ -113,47 +123,41 @@ func (r *responder) offer(ctx context.Context, namespace string) (micro.Service,
 	return offered, nil
 }
 
-func (s *service) endpoints() map[string]endpoint {
+func endpointsOf(q *questions) map[string]endpoint {
 	return map[string]endpoint{
 		"total": overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (any, error) {
-			out, err := s.answers.Totals(ctx, b.Input())
-			if err != nil {
-				return nil, err
-			}
-			return &out.Answer, nil
+			out, _, err := q.Totals(ctx, b.Input())
+			return &out, err
 		}),
 		"uniques": overNATS(func(ctx context.Context, _ string, b *answer.UniquesBody) (any, error) {
-			out, err := s.answers.Uniques(ctx, b.Input())
-			if err != nil {
-				return nil, err
-			}
-			return &out.Answer, nil
+			out, _, err := q.Uniques(ctx, b.Input())
+			return &out, err
 		}),
 		"series": overNATS(func(ctx context.Context, _ string, b *answer.SeriesBody) (any, error) {
-			found, err := s.answers.Series(ctx, b.Input())
+			found, err := q.Series(ctx, b.Input())
 			if err != nil {
 				return nil, err
 			}
 			return found.JSON(), nil
 		}),
-		"top":      overNATS(s.answers.Top),
-		"counters": overNATS(s.answers.Counters),
+		"top":      overNATS(q.Top),
+		"counters": overNATS(q.Counters),
 		"about": func(ctx context.Context, body []byte) (any, error) {
 			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
 				body = []byte("{}")
 			}
 			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
-				return s.findAbout(ctx)
+				return q.getAbout(ctx)
 			})(ctx, body)
 		},
-		"take":    overNATS(bodyOf(s.gate.Take)), // a refusal is an answer
-		"limit":   overNATS(bodyOf(s.gate.Look)),
-		"renew":   overNATS(s.gate.Renew),
-		"release": overNATS(s.gate.Release),
+		"take":    overNATS(bodyOf(q.gate.Take)), // a refusal is an answer
+		"limit":   overNATS(bodyOf(q.gate.Look)),
+		"renew":   overNATS(q.gate.Renew),
+		"release": overNATS(q.gate.Release),
 	}
 }
 
-// overNATS is the endpoint of an answer to JSON in a body.
+// overNATS returns the endpoint that reads JSON from a body.
 func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
 	return func(ctx context.Context, body []byte) (any, error) {
 		p := new(P)
@@ -190,13 +194,9 @@ func semanticVersion(version string) string {
 // responder answers requests over NATS, each in a goroutine, because NATS calls a handler for one message at
 // a time.
 type responder struct {
-	service *service
-	conn    *nats.Conn
-	slots   chan struct{} // has a token for each request that is being answered
-}
-
-func newResponder(s *service, conn *nats.Conn) *responder {
-	return &responder{service: s, conn: conn, slots: make(chan struct{}, maxConcurrent)}
+	*natsAPI
+	conn  *nats.Conn
+	slots chan struct{} // has a token for each request that is being answered
 }
 
 // dispatch waits for a slot and answers the request in a goroutine, even if the service stops meanwhile.
@@ -227,7 +227,7 @@ func (r *responder) wait() {
 func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.service.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+			r.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
 		}
 	}()
@@ -258,6 +258,6 @@ func (r *responder) record(ctx context.Context, name string, err error, took tim
 	if err != nil {
 		code = web.ProblemOf(err).Status
 	}
-	r.service.server.Metrics.Observe("NATS "+name, code, took)
-	r.service.log.Debug().Ctx(ctx).Str("subject", r.service.answers.Namespace+"."+name).Int("code", code).Dur("took", took).Msg("request")
+	r.metrics.Observe("NATS "+name, code, took)
+	r.log.Debug().Ctx(ctx).Str("subject", r.namespace+"."+name).Int("code", code).Dur("took", took).Msg("request")
 }

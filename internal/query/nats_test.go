@@ -32,7 +32,8 @@ func serveNATS(t *testing.T, s *service, url string) (stop func()) {
 	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serveNATS(ctx, settings, asking.Namespace) }()
+	s.nats.namespace = asking.Namespace
+	go func() { ended <- s.nats.serve(ctx, settings) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -68,23 +69,25 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	return msg
 }
 
-// A NATS that refuses query ends it only if an operator has chosen that one. The one at the default address may be anybody's.
+// A NATS that refuses query ends it only if an operator has chosen that one. The one at the default address
+// may be anybody's.
 func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
 	s := serveFake(t)
 	var log asking.Log
-	s.log = zerolog.New(&log)
+	s.nats.log = zerolog.New(&log)
 	settings := natsconn.Settings{}
 	require.NoError(t, settings.URL.UnmarshalText([]byte(broker.URL())))
-	require.NoError(t, s.serveNATS(t.Context(), settings, asking.Namespace))
-	require.Equal(t, 1, log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if there is none"), log.String())
+	require.NoError(t, s.nats.serve(t.Context(), settings))
+	require.Equal(t, 1, log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if you have no NATS"), log.String())
 	settings.URLGiven = true
 	var usage setting.UsageError
-	require.ErrorAs(t, s.serveNATS(t.Context(), settings, asking.Namespace), &usage)
+	require.ErrorAs(t, s.nats.serve(t.Context(), settings), &usage)
 }
 
-// Requests over NATS have the answers of HTTP, and refusals that clients of micro read. testdata/nats.txt has them.
+// Requests over NATS have the answers of HTTP, and refusals that clients of micro read. testdata/nats.txt has
+// them.
 func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	t.Parallel()
 	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
@@ -159,7 +162,8 @@ func (m meeting) Answer(ctx context.Context, questions []window.Question) (windo
 	return m.Counters.Answer(ctx, questions)
 }
 
-// Requests are answered concurrently, once where two services run, and those under way are answered when it stops.
+// Requests are answered concurrently, once where two services run, and those under way are answered when it
+// stops.
 func TestRequestsOverNATSAreAnsweredOnceAndBesideEachOther(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)

@@ -13,8 +13,8 @@ import (
 	"tallyroll/tests/asking"
 )
 
-// The document is one that others can read, whether or not tokens are needed: clients are generated from it (tests/clients
-// does). All is described, and examples are of the types that it describes.
+// The document is one that others can read, whether or not tokens are needed: clients are generated from it
+// (tests/clients does). All is described, and examples are of the types that it describes.
 func TestDocumentDescribesEverything(t *testing.T) {
 	t.Parallel()
 	for _, tokens := range []string{"", "secret"} {

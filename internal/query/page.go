@@ -86,6 +86,6 @@ func (p *page) serve(w http.ResponseWriter, name, cacheControl string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer") // the address names counters
 	h.Set("Cache-Control", cacheControl)
-	h.Set("ETag", `W/"`+p.version+`"`) // weak: the edge compresses
+	h.Set("ETag", `W/"`+p.version+`"`) // weak: the middleware compresses
 	_, _ = w.Write(p.files[name])      // the client may be gone
 }

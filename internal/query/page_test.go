@@ -38,8 +38,8 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 			t.Errorf("%s: status %d, %v", m[1], resp.StatusCode, resp.Header)
 		}
 	}
-	// A module that the index does not preload would be found late, one request after the other. Those of other views
-	// are loaded with them.
+	// A module that the index does not preload would be found late, one request after the other. Those of
+	// other views are loaded with them.
 	files := newPage().files
 	for name := range files {
 		later := bytes.Contains(files["views.js"], []byte(`import("./`+name+`")`)) || bytes.Contains(files["views.js"], []byte(`styled("`+name+`", `))
@@ -145,10 +145,10 @@ func difference(a, b rgb) float64 {
 	return math.Hypot(math.Hypot(p[0]-q[0], p[1]-q[1]), p[2]-q[2])
 }
 
-// Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of
-// controls by 3 to 1 (1.4.11), in both modes. So do the lines of the chart, and in dark mode, where thin lines look dull,
-// by 4.5 to 1. Lines differ from each other for all who see two or three colours by more than Okabe and Ito's own do
-// (0.076).
+// Texts stand out from all that can be behind them by 4.5 to 1 (WCAG 2.2, 1.4.3), the edges of controls by 3
+// to 1 (1.4.11), in both modes. So do the lines of the chart, and in dark mode, where thin lines look dull,
+// by 4.5 to 1. Lines differ from each other for all who see two or three colours by more than Okabe and Ito's
+// own do (0.076).
 func TestColorsOfThePageStandOut(t *testing.T) {
 	t.Parallel()
 	light, dark, ok := strings.Cut(string(newPage().files["style.css"]), "@media (prefers-color-scheme: dark)")

@@ -97,7 +97,7 @@ func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 	server := stack.Redis(t)
 	s := serveRedis(t, server.URL(), asking.Now())
 	asking.Seed(t, server.Client(), asking.Now())
-	reader := &countingReader{Counters: s.answers.Reader}
+	reader := &countingReader{Counters: s.questions.Reader}
 	setReader(s, reader)
 	h := s.handler()
 	server.Pause()
@@ -190,8 +190,9 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	}
 }
 
-// A key that something else has written fails the requests that need it, and no others. Listeners at /v1/live receive that, or
-// go on. If it is one that every answer needs, the service is not ready, and names it. internal/answer has all such keys.
+// A key that something else has written fails the requests that need it, and no others. Listeners at /v1/live
+// receive that, or go on. If it is one that every answer needs, the service is not ready, and names it.
+// internal/answer has all such keys.
 func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()

@@ -22,8 +22,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// What is wrong with a request is described before anything is asked or taken. The cases of parameters and bodies are those of
-// internal/answer, gate and web/api.
+// What is wrong with a request is described before anything is asked or taken. The cases of parameters and
+// bodies are those of internal/answer, gate and web/api.
 func TestRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, countNamed)
@@ -132,7 +132,8 @@ func checkShort(t *testing.T, what string, resp *http.Response) {
 	}
 }
 
-// Huge and strange values in every parameter, header, field and path are refused, if they are, in a few words.
+// Huge and strange values in every parameter, header, field and path are refused, if they are, in a few
+// words.
 func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t)

@@ -34,7 +34,8 @@ const testLimits = `limits:
   - {name: exports, policy: concurrent, max: 2, window: 30s}
 `
 
-// serve returns a service with testLimits. The settings of tests allow more than the defaults, and can be changed.
+// serve returns a service with testLimits. The settings of tests allow more than the defaults, and can be
+// changed.
 func serve(t testing.TB, r access.Counters, l gate.Limiter, change ...func(*Settings)) *service {
 	t.Helper()
 	settings := Settings{
@@ -80,7 +81,7 @@ func serveFake(t testing.TB, change ...func(*Settings)) fakeService {
 
 // shortenTimeouts sets the default timeouts: the service then refuses questions while a server hangs.
 func shortenTimeouts(s *service) {
-	s.answers.Redis.Timeout, s.health.Timeout = 2*time.Second, 2*time.Second
+	s.questions.Redis.Timeout, s.health.Timeout = 2*time.Second, 2*time.Second
 }
 
 // countNamed has a service count takes of named limits only.
@@ -88,19 +89,19 @@ func countNamed(s *Settings) { s.Take = gate.TakeNamed }
 
 // setReader has the service answer requests from another reader.
 func setReader(s *service, r access.Counters) {
-	bounded := access.NewReader(r)
-	s.answers.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
+	bounded := access.Authorize(r)
+	s.questions.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
 }
 
 // setTokens has the service ask for one of the tokens.
 func setTokens(t testing.TB, s *service, tokens string) {
 	t.Helper()
-	settings := access.Settings{Program: "QUERY"}
+	settings := access.TokenSettings{Program: "QUERY"}
 	if tokens != "" {
 		require.NoError(t, settings.Plain.UnmarshalText([]byte(tokens)))
 	}
 	var err error
-	s.tokens, err = access.New(settings, nil)
+	s.middleware.tokens, err = access.New(settings, nil)
 	require.NoError(t, err)
 }
 

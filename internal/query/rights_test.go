@@ -28,8 +28,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// writeTokens writes entries of a name, which is the secret, and fields. A change is whole at once, as those of a careful
-// operator are.
+// writeTokens writes entries of a name, which is the secret, and fields. A change is whole at once, as those
+// of a careful operator are.
 func writeTokens(t testing.TB, path string, entries ...string) {
 	t.Helper()
 	text := "tokens:\n"
@@ -84,8 +84,8 @@ func sendAs(t *testing.T, server *httptest.Server, token string, r asking.Reques
 	return resp.StatusCode, text
 }
 
-// A token sees and changes what it may, and nothing else, whichever way it tries. Each way is shown to work with a token
-// that may.
+// A token sees and changes what it may, and nothing else, whichever way it tries. Each way is shown to work
+// with a token that may.
 func TestTokenKeepsToItsOwn(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
@@ -197,8 +197,8 @@ func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
 	require.Equal(t, web.TokenLacksRight.Type(), refuseRight(new(access.Token), "GET /v1/new").Type)
 }
 
-// Pages about the process and the page itself need no token, or no probe could ask and nobody could enter one. All else
-// does, however its path is written. What is listened to ends with its token.
+// Pages about the process and the page itself need no token, or no probe could ask and nobody could enter
+// one. All else does, however its path is written. What is listened to ends with its token.
 func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.yml")
@@ -240,13 +240,14 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	asking.Refused(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer gone"), http.StatusUnauthorized)
 }
 
-// The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its SHA-256.
+// The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its
+// SHA-256.
 func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),
 		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
 	log := new(asking.Log)
-	s.log = zerolog.New(log)
+	s.erasures.audit.log = zerolog.New(log)
 	h := s.handler()
 	for _, c := range []struct{ token, target, line string }{
 		{"shop", "/v1/limit?limit=login&key=alice", `"token":"shop","limit":"login","key":"alice","message":"limit reset"`},
@@ -262,7 +263,7 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	}
 	require.Equal(t, 4, strings.Count(log.String(), "audit"))
 	require.NotContains(t, log.String(), "secret")
-	s.erases = false
+	s.erasures.on = false
 	p := asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization",
 		"Bearer shop"), http.StatusForbidden)
 	require.Equal(t, web.EraseOff.Type(), p.Type)

@@ -48,7 +48,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Int("tokens", s.tokens.Count()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
+		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
@@ -56,7 +56,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	if settings.asksNATS() {
 		group.Go(func() error {
-			return s.serveNATS(gctx, settings.natsAt(), settings.Redis.Namespace)
+			return s.nats.serve(gctx, settings.natsAt())
 		})
 	}
 	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler()) })
@@ -68,43 +68,39 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 }
 
 type service struct {
-	server  web.Server
-	tokens  *access.Tokens
-	origins web.Origins
-	hosts   web.Hosts
-	health  *status.Health
-	answers *answer.Desk
-	gate    *gate.Gate
-	live    *live.Live
-	status  *status.Status
-	exports exports
-	erases  Erasing
-	log     zerolog.Logger
+	server     web.Server
+	middleware middleware
+	health     *status.Health
+	questions  questions
+	erasures   erasures
+	exports    exports
+	gate       *gate.Gate
+	live       *live.Live
+	status     *status.Status
+	nats       natsAPI
 }
 
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
 // another, because the number of their questions bounds them, not the cost of one request. Its error is about
-// the file of limits or of tokens. The caller must run health, gate and hub.
+// the file of limits or of tokens. The caller must run health and live.
 func newService(requests, listeners access.Counters, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, program.Sampled(log)
 	s := &service{
-		server:  web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
-		origins: settings.Origins, hosts: settings.Hosts,
-		health: status.NewHealth(requests, settings.Timeout, log, registry), log: log,
+		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
+		health: status.NewHealth(requests, settings.Timeout, log, registry),
 	}
-	var err error
-	s.tokens, err = access.New(access.Settings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
+	tokens, err := access.New(access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
 	}
 	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
-	s.answers = &answer.Desk{
-		Reader: access.NewReader(requests), Redis: redis, Namespace: settings.Redis.Namespace,
+	desk := &answer.Service{
+		Reader: access.Authorize(requests), Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
-	s.exports.most, s.erases = settings.MaxExports, settings.Erase
-	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: s.audit}, takes, access.NewReader(requests), redis, failures, metrics)
+	audit := &auditLog{log: log}
+	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, access.Authorize(requests), redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -112,21 +108,25 @@ func newService(requests, listeners access.Counters, takes gate.Limiter, setting
 	s.live = live.New(live.Settings{
 		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys,
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return answer.Ask(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
+		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)
+	proxies := &s.gate.Proxies
+	audit.proxies = proxies
+	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies}
+	s.questions = questions{desk, s.status, s.gate}
+	s.erasures = erasures{settings.Erase, desk, audit}
+	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = desk, settings.MaxExports, proxies, log
+	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, metrics, log}
 	return s, nil
 }
 
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
-	s.routes(mux)
-	return s.edge(mux)
-}
-
-func (s *service) routes(mux *http.ServeMux) {
-	a := newAPI(mux, s.tokens)
+	a := newAPI(mux, s.middleware.tokens)
 	a.Within(groupAsk)
-	s.registerAnswers(a)
+	s.questions.register(a)
+	s.erasures.register(a)
+	s.exports.register(a)
 	s.live.Register(a)
 	a.Within(groupLimit)
 	s.gate.Register(a, mux)
@@ -139,10 +139,11 @@ func (s *service) routes(mux *http.ServeMux) {
 	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.Why() })
 	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
 	newPage().register(mux)
+	return s.middleware.wrap(mux)
 }
 
-// whyNotReady returns why nothing can be served now. If anything can, it is empty: to take it out of service
-// would help nobody.
+// whyNotReady returns why nothing can be served now. It is empty if anything can, because clients lose more
+// if the process is taken out of service.
 func (s *service) whyNotReady() string {
 	why := s.health.Why()
 	if why == "" || s.whyNoTakes() == "" {
@@ -151,4 +152,4 @@ func (s *service) whyNotReady() string {
 	return why
 }
 
-func (s *service) whyNoTakes() string { return s.gate.Why(s.health.Look()) }
+func (s *service) whyNoTakes() string { return s.gate.Why(s.health.State()) }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Settings of the service; INTERFACE is their tags, which --help prints.
+// Settings of the service; --help prints their tags.
 type Settings struct {
 	Redis    redisconn.Settings
 	Log      program.Log
@@ -81,17 +82,14 @@ func (s *Settings) Validate() error {
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
 		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
-	err := setting.CheckMost(setting.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, setting.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, setting.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
-		setting.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, setting.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, setting.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, setting.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
-		setting.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)})
+	err := cmp.Or(
+		setting.CheckMost(setting.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, setting.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, setting.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
+			setting.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, setting.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, setting.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, setting.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
+			setting.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)}),
+		setting.CheckDuration("QUERY_TIMEOUT", s.Timeout, minTimeout, maxTimeout),
+		setting.CheckDuration("QUERY_TAKE_TIMEOUT", s.TakeTimeout, minTakeTimeout, maxTakeTimeout))
 	if err != nil {
 		return err
-	}
-	if s.Timeout < minTimeout || s.Timeout > maxTimeout {
-		return &setting.Error{Key: "QUERY_TIMEOUT", Value: s.Timeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTimeout, maxTimeout)}
-	}
-	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
-		return &setting.Error{Key: "QUERY_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
 		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS, a namespace without a dot at its ends or two in a row, because it is the first part of the subjects; or set NATS_URL to nothing"}

@@ -54,15 +54,15 @@ func (r *Settings) Validate() error {
 }
 
 type redisFiles struct {
-	login *setting.Kept[redisLogin]
-	pair  *setting.Kept[tls.Certificate]
+	login *setting.Reloadable[redisLogin]
+	pair  *setting.Reloadable[tls.Certificate]
 }
 
 // Logging returns settings whose clients log if their files cannot be reread.
 func (r Settings) Logging(log zerolog.Logger) Settings {
 	r.files = &redisFiles{
-		setting.Keep("file of a secret of Redis", log, r.readLogin),
-		setting.Keep("REDIS_CERT and REDIS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(r.TLS.Cert, r.TLS.Key) }),
+		setting.NewReloadable("file of a secret of Redis", log, r.readLogin),
+		setting.NewReloadable("REDIS_CERT and REDIS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(r.TLS.Cert, r.TLS.Key) }),
 	}
 	return r
 }

@@ -132,7 +132,7 @@ type TLS struct {
 }
 
 // apply returns a URL's configuration with the files; nil without TLS.
-func (t TLS) apply(config *tls.Config, pair *setting.Kept[tls.Certificate]) *tls.Config {
+func (t TLS) apply(config *tls.Config, pair *setting.Reloadable[tls.Certificate]) *tls.Config {
 	if config == nil {
 		return nil
 	}

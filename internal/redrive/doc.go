@@ -7,5 +7,5 @@
 // and removes it. That holds as long as the stream holds the first message; docs/delivery.md lists the cases,
 // and what is not promised.
 //
-// redrive.go draws the way of a reject.
+// redrive.go draws the path of a reject.
 package redrive

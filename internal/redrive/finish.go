@@ -17,45 +17,45 @@ import (
 )
 
 const (
-	finishers = 8 // requests to the server at once
-	// finishWithin bounds the retries of a request without an answer, finishPause is the wait between, and
-	// finishTries bounds the lookups of a message, which a replica may not have yet.
-	finishWithin = 30 * time.Second
-	finishPause  = 200 * time.Millisecond
-	finishTries  = 5
+	removers = 8 // requests to the server at once
+	// removeWithin bounds the retries of a request without an answer, retryPause is the wait between, and
+	// lookupTries bounds the lookups of a message, which a replica may not have yet.
+	removeWithin = 30 * time.Second
+	retryPause   = 200 * time.Millisecond
+	lookupTries  = 5
 )
 
-type fate struct {
-	outbox.Fate
+type outcome struct {
+	outbox.Outcome
 	reject *reject
 	id     string // its Nats-Msg-Id
 }
 
-// finisher removes rejects from HITS_REJECTED once their messages are certainly stored.
-type finisher struct {
+// remover removes rejects from HITS_REJECTED once their messages are certainly stored.
+type remover struct {
 	js       jetstream.JetStream
 	rejected jetstream.Stream
-	fates    chan fate
-	count    *redriven
+	outcomes chan outcome
+	count    *counts
 	done     func(*reject)
 	group    sync.WaitGroup
-	hopeless atomic.Pointer[error] // why a reject could not be removed; the others are not tried
+	failure  atomic.Pointer[error] // why a reject could not be removed; the others are not tried
 }
 
-// start starts to remove rejects. Its caller closes fates and then calls wait.
-func (f *finisher) start(ctx context.Context) {
-	for range finishers {
+// start starts to remove rejects. Its caller closes outcomes and then calls wait.
+func (f *remover) start(ctx context.Context) {
+	for range removers {
 		f.group.Go(func() {
-			for fate := range f.fates {
-				f.finish(ctx, fate)
+			for fate := range f.outcomes {
+				f.handle(ctx, fate)
 			}
 		})
 	}
 }
 
-func (f *finisher) wait() { f.group.Wait() }
+func (f *remover) wait() { f.group.Wait() }
 
-func (f *finisher) finish(ctx context.Context, fate fate) {
+func (f *remover) handle(ctx context.Context, fate outcome) {
 	r := fate.reject
 	why := ""
 	switch {
@@ -65,18 +65,18 @@ func (f *finisher) finish(ctx context.Context, fate fate) {
 		why = f.verify(ctx, fate)
 	}
 	if why != "" {
-		f.count.leave(why)
+		f.count.countLeft(why)
 	} else {
-		f.count.sent(fate.Repeat)
+		f.count.countSent(fate.Repeat)
 		f.remove(ctx, r)
 	}
 	f.done(r)
 }
 
 // verify reads the message because of which the stream refused another. A refusal alone proves nothing.
-func (f *finisher) verify(ctx context.Context, fate fate) (why string) {
+func (f *remover) verify(ctx context.Context, fate outcome) (why string) {
 	var found *jetstream.RawStreamMsg
-	err := persist(ctx, func() error {
+	err := retry(ctx, func() error {
 		stream, err := f.js.Stream(ctx, fate.Stream)
 		if err != nil {
 			return err
@@ -94,14 +94,14 @@ func (f *finisher) verify(ctx context.Context, fate fate) (why string) {
 }
 
 // remove deletes a reject's parts, the first one last: by it the next run detects an interrupted removal.
-func (f *finisher) remove(ctx context.Context, r *reject) {
-	if why := f.hopeless.Load(); why != nil {
-		f.count.stays(*why)
+func (f *remover) remove(ctx context.Context, r *reject) {
+	if why := f.failure.Load(); why != nil {
+		f.count.countKept(*why)
 		return
 	}
 	slices.Sort(r.Positions)
 	for _, position := range slices.Backward(slices.Compact(r.Positions)) {
-		err := persist(ctx, func() error {
+		err := retry(ctx, func() error {
 			err := f.rejected.DeleteMsg(ctx, position)
 			if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 				_, errGet := f.rejected.GetMsg(ctx, position)
@@ -113,28 +113,28 @@ func (f *finisher) remove(ctx context.Context, r *reject) {
 		})
 		if err != nil {
 			err = fmt.Errorf("delete message %d of %s: %w", position, rejects.Stream, err)
-			f.hopeless.Store(&err)
-			f.count.stays(err)
+			f.failure.Store(&err)
+			f.count.countKept(err)
 			return
 		}
 	}
 }
 
-// persist retries a request until there is an answer.
-func persist(ctx context.Context, request func() error) error {
+// retry retries a request until there is an answer.
+func retry(ctx context.Context, request func() error) error {
 	began := time.Now()
 	for try := 1; ; try++ {
 		err := request()
 		switch {
-		case err == nil, errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful), time.Since(began) > finishWithin:
+		case err == nil, errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful), time.Since(began) > removeWithin:
 			return err
-		case errors.Is(err, jetstream.ErrMsgNotFound) && try == finishTries:
+		case errors.Is(err, jetstream.ErrMsgNotFound) && try == lookupTries:
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(finishPause):
+		case <-time.After(retryPause):
 		}
 	}
 }

@@ -1,14 +1,13 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +15,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/program"
 	"tallyroll/internal/progress"
@@ -36,68 +34,65 @@ type options struct {
 	rate      float64 // rejects per second; 0: as fast as the stream acknowledges
 }
 
-// redriver publishes rejects again. The goroutine in walk owns it.
+// redriver publishes rejects again. The goroutine in readAll owns it.
 type redriver struct {
 	options
-	js       jetstream.JetStream
-	rejected jetstream.Stream
-	log      zerolog.Logger
-	list     io.Writer // of --dry-run
-	out      *progress.Bar
-	pub      *outbox.Sender // nil with --dry-run
-	settled  func(fate)
-	room     int // bytes of the largest body
-	targets  targets
-	count    *redriven
-	listed   int
-	start    time.Time
-	paced    int64
-	warned   map[string]bool
+	js            jetstream.JetStream
+	rejected      jetstream.Stream
+	log           zerolog.Logger
+	list          io.Writer // of --dry-run
+	bar           *progress.Bar
+	pub           *outbox.Sender // nil with --dry-run
+	reportOutcome func(outcome)
+	maxBody       int // bytes of the largest body
+	targets       targets
+	count         *counts
+	listedSoFar   int
+	start         time.Time
+	paced         int64
+	warnings      map[string]bool
 }
 
 // redrive publishes again the rejects of HITS_REJECTED that opts select:
 //
-//	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ remake ─▶ outbox ─▶ the stream that refused it
+//	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ edit ─▶ outbox ─▶ the stream that refused it
 //	      ▲                                            │ acknowledgements
-//	      └───────────────── delete ◀── finisher ◀─────┘
+//	      └───────────────── delete ◀── remover ◀────┘
 //
 // When ctx ends it stops reading, and waits up to grace for what is under way.
-func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *redriven, err error) {
-	count = &redriven{dryRun: opts.dryRun}
-	rejected, err := js.Stream(ctx, rejects.Stream)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		count.noStream = true
-		return count, nil
-	case err != nil:
-		return count, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *counts, err error) {
+	count = &counts{dryRun: opts.dryRun}
+	rejected, info, err := rejects.Open(ctx, js, opts.namespace, cmp.Or(opts.stream, "*"))
+	if err != nil || rejected == nil {
+		count.noStream = err == nil
+		return count, err
 	}
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
 	r := &redriver{
-		options: opts, js: js, rejected: rejected, log: log, list: list, out: out, count: count,
-		room: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warned: map[string]bool{},
+		options: opts, js: js, rejected: rejected, log: log, list: list, bar: out, count: count,
+		maxBody: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warnings: map[string]bool{},
 	}
 	if opts.dryRun {
-		return count, ended(ctx, r.walk(ctx))
+		return count, withoutInterrupt(ctx, r.readAll(ctx, info))
 	}
-	finish := &finisher{js: js, rejected: rejected, fates: make(chan fate), count: count, done: func(r *reject) { out.Add(len(r.Positions)) }}
+	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, done: func(r *reject) { out.Add(len(r.Positions)) }}
 	finish.start(acks)
-	r.settled = func(what fate) {
+	r.reportOutcome = func(what outcome) {
 		select {
-		case finish.fates <- what:
+		case finish.outcomes <- what:
 		case <-acks.Done():
 		}
 	}
 	r.pub = outbox.Start(acks, conn, log, "", func(int) { count.messages++ })
-	err = ended(ctx, r.walk(ctx))
+	err = withoutInterrupt(ctx, r.readAll(ctx, info))
 	count.cut = ctx.Err() != nil
 	cause := r.pub.Close()
-	close(finish.fates)
+	close(finish.outcomes)
 	finish.wait()
 	count.took = time.Since(r.start)
 	unknown := count.unknown()
-	count.leaveSome("not acknowledged: run it again", unknown)
+	count.countSomeLeft("not acknowledged: run it again", unknown)
 	switch {
 	case cause != nil && !errors.Is(cause, context.Canceled):
 		return count, fmt.Errorf("%w (%d rejects are not acknowledged: run it again)", cause, unknown)
@@ -111,36 +106,132 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	return count, nil
 }
 
-// ended drops the error of an interrupt.
-func ended(ctx context.Context, err error) error {
+// withoutInterrupt drops the error of an interrupt.
+func withoutInterrupt(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-func (r *redriver) each(ctx context.Context, one *reject) error {
+// readAll passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones,
+// such as a reject that is refused again, are for the next run.
+func (r *redriver) readAll(ctx context.Context, info *jetstream.StreamInfo) error {
+	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
+	var total uint64
+	for _, n := range info.State.Subjects {
+		total += n
+	}
+	if total == 0 {
+		return nil
+	}
+	r.bar.Expect(int64(total))
+	messages := rejects.NewMessageReader(r.rejected, filter, info.State)
+	var assembly rejects.Assembly
+	for {
+		m, more, err := messages.Read(ctx)
+		switch {
+		case err != nil:
+			return err
+		case !more:
+			return r.handleIncomplete(ctx, &assembly)
+		case !m.Known || m.Namespace != r.namespace:
+			r.count.found++
+			r.count.matching++
+			r.count.countLeft("not written by ingest in this namespace")
+			continue
+		}
+		if whole := assembly.Add(m); whole != nil {
+			if err := r.handle(ctx, newReject(whole)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// handleIncomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the
+// first part: only what is stored is removed.
+func (r *redriver) handleIncomplete(ctx context.Context, assembly *rejects.Assembly) error {
+	const why = "parts of it are missing"
+	for stored, hasFirst := range assembly.Incomplete() {
+		one := newReject(stored)
+		if r.stream != "" && one.Stream != r.stream || len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) {
+			r.count.found++
+			continue
+		}
+		r.count.found++
+		r.count.matching++
+		if !hasFirst || r.dryRun {
+			r.count.countLeft(why)
+			continue
+		}
+		sent, err := r.isStored(ctx, one)
+		if err != nil {
+			return err
+		}
+		if !sent {
+			r.count.countLeft(why)
+			continue
+		}
+		r.count.countSent(true)
+		(&remover{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
+	}
+	r.count.found += assembly.Dropped
+	r.count.matching += assembly.Dropped
+	r.count.countSomeLeft("its parts are too far apart", assembly.Dropped)
+	return nil
+}
+
+// isStored reports whether the reject has been published again.
+func (r *redriver) isStored(ctx context.Context, one *reject) (bool, error) {
+	to, err := r.targets.find(ctx, one.Stream)
+	if err != nil || to.why != "" {
+		return false, err
+	}
+	first := onceOf(one, to.pattern)
+	name, err := r.js.StreamNameBySubject(ctx, first.Subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find the stream of %s: %w", first.Subject, err)
+	}
+	stream, err := r.js.Stream(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, first.Subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find %s in stream %s: %w", first.Subject, name, err)
+	}
+	return m.Header.Get(nats.MsgIdHdr) == first.ID, nil
+}
+
+func (r *redriver) handle(ctx context.Context, one *reject) error {
 	r.count.found++
 	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) || r.stream != "" && one.Stream != r.stream {
-		r.out.Add(len(one.Positions))
+		r.bar.Add(len(one.Positions))
 		return nil
 	}
 	r.count.matching++
-	why, m, err := r.judge(ctx, one)
+	why, m, err := r.prepare(ctx, one)
 	if err != nil {
 		return err
 	}
 	if why != "" {
-		r.count.leave(why)
-		r.out.Add(len(one.Positions))
+		r.count.countLeft(why)
+		r.bar.Add(len(one.Positions))
 		return nil
 	}
 	if r.dryRun {
-		return r.show(one)
+		return r.listReject(one)
 	}
 	if r.rate > 0 {
 		if err := r.pace(ctx); err != nil {
-			r.count.leave("not sent yet")
+			r.count.countLeft("not sent yet")
 			return err
 		}
 	}
@@ -150,15 +241,15 @@ func (r *redriver) each(ctx context.Context, one *reject) error {
 	return ctx.Err()
 }
 
-// judge returns what to send, or why not.
-func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
-	if refused := one.helps(r.ts, time.Now()); refused != "" {
+// prepare returns what to send, or why not.
+func (r *redriver) prepare(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
+	if refused := one.expectedRefusal(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
 			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, nil
 		}
 		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.Reason, refused))
 	}
-	body, err := one.publishable(r.ts)
+	body, err := one.bodyToPublish(r.ts)
 	if err != nil {
 		return fmt.Sprintf("%s (%v)", one.Reason, err), nil, nil
 	}
@@ -166,19 +257,19 @@ func (r *redriver) judge(ctx context.Context, one *reject) (why string, m *outbo
 	if err != nil || to.why != "" {
 		return to.why, nil, err
 	}
-	once := address(one, to.pattern)
-	if len(body)+rejects.HeaderSize(once.Header()) > r.room {
-		return fmt.Sprintf("%s (larger than a message of the server beside its headers: raise max_payload)", one.Reason), nil, nil
+	once := onceOf(one, to.pattern)
+	if len(body)+rejects.HeaderSize(once.Header()) > r.maxBody {
+		return fmt.Sprintf("%s (with its headers larger than a message of the server: raise max_payload)", one.Reason), nil, nil
 	}
-	once.Settled = func(f outbox.Fate) { r.settled(fate{f, one, once.ID}) }
+	once.Done = func(f outbox.Outcome) { r.reportOutcome(outcome{f, one, once.ID}) }
 	m = outbox.NewMessage()
 	m.Hits, m.Once, m.Body = 1, once, append(m.Body, body...)
 	return "", m, nil
 }
 
 func (r *redriver) warn(text string) {
-	if !r.warned[text] {
-		r.warned[text] = true
+	if !r.warnings[text] {
+		r.warnings[text] = true
 		r.log.Warn().Msg(text)
 	}
 }
@@ -199,11 +290,11 @@ const (
 	shownBytes = 80  // of the body of each
 )
 
-func (r *redriver) show(one *reject) error {
+func (r *redriver) listReject(one *reject) error {
 	r.count.would++
-	r.listed++
-	if r.listed > maxListed {
-		if r.listed == maxListed+1 {
+	r.listedSoFar++
+	if r.listedSoFar > maxListed {
+		if r.listedSoFar == maxListed+1 {
 			_, err := fmt.Fprintf(r.list, "… and more: only the first %d are listed\n", maxListed)
 			return err
 		}
@@ -217,98 +308,3 @@ func (r *redriver) show(one *reject) error {
 		strings.ToValidUTF8(one.Detail, "?"), body, more)
 	return err
 }
-
-// redriven counts what became of the rejects. It is safe for concurrent use.
-type redriven struct {
-	mu       sync.Mutex
-	noStream bool // there is no HITS_REJECTED
-	dryRun   bool
-	cut      bool // an interrupt came before all were read
-	found    int64
-	matching int64
-	would    int64 // with --dry-run: would be sent
-	again    int64 // sent again by this run
-	before   int64 // had been stored by another one
-	left     map[string]int64
-	kept     int64 // sent, but not removed from HITS_REJECTED
-	keptWhy  error
-	messages int64
-	took     time.Duration
-}
-
-func (d *redriven) leave(why string) { d.leaveSome(why, 1) }
-
-func (d *redriven) leaveSome(why string, n int64) {
-	if n == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.left == nil {
-		d.left = map[string]int64{}
-	}
-	d.left[why] += n
-}
-
-func (d *redriven) sent(before bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if before {
-		d.before++
-		return
-	}
-	d.again++
-}
-
-func (d *redriven) stays(why error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.kept++
-	d.keptWhy = why
-}
-
-// unknown is the number of rejects that were sent and whose fate is unknown.
-func (d *redriven) unknown() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := d.matching - d.again - d.before
-	for _, n := range d.left {
-		all -= n
-	}
-	return all
-}
-
-// String is the program's last line.
-func (d *redriven) String() string {
-	if d.noStream {
-		return fmt.Sprintf("no stream %s: nothing was rejected, or ingest has never run", rejects.Stream)
-	}
-	s := fmt.Sprintf("found %s rejects, %s match; ", count(d.found), count(d.matching))
-	if d.dryRun {
-		s += fmt.Sprintf("would send %s again", count(d.would))
-	} else {
-		s += fmt.Sprintf("sent %s again in %s messages in %.2f s", count(d.again), count(d.messages), d.took.Seconds())
-		if d.before > 0 {
-			s += fmt.Sprintf(", %s had been sent before", count(d.before))
-		}
-	}
-	var all int64
-	var why []string
-	for _, w := range slices.Sorted(maps.Keys(d.left)) {
-		all += d.left[w]
-		why = append(why, count(d.left[w])+" "+w)
-	}
-	s += "; left " + count(all)
-	if all > 0 {
-		s += ": " + strings.Join(why, ", ")
-	}
-	if d.cut {
-		s += "; interrupted before all were read"
-	}
-	if d.kept > 0 {
-		s += fmt.Sprintf("; %s are sent and still in %s: %v", count(d.kept), rejects.Stream, d.keptWhy)
-	}
-	return s
-}
-
-func count(n int64) string { return human.Thousands(float64(n)) }

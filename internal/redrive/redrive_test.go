@@ -78,7 +78,7 @@ func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
 	}
 }
 
-func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *redriven {
+func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *counts {
 	r.t.Helper()
 	count, err := r.try(ctx, list, args...)
 	if err != nil {
@@ -87,7 +87,7 @@ func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *
 	return count
 }
 
-func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*redriven, error) {
+func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*counts, error) {
 	r.t.Helper()
 	var opts options
 	require.NoError(r.t, newFlags(&opts).Read(args, ""))
@@ -99,7 +99,7 @@ func (r refusing) try(ctx context.Context, list io.Writer, args ...string) (*red
 	return redrive(ctx, conn, js, zerolog.Nop(), opts, list, progress.NewBar(io.Discard, "rejects"))
 }
 
-func (r refusing) wantSent(got *redriven, again, before int64) {
+func (r refusing) wantSent(got *counts, again, before int64) {
 	r.t.Helper()
 	if got.again != again || got.before != before || got.unknown() != 0 {
 		r.t.Errorf("%v; want %d again and %d before", got, again, before)
@@ -184,8 +184,8 @@ func TestRedriveKeepsUnique(t *testing.T) {
 	require.Equal(t, `{"key":"a","unique":["secret"]}`, r.bodies("HITS")[len(r.bodies("HITS"))-1])
 }
 
-// A publish that was killed after a message was stored, and before its reject was removed, leaves exactly this.
-// The stream remembers ids for a moment only: they are not what the promise rests on.
+// A publish that was killed after a message was stored, and before its reject was removed, leaves exactly
+// this. The stream remembers ids for a moment only: they are not what the promise rests on.
 func TestRedriveFindsWhatAKilledOneHasStored(t *testing.T) {
 	t.Parallel()
 	for _, repeats := range []int{0, 1} { // a replay may also have stored the reject again
@@ -230,8 +230,8 @@ func TestRedriveBelievesNoOtherMessage(t *testing.T) {
 	r.want(rejects.Stream, `{"key":"a"}`)
 }
 
-// Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own, and for
-// itself alone.
+// Two namespaces have refused the same hits of one stream. Each sends its own again, under names of its own,
+// and for itself alone.
 func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
@@ -265,7 +265,8 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	}
 }
 
-// A reject in parts is sent as one message. A removal that was interrupted left the first part, and is finished.
+// A reject in parts is sent as one message. A removal that was interrupted left the first part, and is
+// finished.
 func TestRedriveSendsARejectInPartsAsOneMessage(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
@@ -351,7 +352,7 @@ func TestRedriveEndsAtAnInterrupt(t *testing.T) {
 	stored, err := r.conn.SubscribeSync("hits.>")
 	require.NoError(t, err)
 	require.NoError(t, r.conn.Flush())
-	done := make(chan *redriven, 1)
+	done := make(chan *counts, 1)
 	go func() { done <- r.redrive(ctx, io.Discard, "--ts", "now", "--rate", "20") }()
 	if _, err := stored.NextMsg(stack.Hung); err != nil {
 		t.Fatal(err)
@@ -376,7 +377,7 @@ func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
 	stored, err := r.conn.SubscribeSync("hits.>")
 	require.NoError(t, err)
 	require.NoError(t, r.conn.Flush())
-	done := make(chan *redriven, 1)
+	done := make(chan *counts, 1)
 	go func() { done <- r.redrive(t.Context(), io.Discard, "--ts", "now", "--rate", "200") }()
 	for range 10 {
 		if _, err := stored.NextMsg(stack.Hung); err != nil {
@@ -444,12 +445,12 @@ func TestRemadeHitHasItsTimeAndName(t *testing.T) {
 		{`[{"key":"a"}]`, keepTime, ""},
 		{`{"key":"a"} x`, keepTime, ""},
 	} {
-		got, err := r.remake([]byte(c.body), c.ts)
+		got, err := r.edit([]byte(c.body), c.ts)
 		if string(got) != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q with %s: %q, %v; want %q", c.body, c.ts, got, err, c.want)
 		}
 	}
-	if _, err := newReject(new(rejects.Stored)).remake([]byte(`{"n":1}`), keepTime); err != errNoCounter {
+	if _, err := newReject(new(rejects.Stored)).edit([]byte(`{"n":1}`), keepTime); err != errNoCounter {
 		t.Error(err)
 	}
 }

@@ -11,7 +11,15 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/rejects"
 )
+
+type reject struct {
+	*rejects.Stored
+	name string // a token of a subject
+}
+
+func newReject(stored *rejects.Stored) *reject { return &reject{Stored: stored, name: stored.Name()} }
 
 // timing selects the time of a reject that is published again.
 type timing string
@@ -27,19 +35,19 @@ var (
 	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
 )
 
-// publishable returns the body to publish. Its hits name their counters, because the subject will differ.
-func (r *reject) publishable(ts timing) ([]byte, error) {
+// bodyToPublish returns the body to publish. Its hits name their counters, because the subject will differ.
+func (r *reject) bodyToPublish(ts timing) ([]byte, error) {
 	switch {
 	case r.isEvent():
-		return r.event()
+		return r.eventBody()
 	case r.Reason == hit.TooLarge:
-		return r.remakeAll(ts)
+		return r.editAll(ts)
 	}
-	return r.remake(r.Body, ts)
+	return r.edit(r.Body, ts)
 }
 
-// remakeAll remakes each object of a message that was refused whole.
-func (r *reject) remakeAll(ts timing) ([]byte, error) {
+// editAll remakes each object of a message that was refused whole.
+func (r *reject) editAll(ts timing) ([]byte, error) {
 	items, rest := hit.Items(r.Body)
 	if rest != nil {
 		return nil, errNotObject
@@ -49,7 +57,7 @@ func (r *reject) remakeAll(ts timing) ([]byte, error) {
 		if len(item) == 0 {
 			continue // nothing between two commas: there is nothing to lose
 		}
-		object, err := r.remake(item, ts)
+		object, err := r.edit(item, ts)
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +66,8 @@ func (r *reject) remakeAll(ts timing) ([]byte, error) {
 	return slices.Concat([]byte("["), bytes.Join(objects, []byte(",")), []byte("]")), nil
 }
 
-// remake sets the time, and a key if there is none. Nothing else changes.
-func (r *reject) remake(body []byte, ts timing) ([]byte, error) {
+// edit sets the time, and a key if it is missing. Nothing else changes.
+func (r *reject) edit(body []byte, ts timing) ([]byte, error) {
 	if hit.Blank(body) {
 		body = []byte("{}")
 	}
@@ -135,9 +143,9 @@ func fieldsOf(object []byte) (out []jsonField, err error) {
 	return out, nil
 }
 
-// ahead reports whether the hit's own time is in the future.
-func (r *reject) ahead(now time.Time) bool {
-	body, err := r.remake(r.Body, keepTime)
+// isAhead reports whether the hit's own time is in the future.
+func (r *reject) isAhead(now time.Time) bool {
+	body, err := r.edit(r.Body, keepTime)
 	if err != nil {
 		return false
 	}
@@ -145,10 +153,10 @@ func (r *reject) ahead(now time.Time) bool {
 	return err == nil && h.At != hit.NoTime && h.At > now.UnixMilli()
 }
 
-// helps returns why a reject would be refused again, or "" if it may count.
-func (r *reject) helps(ts timing, now time.Time) (why string) {
+// expectedRefusal returns why a reject would be refused again, or "" if it may count.
+func (r *reject) expectedRefusal(ts timing, now time.Time) (why string) {
 	if r.isEvent() {
-		return r.helpsEvent()
+		return r.expectedEventRefusal()
 	}
 	switch {
 	case r.Reason == hit.TooLarge:
@@ -159,7 +167,7 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 		return "counts only with --ts now or stored"
 	case r.Reason == hit.TooLate:
 		return ""
-	case r.Reason == hit.Future && ts == keepTime && r.ahead(now):
+	case r.Reason == hit.Future && ts == keepTime && r.isAhead(now):
 		return "its time has not come: --ts now or stored"
 	case r.Reason == hit.Future:
 		return ""
@@ -167,13 +175,13 @@ func (r *reject) helps(ts timing, now time.Time) (why string) {
 	return "would be refused again as it is"
 }
 
-var errNoSubject = errors.New("its subject is not known, because the headers left no room for it: publish the event itself")
+var errNoSubject = errors.New("its subject is unknown, because the headers left no room for it: publish the event itself")
 
 // isEvent reports whether rules read it. Its bytes stay unchanged: only the rules locate its time and names.
 func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }
 
-// event returns the body for a reject of an event, or of a message with events.
-func (r *reject) event() ([]byte, error) {
+// eventBody returns the body for a reject of an event, or of a message with events.
+func (r *reject) eventBody() ([]byte, error) {
 	switch {
 	case r.Subject == "":
 		return nil, errNoSubject
@@ -185,8 +193,8 @@ func (r *reject) event() ([]byte, error) {
 
 const tooLarge = "counts only with a larger INGEST_MAX_HITS"
 
-// helpsEvent is helps for an event.
-func (r *reject) helpsEvent() (why string) {
+// expectedEventRefusal is helps for an event.
+func (r *reject) expectedEventRefusal() (why string) {
 	switch r.Reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come
 		return ""

@@ -34,8 +34,8 @@ what is stored again. Each reject counts once, however often it runs.
   redrive --dry-run --ts now                lists what would be sent
   redrive --reason too_late --ts now        count after all what was rejected
 
-Its last line says what was sent again, and what was left and why. 0: the fate of all that it
-sent is known; 1: run it again; 2: a bad flag or setting.`
+Its last line has what was sent again, and what was left and why. 0: the outcome of all that
+it sent is known; 1: run it again; 2: a bad flag or setting.`
 
 // Run is the program redrive.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -13,8 +13,8 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// address returns a reject's destination. Its name replaces mark in the pattern.
-func address(r *reject, pattern string) *outbox.Once {
+// onceOf returns a reject's destination. Its name replaces mark in the pattern.
+func onceOf(r *reject, pattern string) *outbox.Once {
 	more := nats.Header{rejects.HeaderNamespace: {r.Namespace}} // workers of other namespaces may have counted the hit
 	r.AddTo(more, r.Kind)                                       // the worker finds its rules by it
 	return &outbox.Once{Subject: strings.Replace(pattern, mark, r.name, 1), ID: r.name, More: more}
@@ -29,7 +29,7 @@ type targets struct {
 	known   map[string]target
 }
 
-// target is a subject with a mark; why is the reason if there is none.
+// target is a subject with a mark; why is the reason if it is missing.
 type target struct{ pattern, why string }
 
 func (t *targets) find(ctx context.Context, stream string) (target, error) {
@@ -45,7 +45,7 @@ func (t *targets) find(ctx context.Context, stream string) (target, error) {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		got.why = fmt.Sprintf("stream %s is gone: give --subject", stream)
 	case err != nil:
-		return target{}, fmt.Errorf("look at stream %s: %w", stream, err)
+		return target{}, fmt.Errorf("read stream %s: %w", stream, err)
 	default:
 		got = targetIn(stream, handle.CachedInfo().Config.Subjects)
 	}

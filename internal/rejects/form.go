@@ -70,7 +70,7 @@ type Reject struct {
 	Stream    string // of the message
 	Seq       uint64 // of the message
 	Stored    int64  // when the message was, Unix nanoseconds
-	Counter   string // of a hit that names none; empty: not known
+	Counter   string // of a hit that names no counter; empty: unknown
 	Trace     string // the message's traceparent; empty: it has none
 	Origin           // of a message that was read with rules
 }
@@ -81,7 +81,8 @@ func New(stream string, seq uint64, stored int64, r hit.Reject) Reject {
 	return Reject{Reject: r, Stream: stream, Seq: seq, Stored: stored}
 }
 
-// Name is a refused hit's unique token of a subject. The time stored tells recreated streams' messages apart.
+// Name is a refused hit's unique token of a subject. The time stored distinguishes recreated streams'
+// messages.
 func (r *Reject) Name() string {
 	return fmt.Sprintf("%s%s-%d-%d-%s", redriveToken, r.view(), r.Seq, r.Item, strconv.FormatInt(r.Stored, 36))
 }
@@ -96,8 +97,8 @@ func (r *Reject) view() string {
 
 // Origin is what rules see of a message besides its body. By it, other rules can read a reject sent again.
 type Origin struct {
-	Subject string      // empty: not known
-	Header  nats.Header // as far as rules look at it
+	Subject string      // empty: unknown
+	Header  nats.Header // as far as rules read it
 	size    int         // bytes that it takes in a message
 }
 
@@ -109,7 +110,7 @@ func NewOrigin(subject string, h nats.Header) Origin {
 			if o.Header == nil {
 				o.Header = make(nats.Header)
 			}
-			o.Header[name] = values[:1] // rules look at no other
+			o.Header[name] = values[:1] // rules read no other
 		}
 	}
 	header := make(nats.Header)
@@ -164,7 +165,7 @@ func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	detail = clipText(detail, room/2)
 	size := room - len(detail) // bytes of the body per part
 	if size < 1 {
-		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject beside its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
+		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject in addition to its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
 	}
 	whole := r.message(detail, 1, 1)
 	if HeaderSize(whole.Header)+len(namesakeSuffix(whole.Header))+len(r.Body) <= maxPayload {

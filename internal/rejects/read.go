@@ -20,19 +20,19 @@ type Message struct {
 	Data     []byte
 }
 
-// Reader reads the messages of some subjects in order, up to the end in a given state.
-type Reader struct {
+// MessageReader reads the messages of some subjects in order, up to the end in a given state.
+type MessageReader struct {
 	stream     jetstream.Stream
 	filter     string
 	next, last uint64 // sequences
 }
 
-func NewReader(stream jetstream.Stream, filter string, state jetstream.StreamState) *Reader {
-	return &Reader{stream: stream, filter: filter, next: max(1, state.FirstSeq), last: state.LastSeq}
+func NewMessageReader(stream jetstream.Stream, filter string, state jetstream.StreamState) *MessageReader {
+	return &MessageReader{stream: stream, filter: filter, next: max(1, state.FirstSeq), last: state.LastSeq}
 }
 
 // Read returns the next message; more is false once all are read. While requests fail, it retries.
-func (r *Reader) Read(ctx context.Context) (m Message, more bool, err error) {
+func (r *MessageReader) Read(ctx context.Context) (m Message, more bool, err error) {
 	for r.next <= r.last {
 		got, err := r.stream.GetMsg(ctx, r.next, jetstream.WithGetMsgSubject(r.filter))
 		switch {
@@ -55,8 +55,8 @@ func (r *Reader) Read(ctx context.Context) (m Message, more bool, err error) {
 	return Message{}, false, nil
 }
 
-// maxApart bounds the bytes of parts that wait for others of their reject.
-const maxApart = 64 << 20
+// maxWaiting bounds the bytes of parts that wait for others of their reject.
+const maxWaiting = 64 << 20
 
 // Assembly joins rejects from their parts. The zero Assembly is empty.
 type Assembly struct {
@@ -82,7 +82,7 @@ func (a *Assembly) Add(m Message) *Stored {
 	name := m.Name()
 	w := a.waiting[name]
 	if w == nil || len(w.bodies) != m.Of {
-		a.forget(name)
+		a.drop(name)
 		w = &pieces{stored: Stored{Reject: m.Reject}, bodies: make([][]byte, m.Of)}
 		if a.waiting == nil {
 			a.waiting = map[string]*pieces{}
@@ -94,13 +94,13 @@ func (a *Assembly) Add(m Message) *Stored {
 	w.bodies[m.Number-1] = append([]byte{}, m.Data...) // never nil
 	w.stored.Positions = append(w.stored.Positions, m.Position)
 	if slices.ContainsFunc(w.bodies, func(b []byte) bool { return b == nil }) {
-		for a.bytes > maxApart && len(a.order) > 1 {
-			a.forget(a.order[0])
+		for a.bytes > maxWaiting && len(a.order) > 1 {
+			a.drop(a.order[0])
 			a.Dropped++
 		}
 		return nil
 	}
-	a.forget(name)
+	a.drop(name)
 	w.stored.Body = slices.Concat(w.bodies...)
 	return &w.stored
 }
@@ -116,7 +116,7 @@ func (a *Assembly) Incomplete() iter.Seq2[*Stored, bool] {
 	}
 }
 
-func (a *Assembly) forget(name string) {
+func (a *Assembly) drop(name string) {
 	w := a.waiting[name]
 	if w == nil {
 		return
@@ -126,4 +126,21 @@ func (a *Assembly) forget(name string) {
 	}
 	delete(a.waiting, name)
 	a.order = slices.DeleteFunc(a.order, func(n string) bool { return n == name })
+}
+
+// Open returns the stream of rejects with its state, and how many rejects of a namespace come from each stream,
+// or from one. It returns nil if the stream is missing, because nothing has ever been refused.
+func Open(ctx context.Context, js jetstream.JetStream, namespace, stream string) (jetstream.Stream, *jetstream.StreamInfo, error) {
+	handle, err := js.Stream(ctx, Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read stream %s: %w", Stream, err)
+	}
+	info, err := handle.Info(ctx, jetstream.WithSubjectFilter(Subject(namespace, stream)))
+	if err != nil {
+		return nil, nil, fmt.Errorf("count the messages of stream %s: %w", Stream, err)
+	}
+	return handle, info, nil
 }

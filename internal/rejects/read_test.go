@@ -43,9 +43,9 @@ func TestPartsOfARejectAreAssembled(t *testing.T) {
 		t.Errorf("%d wait with %d bytes", len(a.waiting), a.bytes)
 	}
 	for seq := range 3 { // parts of which the rest never comes do not fill the memory
-		add("1/2", seq, strings.Repeat("x", maxApart/2))
+		add("1/2", seq, strings.Repeat("x", maxWaiting/2))
 	}
-	if a.Dropped != 1 || len(a.order) != 2 || a.bytes > maxApart {
+	if a.Dropped != 1 || len(a.order) != 2 || a.bytes > maxWaiting {
 		t.Errorf("%d dropped, %d wait with %d bytes", a.Dropped, len(a.order), a.bytes)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"tallyroll/internal/natsconn"
 )
 
-// deduplicated is how long the server remembers a reject's identity. A replay within it stores none twice.
-const deduplicated = time.Hour
+// duplicateWindow is how long the server remembers a reject's identity. A replay within it stores none twice.
+const duplicateWindow = time.Hour
 
 // Create creates the stream of rejects if it is missing.
 func Create(ctx context.Context, js jetstream.JetStream, replicas int, maxAge time.Duration) error {
@@ -25,7 +25,7 @@ func Create(ctx context.Context, js jetstream.JetStream, replicas int, maxAge ti
 		Subjects:    []string{Subjects},
 		Replicas:    replicas,
 		MaxAge:      maxAge,
-		Duplicates:  min(deduplicated, maxAge),
+		Duplicates:  min(duplicateWindow, maxAge),
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("create stream %s: %w", Stream, err)
@@ -52,7 +52,7 @@ func Publish(ctx context.Context, js jetstream.JetStream, namespace string, reje
 		if err != nil {
 			return start, err
 		}
-		again, err := namesakes(ctx, js, duplicates)
+		again, err := withoutNamesakes(ctx, js, duplicates)
 		if err != nil {
 			return start, err
 		}
@@ -79,9 +79,9 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 	for _, ack := range acks {
 		select {
 		case got := <-ack.Ok():
-			if wanted := js.Options().Domain; wanted != "" && got.Domain != wanted {
+			if domain := js.Options().Domain; domain != "" && got.Domain != domain {
 				return nil, fmt.Errorf("publish a reject to %s: the stream %s of the domain %q took it before %s of the domain %q: let no two domains that share subjects have this subject",
-					ack.Msg().Subject, got.Stream, got.Domain, Stream, wanted)
+					ack.Msg().Subject, got.Stream, got.Domain, Stream, domain)
 			}
 			if got.Duplicate {
 				duplicates = append(duplicates, duplicate{ack.Msg(), got.Sequence})
@@ -95,42 +95,42 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 	return duplicates, nil
 }
 
-// namesakes reads the stored rejects of duplicates. Usually they are the same. But a stream that was
+// withoutNamesakes reads the stored rejects of duplicates. Usually they are the same. But a stream that was
 // recreated or rolled back reuses sequences: then the stored one belongs to another message, and the new one
 // needs its own identity. It sends all requests at once, because a replay repeats every reject of an hour.
-func namesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg, err error) {
+func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg, err error) {
 	if len(duplicates) == 0 {
 		return nil, nil
 	}
 	conn := js.Conn()
-	inbox, look := conn.NewInbox(), natsconn.APISubject(js, "STREAM.MSG.GET."+Stream)
+	inbox, subject := conn.NewInbox(), natsconn.APISubject(js, "STREAM.MSG.GET."+Stream)
 	answers, err := conn.SubscribeSync(inbox + ".*")
 	if err != nil {
-		return nil, fmt.Errorf("look at rejects: %w", err)
+		return nil, fmt.Errorf("read stored rejects: %w", err)
 	}
 	defer func() { _ = answers.Unsubscribe() }() // a closed connection has none
 	if err := answers.SetPendingLimits(-1, -1); err != nil {
-		return nil, fmt.Errorf("look at rejects: %w", err)
+		return nil, fmt.Errorf("read stored rejects: %w", err)
 	}
 	for i, d := range duplicates {
 		request := fmt.Appendf(nil, `{"seq":%d}`, d.of)
-		if err := conn.PublishRequest(look, inbox+"."+strconv.Itoa(i), request); err != nil {
-			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, Stream, err)
+		if err := conn.PublishRequest(subject, inbox+"."+strconv.Itoa(i), request); err != nil {
+			return nil, fmt.Errorf("read message %d of %s: %w", d.of, Stream, err)
 		}
 	}
 	for range duplicates {
 		answer, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look at rejects: %w", err)
+			return nil, fmt.Errorf("read stored rejects: %w", err)
 		}
 		i, err := strconv.Atoi(answer.Subject[len(inbox)+1:])
 		if err != nil || i < 0 || i >= len(duplicates) {
-			return nil, fmt.Errorf("look at rejects: an answer on %s", answer.Subject)
+			return nil, fmt.Errorf("read stored rejects: an answer on %s", answer.Subject)
 		}
 		d := duplicates[i]
 		stored, err := headerOf(answer)
 		if err != nil {
-			return nil, fmt.Errorf("look at message %d of %s: %w", d.of, Stream, err)
+			return nil, fmt.Errorf("read message %d of %s: %w", d.of, Stream, err)
 		}
 		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) && stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
 			continue // the same reject

@@ -175,8 +175,8 @@ func publishRejects(t *testing.T, js jetstream.JetStream, rejects ...Reject) uin
 	return rejectsStored(t, js)
 }
 
-// Rejects are stored once, however often they are published. A stream that was made anew numbers its messages again: its
-// rejects are no duplicates of those of before, and many come at once if it is replayed.
+// Rejects are stored once, however often they are published. A stream that was made anew numbers its messages
+// again: its rejects are no duplicates of those of before, and many come at once if it is replayed.
 func TestRejectsAreStoredOncePerIncarnation(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()

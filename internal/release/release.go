@@ -1,4 +1,4 @@
-// Package release says which release of Tallyroll a binary is.
+// Package release has the release of Tallyroll that a binary was built from.
 package release
 
 import (

@@ -131,7 +131,7 @@ func OpenAll[T any](files *Files, what string, settings []Path, parse func(texts
 	f := &File[T]{what: what, files: settings, parse: parse, use: use, log: files.log}
 	texts, sum, err := f.readAll()
 	if err == nil {
-		err = f.take(texts, sum, f.log.Info(), " read")
+		err = f.load(texts, sum, f.log.Info(), " read")
 	}
 	if err != nil {
 		return nil, UsageError{Err: err}
@@ -163,8 +163,8 @@ func (f *File[T]) readAll() (texts [][]byte, sum [sha256.Size]byte, err error) {
 	return texts, [sha256.Size]byte(all.Sum(nil)), err
 }
 
-// take parses the content and, if that succeeds, makes it the value in use.
-func (f *File[T]) take(texts [][]byte, sum [sha256.Size]byte, line *zerolog.Event, message string) error {
+// load parses the content and, if that succeeds, makes it the value in use.
+func (f *File[T]) load(texts [][]byte, sum [sha256.Size]byte, line *zerolog.Event, message string) error {
 	value, err := f.parse(texts)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (f *File[T]) reload(from string) {
 		return
 	}
 	if err == nil {
-		err = f.take(texts, sum, f.log.Info().Bool("audit", true).Str("from", from), " reloaded")
+		err = f.load(texts, sum, f.log.Info().Bool("audit", true).Str("from", from), " reloaded")
 	}
 	if err != nil {
 		f.log.Error().Bool("audit", true).Str("from", from).Err(err).Msg(f.what + " not reloaded: what was read before stays in use")

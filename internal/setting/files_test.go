@@ -66,8 +66,8 @@ func (r *filePair) open() (err error) {
 	return err
 }
 
-// Files are read again once they have changed and are the same at two checks, and at each signal. What cannot be used
-// changes nothing. Each time has a line in the log, and is counted.
+// Files are read again once they have changed and are the same at two checks, and at each signal. What cannot
+// be used changes nothing. Each time has a line in the log, and is counted.
 func TestChangedFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// A setting that names no file has no value, and nothing to read again. A file that cannot be used ends the start, with the
-// setting and the file, unless its content stands in place of its name.
+// A setting that names no file has no value, and nothing to read again. A file that cannot be used ends the
+// start, with the setting and the file, unless its content stands in place of its name.
 func TestFileThatCannotBeUsedEndsTheStart(t *testing.T) {
 	t.Parallel()
 	r := newFilePair(t)

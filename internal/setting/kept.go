@@ -6,9 +6,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Kept is a value that is reloaded for each use, because its files may be replaced while the program runs. If
-// they cannot be used, the previous value stays in use.
-type Kept[T any] struct {
+// Reloadable is a value that is reloaded for each use, because its files may be replaced while the program
+// runs. If they cannot be used, the previous value stays in use.
+type Reloadable[T any] struct {
 	what string // names the files, for the log
 	load func() (T, error)
 	log  zerolog.Logger
@@ -19,15 +19,15 @@ type Kept[T any] struct {
 	failure string // of the last load, so that it is logged once
 }
 
-// Keep loads a value for the first time. what names its files in the log.
-func Keep[T any](what string, log zerolog.Logger, load func() (T, error)) *Kept[T] {
-	k := &Kept[T]{what: what, load: load, log: log}
+// NewReloadable loads a value for the first time. what names its files in the log.
+func NewReloadable[T any](what string, log zerolog.Logger, load func() (T, error)) *Reloadable[T] {
+	k := &Reloadable[T]{what: what, load: load, log: log}
 	_, _ = k.Get() // the next one returns the error
 	return k
 }
 
 // Get reloads the value. It fails only if no load has ever succeeded.
-func (k *Kept[T]) Get() (T, error) {
+func (k *Reloadable[T]) Get() (T, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	value, err := k.load()

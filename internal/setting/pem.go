@@ -44,12 +44,12 @@ func (s Path) Pool() (*x509.CertPool, error) {
 func (s Path) PoolOf(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, &Error{Key: s.Key, Value: s.File, Allowed: "a PEM file with a certificate: there is none in it"}
+		return nil, &Error{Key: s.Key, Value: s.File, Allowed: "a PEM file with a certificate, which this one has not"}
 	}
 	return pool, nil
 }
 
-// RefusedCertificate returns an error that says whose certificate was refused, by this program or by Redis or
+// RefusedCertificate returns an error with whose certificate was refused, by this program or by Redis or
 // NATS. It returns nil if err is about something else.
 func RefusedCertificate(err error, server string) error {
 	prefix := strings.ToUpper(server)

@@ -57,7 +57,7 @@ func readSecrets(settings any, environment map[string]string, override []string)
 	files := make(map[string]SecretFile)
 	for _, key := range SecretKeys(settings) {
 		file := SecretFile{key + "_FILE", environment[key+"_FILE"]}
-		if !file.Set() || overridden(override, key) {
+		if !file.Set() || isOverridden(override, key) {
 			continue
 		}
 		if environment[key] != "" {
@@ -75,7 +75,7 @@ func readSecrets(settings any, environment map[string]string, override []string)
 	return files, nil
 }
 
-func overridden(override []string, key string) bool {
+func isOverridden(override []string, key string) bool {
 	for _, o := range override {
 		if strings.HasPrefix(o, key+"=") {
 			return true

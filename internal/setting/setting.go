@@ -1,61 +1,21 @@
-// Package setting reads a program's settings from the environment, secret files and other files. Its errors name the
-// setting and what is allowed. Its exit codes tell a wrong setting from a failure.
+// Package setting reads a program's settings from the environment, secret files and other files. Its errors
+// name the setting and what is allowed. Its exit codes tell a wrong setting from a failure.
 package setting
 
 import (
 	"cmp"
 	"encoding"
 	"errors"
-	"fmt"
 	"maps"
-	"net"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 )
-
-// Error means that a setting cannot be used. Its text is one line: variable, value, and what is
-// allowed.
-type Error struct {
-	Key     string // the environment variable
-	Value   string // as it was given; empty for secrets
-	Allowed string // a phrase: "a duration from 1ms to 1m, such as 250ms"
-}
-
-// Check returns the *Error of a setting that a check has refused with err; nil for nil.
-func Check(key, value string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &Error{Key: key, Value: value, Allowed: err.Error()}
-}
-
-func (e *Error) Error() string {
-	if e.Value == "" || isContent(e.Value) {
-		return fmt.Sprintf("%s: allowed is %s", e.Key, Conceal(e.Value, e.Allowed))
-	}
-	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
-}
-
-// contents matches what files of secrets hold: an NKey seed, a JWT, PEM, several lines, or tokens in YAML.
-var contents = regexp.MustCompile(`^S[A-Z2-7]{40,}$|^eyJ|-----BEGIN|\n|tokens?:|sha256:`)
-
-// isContent reports whether a file's content was given where its name belongs.
-func isContent(value string) bool { return contents.MatchString(value) }
-
-// Conceal returns a text about a file, without the name if that is a secret by mistake.
-func Conceal(name, text string) string {
-	if !isContent(name) {
-		return text
-	}
-	return strings.ReplaceAll(text, name, "…, which is the content of such a file")
-}
 
 type validator interface{ Validate() error }
 
@@ -135,7 +95,7 @@ func settingError(settings any, err error, environment map[string]string, files 
 	return err
 }
 
-// allowed returns what a type accepts. A type that parses itself says so in its own error.
+// allowed returns what a type accepts. The error of a type that parses itself has it.
 func allowed(parse env.ParseError) string {
 	if reflect.PointerTo(parse.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return parse.Err.Error()
@@ -149,33 +109,6 @@ func allowed(parse env.ParseError) string {
 		return "true or false"
 	}
 	return "a " + parse.Type.String()
-}
-
-// Field is a setting as the tags of its struct give it.
-type Field struct {
-	name, Key, Default, Help string
-	typ                      reflect.Type
-	secret                   bool
-}
-
-// Fields returns the settings of the struct that settings points to, inner ones included.
-func Fields(settings any) []Field { return fieldsOf(reflect.TypeOf(settings).Elem()) }
-
-func fieldsOf(t reflect.Type) []Field {
-	var out []Field
-	for f := range t.Fields() {
-		key, _, _ := strings.Cut(f.Tag.Get("env"), ",")
-		switch {
-		case key != "":
-			out = append(out, Field{
-				name: f.Name, typ: f.Type, Key: key, Default: f.Tag.Get("envDefault"), Help: f.Tag.Get("help"),
-				secret: f.Tag.Get("secret") == "true",
-			})
-		case f.Type.Kind() == reflect.Struct:
-			out = append(out, fieldsOf(f.Type)...)
-		}
-	}
-	return out
 }
 
 // Unknown is a variable with the program's prefix that is not one of its settings.
@@ -231,38 +164,4 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// Address returns the setting of the address that a program listens on, if it has one.
-func Address(settings any) (Field, bool) {
-	for _, f := range Fields(settings) {
-		if strings.HasSuffix(f.Key, "_ADDR") {
-			return f, true
-		}
-	}
-	return Field{}, false
-}
-
-// CheckAddress refuses a setting that is not an address to listen on.
-func CheckAddress(key, value string) error {
-	if _, _, err := net.SplitHostPort(value); err != nil {
-		return &Error{Key: key, Value: value, Allowed: "host:port"}
-	}
-	return nil
-}
-
-// Most is a setting that is an upper bound.
-type Most struct {
-	Key string
-	N   int64
-}
-
-// CheckMost refuses the first bound that allows nothing.
-func CheckMost(all ...Most) error {
-	for _, m := range all {
-		if m.N < 1 {
-			return &Error{Key: m.Key, Value: strconv.FormatInt(m.N, 10), Allowed: "a whole number from 1 on"}
-		}
-	}
-	return nil
 }

@@ -166,7 +166,7 @@ func TestSecretThatCanNoLongerBeReadStaysAndIsLoggedOnce(t *testing.T) {
 	path := writeSecret(t, filepath.Join(t.TempDir(), "tokens"), "one,two")
 	file := SecretFile{"TEST_TOKENS_FILE", path}
 	var log bytes.Buffer
-	kept := Keep("file of tokens", zerolog.New(&log), func() (now Tokens, err error) {
+	kept := NewReloadable("file of tokens", zerolog.New(&log), func() (now Tokens, err error) {
 		text, err := file.Read()
 		if err == nil && now.UnmarshalText([]byte(text)) != nil {
 			err = file.Refuse("a file of tokens")

@@ -13,7 +13,7 @@ func (t *Tokens) UnmarshalText(text []byte) error {
 	t.hashes = nil
 	for token := range strings.SplitSeq(string(text), ",") {
 		token = strings.TrimSpace(token)
-		if !plainToken(token) {
+		if !isPlainToken(token) {
 			return fmt.Errorf("comma-separated tokens, none of them empty, of visible ASCII characters without spaces")
 		}
 		t.hashes = append(t.hashes, sha256.Sum256([]byte(token)))
@@ -21,8 +21,8 @@ func (t *Tokens) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// plainToken reports whether an HTTP header can carry a token unchanged.
-func plainToken(token string) bool {
+// isPlainToken reports whether an HTTP header can carry a token unchanged.
+func isPlainToken(token string) bool {
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] > '~' {
 			return false

@@ -19,12 +19,13 @@ const scrapeTimeout = 3 * time.Second
 // freshness exports how far the streams are counted, read at a scrape, at most once per second. It reads
 // Redis, so the gauges continue when every worker is dead.
 type freshness struct {
-	status  *Status
+	*servers
+	streams *streams
 	counted recent[[]window.Progress]
 
-	mu    sync.Mutex
-	known []window.Progress // as of the last time that Redis answered
-	ever  bool              // there is a layout, as far as is known
+	mu        sync.Mutex
+	latest    []window.Progress // as of the last time that Redis answered
+	hasLayout bool              // there is a layout, as far as is known
 }
 
 var (
@@ -60,15 +61,15 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 	}
 	var group errgroup.Group
 	group.Go(func() error { f.collectCounted(ctx, gauge); return nil })
-	if f.status.AsksNATS {
+	if f.AsksNATS {
 		group.Go(func() error { f.collectStored(ctx, gauge); return nil })
 	}
 	_ = group.Wait() // nothing here fails: what cannot be read is left out
 }
 
 func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
-	streams, err := f.counted.get(ctx, f.status.redis.Timeout, func(ctx context.Context) ([]window.Progress, error) {
-		_, streams, err := f.status.Reader.Progress(ctx)
+	streams, err := f.counted.get(ctx, f.redis.Timeout, func(ctx context.Context) ([]window.Progress, error) {
+		_, streams, err := f.Reader.Progress(ctx)
 		return streams, err
 	})
 	up := 1.0
@@ -76,11 +77,11 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		up = 0
 	}
 	gauge(redisUp, up)
-	streams, ever := f.remember(streams, err)
+	streams, ever := f.keepLatest(streams, err)
 	if !ever {
 		return
 	}
-	now := f.status.redisNow()
+	now := f.redisNow()
 	gauge(asOfAge, answer.SecondsSince(oldest(streams), now))
 	for _, p := range streams {
 		if p.Ended > 0 {
@@ -95,22 +96,22 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 	}
 }
 
-// remember keeps Redis's answer, and returns the last one while Redis is away. Nothing newer can be answered
-// then, so the ages must go on growing.
-func (f *freshness) remember(streams []window.Progress, err error) ([]window.Progress, bool) {
+// keepLatest keeps Redis's answer, and returns the last one while Redis does not answer. Nothing newer can be
+// answered then, so the ages must go on growing.
+func (f *freshness) keepLatest(streams []window.Progress, err error) ([]window.Progress, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case err == nil:
-		f.known, f.ever = streams, true
+		f.latest, f.hasLayout = streams, true
 	case errors.Is(err, window.ErrNoLayout):
-		f.known, f.ever = nil, false
+		f.latest, f.hasLayout = nil, false
 	}
-	return f.known, f.ever
+	return f.latest, f.hasLayout
 }
 
 func (f *freshness) collectStored(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
-	found, err := f.status.findStreams(ctx)
+	found, err := f.streams.find(ctx)
 	if err != nil {
 		return
 	}
@@ -140,10 +141,4 @@ func oldest(streams []window.Progress) int64 {
 		}
 	}
 	return out
-}
-
-// redisNow is the time by Redis's clock, in Unix milliseconds.
-func (s *Status) redisNow() int64 {
-	ahead, _ := s.Reader.ClockDifference()
-	return s.Now().Add(ahead).UnixMilli()
 }

@@ -82,7 +82,7 @@ func (h *Health) report(layout window.Layout, err error) {
 	switch {
 	case err == nil && !hadLayout:
 		h.log.Debug().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).Msg("layout known")
-	case answer.IsSpoilt(err) && (first || !answer.IsSpoilt(before.err)):
+	case answer.IsCorrupt(err) && (first || !answer.IsCorrupt(before.err)):
 		h.log.Error().Err(err).Msg("no question can be answered")
 	case errors.Is(err, window.ErrNoLayout) && (first || !errors.Is(before.err, window.ErrNoLayout)):
 		h.log.Warn().Err(err).Msg("nothing to answer from")
@@ -105,8 +105,8 @@ func (h *Health) reportClock() {
 	h.log.Info().Msg("the clocks of Redis and of this machine agree again")
 }
 
-// Doubt triggers a check at once.
-func (h *Health) Doubt() { h.due.Give() }
+// RequestCheck triggers a check at once.
+func (h *Health) RequestCheck() { h.due.Give() }
 
 // Why returns why no question about counters can be answered now; "" if they can.
 func (h *Health) Why() string {
@@ -116,8 +116,8 @@ func (h *Health) Why() string {
 		return redisUnknown
 	case answer.IsLost(last.err):
 		return redisLost
-	case answer.IsSpoilt(last.err):
-		return answer.SpoiltProblem(last.err).Detail
+	case answer.IsCorrupt(last.err):
+		return answer.CorruptProblem(last.err).Detail
 	case last.err != nil:
 		return last.err.Error()
 	}
@@ -129,8 +129,8 @@ const (
 	redisLost    = "Redis does not answer"
 )
 
-// Look reports whether Redis has been checked, and whether it did not answer.
-func (h *Health) Look() (known, lost bool) {
+// State reports whether Redis has been checked, and whether it did not answer.
+func (h *Health) State() (known, lost bool) {
 	last := h.last.Load()
 	return last != nil, last != nil && answer.IsLost(last.err)
 }

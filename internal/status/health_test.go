@@ -65,7 +65,7 @@ func TestHealthLogsEachChangeOnce(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.err, why, c.why)
 		}
 		awaitGauges(t, registry, map[string]float64{"query_clock_difference_seconds redis": c.ahead.Seconds()})
-		_, isLost := h.Look()
+		_, isLost := h.State()
 		require.Equal(t, c.why == redisLost, isLost)
 	}
 }

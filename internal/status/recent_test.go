@@ -15,7 +15,8 @@ import (
 // timeout is that of a look.
 const timeout = 2 * time.Second
 
-// Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that look.
+// Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that
+// look.
 func TestManyWhoAskTogetherCauseOneLookPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]

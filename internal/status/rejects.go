@@ -31,7 +31,7 @@ type rejectsParams struct {
 	Before api.Number `query:"before" doc:"The next page: only rejects before this position, the last one of the page before." example:"17"`
 }
 
-func (p *rejectsParams) Read(g api.Given) error {
+func (p *rejectsParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
 		api.Text("reason", reasonHint, &p.Reason),
@@ -83,21 +83,21 @@ type Rejected struct {
 	refused time.Time // when HITS_REJECTED stored it
 }
 
-func (s *Status) registerRejects(a *api.API) {
+func (s *newest) register(a *api.API) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
 		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
-		Responses: needsNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
+		Responses: addNoNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
 			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001, Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
 		})),
-	}), api.OverHTTP(s.findRejects))
+	}), api.OverHTTP(s.find))
 }
 
-func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
+func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (RejectsAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultRejects, 1, maxRejects)
 	if err != nil {
 		return RejectsAnswer{}, web.InputProblem(err, part)
@@ -113,7 +113,7 @@ func (s *Status) findRejects(ctx context.Context, part string, p *rejectsParams)
 	if err != nil {
 		return RejectsAnswer{}, err
 	}
-	newest, err := s.rejects.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
+	newest, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
 	if err != nil {
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
@@ -158,16 +158,9 @@ func page(picked []Rejected, limit int, before uint64) []Rejected {
 }
 
 func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (newestRejects, error) {
-	stream, err := js.Stream(ctx, rejects.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return newestRejects{}, nil // nothing has ever been refused
-	}
-	if err != nil {
-		return newestRejects{}, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
-	if err != nil {
-		return newestRejects{}, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
+	stream, info, err := rejects.Open(ctx, js, namespace, "*")
+	if err != nil || stream == nil {
+		return newestRejects{}, err
 	}
 	var out newestRejects
 	for _, n := range info.State.Subjects {
@@ -222,7 +215,7 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		out = append(out, shown)
 	}
 	if len(out)+strange == 0 && batch.Error() == nil {
-		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library gives up in silence
+		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library returns no error then
 	}
 	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
 }
@@ -231,9 +224,9 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 // many, or all if there are fewer. The sequence to begin at is unknown, because resent rejects leave gaps,
 // and other namespaces have rejects in between. So it tries, and halves the rest.
 func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
-	wanted := min(stored, maxSearched)
+	enough := min(stored, maxSearched)
 	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
-	from := max(low, high-min(high, wanted))
+	from := max(low, high-min(high, enough))
 	for {
 		// The library's ordered consumer would retry without end if the stream went away meanwhile.
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -245,7 +238,7 @@ func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, 
 			return nil, err
 		}
 		switch n := consumer.CachedInfo().NumPending; {
-		case n < wanted && from > low:
+		case n < enough && from > low:
 			high = from
 		case n >= 2*maxSearched && high-from > 1:
 			low = from
@@ -267,7 +260,7 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) 
 		return out, nil // it has just been deleted
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
+		return nil, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
 	for _, r := range picked {
 		message, err := stream.GetMsg(ctx, r.Position)
@@ -327,4 +320,10 @@ func clipBody(body []byte) string {
 		clipped = body[:end]
 	}
 	return strings.ToValidUTF8(string(clipped), string(utf8.RuneError))
+}
+
+// newest answers which rejects are the newest.
+type newest struct {
+	*servers
+	last recent[newestRejects]
 }

@@ -107,8 +107,8 @@ func rejectMany(t *testing.T, js jetstream.JetStream, namespace string, n int) {
 	<-js.PublishAsyncComplete()
 }
 
-// The newest thousand rejects are found wherever they are: between them are gaps, of rejects that were sent again, and
-// another fleet's rejects.
+// The newest thousand rejects are found wherever they are: between them are gaps, of rejects that were sent
+// again, and another fleet's rejects.
 func TestNewestRejectsAreFoundAmongGapsAndOthers(t *testing.T) {
 	t.Parallel()
 	_, h, js := onNATS(t)

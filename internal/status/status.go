@@ -2,137 +2,40 @@ package status
 
 import (
 	"context"
-	"errors"
-	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/watch"
-	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
 
 // Status answers how far the streams are counted, by whom, and what was refused.
 type Status struct {
-	Reader    access.Namespace
-	redis     *answer.Source
-	Namespace string
-	Now       func() time.Time
-	failures  zerolog.Logger                      // limited to a few lines per minute, because clients decide how often something fails
-	AsksNATS  bool                                // there is a NATS, as far as the settings say
-	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
-	streams   recent[StreamsAnswer]
-	rejects   recent[newestRejects]
-	watch     watch.History
+	*servers
+	streams streams
+	rejects newest
+	rules   ruleStates
 }
 
 // New adds the status's gauges to the registry. asksNATS: there is a NATS, which may connect later.
 func New(reader access.Namespace, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
-	s := &Status{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
-	registry.MustRegister(&freshness{status: s})
+	both := &servers{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
+	s := &Status{servers: both, streams: streams{servers: both}, rejects: newest{servers: both}, rules: ruleStates{servers: both}}
+	registry.MustRegister(&freshness{servers: both, streams: &s.streams})
 	return s
 }
 
-// Register adds the operations.
 func (s *Status) Register(a *api.API) {
-	s.registerStreams(a)
-	s.registerRejects(a)
-	s.registerWatch(a)
+	s.streams.register(a)
+	s.rejects.register(a)
+	s.rules.register(a)
 }
 
-// Connected sets the connection to NATS.
-func (s *Status) Connected(js jetstream.JetStream) { s.js.Store(&js) }
-
-// jetStream returns the connection to NATS for a request, or the problem that there is none.
-func (s *Status) jetStream() (jetstream.JetStream, error) {
-	if !s.AsksNATS {
-		return nil, web.NewProblem(http.StatusNotImplemented, noNATS)
-	}
-	js := s.js.Load()
-	if js == nil {
-		return nil, web.RetryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it is; all else is answered without it", "1")
-	}
-	return *js, nil
-}
-
-const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
-
-func needsNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
-	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.", web.NewProblem(http.StatusNotImplemented, noNATS), nil)
-	return responses
-}
-
-// natsUnavailable is the 503 for an error of NATS, which is only logged. ctx is that of the request.
-func (s *Status) natsUnavailable(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return web.ClientGone()
-	}
-	s.failures.Warn().Ctx(ctx).Err(err).Msg("question not answered")
-	return web.RetryLater("NATS cannot answer now: ask again in a second", "1")
-}
-
-const recentFor = time.Second
-
-// recent is an answer that is read at most once per second, however many ask, and even if reading fails.
-type recent[A any] struct {
-	mu   sync.Mutex
-	last *attempt[A] // nil before the first one
-}
-
-type attempt[A any] struct {
-	done  chan struct{} // closed at its end; the rest is set before
-	at    time.Time
-	found A
-	err   error
-}
-
-// errNotFound is the error for those who wait for an attempt that has panicked.
-var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
-
-// get returns the answer of the last attempt, or of a new one if that is over and not recent. An attempt has
-// a timeout, whether or not its callers still wait.
-func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) (A, error) {
-	r.mu.Lock()
-	a := r.last
-	due := a == nil || a.old()
-	if due {
-		a = &attempt[A]{done: make(chan struct{}), err: errNotFound}
-		r.last = a
-	}
-	r.mu.Unlock()
-	if due {
-		a.look(context.WithoutCancel(ctx), timeout, find)
-	}
-	select {
-	case <-a.done:
-		return a.found, a.err
-	case <-ctx.Done():
-		var none A
-		return none, ctx.Err()
-	}
-}
-
-func (a *attempt[A]) look(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) {
-	defer close(a.done)
-	bounded, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	a.found, a.err = find(bounded)
-	a.at = time.Now()
-}
-
-func (a *attempt[A]) old() bool {
-	select {
-	case <-a.done:
-		return time.Since(a.at) >= recentFor
-	default:
-		return false
-	}
+// FollowWatch keeps the states of rules and their changes until ctx ends.
+func (s *Status) FollowWatch(ctx context.Context, js jetstream.JetStream) {
+	s.rules.history.Follow(ctx, js, s.Namespace)
 }

@@ -20,6 +20,12 @@ import (
 	"tallyroll/internal/window"
 )
 
+// streams answers how far the streams are counted.
+type streams struct {
+	*servers
+	last recent[StreamsAnswer]
+}
+
 // StreamsAnswer has every stream with its worker and its lag, and every worker.
 type StreamsAnswer struct {
 	AsOf    time.Time     `json:"as_of" doc:"When this was looked at, by the clock of this service. It is at most a second old." example:"2026-11-21T10:00:00.2Z"`
@@ -48,34 +54,34 @@ type workerState struct {
 	Leaving bool      `json:"leaving" doc:"True if it is being stopped." example:"false"`
 }
 
-func (s *Status) registerStreams(a *api.API) {
+func (s *streams) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
 		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
-		Responses: needsNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
-	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.findStreams(ctx) }))
+		Responses: addNoNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.find(ctx) }))
 }
 
-func (s *Status) findStreams(ctx context.Context) (StreamsAnswer, error) {
+func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
 	js, err := s.jetStream()
 	if err != nil {
 		return StreamsAnswer{}, err
 	}
-	out, err := s.streams.get(ctx, s.redis.Timeout, func(ctx context.Context) (StreamsAnswer, error) { return s.lookAtStreams(ctx, js) })
+	out, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (StreamsAnswer, error) { return s.read(ctx, js) })
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return StreamsAnswer{}, web.ClientGone()
 	}
 	return out, err
 }
 
-func (s *Status) lookAtStreams(ctx context.Context, js jetstream.JetStream) (StreamsAnswer, error) {
+func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnswer, error) {
 	type found struct {
 		id      string
 		streams []window.Progress
 	}
-	counted, err := answer.Ask(ctx, s.redis, func(ctx context.Context) (out found, err error) {
+	counted, err := answer.Read(ctx, s.redis, func(ctx context.Context) (out found, err error) {
 		out.id, out.streams, err = s.Reader.Progress(ctx)
 		return out, err
 	})
@@ -147,16 +153,9 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 
 // rejectsByStream counts the rejects of a namespace in HITS_REJECTED by the stream that they come from.
 func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
-	stream, err := js.Stream(ctx, rejects.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil // nothing has ever been refused
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at stream %s: %w", rejects.Stream, err)
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(rejects.Subject(namespace, "*")))
-	if err != nil {
-		return nil, fmt.Errorf("count the messages of stream %s: %w", rejects.Stream, err)
+	stream, info, err := rejects.Open(ctx, js, namespace, "*")
+	if err != nil || stream == nil {
+		return nil, err
 	}
 	out := make(map[string]uint64)
 	for subject, n := range info.State.Subjects {

@@ -86,8 +86,8 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 // absent is a value that no gauge has: a clock can be a second behind.
 const absent = -1e9
 
-// awaitGauges waits until gauges have these values, by their names without tallyroll_ and their labels. They can be a second
-// old.
+// awaitGauges waits until gauges have these values, by their names without tallyroll_ and their labels. They
+// can be a second old.
 func awaitGauges(t *testing.T, registry *prometheus.Registry, want map[string]float64) {
 	t.Helper()
 	stack.Eventually(t, "the gauges", func() (bool, string) {

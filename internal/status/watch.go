@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/watch"
@@ -18,8 +17,8 @@ import (
 
 const (
 	defaultChanges, maxChanges = 100, 1000
-	// maxStandings bounds the states in one answer.
-	maxStandings = 1000
+	// maxStates bounds the states in one answer.
+	maxStates = 1000
 )
 
 // watchParams is what GET /v1/watch takes.
@@ -33,7 +32,7 @@ type watchParams struct {
 
 const stateHint = "ok, pending, firing, resolved or unknown"
 
-func (p *watchParams) Read(g api.Given) error {
+func (p *watchParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("rule", "the name of a rule", &p.Rule),
 		api.Text("key", api.NameHint, &p.Key),
@@ -53,22 +52,17 @@ type WatchAnswer struct {
 	Next        uint64              `json:"next,omitempty" doc:"The value of before for the next page of changes; absent at the end." example:"712"`
 }
 
-func (s *Status) registerWatch(a *api.API) {
+func (s *ruleStates) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-watch", Method: http.MethodGet, Path: "/v1/watch",
 		Summary: "What the rules of watch say: states now, and their changes",
 		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
 			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer.",
-		Responses: needsNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
-	}), api.OverHTTP(s.findWatch))
+		Responses: addNoNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
+	}), api.OverHTTP(s.find))
 }
 
-// FollowWatch keeps the states of rules and their changes until ctx ends.
-func (s *Status) FollowWatch(ctx context.Context, js jetstream.JetStream) {
-	s.watch.Follow(ctx, js, s.Namespace)
-}
-
-func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (WatchAnswer, error) {
+func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (WatchAnswer, error) {
 	out := WatchAnswer{Counts: make(map[watch.State]int), States: []watch.Standing{}, Changes: []watch.Change{}}
 	limit, err := p.Limit.Parse("limit", defaultChanges, 1, maxChanges)
 	if err != nil {
@@ -93,29 +87,29 @@ func (s *Status) findWatch(ctx context.Context, part string, p *watchParams) (Wa
 	if _, err := s.jetStream(); err != nil {
 		return out, err
 	}
-	found := s.watch.Report()
+	found := s.history.Report()
 	if !found.Ready {
 		return out, web.RetryLater("the states of the rules are being read: ask again in a second", "1")
 	}
-	wanted := func(said watch.KeyState) bool {
+	matches := func(said watch.KeyState) bool {
 		return (p.Rule == "" || said.Rule == p.Rule) && (p.Key == "" || said.Key == p.Key) && (p.State == "" || string(said.State) == p.State) &&
-			(!token.Narrow() || said.Key != "" && token.CheckKey(said.Key) == nil)
+			(!token.HasPrefixes() || said.Key != "" && token.CheckKey(said.Key) == nil)
 	}
 	out.EvaluatedAt = found.Evaluated
-	if !token.Narrow() {
+	if !token.HasPrefixes() {
 		out.Rules = found.Rules
 	}
 	for _, state := range found.States {
-		if !wanted(state.KeyState) {
+		if !matches(state.KeyState) {
 			continue
 		}
 		out.Counts[state.State]++
-		if len(out.States) < maxStandings {
+		if len(out.States) < maxStates {
 			out.States = append(out.States, state)
 		}
 	}
 	for _, change := range slices.Backward(found.Changes) {
-		if change.Position >= uint64(before) || !wanted(change.KeyState) {
+		if change.Position >= uint64(before) || !matches(change.KeyState) {
 			continue
 		}
 		if int64(len(out.Changes)) == limit {
@@ -140,4 +134,10 @@ func watchExample() WatchAnswer {
 		States:  []watch.Standing{{KeyState: said, Since: at}},
 		Changes: []watch.Change{{ID: "1kx0c1f2p3s40-812", KeyState: said, Previous: watch.Pending, Position: 812}},
 	}
+}
+
+// ruleStates answers the states of the rules of watch.
+type ruleStates struct {
+	*servers
+	history watch.History
 }

@@ -22,8 +22,8 @@ import (
 	"tallyroll/tests/asking"
 )
 
-// followWatch returns a service that follows the states of rules until the test ends, and has these: published as watch
-// publishes changes of states.
+// followWatch returns a service that follows the states of rules until the test ends, and has these:
+// published as watch publishes changes of states.
 func followWatch(t *testing.T, records ...watch.Record) (http.Handler, jetstream.JetStream) {
 	t.Helper()
 	s, h, js := onNATS(t)
@@ -47,7 +47,8 @@ func record(rule, key string, state, previous watch.State) watch.Record {
 	return watch.Record{KeyState: watch.KeyState{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
 }
 
-// The states of rules and their changes are told: the newest first, page by page, and those that are asked for.
+// The states of rules and their changes are told: the newest first, page by page, and those that are asked
+// for.
 func TestStatesOfRulesAndTheirChangesAreListed(t *testing.T) {
 	t.Parallel()
 	quiet, gone := record("errors", "a.x", watch.OK, watch.OK), record("old", "a.x", watch.Resolved, watch.Firing)
@@ -87,7 +88,7 @@ func narrowToken(t *testing.T) *access.Token {
 	file := filepath.Join(t.TempDir(), "tokens.yml")
 	text := fmt.Sprintf("tokens: [{name: narrow, sha256: %x, may: [read], prefixes: [a.]}]", sha256.Sum256([]byte("narrow")))
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	tokens, err := access.New(access.Settings{Program: "TEST", File: file}, setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} }))
+	tokens, err := access.New(access.TokenSettings{Program: "TEST", File: file}, setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} }))
 	require.NoError(t, err)
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer narrow")
@@ -96,7 +97,8 @@ func narrowToken(t *testing.T) *access.Token {
 	return token
 }
 
-// A token with prefixes sees the states of its own counters, and no other's: not their numbers, rules and positions.
+// A token with prefixes sees the states of its own counters, and no other's: not their numbers, rules and
+// positions.
 func TestTokenSeesTheStatesOfItsOwnCounters(t *testing.T) {
 	t.Parallel()
 	h, _ := followWatch(t, record("mine", "a.x", watch.Firing, ""), record("theirs", "b.OTHER", watch.Firing, ""), record("OTHERS", "", watch.OK, ""))

@@ -14,7 +14,7 @@ func TestBallastLetsGarbageWait(t *testing.T) {
 		return sample[0].Value.Uint64()
 	}
 	before := goal()
-	TakeBallast()
+	AllocateBallast()
 	t.Cleanup(func() { ballast = nil })
 	if after := goal(); after < before+ballastBytes {
 		t.Errorf("the heap is collected at %d bytes, and was at %d", after, before)

@@ -18,7 +18,6 @@ type Origins struct {
 	exact []string
 }
 
-// UnmarshalText reads * or comma-separated origins.
 func (o *Origins) UnmarshalText(text []byte) error {
 	if string(text) == "*" {
 		*o = Origins{any: true}
@@ -58,7 +57,7 @@ type CORS struct {
 // Apply adds the CORS headers if the request comes from an allowed origin, and answers a preflight, which
 // carries no token. It reports whether it has answered the request.
 func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
-	if c.Origins.None() {
+	if c.Origins.IsEmpty() {
 		return false
 	}
 	h, origin := w.Header(), r.Header.Get("Origin")
@@ -85,10 +84,8 @@ func (c CORS) Apply(w http.ResponseWriter, r *http.Request) (answered bool) {
 	return true
 }
 
-// None reports whether no origin is allowed.
-func (o Origins) None() bool { return !o.any && len(o.exact) == 0 }
+func (o Origins) IsEmpty() bool { return !o.any && len(o.exact) == 0 }
 
-// Any reports whether every origin is allowed.
 func (o Origins) Any() bool { return o.any }
 
 // Allow reports whether an origin, as browsers write it, is allowed.
@@ -98,9 +95,9 @@ func (o Origins) Allow(origin string) bool { return o.any || slices.Contains(o.e
 // browsers, by an Origin that is not the Host.
 var otherSites = http.NewCrossOriginProtection()
 
-// Foreign reports whether a browser sends a request for a page of another origin that is not named here. If
+// IsForeign reports whether a browser sends a request for a page of another origin that is not named here. If
 // any origin is allowed, none is named.
-func (o Origins) Foreign(r *http.Request) bool {
+func (o Origins) IsForeign(r *http.Request) bool {
 	if slices.Contains(o.exact, r.Header.Get("Origin")) {
 		return false
 	}
@@ -141,7 +138,7 @@ func parseOrigin(text string) (string, error) {
 		return "", errors.New("without a path")
 	}
 	if strings.Contains(u.Host, "*") {
-		return "", errors.New("each named: * within an origin is not known")
+		return "", errors.New("each named: * within an origin is not supported")
 	}
 	for i := range len(u.Host) {
 		if u.Host[i] > '~' {
@@ -154,7 +151,6 @@ func parseOrigin(text string) (string, error) {
 // Networks are networks of addresses; the zero value has none.
 type Networks struct{ prefixes []netip.Prefix }
 
-// UnmarshalText reads comma-separated networks and addresses.
 func (n *Networks) UnmarshalText(text []byte) error {
 	n.prefixes = nil
 	for part := range strings.SplitSeq(string(text), ",") {
@@ -176,8 +172,8 @@ func (n *Networks) UnmarshalText(text []byte) error {
 func (n Networks) Any() bool { return len(n.prefixes) > 0 }
 
 // Client returns the address of a request's client; n are the networks of trusted proxies. It is the peer's
-// or, if that is a proxy, the rightmost address of X-Forwarded-For that is none: each proxy appends the
-// address that it saw, and the client can make up what is left of that.
+// or, if that is a proxy, the rightmost address of X-Forwarded-For that is no proxy's: each proxy
+// appends the address that it saw, and the client can forge what is left of that.
 func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -195,8 +191,8 @@ func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	return client, nil
 }
 
-// HoldPeer reports whether a request comes from one of the networks.
-func (n Networks) HoldPeer(r *http.Request) bool {
+// ContainPeer reports whether a request comes from one of the networks.
+func (n Networks) ContainPeer(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && n.contain(PlainAddress(peer.Addr()))
 }
@@ -237,10 +233,10 @@ func AddressKey(address netip.Addr) string {
 
 // PlainPath is a target's path without escapes, double slashes and dots, so that its spellings share a count.
 func PlainPath(target string) string {
-	told, _, _ := strings.Cut(target, "?")
-	plain, err := url.PathUnescape(told)
+	escaped, _, _ := strings.Cut(target, "?")
+	plain, err := url.PathUnescape(escaped)
 	if err != nil {
-		plain = told
+		plain = escaped
 	}
 	return CleanPath(plain)
 }

@@ -15,7 +15,7 @@ func TestOriginsAreReadAsBrowsersWriteThem(t *testing.T) {
 	require.NoError(t, o.UnmarshalText([]byte("https://Shop.Example.com, http://localhost:3000,https://b.example:443,http://c.example:80,https://[::1]:8443,capacitor://localhost")))
 	want := []string{"https://shop.example.com", "http://localhost:3000", "https://b.example", "http://c.example", "https://[::1]:8443", "capacitor://localhost"}
 	require.Equal(t, want, o.exact)
-	require.False(t, o.Any() || o.None())
+	require.False(t, o.Any() || o.IsEmpty())
 	for origin, allowed := range map[string]bool{
 		"https://shop.example.com": true, "http://shop.example.com": false, "https://shop.example.com.evil": false, "https://shop.example.com:8443": false,
 		"null": false, "": false, "https://b.example": true,
@@ -56,8 +56,8 @@ func TestRequestForAPageOfAnotherOriginIsForeign(t *testing.T) {
 					r.Header.Set(name, value)
 				}
 			}
-			if got := (Origins{}).Foreign(r); got != c.foreign || all.Foreign(r) != c.foreign || named.Foreign(r) != c.foreignNamed || r.Method != method {
-				t.Errorf("%s of %q, %q: %v, of any %v, named %v", method, c.origin, c.site, got, all.Foreign(r), named.Foreign(r))
+			if got := (Origins{}).IsForeign(r); got != c.foreign || all.IsForeign(r) != c.foreign || named.IsForeign(r) != c.foreignNamed || r.Method != method {
+				t.Errorf("%s of %q, %q: %v, of any %v, named %v", method, c.origin, c.site, got, all.IsForeign(r), named.IsForeign(r))
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func TestAddressOfAClientBehindProxies(t *testing.T) {
 		address, err := trusted.Client(r)
 		require.NoError(t, err, c.name)
 		require.Equal(t, c.want, AddressKey(address), c.name)
-		require.Equal(t, strings.HasPrefix(c.peer, "203.") || c.peer == "192.0.2.8:1" || strings.HasPrefix(c.peer, "[2001:"), !trusted.HoldPeer(r), c.name)
+		require.Equal(t, strings.HasPrefix(c.peer, "203.") || c.peer == "192.0.2.8:1" || strings.HasPrefix(c.peer, "[2001:"), !trusted.ContainPeer(r), c.name)
 	}
 	_, err := trusted.Client(&http.Request{RemoteAddr: "@"})
 	require.Error(t, err, "a connection without an address")

@@ -44,7 +44,7 @@ func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
 // the files change, so a renewal needs no restart.
 type Certificate struct{ file *setting.File[*tls.Config] }
 
-// OpenCertificate reads the files, which have been validated. It returns nil if there are none.
+// OpenCertificate reads the files, which have been validated. It returns nil if no certificate is set.
 func OpenCertificate(from ServerFiles, files *setting.Files) (*Certificate, error) {
 	if from.Cert.File == "" {
 		return nil, nil

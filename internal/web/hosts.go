@@ -24,7 +24,6 @@ type Hosts struct {
 
 var hostName = regexp.MustCompile(`^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$`)
 
-// UnmarshalText reads * or comma-separated names.
 func (h *Hosts) UnmarshalText(text []byte) error {
 	*h = Hosts{}
 	if string(text) == "*" {
@@ -43,14 +42,14 @@ func (h *Hosts) UnmarshalText(text []byte) error {
 
 func plainHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// privateSuffixes end names that nobody can register: RFC 6761 (localhost, test), 6762 (local), 8375
+// privateSuffixes end names that cannot be registered: RFC 6761 (localhost, test), 6762 (local), 8375
 // (home.arpa), ICANN's resolution of 29 July 2024 (internal), and two that are no top-level domains (lan,
 // svc).
 var privateSuffixes = []string{".localhost", ".test", ".local", ".home.arpa", ".internal", ".lan", ".svc"}
 
-// Know reports whether no web page can have this host: it is an address, a name of one part, a name that
-// nobody can register, or one of h. Browsers always send a Host.
-func (h Hosts) Know(host string) bool {
+// IsKnown reports whether no web page can have this host: it is an address, a name of one part, a name that
+// cannot be registered, or one of h. Browsers always send a Host.
+func (h Hosts) IsKnown(host string) bool {
 	name := plainHost((&url.URL{Host: host}).Hostname())
 	if h.any || name == "" || !strings.Contains(name, ".") || slices.Contains(h.names, name) {
 		return true
@@ -67,8 +66,8 @@ func (h Hosts) Know(host string) bool {
 // another name. A request over HTTPS passes, because the browser has verified the page's name by the
 // certificate.
 func (h Hosts) Refuse(r *http.Request, key string) string {
-	if r.TLS != nil || h.Know(r.Host) {
+	if r.TLS != nil || h.IsKnown(r.Host) {
 		return ""
 	}
-	return fmt.Sprintf("%.64q is no name of this service that it knows, so a page of the web may have led a browser here: ask for an address, or name the host in %s", r.Host, key)
+	return fmt.Sprintf("%.64q is not a known name of this service, so a web page may have led a browser here: ask for an address, or name the host in %s", r.Host, key)
 }

@@ -29,12 +29,12 @@ func TestHostThatAPageCanOwnIsKnownOnlyIfNamed(t *testing.T) {
 			[evil.example]:80 localhost:80@evil.example query.shop`},
 	} {
 		for _, host := range strings.Fields(c.hosts) {
-			if none.Know(host) != c.without || named.Know(host) != c.with || !all.Know(host) {
-				t.Errorf("%q: without a name %v, with it %v", host, none.Know(host), named.Know(host))
+			if none.IsKnown(host) != c.without || named.IsKnown(host) != c.with || !all.IsKnown(host) {
+				t.Errorf("%q: without a name %v, with it %v", host, none.IsKnown(host), named.IsKnown(host))
 			}
 		}
 	}
-	require.True(t, none.Know(""))
+	require.True(t, none.IsKnown(""))
 	long := strings.Repeat("a", 64) + ".example"
 	for _, bad := range []string{
 		"", ",", "a.example,", "https://a.example", "a.example:80", "a.example/x", "*.example.com", "a.example,*",

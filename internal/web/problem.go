@@ -26,16 +26,16 @@ var (
 	TokenLacksRight      = &Kind{"token-lacks-right", http.StatusForbidden, "The token lacks a right", "use a token that has the right that detail names"}
 	NotStored            = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored", "send the same again after Retry-After: nothing of it is stored"}
 	StoredUnknown        = &Kind{"stored-unknown", http.StatusGatewayTimeout, "Stored or not is unknown", "send the same again with the same Idempotency-Key, or accept that it may count twice"}
-	ForeignOrigin        = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin", "ask from the service's own page or from a server, or ask whoever runs the service for the setting that detail names"}
-	UnknownHost          = &Kind{"unknown-host", http.StatusForbidden, "Not a name of the service", "ask for the service's address, or ask whoever runs it for the setting that detail names"}
-	TakesOff             = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask whoever runs the service for QUERY_TAKE"}
-	EraseOff             = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask whoever runs the service for QUERY_ERASE"}
-	NotConfirmed         = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed", "look what there is, and ask again with the number that detail says"}
-	LeaseEnded           = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the place, or take a new one"}
+	ForeignOrigin        = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin", "ask from the service's own page or from a server, or ask the operator for the setting that detail names"}
+	UnknownHost          = &Kind{"unknown-host", http.StatusForbidden, "Not a name of the service", "ask for the service's address, or ask the operator for the setting that detail names"}
+	TakesOff             = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask the operator for QUERY_TAKE"}
+	EraseOff             = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask the operator for QUERY_ERASE"}
+	NotConfirmed         = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed", "list what there is, and ask again with the number that detail names"}
+	LeaseEnded           = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the slot, or acquire a new one"}
 	TooManyExports       = &Kind{"too-many-exports", http.StatusTooManyRequests, "Too many exports at once", "ask the same again after Retry-After"}
-	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask whoever runs the service to start ingest"}
-	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask whoever runs the service to give the Redis user its rights"}
-	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask whoever runs the service to look at the key that detail names"}
+	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask the operator to start ingest"}
+	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask the operator to give the Redis user its rights"}
+	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask the operator to look at the key that detail names"}
 )
 
 var byStatus = []*Kind{
@@ -47,8 +47,8 @@ var byStatus = []*Kind{
 	{Name: "request-timeout", Status: http.StatusRequestTimeout, Do: "send the body without pauses"},
 	{Name: "too-large", Status: http.StatusRequestEntityTooLarge, Do: "ask or send in parts; detail names the setting"},
 	{Name: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Do: "send one of the types or encodings that detail names"},
-	{Name: "fault", Status: http.StatusInternalServerError, Do: "tell whoever runs the service, whose log has more"},
-	{Name: "not-configured", Status: http.StatusNotImplemented, Do: "ask whoever runs the service for the setting that detail names"},
+	{Name: "fault", Status: http.StatusInternalServerError, Do: "report it to the operator: the log has more"},
+	{Name: "not-configured", Status: http.StatusNotImplemented, Do: "ask the operator for the setting that detail names"},
 	{Name: "unavailable", Status: http.StatusServiceUnavailable, Do: "ask the same again after Retry-After"},
 }
 
@@ -168,7 +168,7 @@ const statusClientGone = 499
 // ClientGone is the problem for a client that did not wait.
 func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is gone") }
 
-// RetryLater is a 503 that says after how many seconds to ask again.
+// RetryLater is a 503 with the seconds after which to ask again.
 func RetryLater(detail, seconds string) *Problem {
 	return NewProblem(http.StatusServiceUnavailable, detail).WithHeader("Retry-After", seconds)
 }

@@ -74,9 +74,9 @@ func (s *Server) whyNotReady(ctx context.Context) string {
 	return cmp.Or(s.Leaving.Why(), s.why(ctx))
 }
 
-// Edge is the first middleware of every request. It measures it, and recovers from a panic. next gets the
+// Wrap is the first middleware of every request. It measures it, and recovers from a panic. next gets the
 // mux's handler and its pattern; without a route, "" and the mux's own answer.
-func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
+func (s *Server) Wrap(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		if ctx := trace.With(r.Context(), r.Header); ctx != r.Context() {
@@ -86,7 +86,7 @@ func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request
 		handler, pattern := mux.Handler(r)
 		defer func() {
 			if v := recover(); v != nil {
-				s.end(w, r, v)
+				s.recovered(w, r, v)
 			}
 			s.measure(w, r, pattern, time.Since(start))
 		}()
@@ -94,9 +94,9 @@ func (s *Server) Edge(mux *http.ServeMux, next func(w *Response, r *http.Request
 	})
 }
 
-func (s *Server) end(w *Response, r *http.Request, v any) {
+func (s *Server) recovered(w *Response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
-		panic(v) // a handler breaks off the connection in this way; the server knows it
+		panic(v) // a handler cuts the connection in this way, which net/http does not log
 	}
 	s.Log.Error().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 	if w.status == 0 {
@@ -198,7 +198,6 @@ func NewMetrics(program string, buckets int) *Metrics {
 	return m
 }
 
-// Observe measures a request.
 func (m *Metrics) Observe(route string, code int, took time.Duration) {
 	m.requestSeconds.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
 }
@@ -265,7 +264,7 @@ func (w *Response) WriteHeader(status int) {
 	if w.status != 0 {
 		return
 	}
-	if status == http.StatusOK && unchanged(w.request, w.Header().Get("ETag")) {
+	if status == http.StatusOK && isUnchanged(w.request, w.Header().Get("ETag")) {
 		status = http.StatusNotModified
 		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {
 			w.Header().Del(name)
@@ -280,8 +279,8 @@ func (w *Response) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// unchanged reports whether the client already has the answer (RFC 9110, 13.1.2).
-func unchanged(r *http.Request, etag string) bool {
+// isUnchanged reports whether the client already has the answer (RFC 9110, 13.1.2).
+func isUnchanged(r *http.Request, etag string) bool {
 	if etag == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}

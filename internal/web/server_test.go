@@ -29,7 +29,7 @@ func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	s.RouteStatus(mux, func(context.Context) string { return "" })
-	handler := s.Edge(mux, func(w *web.Response, r *http.Request, _ string, handler http.Handler) { handler.ServeHTTP(w, r) })
+	handler := s.Wrap(mux, func(w *web.Response, r *http.Request, _ string, handler http.Handler) { handler.ServeHTTP(w, r) })
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, at, handler) }()
@@ -116,7 +116,7 @@ func newEdge(t *testing.T) (http.Handler, *asking.Log) {
 		panic("late")
 	})
 	s.RouteStatus(mux, func(context.Context) string { return "not yet" })
-	return s.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+	return s.Wrap(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		if pattern == "" {
 			web.NoRoute(w, r, handler)
 			return
@@ -138,7 +138,8 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
 }
 
-// Routes, and not paths, are measured: clients choose any number of paths. A client that is gone is nobody's trouble.
+// Routes, and not paths, are measured: clients choose any number of paths. A client that is gone is nobody's
+// trouble.
 func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	t.Parallel()
 	h, log := newEdge(t)

@@ -186,9 +186,9 @@ func TestProbeFindsTheStreamThatTakesASubjectAndStoresNothing(t *testing.T) {
 		{"hitp.0.>", "", outbox.ErrNoStream, nil},
 		{"deaf.>", "", outbox.ErrNoAnswer, nil},
 		{"chatty.>", "", outbox.ErrNoAnswer, nil},
-		{"hits.>", "", outbox.ErrMayNot, []nats.Option{nats.UserInfo("mute", "mute")}},
+		{"hits.>", "", outbox.ErrNotPermitted, []nats.Option{nats.UserInfo("mute", "mute")}},
 	} {
-		stream, err := outbox.Taker(t.Context(), broker.Conn(test.options...), test.subject)
+		stream, err := outbox.FindStream(t.Context(), broker.Conn(test.options...), test.subject)
 		if stream != test.stream || !errors.Is(err, test.err) || err != nil && test.err == nil {
 			t.Errorf("%s: %q, %v, want %q, %v", test.subject, stream, err, test.stream, test.err)
 		}

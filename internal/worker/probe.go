@@ -48,7 +48,7 @@ func (p *probe) check(ctx context.Context, all []string) {
 	}
 	p.probedStreams, p.probedAt = streams, time.Now()
 	p.running.Go(func() {
-		stream, err := outbox.Taker(ctx, p.js.Conn(), p.settings.Subject)
+		stream, err := outbox.FindStream(ctx, p.js.Conn(), p.settings.Subject)
 		if ctx.Err() != nil {
 			return
 		}

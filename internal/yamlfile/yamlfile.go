@@ -79,9 +79,9 @@ func syntaxError(err error) *Error {
 // errAlias is about *name. An alias could also be a list that has itself in it.
 const errAlias = "an alias is not allowed: write the value again"
 
-// Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice, and
-// empty ones. what says whose fields they are. An allowed name that ends with [] is that of a list of single values,
-// and one that ends with {} of a mapping or a list, which the caller reads.
+// Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice,
+// and empty ones. what is the thing that has the fields, human-readable. An allowed name that ends with [] is
+// that of a list of single values, and one that ends with {} of a mapping or a list, which the caller reads.
 func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
 	return fields(node, what, func(name string) string { return fmt.Sprintf(" %q", name) }, allowed)
 }

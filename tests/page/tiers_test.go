@@ -57,7 +57,7 @@ func TestAddressAsksForMore(t *testing.T) {
 	}
 	b := open(t, s.query.URL()+"/?range=7d"+address.String(), desktop)
 	b.until("the first seven", on+` === "k01,k02,k03,k04,k05,k06,k07"`)
-	const waiting = "Of the 30 lines of this address the chart shows 7, as many as can be told apart. Take one out, and the next takes its place."
+	const waiting = "Of the 30 lines of this address the chart shows 7, as many as can be distinguished. Take one out, and the next takes its place."
 	const instead = " The address asks for 7 days, which the page does not offer here: it shows 15 minutes."
 	require.Equal(t, waiting+instead, eval[string](b, said), "what the page says")
 	b.click(`#rows tr[data-key="k03"]`)

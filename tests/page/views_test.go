@@ -225,7 +225,7 @@ func TestAlertsView(t *testing.T) {
 	b.until("the states", row(2)+`?.textContent.includes("<b>shop</b>") && /unknown/.test(`+row(2)+`.textContent) && /counting began/.test(`+row(2)+`.textContent)`)
 	b.until("what fires first", `/errors/.test(`+row(1)+`.textContent) && `+row(1)+`.querySelector(".words").dataset.state === "red"`)
 	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 2,firing 1,unknown 1,pending 0,resolved 0,ok 0"`)
-	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 2 && /nobody was told/.test(document.getElementById("alerts-changes").textContent)`)
+	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 2 && /no target was notified/.test(document.getElementById("alerts-changes").textContent)`)
 	b.click(`#alerts-kinds label:nth-of-type(2)`)
 	b.until("what fires", `document.querySelectorAll("#alerts-rows tr").length === 1 && document.querySelectorAll("#alerts-changes li").length === 1`)
 	w.Stop()

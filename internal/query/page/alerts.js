@@ -93,7 +93,7 @@ function drawStates(states) {
 function drawChanges({ changes, next }) {
   keep($("alerts-changes"), [changes, Math.floor(clock.now() / 600_000)], () => changes.map((c) => el("li", {},
     el("time", { class: "note", datetime: c.at, title: inFull(Date.parse(c.at)) }, moment(Date.parse(c.at), clock.now())), words(c.state),
-    el("span", {}, el("bdi", {}, `${apart(c.rule)}, ${c.key === "" ? "all keys" : apart(c.key)}`), el("span", { class: "under" }, `${c.reason ?? `${hits(c)} in ${spoken(c.window)}, ${bounds(c)}`}${c.quiet ? "; nobody was told" : ""}${(c.given_up ?? []).map((g) => `; given up for ${g.target}: ${g.reason}`).join("")}`)))));
+    el("span", {}, el("bdi", {}, `${apart(c.rule)}, ${c.key === "" ? "all keys" : apart(c.key)}`), el("span", { class: "under" }, `${c.reason ?? `${hits(c)} in ${spoken(c.window)}, ${bounds(c)}`}${c.quiet ? "; no target was notified" : ""}${(c.given_up ?? []).map((g) => `; given up for ${g.target}: ${g.reason}`).join("")}`)))));
   const box = $("alerts-pages");
   if (box.childElementCount === 0) {
     box.append(el("button", { type: "button", class: "button", onclick: () => turn(state, pages.slice(0, -1)) }, "Newer"),

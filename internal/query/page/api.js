@@ -1,11 +1,11 @@
-// Calls to the service: one place that knows of tokens, problems and the service's clock.
+// Calls to the service: the one place for tokens, problems and the service's clock.
 import { $ } from "./dom.js";
 
 const stored = "tallyroll-token";
 
 export const hasToken = () => sessionStorage.getItem(stored) !== null;
 
-// Problem is an answer that says why there is none. Its status is 0 if nothing answers at all.
+// Problem is an answer that has failed, with the reason. Its status is 0 if nothing answers at all.
 export class Problem extends Error {
   constructor(status, detail) {
     super(detail);
@@ -83,14 +83,14 @@ async function detailOf(response) {
   }
 }
 
-// whyNoToken says why a text cannot be a token; empty if it can. What comes by copy and paste can have characters in it
-// that nobody sees.
+// whyNoToken returns why a text cannot be a token; empty if it can. What comes by copy and paste can have characters in it
+// that are invisible.
 function whyNoToken(text) {
   const at = [...text].findIndex((c) => !/[!-~]/.test(c));
   if (at < 0) return "";
   const character = [...text][at], code = `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
   const what = character === " " ? "a space" : /[\p{C}\p{Z}\p{M}]/u.test(character) ? `invisible (${code})` : `${character} (${code})`;
-  return `This cannot be a token: its character ${at + 1} is ${what}. Tokens have letters, digits and signs of ASCII only. Type it, or copy it anew.`;
+  return `This cannot be a token: its character ${at + 1} is ${what}. Tokens have letters, digits and signs of ASCII only. Type it, or copy it again.`;
 }
 
 // askToken waits for a token other than the one that was refused. All who need one wait for the same.
@@ -126,7 +126,7 @@ function askToken(refused) {
   return asking;
 }
 
-// clock is the time by the service, whatever the reader's own clock says, in whole milliseconds, as the service takes them.
+// clock is the time by the service, whatever the reader's own clock shows, in whole milliseconds, as the service takes them.
 export const clock = {
   exact: false,
   base: Date.now() - performance.now(),

@@ -61,7 +61,7 @@ export function clocksOf(zone) {
   return clocks;
 }
 
-// timeTicks are at most so many round moments and what stands below them.
+// timeTicks are at most n round moments, and the texts below them.
 export function timeTicks(from, to, wanted, zone) {
   const clocks = clocksOf(zone), length = lengths.find((l) => (to - from) / l <= wanted);
   if (length === undefined) return monthTicks(from, to, wanted, clocks);

@@ -1,5 +1,5 @@
 // The chart: it asks for lines, has them drawn, reads them by pointer and keyboard, and hands them out in other forms.
-// It knows nothing of where the question comes from.
+// It does not depend on where the question comes from.
 import { $, el, svg, put, repeat, segments } from "./dom.js";
 import { number, sentence, short, shown, apart, spoken } from "./format.js";
 import { ask, askOrLast, clock } from "./api.js";
@@ -114,7 +114,7 @@ function showWhat(uniques) {
   put($("chart-title"), uniques ? "Different ones over time" : "Hits over time");
 }
 
-// nothingOf says why there is no line.
+// nothingOf returns why the chart has no line.
 function nothingOf(asked) {
   drawn?.root.remove();
   [seen, drawn] = [undefined, undefined];
@@ -122,8 +122,8 @@ function nothingOf(asked) {
   return 60;
 }
 
-// notesOn says of uniques what they are not: sums.
-const notesOn = (sums) => ["Whoever comes in several steps is one in each of them: their numbers cannot be added up.",
+// notesOn returns notes about uniques, which are no sums.
+const notesOn = (sums) => ["A visitor who comes in several steps counts once in each: their numbers cannot be added up.",
   ...(sums === 0 ? [] : ["Sums over names are not shown, because the same one can be in many counters."])].join(" ");
 
 function lineOf(line, index, answer) {
@@ -134,7 +134,7 @@ function lineOf(line, index, answer) {
   };
 }
 
-// addBefore adds the period before to all lines. It asks anew only if that has moved on by a step. It returns what to say.
+// addBefore adds the period before to all lines. It asks again only if that has moved on by a step. It returns a note.
 let had = { asked: "" };
 async function addBefore(now) {
   const { asked, step, all } = now;
@@ -149,11 +149,11 @@ async function addBefore(now) {
     const answers = await answersOf(requests);
     had = { asked: text, answers: asked.lines.map((line) => answers.get(line)) };
   }
-  if (had.answers.every(({ points }) => points.length === 0)) return "Nobody counted the period before.";
+  if (had.answers.every(({ points }) => points.length === 0)) return "The period before was not counted.";
   all.forEach((line, i) => { line.before = movedTo(line.points, had.answers[i], step, shift).filter(([a, b]) => b > now.from && a < now.to); });
   const other = had.answers[0].step;
   return [`Faint: the period before, ${spokenLength(shift)} earlier${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
-    ...(had.answers.some(({ complete }) => !complete) ? ["Nobody counted all of it."] : [])].join(" ");
+    ...(had.answers.some(({ complete }) => !complete) ? ["Not all of it was counted."] : [])].join(" ");
 }
 
 function spokenLength(length) {
@@ -252,7 +252,7 @@ function shadesOf(here) {
   return out;
 }
 
-// said is a moment as short as it can be said today.
+// said is a moment, as short as is clear today.
 function said(t, clocks) {
   const now = clock.now();
   if (Math.abs(now - t) < 600_000) return clocks.second(t);
@@ -335,7 +335,7 @@ function hover(event) {
   else readAt(event);
 }
 
-// readAt reads the step below the pointer, or says why there is none.
+// readAt shows the step below the pointer, or why it has none.
 function readAt(event) {
   const t = timeOf(event), shade = drawn.shades.find(({ from, to }) => from <= t && t < to);
   if (!shade || (moments().length > 0 && t >= moments()[0])) {

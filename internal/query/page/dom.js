@@ -22,12 +22,12 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// put sets a node's text if it differs, so that nothing is drawn or read out anew without reason.
+// put sets a node's text if it differs, so that nothing is drawn or read out again without reason.
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// say tells a screen reader something, once.
+// say has a screen reader read something out, once.
 let said = "";
 export function say(text) {
   if (text === said) return;
@@ -43,7 +43,7 @@ export function segments(fieldset, name, choices, chosen, choose) {
   }
 }
 
-// away reports whether nobody sees a view: views.js says on the body which one is shown, the counters if it says nothing.
+// away reports whether a view is not visible: views.js writes on the body which one is shown, by default the counters.
 // The view "any" is all of them.
 export const away = (view = "") => document.hidden || (view !== "any" && (document.body.dataset.view ?? "") !== view);
 

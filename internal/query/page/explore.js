@@ -180,7 +180,7 @@ const asTree = () => data.whole && !view.flat && !view.find;
 // roots are the nodes of the first level.
 const roots = () => (asTree() ? grow(leaves()) : leaves());
 
-// Rows stay where they are while the pointer is among them: nobody clicks on a row that was another one just now.
+// Rows stay where they are while the pointer is among them: so no click meets a row that was another one just now.
 const ranks = new Map();
 let order = "";
 function inOrder(nodes) {
@@ -197,7 +197,7 @@ function settle(all) {
   if (keep) all.forEach(({ id }, i) => ranks.set(id, i));
 }
 
-// judge compares a node with the period before. Where nobody counted, no hits are not 0: only those that carried a time of
+// judge compares a node with the period before. Where no worker counted, no hits are not 0: only those that carried a time of
 // their own are known.
 function judge(node) {
   const gap = missing();
@@ -313,7 +313,7 @@ async function drawTrends(span) {
   paint();
 }
 
-// unsummed is true if the service does not add up so many counters: then groups have no drawing.
+// unsummed is true if the service does not add up that many counters: then groups have no drawing.
 let unsummed = false;
 
 // seriesWanted is whose series are needed: of counters, and of the levels of the tree that have groups in view.

@@ -1,4 +1,4 @@
-// Numbers and times as people read them, in the reader's own language where it matters little,
+// Numbers and times in human-readable form, in the reader's own language where it matters little,
 // and in English where words are made of them.
 
 const grouped = new Intl.NumberFormat("en");
@@ -8,13 +8,13 @@ export const number = (n) => grouped.format(n);
 export const compact = (n) => (Math.abs(n) < 10000 ? grouped.format(n) : fewDigits.format(n));
 export const count = (n, one) => `${number(n)} ${one}${n === 1 ? "" : "s"}`;
 
-// sentence makes one of what the service says.
+// sentence makes one of a text of the service.
 export function sentence(text) {
   const trimmed = text.trim();
   return trimmed === "" ? "" : trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");
 }
 
-// shown writes a name so that it tells what it is. Characters that turn the direction of what follows are written as JSON
+// shown writes a name so that every character is visible. Characters that turn the direction of what follows are written as JSON
 // writes them: a name could look like another one with them, or change the text around it.
 export const shown = (name) => name.replace(/\p{Bidi_Control}/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
 
@@ -65,7 +65,7 @@ export const atMinute = (t) => minute.format(t);
 export const atSecond = (t) => second.format(t);
 export const inFull = (t) => full.format(t);
 
-// moment is a time as short as it can be said today.
+// moment is a time, as short as is clear today.
 export function moment(t, now = Date.now()) {
   if (Math.abs(now - t) < 600_000) return atSecond(t);
   return new Date(t).toDateString() === new Date(now).toDateString() ? atMinute(t) : inFull(t);

@@ -7,7 +7,7 @@ const listed = 20; // busiest keys
 const policies = { cells: "in cells: exact to a 60th of the window", log: "in a log: exact", stream: "in a stream: exact", concurrent: "as leases: how many at once" };
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
-let limits = new Map(); // by name, as the service has told of them
+let limits = new Map(); // by name, as the service answered
 let chosen = new URLSearchParams(location.search).get("limit") ?? "";
 let asked; // the values of the key that is looked at: by variable
 let counts = false, resetting = false;
@@ -186,7 +186,7 @@ function showUse(limit, values, answer) {
   const text = `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
   const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
   const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
-  const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is what one process knows." : " Hits of the oldest cell decide, so the opposite may be true.";
+  const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is the count of one process." : " Hits of the oldest cell decide, so the opposite may be true.";
   if (box.dataset.of !== `${chosen} ${JSON.stringify(values)}` || !box.querySelector("[role=meter]")) {
     box.dataset.of = `${chosen} ${JSON.stringify(values)}`;
     box.replaceChildren(el("h3", {}, el("bdi", {}, shown(name))),

@@ -3,7 +3,7 @@
 import { call, ask, clock, Problem } from "./api.js";
 import { away } from "./dom.js";
 
-const heartbeat = 35_000; // the service says something every 15 seconds
+const heartbeat = 35_000; // the service sends something every 15 seconds
 const longest = 15; // seconds between two attempts
 
 let current; // the AbortController of the connection that counts
@@ -19,7 +19,7 @@ export async function connect(hear, about = { keys, windows }) {
   attempts = 0;
   const mine = (current = new AbortController());
   while (!mine.signal.aborted) {
-    if (away() || keys.length === 0) return; // whoever brings the tab or the view back connects again
+    if (away() || keys.length === 0) return; // it connects again when the tab or the view is shown again
     try {
       await listen(mine.signal, hear);
       throw new Problem(0, "The live connection has ended.");

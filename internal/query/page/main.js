@@ -25,15 +25,15 @@ const hear = {
   },
 };
 
-let about; // what the service has told of itself
+let about; // what the service answers about itself
 
-// askAgain begins anew if a question is refused because the tiers are others by now.
+// askAgain restarts if a question is refused because the tiers have changed.
 async function askAgain() {
   const now = await ask("v1/about").catch(() => about);
   if (JSON.stringify(now.tiers) !== JSON.stringify(about.tiers)) location.reload();
 }
 
-// The live connection moves the counters of the chart, if their range rolls on, and tells how fresh all numbers are: for
+// The live connection moves the counters of the chart, if their range rolls on, and shows how fresh all numbers are: for
 // that, any counter will do.
 let listening = JSON.stringify({ keys: [] });
 const listens = () => JSON.parse(listening).keys.length > 0;
@@ -46,7 +46,7 @@ function listen() {
   connect(hear, question);
 }
 
-// showChart asks the chart anew if it is to show something else. Until counting has filled the half of the range, a reader
+// showChart has the chart ask again if it is to show something else. Until counting has filled the half of the range, a reader
 // who has chosen none sees the time since counting began.
 let drawn = "";
 function showChart() {
@@ -87,7 +87,7 @@ function reveal(numbers) {
   for (const id of ["span", "explore"]) $(id).toggleAttribute("hidden", !numbers);
 }
 
-// showToken says what the reader's token is about, and hides the views that it does not open.
+// showToken shows what the reader's token is about, and hides the views that it does not open.
 function showToken(token) {
   if (!token) return;
   const words = [];
@@ -142,10 +142,10 @@ function show() {
   }
 }
 
-// note says what the address asks for and the page does not show.
+// note shows what the address asks for and the page does not show.
 function note() {
   const asked = view.lines.length + view.waiting.length;
-  const waiting = view.waiting.length === 0 ? [] : [`Of the ${asked} lines of this address the chart shows ${view.lines.length}, as many as can be told apart. Take one out, and the next takes its place.`];
+  const waiting = view.waiting.length === 0 ? [] : [`Of the ${asked} lines of this address the chart shows ${view.lines.length}, as many as can be distinguished. Take one out, and the next takes its place.`];
   $("view-note").textContent = [...waiting, ...view.unmet].join(" ");
 }
 

@@ -1,7 +1,7 @@
 // A menu behind a button, for whatever stands in sight. It is of the document's top layer, so that no table cuts it off.
 import { el } from "./dom.js";
 
-// toast says what was done, to eyes and to screen readers.
+// toast shows what was done, and has screen readers read it out.
 const toast = el("p", { class: "toast", role: "status" });
 let fading;
 document.body.append(toast);

@@ -47,10 +47,10 @@ function fail(error) {
   return 60;
 }
 
-// stateOf says how a stream is doing: a colour, and a few words.
+// stateOf returns the state of a stream: a colour, and a few words.
 function stateOf(stream) {
   if (!stream.exists) return ["", "gone from NATS"];
-  if (!stream.worker) return ["red", "nobody reads it"];
+  if (!stream.worker) return ["red", "no worker reads it"];
   if (stream.lag_messages === 0 || stream.lag_seconds <= 5) return ["green", "keeping up"];
   return [stream.lag_seconds > 30 ? "red" : "amber", `${ago(stream.lag_seconds)} behind`];
 }
@@ -132,7 +132,7 @@ const remedies = {
   too_large: ["--reason too_large", "It splits the messages."],
   no_rule: ["--reason no_rule", "Begin once every worker has a rule for them."],
 };
-const hopeless = (name) => [`--reason ${name}`, "Workers refuse them again, unless a newer ingest takes them: mend the producer, and publish them anew."];
+const hopeless = (name) => [`--reason ${name}`, "Workers refuse them again, unless a newer ingest takes them: correct the producer, and publish them again."];
 
 const flags = () => remedies[reason] ?? hopeless(reason);
 const command = (more = "") => `${namespace === "tallyroll" ? "" : `TALLYROLL_NAMESPACE=${namespace} `}redrive ${more}${flags()[0]}`;

@@ -1,4 +1,4 @@
-// The drawing of a chart: axes, steps and bars. It knows nothing of where points come from.
+// The drawing of a chart: axes, steps and bars. It does not depend on where points come from.
 import { svg } from "./dom.js";
 import { compact, shown } from "./format.js";
 import { linear, logarithmic, timeTicks, widest } from "./axis.js";

@@ -8,7 +8,7 @@ export const zoneName = /^[A-Z]/.test(zone) ? zone : "";
 
 export const zoned = { today: "today", yesterday: "yesterday", month: "this month", custom: "a range of your own" };
 
-// What the service has told of itself: offer fills them in.
+// What the service answers about itself: offer fills them in.
 export let rolling = []; // windows that end now
 export let ranges = []; // all that the reader can choose
 export let usual = ""; // what a reader sees who has chosen none
@@ -82,7 +82,7 @@ export const compares = ({ compare }, { before }) => compare && before !== null;
 // windowOf writes a span as window and at, which all questions about totals and tops take.
 export function windowOf(span, now = clock.now()) {
   if (span.window) return { window: span.window };
-  // Whole seconds, which cut none of the finest cells, and a second ago: the service's clock is not known to the millisecond.
+  // Whole seconds, which cut none of the finest cells, and a second ago: the service's clock is not exact to the millisecond.
   const end = Math.min(span.to ?? Infinity, now - 1000);
   return lengthTo(span.from, Math.floor(end / 1000) * 1000);
 }
@@ -107,13 +107,13 @@ export function stepOf(span, now = clock.now()) {
   return steps.find((step) => length / seconds(step) <= mostPoints) ?? steps.at(-1);
 }
 
-// nameOf says when a range is, behind a noun.
+// nameOf names the time of a range, behind a noun.
 export function nameOf({ range, from, to }) {
   if (range === "custom") return `from ${inFull(from)} to ${to ? inFull(to) : "now"}`;
   return zoned[range] ?? `in the last ${spoken(range)}`.replace("last 1 ", "last ");
 }
 
-// labelOf is what a button says.
+// labelOf is the text of a button.
 export function labelOf(range) {
   if (zoned[range]) return { today: "Today", yesterday: "Yesterday", month: "This month", custom: "Custom" }[range];
   return brief(range);

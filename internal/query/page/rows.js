@@ -1,4 +1,4 @@
-// The rows of the explorer: how a node looks, and the tip that says all that is known of its numbers.
+// The rows of the explorer: how a node looks, and the tip with all about its numbers.
 import { $, el, put } from "./dom.js";
 import { shown, number } from "./format.js";
 import { figure, explain } from "./figure.js";
@@ -102,7 +102,7 @@ export function focusRow(id) {
 
 let tipped;
 
-// showTip says all that is known of a row's numbers, below its total.
+// showTip shows all about a row's numbers, below its total.
 export function showTip(row) {
   const node = nodeOf(row), tip = $("tip");
   if (!node?.now) return;

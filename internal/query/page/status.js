@@ -10,7 +10,7 @@ const red = 30;
 const state = { asOf: undefined, connection: "wait", problem: undefined, retryAt: 0, why: "" };
 
 export const status = {
-  // mayAsk says whether the reader may see the streams.
+  // mayAsk is whether the reader may see the streams.
   mayAsk(may) {
     state.mayAsk = may;
   },
@@ -19,7 +19,7 @@ export const status = {
     state.problem = undefined;
     draw();
   },
-  // known says from when the numbers are that are still there from before.
+  // known is the moment of the numbers that are still shown.
   known(moment) {
     state.asOf ??= moment;
     draw();
@@ -57,7 +57,7 @@ function causeOf({ streams }) {
   return worker ? `${apart(worker)} is behind on ${names}` : `no worker reads ${names}`;
 }
 
-// judge says what to show: a level, a few words for the corner, and a notice if there is something to do.
+// judge returns what to show: a level, a few words for the corner, and a notice if there is something to do.
 function judge() {
   const age = state.asOf === undefined ? undefined : Math.max(0, (clock.now() - state.asOf) / 1000);
   const whole = state.asOf > 0 ? moment(state.asOf, clock.now()) : "", of = whole && ` · numbers of ${whole}`;

@@ -20,7 +20,7 @@ const sum = (list, of) => list.reduce((s, leaf) => ({ total: s.total + of(leaf).
 export const leafOf = (key, now, before) => ({ id: `key ${key}`, name: key, label: key, line: { name: key, key }, counters: 1, now, before, level: 1 });
 
 // grow makes the nodes of a level from leaves, whose names have depth - 1 parts in common. Their children are made when
-// somebody looks at them. A group of one is its only member.
+// they are on the screen. A group of one is its only member.
 export function grow(leaves, depth = 1, level = 1, parent = "") {
   const groups = new Map();
   for (const leaf of leaves) {
@@ -46,7 +46,7 @@ export function grow(leaves, depth = 1, level = 1, parent = "") {
 
 export const childrenOf = (node) => (node.children ??= grow(node.members, node.deeper, node.level + 1, node.parent));
 
-// labelOf is what a name has beyond that of its parent. Where a path goes on, its slash says so.
+// labelOf is what a name has beyond that of its parent. Where a path continues, it ends with a slash.
 function labelOf(name, parent) {
   if (name === parent) return `${name} itself`;
   return parent ? name.slice(parent.length + (name[parent.length] === "." ? 1 : 0)) || name : name;

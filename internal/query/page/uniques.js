@@ -34,7 +34,7 @@ async function load() {
   return span.to === null ? 10 : 60;
 }
 
-// told is an estimate in words: as short as it is known.
+// told is an estimate in words, as short as its precision allows.
 export function told({ estimate, lower, upper }) {
   if (upper === null) return `≥\u202f${brief(lower)} different`;
   if (lower === upper) return `${brief(estimate)} different`;
@@ -43,10 +43,10 @@ export function told({ estimate, lower, upper }) {
   return `${brief(estimate)} different, ±\u202f${percent < 10 ? Math.ceil(percent * 10) / 10 : Math.ceil(percent)}\u202f%`;
 }
 
-// inWords says all that is known of it.
+// inWords returns the whole of it in words.
 function inWords({ key, estimate, lower, upper, confidence }) {
   const sure = `with a confidence of ${Math.round(confidence * 100)}\u202f%`;
-  const bounds = upper === null ? `at least ${number(lower)}, ${sure}; nobody has counted lately, so how many more is unknown` : `between ${number(lower)} and ${number(upper)}, ${sure}`;
+  const bounds = upper === null ? `at least ${number(lower)}, ${sure}; no worker has counted lately, so how many more is unknown` : `between ${number(lower)} and ${number(upper)}, ${sure}`;
   return `${apart(key)}: about ${number(estimate)} different ${nameOf(view)}, ${bounds}`;
 }
 

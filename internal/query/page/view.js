@@ -4,14 +4,14 @@ import { ranges, usual, rolling, zoned } from "./range.js";
 
 export const most = 7; // as many lines as can be told apart
 
-// A line of the chart is a counter, or the sum of all whose names begin alike.
+// A line of the chart is a counter, or the sum of all whose names begin with the same text.
 export const counterLine = (key) => ({ name: key, key });
 export const sumLine = (prefix) => ({ name: `${prefix}*`, prefix });
 export const sameLine = (a, b) => a.key === b.key && a.prefix === b.prefix;
 
 const byDefault = { compare: true, sort: "total", turned: false, flat: false, find: "", of: "hits", from: 0, to: 0 };
 
-// view.chosen is false while the page itself has chosen the lines. view.unmet says what of the address cannot be had.
+// view.chosen is false while the page itself has chosen the lines. view.unmet has what of the address is not possible.
 export const view = { ...byDefault, lines: [], waiting: [], range: "", step: "", chosen: false, unmet: [] };
 
 const sorts = ["total", "change", "name"];
@@ -87,7 +87,7 @@ function entitle() {
   document.title = names.length === 0 ? "Tallyroll" : `${names.join(", ")} · Tallyroll`;
 }
 
-// change sets parts of the view and tells those who show them. What the reader chooses is a step that Back undoes, but
+// change sets parts of the view and notifies those who show them. What the reader chooses is a step that Back undoes, but
 // not each letter of a search.
 export function change(parts) {
   if ((parts.range && parts.range !== view.range) || (parts.of && parts.of !== view.of)) view.step = "";
@@ -116,7 +116,7 @@ export function start() {
   });
 }
 
-export const full = `The chart shows ${most} lines, as many as can be told apart: take one out to add another.`;
+export const full = `The chart shows ${most} lines, as many as can be distinguished: take one out to add another.`;
 
 export const lineOf = (wanted) => view.lines.findIndex((line) => sameLine(line, wanted));
 

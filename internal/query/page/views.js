@@ -1,4 +1,4 @@
-// The views of the page: counters, limits, alerts and operate. The address says which one is shown, so that Back leads to the one
+// The views of the page: counters, limits, alerts and operate. The address has which one is shown, so that Back leads to the one
 // before, and views can be shared. On the body stands data-view, if it is not that of the counters.
 import { $, say } from "./dom.js";
 

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -72,7 +71,6 @@ func CheckBody(data []byte) *web.Problem {
 // decoder would take KEY for key, and the last of two. Its errors are for the client.
 func DecodeBody(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return bodyError(err, reflect.TypeOf(into).Elem())
 	}
@@ -91,9 +89,13 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 	switch kind := t.Kind(); {
 	case reflect.PointerTo(t).Implements(unmarshaler):
 	case next == jx.Object && (kind == reflect.Struct || kind == reflect.Map):
+		fields, err := j.ObjIter()
+		if err != nil {
+			return err
+		}
 		var seen []string
-		return j.ObjBytes(func(j *jx.Decoder, key []byte) error {
-			name := string(key)
+		for fields.Next() {
+			name := string(fields.Key())
 			inner, known := fieldType(t, name)
 			switch {
 			case !known:
@@ -102,10 +104,22 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 				return fmt.Errorf("%s: it is given twice: once is allowed", web.Excerpt(name))
 			}
 			seen = append(seen, name)
-			return checkNames(j, inner)
-		})
+			if err := checkNames(j, inner); err != nil {
+				return err
+			}
+		}
+		return fields.Err()
 	case next == jx.Array && kind == reflect.Slice:
-		return j.Arr(func(j *jx.Decoder) error { return checkNames(j, t.Elem()) })
+		items, err := j.ArrIter()
+		if err != nil {
+			return err
+		}
+		for items.Next() {
+			if err := checkNames(j, t.Elem()); err != nil {
+				return err
+			}
+		}
+		return items.Err()
 	}
 	return j.Skip()
 }
@@ -136,12 +150,6 @@ func bodyError(err error, t reflect.Type) error {
 		return fmt.Errorf("%s: it has a value of the type %s: allowed is %s", mismatch.Field, mismatch.Value, typeName(mismatch.Type))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("body: its JSON ends early: allowed is an object with the fields %s", fieldNames(t))
-	}
-	// encoding/json has no type for this error.
-	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if name, errQuote := strconv.Unquote(quoted); errQuote == nil {
-			return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
-		}
 	}
 	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
 }

@@ -1,14 +1,18 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"html"
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/swaggest/swgui/v5/static"
 
 	"tallyroll/internal/web"
@@ -23,6 +27,32 @@ var docsFiles embed.FS
 // docsPolicy allows the page the embedded scripts, styles and pictures of Swagger UI, and calls to the API.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// RoutePages adds the document, and the page that shows it. All operations must have been described.
+func (a *API) RoutePages() {
+	a.mux.Handle("GET /openapi.json", serveOpenAPI(a.OpenAPI()))
+	a.routeDocs()
+}
+
+// serveOpenAPI serves the document, encoded at the first request: few are made, and it takes longer than the
+// rest of the start.
+func serveOpenAPI(api *huma.OpenAPI) http.Handler {
+	document := sync.OnceValue(func() []byte {
+		var out bytes.Buffer
+		text, err := api.MarshalJSON()
+		if err == nil {
+			err = json.Indent(&out, text, "", "  ")
+		}
+		if err != nil {
+			panic(fmt.Errorf("encode the OpenAPI document: %w", err)) // our own types always encode
+		}
+		return out.Bytes()
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(document()) // the client may be gone
+	})
+}
 
 func (a *API) routeDocs() {
 	home := ""

@@ -1,18 +1,79 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"reflect"
-	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/release"
 	"tallyroll/internal/web"
 )
+
+// API describes operations with huma, which makes schemas from Go types, but routes requests from the mux
+// straight to their handlers: huma's reflection would cost more than the rest of such a handler.
+type API struct {
+	huma.API
+	mux        *http.ServeMux
+	operations operations
+	tokens     bool
+	every      func(*API, *huma.Operation)
+	title      Title
+	within     string // the group of what is described next
+}
+
+// Title describes the whole API in the document.
+type Title struct {
+	Name, About string
+	Tokens      string // which tokens open it; empty if it needs none
+	// Every describes what all operations have in common; it may be nil.
+	Every  func(*API, *huma.Operation)
+	Home   string  // the address of the service's own page; empty if it has none
+	Groups []Group // of operations, in the order in which one needs them; they are tags of the document
+}
+
+// Group is a set of operations with one purpose.
+type Group struct{ Name, About string }
+
+// New returns an API whose operations go to the mux.
+func New(mux *http.ServeMux, title Title) *API {
+	described := make(operations)
+	config := configOf(title)
+	for _, g := range title.Groups {
+		config.Tags = append(config.Tags, &huma.Tag{Name: g.Name, Description: g.About})
+	}
+	return &API{
+		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
+		title: title,
+	}
+}
+
+// Within puts the operations that are described next into a group.
+func (a *API) Within(group string) { a.within = group }
+
+func (a *API) setGroup(op *huma.Operation) {
+	if a.within != "" {
+		op.Tags = []string{a.within}
+	}
+}
+
+// Operation adds what all operations have in common.
+func (a *API) Operation(op huma.Operation) huma.Operation {
+	a.every(a, &op)
+	a.setGroup(&op)
+	return op
+}
+
+// operations are what huma has described, by the mux's patterns. They take the place of huma's router.
+type operations map[string]*huma.Operation
+
+// Handle keeps the operation. The handler that huma has made for it is never called.
+func (o operations) Handle(op *huma.Operation, _ func(huma.Context)) { o[patternOf(op)] = op }
+
+// ServeHTTP does nothing: huma requires it of a router.
+func (operations) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+func patternOf(op *huma.Operation) string { return op.Method + " " + op.Path }
 
 // Answers have empty lists and never null, so schemas must not allow null: generated clients would have to
 // check for it. huma keeps this choice in a package variable.
@@ -53,8 +114,7 @@ func (a *API) NeedToken(op *huma.Operation) {
 	}
 }
 
-// Tokens reports whether the API needs a token.
-func (a *API) Tokens() bool { return a.tokens }
+func (a *API) NeedsToken() bool { return a.tokens }
 
 // ProblemResponse describes an answer that is a problem, with headers if there are any.
 func (a *API) ProblemResponse(about string, example any, headers map[string]*huma.Header) *huma.Response {
@@ -79,7 +139,7 @@ func HeaderOf(name, about string, example any) map[string]*huma.Header {
 type StatusPage struct {
 	ID, Path, Summary, About string
 	Answer, Example          string // with 200
-	Not, NotExample          string // with 503; empty if there is none
+	Not, NotExample          string // with 503; empty if the page has no 503
 }
 
 // DescribeStatus adds such pages.
@@ -97,7 +157,7 @@ func (a *API) DescribeStatus(pages ...StatusPage) {
 		op := &huma.Operation{
 			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About, Responses: responses,
 		}
-		a.place(op)
+		a.setGroup(op)
 		a.OpenAPI().AddOperation(op)
 	}
 }
@@ -113,24 +173,4 @@ func SuccessOnly(about string, example any) map[string]*huma.Response {
 		Description: about,
 		Content:     map[string]*huma.MediaType{"application/json": {Example: example}},
 	}}
-}
-
-// serveOpenAPI serves the document, encoded at the first request: few are made, and it takes longer than the
-// rest of the start.
-func serveOpenAPI(api *huma.OpenAPI) http.Handler {
-	document := sync.OnceValue(func() []byte {
-		var out bytes.Buffer
-		text, err := api.MarshalJSON()
-		if err == nil {
-			err = json.Indent(&out, text, "", "  ")
-		}
-		if err != nil {
-			panic(fmt.Errorf("encode the OpenAPI document: %w", err)) // our own types always encode
-		}
-		return out.Bytes()
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(document()) // the client may be gone
-	})
 }

@@ -42,7 +42,7 @@ func (k *knownParams) Parse(rawQuery string) (url.Values, error) {
 		return nil, queryProblem("", fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined by &, other bytes as %%XX", err))
 	}
 	for name, given := range values {
-		if repeats, ok := k.knows(name); !ok || !repeats && len(given) > 1 {
+		if repeats, ok := k.lookup(name); !ok || !repeats && len(given) > 1 {
 			return nil, k.refuse(values)
 		}
 	}
@@ -52,7 +52,7 @@ func (k *knownParams) Parse(rawQuery string) (url.Values, error) {
 // refuse is the problem of the first bad value by name.
 func (k *knownParams) refuse(values url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		repeats, ok := k.knows(name)
+		repeats, ok := k.lookup(name)
 		switch {
 		case !ok && len(k.repeats) == 0:
 			return queryProblem("", fmt.Sprintf("unknown parameter %s: %s takes none", web.Excerpt(name), k.operation))
@@ -68,7 +68,7 @@ func (k *knownParams) refuse(values url.Values) error {
 // HeaderParam begins the names of parameters that are request headers; AnyHeader stands for all of them.
 const HeaderParam, AnyHeader = "header.", "header.NAME"
 
-func (k *knownParams) knows(name string) (repeats, ok bool) {
+func (k *knownParams) lookup(name string) (repeats, ok bool) {
 	if strings.HasPrefix(name, HeaderParam) && len(name) > len(HeaderParam) {
 		name = AnyHeader
 	}
@@ -83,9 +83,9 @@ const (
 	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
 
-// Given is a request's parameters. The Read methods only take it apart; the find functions check the values,
-// whether they come from a query string or from a body.
-type Given struct {
+// Request is a request's parameters. The Read methods only take it apart; the find functions check the
+// values, whether they come from a query string or from a body.
+type Request struct {
 	Query  url.Values
 	Header http.Header
 }
@@ -100,7 +100,7 @@ type Single struct {
 func Text(name, allowed string, into *string) Single { return Single{name, allowed, into} }
 
 // Singles sets parameters. An empty one is an error, because it is a slip and does not mean a missing one.
-func (g Given) Singles(params ...Single) error {
+func (g Request) Singles(params ...Single) error {
 	for _, p := range params {
 		values, ok := g.Query[p.name]
 		if !ok {
@@ -115,12 +115,12 @@ func (g Given) Singles(params ...Single) error {
 }
 
 // Headers are the headers given as parameters, by name.
-func (g Given) Headers() (map[string]string, error) {
+func (g Request) Headers() (map[string]string, error) {
 	var out map[string]string
 	for name, values := range g.Query {
-		header, is := strings.CutPrefix(name, HeaderParam)
+		header, ok := strings.CutPrefix(name, HeaderParam)
 		switch {
-		case !is:
+		case !ok:
 			continue
 		case values[0] == "":
 			return nil, queryProblem(name, "it is empty: allowed is the value of a header")
@@ -143,7 +143,7 @@ func queryProblem(param, message string) *web.Problem {
 // NoParams are those of an operation that takes none.
 type NoParams struct{}
 
-func (*NoParams) Read(Given) error { return nil }
+func (*NoParams) Read(Request) error { return nil }
 
 // CheckKey refuses a name that no counter can have.
 func CheckKey(param, key string) error {
@@ -245,7 +245,7 @@ func (Moment) Schema(huma.Registry) *huma.Schema {
 func (m Moment) Milli(param string) (int64, error) {
 	n, err := strconv.ParseInt(string(m), 10, 64)
 	if err != nil {
-		n, err = hit.ParseTime(unspaced(string(m)))
+		n, err = hit.ParseTime(restorePlus(string(m)))
 	}
 	if err != nil || n < 0 || n > hit.MaxTime {
 		return 0, web.BadInput(param, "%s is not a time: allowed is RFC 3339, such as 2026-11-21T10:00:00Z, or Unix milliseconds, such as 1795255200000, from 1970 to 9999", web.Excerpt(string(m)))
@@ -253,8 +253,8 @@ func (m Moment) Milli(param string) (int64, error) {
 	return n, nil
 }
 
-// unspaced restores the + of an offset such as +01:00, a space in a query string unless written as %2B.
-func unspaced(s string) string {
+// restorePlus restores the + of an offset such as +01:00, a space in a query string unless written as %2B.
+func restorePlus(s string) string {
 	if i := len(s) - len("+01:00"); i > 0 && s[i] == ' ' {
 		return s[:i] + "+" + s[i+1:]
 	}

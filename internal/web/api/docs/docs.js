@@ -3,7 +3,7 @@ SwaggerUIBundle({
   url: "/openapi.json",
   dom_id: "#api",
   defaultModelsExpandDepth: -1,
-  supportedSubmitMethods: ["get", "post"], // nobody deletes by trying
+  supportedSubmitMethods: ["get", "post"], // so that a try deletes nothing
   requestInterceptor(request) {
     const token = sessionStorage.getItem("tallyroll-token");
     if (token) request.headers.Authorization ??= `Bearer ${token}`;

@@ -23,11 +23,12 @@ import (
 
 const goodTarget = "/v1/total?key=a&window=1h"
 
-// Pages of named origins may ask, and read what is answered: also that their token is wrong. internal/web has all cases.
+// Pages of named origins may ask, and read what is answered: also that their token is wrong. internal/web has
+// all cases.
 func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t)
-	require.NoError(t, s.origins.UnmarshalText([]byte("https://a.example")))
+	require.NoError(t, s.middleware.origins.UnmarshalText([]byte("https://a.example")))
 	setTokens(t, s.service, "secret")
 	h := s.handler()
 	for origin, allowed := range map[string]string{"https://a.example": "https://a.example", "https://b.example": ""} {
@@ -49,8 +50,8 @@ func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 	}
 }
 
-// Large answers are compressed where the client can read that, streams never, and a tag holds whether an answer was
-// compressed or not.
+// Large answers are compressed where the client can read that, streams never, and a tag holds whether an
+// answer was compressed or not.
 func TestLargeAnswersAreCompressed(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), asking.Now()
@@ -116,8 +117,9 @@ func TestAnswersAtTheSameTimeAreTheirOwn(t *testing.T) {
 	all.Wait()
 }
 
-// What browsers send for an image, for a form and for fetch without asking, in 2026 and, the last one, before 2020. Images
-// and pages of services that are neither on this machine nor HTTPS tell nothing of where they are.
+// What browsers send for an image, for a form and for fetch without asking, in 2026 and, the last one, before
+// 2020. Images and pages of services that are neither on this machine nor HTTPS tell nothing of where they
+// are.
 var (
 	mozilla   = []string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
 	image     = append([]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, mozilla...)
@@ -156,17 +158,17 @@ func (u unreadableBody) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A page of another origin takes, resets and erases nothing, whatever kind of request it makes its visitor's browser send.
-// Whoever is no such page does as before.
+// A page of another origin takes, resets and erases nothing, whatever kind of request it makes its visitor's
+// browser send. Whoever is no such page does as before.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, countNamed)
 	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
 	h := s.handler()
 	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
-		s.origins = web.Origins{}
+		s.middleware.origins = web.Origins{}
 		if origins := c.Options["origins"]; origins != "" {
-			require.NoError(t, s.origins.UnmarshalText([]byte(origins)))
+			require.NoError(t, s.middleware.origins.UnmarshalText([]byte(origins)))
 		}
 		setTokens(t, s.service, c.Options["token"])
 		s.limiter.asked = nil
@@ -190,7 +192,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		}
 	}
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.
-	s.origins = web.Origins{}
+	s.middleware.origins = web.Origins{}
 	setTokens(t, s.service, "")
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
 		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
@@ -200,8 +202,9 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	}
 }
 
-// A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may send any header
-// and reads every answer. It gets none. testdata/hosts.txt has what it asks, and what others may.
+// A page that has given its own name the address of the service (DNS rebinding) is of the same origin, may
+// send any header and reads every answer. It gets none. testdata/hosts.txt has what it asks, and what others
+// may.
 func TestReboundPagesGetNothing(t *testing.T) {
 	t.Parallel()
 	// A rebound page has no certificate of its name, and no token. A browser can run on the proxy's machine.

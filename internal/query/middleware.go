@@ -19,22 +19,31 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// edge is the middleware of every request: it checks the host, answers CORS preflights, checks the token,
+// middleware decides which requests reach the handlers.
+type middleware struct {
+	server  *web.Server
+	tokens  *access.Tokens
+	origins web.Origins
+	hosts   web.Hosts
+	proxies *web.Networks // that are trusted
+}
+
+// wrap returns the handler of every request. It checks the host, answers CORS preflights, checks the token,
 // refuses what other sites have browsers send, and compresses. It answers requests without a route.
-func (s *service) edge(mux *http.ServeMux) http.Handler {
+func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
-	edge := s.server.Edge(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
+	wrapped := m.server.Wrap(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
 		authz := gate.IsAuthz(r.URL.Path)
-		if p := s.checkHost(r); p != nil {
+		if p := m.checkHost(r); p != nil {
 			p.Write(w)
 			return
 		}
 		if answersFromRedis(r.URL.Path) {
 			w.Header().Set("Cache-Control", "no-store")
-			if web.UnderV1(r.URL.Path) && !authz && cors(s.origins).Apply(w, r) {
+			if web.UnderV1(r.URL.Path) && !authz && cors(m.origins).Apply(w, r) {
 				return
 			}
-			token, p := s.tokens.Find(r)
+			token, p := m.tokens.Find(r)
 			if p == nil {
 				p = refuseRight(token, pattern)
 			}
@@ -57,7 +66,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 			web.NoRoute(w, r, handler)
 			return
 		}
-		if p := s.refuseBrowser(r); p != nil {
+		if p := m.refuseBrowser(r); p != nil {
 			p.Write(w)
 			return
 		}
@@ -77,7 +86,7 @@ func (s *service) edge(mux *http.ServeMux) http.Handler {
 		}
 		compressed.ServeHTTP(w, r)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { edge.ServeHTTP(w, gate.WithoutOriginal(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrapped.ServeHTTP(w, gate.WithoutOriginal(r)) })
 }
 
 func cors(origins web.Origins) web.CORS {
@@ -91,15 +100,15 @@ func cors(origins web.Origins) web.CORS {
 
 // refuseBrowser refuses what no web page should have a browser send. If tokens are required, nothing is
 // refused here, because browsers send none by themselves.
-func (s *service) refuseBrowser(r *http.Request) *web.Problem {
-	if s.tokens.Required() || !changes(r.Method, r.URL.Path) {
+func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
+	if m.tokens.Required() || !mayChange(r.Method, r.URL.Path) {
 		return nil
 	}
 	authz := gate.IsAuthz(r.URL.Path)
 	switch {
-	case authz && s.fromProxy(r):
+	case authz && m.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
-	case s.origins.Foreign(r), authz && nameless(r):
+	case m.origins.IsForeign(r), authz && hasNoOrigin(r):
 		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).OfKind(web.ForeignOrigin)
 	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):
 		return checkType(r)
@@ -107,15 +116,13 @@ func (s *service) refuseBrowser(r *http.Request) *web.Problem {
 	return nil
 }
 
-const totalPath, uniquesPath = "/v1/total", "/v1/uniques"
-
 // Any web page can make its visitors' browsers send requests to addresses that only they reach: forms, images
 // and simple fetch calls, whose answers it cannot read. So changes are refused if a page of another origin
 // causes them.
 
-// changes reports whether a request may change counts, as a proxy's does with any method. POST /v1/total and
-// /v1/uniques only ask.
-func changes(method, path string) bool {
+// mayChange reports whether a request may change counts, as a proxy's does with any method. POST /v1/total
+// and /v1/uniques only ask.
+func mayChange(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return gate.IsAuthz(path)
@@ -130,14 +137,14 @@ func foreignDetail(authz bool) string {
 	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in QUERY_CORS_ORIGINS (* names none), or send it from a server"
 }
 
-// nameless reports whether a browser's request does not say for which page it is. Browsers may omit that for
-// a GET, such as an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
-func nameless(r *http.Request) bool {
+// hasNoOrigin reports whether a browser's request does not say for which page it is. Browsers may omit that
+// for a GET, such as an image, unless the address is on this machine or HTTPS (Fetch Metadata, section 2).
+func hasNoOrigin(r *http.Request) bool {
 	return web.FromBrowser(r) && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == ""
 }
 
-// checkType refuses a body with no type, or one that a form can have: browsers of before 2020 send forms of
-// other origins without Origin. curl -d uses such a type, too, but sends nothing else that browsers do.
+// checkType refuses a body with no type, or one that a form can have: browsers older than 2020 send forms
+// of other origins without Origin. curl -d uses such a type, too, but sends nothing else that browsers do.
 func checkType(r *http.Request) *web.Problem {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
@@ -151,12 +158,12 @@ func checkType(r *http.Request) *web.Problem {
 // checkHost refuses a request with an unknown host, such as a rebound page's (web.Hosts). A proxy may
 // forward its client's Host. A rebound page can send what proxies send, but no Host with another port than
 // ours.
-func (s *service) checkHost(r *http.Request) *web.Problem {
-	if s.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
+func (m *middleware) checkHost(r *http.Request) *web.Problem {
+	if m.tokens.Required() || !answersFromRedis(r.URL.Path) && !isPage(r.URL.Path) {
 		return nil
 	}
-	why := s.hosts.Refuse(r, "QUERY_HOSTS")
-	if why == "" || gate.IsAuthz(r.URL.Path) && !direct(r) && s.fromProxy(r) {
+	why := m.hosts.Refuse(r, "QUERY_HOSTS")
+	if why == "" || gate.IsAuthz(r.URL.Path) && !hasOurPort(r) && m.fromProxy(r) {
 		return nil
 	}
 	if gate.IsAuthz(r.URL.Path) {
@@ -173,14 +180,14 @@ func answersFromRedis(path string) bool { return web.UnderV1(path) || path == pr
 var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
 
 // fromProxy reports whether a proxy asks for its client. A browser in a trusted network may ask for itself.
-func (s *service) fromProxy(r *http.Request) bool {
+func (m *middleware) fromProxy(r *http.Request) bool {
 	return slices.ContainsFunc(proxyHeaders, func(name string) bool { return r.Header.Get(name) != "" }) ||
-		!direct(r) && s.gate.Proxies.HoldPeer(r)
+		!hasOurPort(r) && m.proxies.ContainPeer(r)
 }
 
-// direct reports whether a request's Host has the port that it has reached: browsers write where they connect
-// to. Some proxies pass on what their client has written.
-func direct(r *http.Request) bool {
+// hasOurPort reports whether a request's Host has the port that it has reached: browsers write where they
+// connect to. Some proxies pass on what their client has written.
+func hasOurPort(r *http.Request) bool {
 	to, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok {
 		return false
@@ -193,4 +200,51 @@ func direct(r *http.Request) bool {
 		port = "80"
 	}
 	return port == strconv.Itoa(to.Port)
+}
+
+// rights are what a token needs for each route. A route that is not here opens to no token.
+//
+// Routes with read and erase are about counters, so a token's prefixes bound them, as they do the check of a
+// counter of the streams at GET /v1/limit. The keys of limits are no counters. Routes with admin are about
+// all counters and all limits: no prefix bounds them.
+var rights = map[string]access.Right{
+	"GET /v1/about":       access.Read,
+	"GET " + totalPath:    access.Read,
+	"POST " + totalPath:   access.Read,
+	"GET " + uniquesPath:  access.Read,
+	"POST " + uniquesPath: access.Read,
+	"GET /v1/series":      access.Read,
+	"GET /v1/top":         access.Read,
+	"GET /v1/counters":    access.Read,
+	"GET " + exportPath:   access.Read,
+	"GET " + live.Path:    access.Read,
+	"GET " + probePath:    access.Read,
+	"GET /v1/watch":       access.Read,
+
+	"POST /v1/take":             access.Take,
+	"POST " + gate.RenewPath:    access.Take,
+	"POST " + gate.ReleasePath:  access.Take,
+	"GET " + gate.LimitPath:     access.Take,
+	gate.AuthzPath:              access.Take,
+	gate.AuthzPath + "/{limit}": access.Take,
+	"DELETE /v1/counters":       access.Erase,
+	"DELETE " + gate.LimitPath:  access.Admin,
+	"GET /v1/limits":            access.Admin,
+	"GET /v1/streams":           access.Admin,
+	"GET /v1/rejects":           access.Admin,
+}
+
+// refuseRight refuses a token without the route's right. Unknown routes are refused elsewhere.
+func refuseRight(token *access.Token, pattern string) *web.Problem {
+	right, known := rights[pattern]
+	switch {
+	case token == nil || pattern == "":
+		return nil
+	case !known:
+		return web.NewProblem(http.StatusForbidden, "no token opens "+pattern).OfKind(web.TokenLacksRight)
+	}
+	if err := token.Require(right, pattern); err != nil {
+		return web.ProblemOf(err)
+	}
+	return nil
 }

@@ -1,0 +1,96 @@
+package answer
+
+import (
+	"context"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window"
+)
+
+// WindowsParams is what GET /v1/uniques takes, and GET /v1/total among others.
+type WindowsParams struct {
+	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
+	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
+	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+}
+
+func (p *WindowsParams) Read(g api.Request) error {
+	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
+	return g.Singles(
+		api.Text("at", api.MomentHint, (*string)(&p.At)),
+		api.Text("from", api.MomentHint, (*string)(&p.From)),
+		api.Text("to", api.MomentHint, (*string)(&p.To)),
+		api.Text("tz", zoneHint, &p.TZ),
+	)
+}
+
+func (p *WindowsParams) Input() *Input {
+	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, hasCalendars: true, tz: p.TZ}
+}
+
+// TotalParams is what GET /v1/total takes.
+type TotalParams struct {
+	WindowsParams
+	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group  api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+}
+
+func (p *TotalParams) Read(g api.Request) error {
+	if err := p.WindowsParams.Read(g); err != nil {
+		return err
+	}
+	return g.Singles(
+		api.Text("prefix", api.NameHint, &p.Prefix),
+		api.Text("group", groupHint, (*string)(&p.Group)),
+	)
+}
+
+func (p *TotalParams) Input() *Input {
+	in := p.WindowsParams.Input()
+	in.prefix, in.group = p.Prefix, p.Group
+	return in
+}
+
+// TotalBody is what POST /v1/total takes.
+type TotalBody struct {
+	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
+	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
+	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
+	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
+	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
+	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+}
+
+func (b *TotalBody) Input() *Input {
+	return &Input{
+		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
+		hasCalendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
+	}
+}
+
+// Totals checks an input and answers it. Its errors are for the client.
+func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past bool, err error) {
+	periods, err := in.totalPeriods(d.MaxKeys)
+	if err != nil {
+		return out, false, web.InputProblem(err, in.Part)
+	}
+	if in.prefix != "" {
+		return d.sumTotals(ctx, in, periods)
+	}
+	questions := questionsOf(in.Keys, periods)
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
+	if err != nil {
+		return out, false, in.explain(err, periods...)
+	}
+	out = TotalAnswer{AsOf: Time(found.AsOf), Totals: make([]Total, len(questions))}
+	for i, q := range questions {
+		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
+	}
+	return out, endedBefore(found.Answers, found.Now), nil
+}
