@@ -20,20 +20,21 @@ import (
 	"tallyroll/internal/limit"
 )
 
+// asked is a request of Envoy's as takes.
 type asked struct {
 	takes []limit.Take // each limit and key once
-	kinds []kind       // of the takes
-	of    [][]int      // which takes each descriptor has asked for
+	kinds []kind       // per take
+	of    [][]int      // indexes of the takes of each descriptor
 }
 
 // kind is what is special about a take.
 type kind struct {
-	look    bool // whether one more hit would be allowed: nothing is counted
-	partly  bool // hits are counted up to the limit; the rest have happened anyway
-	blocked bool // the request allows nothing
+	look    bool // check whether one more hit would be allowed, and count nothing
+	partly  bool // count hits up to the limit; the rest have happened anyway
+	blocked bool // the request's own numbers allow nothing
 }
 
-// read finds the limits of a request. Its error is for the caller.
+// read finds the limits of a request. Its error is for Envoy.
 func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
 	if req.GetDomain() == "" {
 		return nil, badRequest("domain: it is missing: allowed is a domain of the limits in RLS_LIMITS_FILE (envoy: domain)")
@@ -74,8 +75,8 @@ func badRequest(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// hitsOf is how many hits a descriptor is about: its own number, or the request's, or 1. Its own number 0
-// asks whether one more would be allowed.
+// hitsOf returns a descriptor's hits: its own number, or the request's, or 1. Its own number 0 asks whether one
+// more would be allowed.
 func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
 	n = max(1, int64(req.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
@@ -121,7 +122,7 @@ var lengths = map[units.RateLimitUnit]time.Duration{
 	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
 }
 
-// override gives the rule the numbers that Envoy's settings have for a request, if any.
+// override applies the numbers that Envoy's settings have for a request, if any.
 func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
 	if o == nil {
 		return nil
@@ -162,8 +163,8 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		s.count(v.decisions)
 		return a.response(v, s.settings.Headers), nil
 	}
-	if err == context.DeadlineExceeded || err == context.Canceled { // the caller's own: Redis's are wrapped
-		s.failures.Warn().Ctx(ctx).Err(err).Msg("the caller did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of Envoy's filter)")
+	if err == context.DeadlineExceeded || err == context.Canceled { // of Envoy: errors of Redis are wrapped
+		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
 		return nil, status.FromContextError(err).Err()
 	}
 	s.countErrors(a.takes)
@@ -184,9 +185,10 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 
 func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }
 
+// verdict is the decision about a request.
 type verdict struct {
 	allowed bool
-	closed  bool // Redis does not decide, and limits that are closed then refuse
+	closed  bool // Redis does not decide, and closed limits refuse
 	// decisions are in the order of the takes; nil: not decided, because others had already refused.
 	decisions []*limit.Decision
 }
@@ -272,7 +274,7 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 	return allowed, nil
 }
 
-// countPart counts hits up to the limit, of those that have happened although they exceed it.
+// countPart counts hits up to the limit, if they have happened although they exceed it.
 func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 	const tries = 3 // others may have counted meanwhile
 	for i, d := range v.decisions {
@@ -287,7 +289,7 @@ func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 			}
 			answer, err := s.limiter.Take(ctx, []limit.Take{part})
 			if err != nil {
-				s.failures.Warn().Ctx(ctx).Err(err).Str("limit", part.Limit.Name).Msg("hits that have happened are not counted")
+				s.failures.Warn().Ctx(ctx).Err(err).Str("limit", part.Limit.Name).Msg("hits that have happened were not counted")
 				break
 			}
 			d.Remaining = answer.Decisions[0].Remaining
@@ -298,7 +300,7 @@ func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 	}
 }
 
-// response is Envoy's answer: a status per descriptor, in order. With several limits, the decisive one's.
+// response returns a status per descriptor, in order. With several limits, it is that of the decisive one.
 func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
 	out := &rls.RateLimitResponse{OverallCode: codeOf(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.of))}
 	for i, places := range a.of {
@@ -375,7 +377,7 @@ func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
 	return out
 }
 
-// headers are those of an answer over HTTP.
+// headers returns the header fields that query sends with the same decision.
 func (v *verdict) headers() (out []*core.HeaderValue) {
 	add := func(key, value string) { out = append(out, &core.HeaderValue{Key: key, Value: value}) }
 	if v.closed {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// codec also reads messages whose texts are not UTF-8: Envoy sends the values of its clients' headers as they
-// are. Go's library refuses such a message, and Envoy would then let the request through, so clients could
-// evade all limits. Bytes that are not UTF-8 are written as %XX.
+// codec also reads messages whose strings are not UTF-8, because Envoy sends the values of its clients' headers
+// unchanged. Go's library refuses such a message, and Envoy would then let the request through, so clients
+// could evade all limits. Bytes that are not UTF-8 become %XX.
 type codec struct{}
 
 var plainCodec = encoding.GetCodecV2(proto.Name)
@@ -37,7 +37,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return messages.Unmarshal(mended, message)
 }
 
-// mend appends a message with its texts in UTF-8. ok is false if the text is no message.
+// mend appends a message with its strings in UTF-8. ok is false if the text is no message.
 func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok bool) {
 	for len(text) > 0 {
 		number, kind, n := protowire.ConsumeTag(text)

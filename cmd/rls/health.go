@@ -65,7 +65,7 @@ func (h *health) look(ctx context.Context) {
 	h.looked, h.lost = true, err != nil
 }
 
-// redis reports whether Redis has been checked, and has not answered.
+// redis reports whether Redis was checked, and whether it did not answer.
 func (h *health) redis() (looked, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
@@ -20,7 +21,7 @@ import (
 type limits struct {
 	mode   TakeMode
 	now    func() time.Time
-	named  *setting.File[limit.Set]          // nil: there are none
+	named  *setting.File[limitfile.Set]      // nil: there are none
 	usages atomic.Pointer[map[string]*usage] // of the named ones
 }
 
@@ -29,7 +30,7 @@ func newLimits(mode TakeMode, file string, files *setting.Files) (*limits, error
 	out := &limits{mode: mode, now: time.Now}
 	out.keep(nil)
 	var err error
-	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limit.Parse, func(set limit.Set, line *zerolog.Event) {
+	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limitfile.Parse, func(set limitfile.Set, line *zerolog.Event) {
 		out.keep(set)
 		line.Int("limits", len(set))
 	})
@@ -37,7 +38,7 @@ func newLimits(mode TakeMode, file string, files *setting.Files) (*limits, error
 }
 
 // keep makes usages for the named limits. A limit that stays keeps its usage.
-func (l *limits) keep(set limit.Set) {
+func (l *limits) keep(set limitfile.Set) {
 	usages, before := make(map[string]*usage, len(set)), l.usages.Load()
 	for name := range set {
 		if before != nil {
@@ -72,7 +73,7 @@ func (l *limits) serve() (takes, withoutRedis bool) {
 const maxNamesTold = 20
 
 // find returns a named limit. param is its name in the request.
-func (l *limits) find(name, param string) (*limit.Limit, error) {
+func (l *limits) find(name, param string) (*limitfile.Limit, error) {
 	set := l.named.Load()
 	if found := set[name]; found != nil {
 		return found, nil

@@ -90,7 +90,7 @@ func TestWhyNoTakeCanBeDecided(t *testing.T) {
 		{closed, TakeNamed, true, false, ""},
 	} {
 		c.limits.mode = c.mode
-		why := (&Gate{limits: c.limits}).Why(c.known, c.lost)
+		why := (&Service{limits: c.limits}).Why(c.known, c.lost)
 		require.Contains(t, why, c.why)
 		require.Equal(t, c.why == "", why == "", why)
 	}

@@ -92,15 +92,15 @@ type healthy struct{}
 func (healthy) Why() string { return "" }
 func (healthy) Doubt()      {}
 
-// site is a gate behind HTTP, with testdata/limits.yml.
+// site is the limits API behind HTTP, with testdata/limits.yml.
 type site struct {
-	gate    *Gate
+	gate    *Service
 	limiter *recorder
 	metrics *web.Metrics
 	handler http.Handler
 }
 
-// newSite starts a gate whose limiter has a stand-in for Redis, or none that answers.
+// newSite starts a limits API whose limiter has a stand-in for Redis, or none that answers.
 func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 	t.Helper()
 	addr := "127.0.0.1:1"

@@ -87,6 +87,38 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 	return sum, float64(min(rateSeconds, max(1, last-u.since.Unix()+1)))
 }
 
+// LimitState is one limit and what this process decided under it.
+type LimitState struct {
+	Limit        string    `json:"limit" doc:"The name of the limit." example:"login"`
+	Window       string    `json:"window" doc:"The length of the rolling window." example:"1m"`
+	Max          int64     `json:"max" doc:"How many hits are allowed in the window." example:"5"`
+	Policy       string    `json:"policy" doc:"How hits are kept: cells, log or stream; or concurrent: how many hold a slot at once." example:"log"`
+	Mode         string    `json:"mode" doc:"enforce; or shadow: it refuses nothing." example:"enforce"`
+	Fail         string    `json:"fail" doc:"What happens without Redis: local, open or closed." example:"closed"`
+	Key          string    `json:"key" doc:"The key template." example:"{key}"`
+	Variables    []string  `json:"variables" doc:"The parameters that /v1/limit needs in addition to limit." example:"[\"key\"]"`
+	Since        time.Time `json:"since" doc:"Decisions are counted from this moment on: the start of the process, or when the limit came into the file." example:"2026-11-21T08:00:00Z"`
+	Allowed      uint64    `json:"allowed" doc:"How many takes were allowed." example:"1200"`
+	Refused      uint64    `json:"refused" doc:"How many were refused." example:"7"`
+	Failed       uint64    `json:"failed" doc:"How many could not be decided." example:"0"`
+	WouldRefuse  uint64    `json:"would_refuse" doc:"How many would have been refused, if it were not in shadow mode." example:"0"`
+	AllowedRate  float64   `json:"allowed_per_second" doc:"Takes allowed per second, over the last minute." example:"1.5"`
+	RefusedRate  float64   `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
+	FailedRate   float64   `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
+	WouldRate    float64   `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
+	Share        *share    `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take."`
+	Bound        int64     `json:"bound" doc:"Each process of query that decides under the limit can allow fewer than this many hits beyond max in a window. 0 without a share." example:"0"`
+	BusiestSince time.Time `json:"busiest_since" doc:"The busiest keys are those since this moment: at most 10 minutes ago." example:"2026-11-21T09:55:00Z"`
+	Busiest      []busyKey `json:"busiest" doc:"The keys with most decisions, most first."`
+	OthersAtMost uint64    `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`
+}
+
+type share struct {
+	Hits    int64   `json:"hits" doc:"How many hits at most." example:"100"`
+	For     float64 `json:"for" doc:"For how many seconds. Then unspent hits are given back." example:"1"`
+	Unspent int64   `json:"unspent" doc:"How many unspent hits this process has, of all keys: others cannot use them." example:"37"`
+}
+
 func (u *usage) state(now time.Time, keys int) LimitState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -110,53 +142,53 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 // key takes the slot and count of the one with the fewest decisions, which becomes its error. So a count is
 // never too small, and too large by at most its error: a hundredth of all decisions.
 type sketch struct {
-	keys   []busyKey
-	places map[string]int // in keys
+	keys    []busyKey
+	indexes map[string]int // in keys
 }
 
 type busyKey struct {
-	Key       string `json:"key" doc:"What the limit's key template has made: hits are kept under it." example:"alice"`
-	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; at most error too many." example:"42"`
-	Refused   uint64 `json:"refused" doc:"How many of them refused, or would have in shadow mode; at most error too few." example:"7"`
+	Key       string `json:"key" doc:"The key that hits are kept under, made by the limit's key template." example:"alice"`
+	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; too large by at most error." example:"42"`
+	Refused   uint64 `json:"refused" doc:"How many of them refused, or would have in shadow mode; too small by at most error." example:"7"`
 	Error     uint64 `json:"error" doc:"By how much the numbers can be wrong; 0 if they are exact." example:"0"`
 }
 
 // add counts a decision. It copies a new key, which may be a part of a whole request.
 func (s *sketch) add(key string, refused bool) {
-	place, known := s.places[key]
+	index, known := s.indexes[key]
 	if !known {
 		key = strings.Clone(key)
-		place = s.free()
-		s.keys[place] = busyKey{Key: key, Decisions: s.keys[place].Decisions, Error: s.keys[place].Decisions}
-		s.places[key] = place
+		index = s.free()
+		s.keys[index] = busyKey{Key: key, Decisions: s.keys[index].Decisions, Error: s.keys[index].Decisions}
+		s.indexes[key] = index
 	}
-	s.keys[place].Decisions++
+	s.keys[index].Decisions++
 	if refused {
-		s.keys[place].Refused++
+		s.keys[index].Refused++
 	}
 }
 
 // free returns a slot for another key, that of the key with the fewest decisions if none is free.
 func (s *sketch) free() int {
-	if s.places == nil {
-		s.keys, s.places = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
+	if s.indexes == nil {
+		s.keys, s.indexes = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
 	}
 	if len(s.keys) < busiestKeys {
 		s.keys = append(s.keys, busyKey{})
 		return len(s.keys) - 1
 	}
-	place := s.fewest()
-	delete(s.places, s.keys[place].Key)
-	return place
+	index := s.fewest()
+	delete(s.indexes, s.keys[index].Key)
+	return index
 }
 
-func (s *sketch) fewest() (place int) {
+func (s *sketch) fewest() (index int) {
 	for i := range s.keys {
-		if s.keys[i].Decisions < s.keys[place].Decisions {
-			place = i
+		if s.keys[i].Decisions < s.keys[index].Decisions {
+			index = i
 		}
 	}
-	return place
+	return index
 }
 
 // floor is the most decisions that a key outside the sketch can have had.
@@ -172,8 +204,8 @@ func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 	out = []busyKey{}
 	join := func(k busyKey, other *sketch, floor uint64) {
 		more := busyKey{Decisions: floor, Error: floor}
-		if place, known := other.places[k.Key]; known {
-			more = other.keys[place]
+		if index, known := other.indexes[k.Key]; known {
+			more = other.keys[index]
 		}
 		out = append(out, busyKey{k.Key, k.Decisions + more.Decisions, k.Refused + more.Refused, k.Error + more.Error})
 	}
@@ -182,7 +214,7 @@ func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 		join(k, before, beforeFloor)
 	}
 	for _, k := range before.keys {
-		if _, known := now.places[k.Key]; !known {
+		if _, known := now.indexes[k.Key]; !known {
 			join(k, now, nowFloor)
 		}
 	}

@@ -132,7 +132,7 @@ func (p *boundProcess) asksForAShare() bool {
 	p.limiter.shares.mu.Lock()
 	defer p.limiter.shares.mu.Unlock()
 	for _, s := range p.limiter.shares.all {
-		if s.asking != nil {
+		if s.acquiring != nil {
 			return true
 		}
 	}
@@ -202,7 +202,7 @@ func (s *boundRun) crash(rt *rapid.T, place int) {
 	p := s.processes[s.alive[place]]
 	p.trouble.heal()
 	p.waiting.Wait()
-	p.limiter.asking.Wait()
+	p.limiter.background.Wait()
 	p.trouble.after.Wait()
 	clear(p.limiter.shares.all)
 	s.alive = slices.Delete(s.alive, place, place+1)

@@ -182,11 +182,11 @@ func TestBreakerLeavesRedisAloneIfItFails(t *testing.T) {
 			case "is slow", "fails":
 				b.failed(key, what == "is slow", now)
 			case "answers":
-				b.answered()
+				b.succeeded()
 			}
 		}
 		b2, a := b.mayAsk("b", now), b.mayAsk("a", now)
-		later := now.Add(downFor)
+		later := now.Add(openFor)
 		require.True(t, b.mayAsk("a", later), "after a while, one may ask")
 		require.Equal(t, a, b.mayAsk("a", later), "just one")
 		return fmt.Sprintf("may ask about a: %t, about b: %t", a, b2)

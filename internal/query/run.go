@@ -74,7 +74,7 @@ type service struct {
 	hosts   web.Hosts
 	health  *status.Health
 	answers *answer.Desk
-	gate    *gate.Gate
+	gate    *gate.Service
 	live    *live.Live
 	status  *status.Status
 	exports exports

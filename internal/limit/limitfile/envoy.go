@@ -1,11 +1,10 @@
-package limit
+package limitfile
 
 import (
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -99,7 +98,7 @@ func (d *Descriptor) check(l *Limit) error {
 		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
 		case e.Value == "" && e.As == "" && !l.Key.Uses(VarKey):
-			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no place for it: say for which variable it is, such as as: %s", e.Key, l.Key, variables[0])
+			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no variable for it: name one with as, such as as: %s", e.Key, l.Key, variables[0])
 		}
 	}
 	for _, v := range variables {
@@ -178,12 +177,4 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		d.Entries = append(d.Entries, e)
 	}
 	return d, nil
-}
-
-// WithNumbers returns the limit with a request's window and max. If the window is the same, both share hits.
-// The error is a *FieldError.
-func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
-	out := *l
-	out.Window, out.Max = length, most
-	return &out, out.check()
 }
