@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"math"
 	"sync"
 	"time"
@@ -12,11 +13,16 @@ import (
 // used are forgotten; without Redis, their keys restart.
 const LocalKeys = 100_000
 
-// accounts hold what this process allowed under limits with the fail mode local, granted by Redis or by
-// itself, so it allows at most max, whether Redis answers or not. What it granted itself is owed: it is
-// counted in Redis at the next request about the key, and until then in addition to the hits in Redis.
+// accounts is the fifth decider. It holds what this process allowed under limits with the fail mode local,
+// granted by Redis or by itself, so it allows at most max, whether Redis answers or not. What it granted
+// itself is owed: the next request about the key first counts it in Redis, and until then it counts in
+// addition to the hits in Redis.
 type accounts struct {
-	mu sync.Mutex // guards all fields
+	*process
+	next   decider
+	remote *remote // counts what is owed
+
+	mu sync.Mutex // guards the fields below
 	// current are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
 	// happens again. An account that is used meanwhile moves back.
 	current, older map[string]*account
@@ -46,16 +52,6 @@ func (a *account) extra(now time.Time, window time.Duration) int64 {
 	return n + a.pending
 }
 
-// count adds hits, or gives them back if n is negative.
-func (a *account) count(now time.Time, window time.Duration, n int64) {
-	switch v := a.At(now, window); {
-	case n > 0:
-		a.Add(&v, n)
-	case n < 0:
-		a.Give(&v, -n)
-	}
-}
-
 // reservation is a request's part of an account.
 type reservation struct {
 	*account       // nil if there is none
@@ -64,54 +60,77 @@ type reservation struct {
 	claimed  int64 // of those: hits that the request first counts in Redis
 }
 
-// end ends the wait for Redis.
-func (v *reservation) end() {
-	if v.account != nil {
-		v.account.pending -= v.pending
-		v.pending = 0
+func (a *accounts) decide(ctx context.Context, r request) (v verdict, err error) {
+	r.reservations = a.reserve(&r, a.now())
+	for i := 0; i < len(r.reservations) && err == nil; i++ {
+		err = a.countOwed(ctx, &r, i)
 	}
+	if err == nil {
+		v, err = a.next.decide(ctx, r)
+	}
+	switch {
+	case r.reservations == nil:
+	case err != nil:
+		a.commit(&r, nil, a.now())
+	case r.share && v.states[0].fits:
+		v.account = r.reservations[0].account // where its hits are pending until they are spent
+	default:
+		a.commit(&r, v.states, a.now())
+	}
+	return v, err
+}
+
+// countOwed counts in Redis what was allowed without it. If Redis is full or has max hits, the rest stays
+// here.
+func (a *accounts) countOwed(ctx context.Context, r *request, i int) error {
+	v, take := &r.reservations[i], &r.takes[i]
+	if v.claimed == 0 {
+		return nil
+	}
+	counted, err := a.remote.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
+	a.confirm(v, counted)
+	if isFull(err) {
+		return nil
+	}
+	return err
 }
 
 // reserve returns a request's reservations, or nil if no account is involved.
-func (a *accounts) reserve(r *request, now time.Time) []reservation {
-	var out []reservation
-	add := func(i int, v reservation) {
+func (a *accounts) reserve(r *request, now time.Time) (out []reservation) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range r.takes {
+		var v reservation
+		take, key := &r.takes[i], r.keys[i]
+		counts := r.count && take.N > 0
+		switch {
+		case take.Limit.Fail != FailLocal:
+			continue
+		case take.Limit.Policy == Concurrent:
+			v.extra = a.slots.owed(key, take.Lease, now)
+		default:
+			v.account = a.find(key)
+			if v.account == nil && counts {
+				v.account = a.put(key, &account{})
+			}
+		}
+		if own := v.account; own != nil {
+			v.extra = own.extra(now, take.Limit.Window)
+			if counts {
+				v.pending = take.N
+				own.pending += take.N
+			}
+			if r.count && v.extra > 0 {
+				v.claimed = own.owed
+				own.owed, own.sending = 0, own.sending+own.owed
+			}
+		} else if v.extra == 0 {
+			continue
+		}
 		if out == nil {
 			out = make([]reservation, len(r.takes))
 		}
 		out[i] = v
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range r.takes {
-		take := &r.takes[i]
-		if take.Limit.Fail != FailLocal {
-			continue
-		}
-		if take.Limit.Policy == Concurrent {
-			if n := a.slots.owed(r.keys[i], take.Lease, now); n > 0 {
-				add(i, reservation{extra: n})
-			}
-			continue
-		}
-		counts := r.count && take.N > 0
-		own := a.find(r.keys[i])
-		if own == nil && !counts {
-			continue
-		}
-		if own == nil {
-			own = a.put(r.keys[i], &account{})
-		}
-		v := reservation{account: own, extra: own.extra(now, take.Limit.Window)}
-		if counts {
-			v.pending = take.N
-			own.pending += take.N
-		}
-		if r.count && v.extra > 0 {
-			v.claimed = own.owed
-			own.owed, own.sending = 0, own.sending+own.owed
-		}
-		add(i, v)
 	}
 	return out
 }
@@ -130,23 +149,35 @@ func (a *accounts) confirm(v *reservation, n int64) {
 
 // commit ends a request's reservations with what Redis counted; states is nil if that is nothing or unknown.
 func (a *accounts) commit(r *request, states []state, now time.Time) {
-	if r.reservations == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range r.reservations {
-		v := &r.reservations[i]
-		if v.account == nil {
+		own := r.reservations[i].account
+		if own == nil {
 			continue
 		}
-		v.end()
-		if states != nil {
-			v.count(now, r.takes[i].Limit.Window, states[i].counted)
-		}
-		if own := v.account; own.Empty() && own.pending == 0 && a.current[r.keys[i]] == own {
+		own.pending -= r.reservations[i].pending
+		if states != nil && states[i].counted != 0 {
+			own.Adjust(now, r.takes[i].Limit.Window, states[i].counted)
+		} else if own.pending == 0 && own.Empty() && a.current[r.keys[i]] == own {
 			delete(a.current, r.keys[i]) // of a first take that was refused
 		}
+	}
+}
+
+// record counts what Redis certainly counted although it failed.
+func (a *accounts) record(r *request, states []state, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range states {
+		limit, own := r.takes[i].Limit, a.find(r.keys[i])
+		if limit.Fail != FailLocal || limit.Policy == Concurrent || states[i].counted == 0 {
+			continue
+		}
+		if own == nil {
+			own = a.put(r.keys[i], &account{})
+		}
+		own.Adjust(now, limit.Window, states[i].counted)
 	}
 }
 
@@ -158,7 +189,7 @@ func (a *accounts) spend(own *account, now time.Time, window time.Duration, n in
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	own.pending -= n
-	own.count(now, window, n)
+	own.Adjust(now, window, n)
 }
 
 // giveUp drops n pending hits of a share.
@@ -171,14 +202,11 @@ func (a *accounts) giveUp(own *account, n int64) {
 	own.pending -= n
 }
 
-// decide decides without Redis, by the fail modes. What it allows is owed to Redis, which may have counted it
-// already or may do so later: then the limit refuses too much.
-func (a *accounts) decide(r *request, now time.Time) []state {
+// decideLocally decides without Redis, by the fail modes. What it allows is owed to Redis, which may have
+// counted it already or may do so later: then the limit refuses too much.
+func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range r.reservations {
-		r.reservations[i].end()
-	}
 	out, views := make([]state, len(r.takes)), make([]accountView, len(r.takes))
 	count := r.count
 	for i := range r.takes {

@@ -122,7 +122,7 @@ func TestAccountsAreBounded(t *testing.T) {
 	limit := adhoc(t, time.Hour, 1, Cells)
 	takes, most := []Take{takeOf(limit, "", 1)}, 0
 	for i := range 3 * LocalKeys {
-		a.decide(&request{takes: takes, keys: []string{fmt.Sprint(i)}, count: true}, now)
+		a.decideLocally(&request{takes: takes, keys: []string{fmt.Sprint(i)}, count: true}, now)
 		most = max(most, len(a.current)+len(a.older))
 	}
 	if most > LocalKeys || most < LocalKeys/2 {
@@ -143,7 +143,7 @@ func TestAccountsThatOweOutliveOthers(t *testing.T) {
 		r.reservations = all.reserve(r, now)
 		all.commit(r, []state{{counted: 1}}, now)
 	}
-	all.decide(take("owes"), now)
+	all.decideLocally(take("owes"), now)
 	pending := take("pending")
 	pending.reservations = all.reserve(pending, now)
 	granted("unused")

@@ -9,7 +9,8 @@
 //	shadow     keeps limits in shadow mode from refusing                                          shadow.go
 //	shares     spends hits that this process has acquired in advance                              shares.go
 //	refusals   refuses what Redis refused less than a second ago                                refusals.go
-//	fallback   decides if Redis does not: the breaker, the fail modes, this process's accounts  fallback.go
+//	fallback   decides by the fail modes if Redis does not; its breaker skips Redis             fallback.go
+//	accounts   hold what this process allowed, and first count in Redis what Redis lacks        accounts.go
 //	remote     decides with one script in Redis, or in parts (store, redis.go)                    remote.go
 //
 // # What it promises

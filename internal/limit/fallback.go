@@ -15,15 +15,15 @@ import (
 const undoFor = 5 * time.Second
 
 // fallback is the fourth decider. If Redis fails, is late or full, the limits' fail modes decide, from this
-// process's accounts. It also counts in Redis what the accounts allowed without it.
+// process's accounts. After failures in a row, the breaker skips Redis.
 //
 // If a reply is lost or late, only what Redis certainly counted is reconciled with the caller's outcome. The
 // rest stays counted, so a limit refuses too much rather than too little.
 type fallback struct {
 	*process
-	next     decider
-	remote   *remote // takes back, and counts what Redis lacks
-	accounts accounts
+	next     decider // asks Redis
+	accounts *accounts
+	remote   *remote // takes back what Redis counted in vain
 	breaker  breaker
 }
 
@@ -38,25 +38,19 @@ func (f *fallback) decide(ctx context.Context, r request) (verdict, error) {
 	if !f.breaker.mayAsk(r.keys[0], asked) {
 		return f.decideWithout(r, nil, errDown)
 	}
-	r.reservations = f.accounts.reserve(&r, asked)
-	v, err := f.ask(ctx, r)
+	bounded, cancel := context.WithTimeout(ctx, f.timeout())
+	defer cancel()
+	v, err := f.next.decide(bounded, r)
 	if err != nil {
 		return f.handleFailure(ctx, r, v.states, err)
 	}
 	f.breaker.succeeded()
-	if r.share && v.states[0].fits {
-		if r.reservations != nil {
-			v.account = r.reservations[0].account
-		}
-		return v, nil // the hits are pending until they are spent
-	}
-	now := f.now()
-	f.accounts.commit(&r, v.states, now)
 	for i := range v.Decisions {
 		d := &v.Decisions[i]
 		if d.EndsIn == 0 {
 			continue
 		}
+		now := f.now()
 		d.EndsIn = max(0, d.EndsIn-now.Sub(asked))
 		if d.Take.Limit.Fail == FailLocal {
 			f.accounts.addSlot(r.keys[i], d.Take.Lease, now.Add(d.Take.Limit.Window), now)
@@ -65,37 +59,13 @@ func (f *fallback) decide(ctx context.Context, r request) (verdict, error) {
 	return v, nil
 }
 
-// ask counts in Redis what was allowed without it, and then asks about the takes. It returns states with an
-// error only if something was certainly counted or given back.
-func (f *fallback) ask(ctx context.Context, r request) (verdict, error) {
-	bounded, cancel := context.WithTimeout(ctx, f.timeout())
-	defer cancel()
-	for i := range r.reservations {
-		if err := f.countOwed(bounded, &r, i); err != nil {
-			return verdict{}, err
-		}
-	}
-	return f.next.decide(bounded, r)
-}
-
-// countOwed counts in Redis what was allowed without it. If Redis is full or has max hits, the rest stays
-// here.
-func (f *fallback) countOwed(ctx context.Context, r *request, i int) error {
-	v, take := &r.reservations[i], &r.takes[i]
-	if v.claimed == 0 {
-		return nil
-	}
-	counted, err := f.remote.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
-	f.accounts.confirm(v, counted)
-	if isFull(err) {
-		return nil
-	}
-	return err
-}
-
 // handleFailure answers after an error. states are what was certainly counted all the same.
 func (f *fallback) handleFailure(ctx context.Context, r request, states []state, err error) (verdict, error) {
-	if gone := callerGone(ctx); gone != nil {
+	gone := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ok && gone == nil && !time.Now().Before(deadline) {
+		gone = context.DeadlineExceeded // a connection's deadline can pass before its context ends
+	}
+	if gone != nil {
 		f.reconcile(&r, states, outcomeNone)
 		return verdict{}, gone
 	}
@@ -103,17 +73,8 @@ func (f *fallback) handleFailure(ctx context.Context, r request, states []state,
 	if down, ok := errors.AsType[*downError](err); ok {
 		return f.decideWithout(r, states, down.err)
 	}
-	f.accounts.commit(&r, states, f.now())
+	f.accounts.record(&r, states, f.now())
 	return verdict{}, err
-}
-
-// callerGone returns why the caller is gone, or nil. Its connection's deadline can pass before its context
-// ends.
-func callerGone(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // classify updates the breaker. It returns a *downError if Redis did not decide, another error if it refuses
@@ -155,7 +116,7 @@ func (f *fallback) decideLocally(r request, why error) (verdict, error) {
 			return verdict{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
-	a := answerOf(r.takes, f.accounts.decide(&r, f.now()), FromLocal, r.count)
+	a := answerOf(r.takes, f.accounts.decideLocally(&r, f.now()), FromLocal, r.count)
 	for i := range a.Decisions {
 		a.Decisions[i].Certain = false
 	}
@@ -178,10 +139,9 @@ func (f *fallback) reconcile(r *request, states []state, o outcome) {
 	case outcomeAllowed:
 		f.accounts.confirmSlots(r, states, f.now())
 	case outcomeRefused:
-		f.accounts.commit(r, nil, f.now())
 		f.remote.undo(r.takes, r.keys, states)
 	default:
-		f.accounts.commit(r, states, f.now())
+		f.accounts.record(r, states, f.now())
 		slots := slices.Clone(states) // no caller holds them
 		for i := range slots {
 			if r.takes[i].Limit.Policy != Concurrent {

@@ -65,7 +65,8 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	store := &redisStore{client: client, scripts: scripts}
 	memory := &refusals{process: p}
 	last := &remote{process: p, store: store, cluster: cluster, takenBack: memory.forget}
-	without := &fallback{process: p, next: last, remote: last}
+	own := &accounts{process: p, next: last, remote: last}
+	without := &fallback{process: p, next: own, accounts: own, remote: last}
 	memory.next = without
 	held := &shares{process: p, next: memory, fallback: without}
 	return &Limiter{process: p, namespace: namespace, shadow: shadow{held}, shares: held, refusals: memory, fallback: without, store: store}

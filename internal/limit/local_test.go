@@ -19,7 +19,7 @@ func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 		takes := []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: n}}
 		return &request{takes: takes, keys: []string{"key"}, count: true}
 	}
-	if states := a.decide(take(owed), now); !states[0].fits {
+	if states := a.decideLocally(take(owed), now); !states[0].fits {
 		t.Fatalf("%+v; want it to fit", states[0])
 	}
 	first := a.reserve(take(others), now)[0]
@@ -54,7 +54,7 @@ func TestNoSlotIsGivenOutThatCannotBeRemembered(t *testing.T) {
 	// acquire tries for more places than the limit has, and returns how many it gets.
 	acquire := func(round string, at time.Time) (got int) {
 		for i := range 50 {
-			if states := a.decide(take(long, "long", fmt.Sprint(round, i)), at); states[0].fits {
+			if states := a.decideLocally(take(long, "long", fmt.Sprint(round, i)), at); states[0].fits {
 				got++
 			}
 		}

@@ -418,7 +418,7 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 			r := s.request(p, c)
 			var got []state
 			if p.local != nil {
-				got = p.local.decide(r, time.UnixMilli(c.clock))
+				got = p.local.decideLocally(r, time.UnixMilli(c.clock))
 			} else {
 				reply, err := replies[j][i].Slice()
 				if err == nil {

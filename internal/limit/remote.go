@@ -10,7 +10,7 @@ import (
 // MaxTogether bounds the takes of one script, which blocks Redis.
 const MaxTogether = 16
 
-// remote is the last decider. Its store decides and counts, by its own clock: with one script if it can, or
+// remote is the sixth and last decider. Its store decides and counts, by its own clock: with one script if it can, or
 // else in parts, of which those before are undone if a later one refuses or fails.
 type remote struct {
 	*process

@@ -60,8 +60,8 @@ func TestShadowAgrees(t *testing.T) {
 				if policy != Concurrent {
 					want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
 					given -= min(0, want.counted)
-					n := max(0, want.counted)
-					want.lower, want.upper = want.lower+n, want.upper+n
+					own := max(0, want.counted)
+					want.lower, want.upper = want.lower+own, want.upper+own
 					if one.Allowed != want.fits || one.RetryAfter != want.wait || one.Lower != want.lower ||
 						one.Upper != want.upper {
 						rt.Fatalf("call %d, n %d, %s: %+v, and the model says %+v", i, n, policy, one, want)

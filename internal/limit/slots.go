@@ -176,7 +176,7 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	if err := take.checkSlot(); err != nil {
 		return Lease{}, err
 	}
-	key, now, accounts := l.key(&take), l.now(), &l.fallback.accounts
+	key, now, accounts := l.key(&take), l.now(), l.fallback.accounts
 	action, local := "renew", take.Limit.Fail == FailLocal
 	if local && accounts.owesSlot(key, take.Lease, now) {
 		action = "adopt"
@@ -208,7 +208,7 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 // renewLocally decides by the fail mode. Another process may have given out a slot that is unknown here: it
 // counts as held if there is room.
 func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error) {
-	now, accounts := l.now(), &l.fallback.accounts
+	now, accounts := l.now(), l.fallback.accounts
 	switch take.Limit.Fail {
 	case FailClosed:
 		return Lease{}, &UnavailableError{take.Limit, &downError{why}}

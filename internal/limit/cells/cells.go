@@ -80,6 +80,16 @@ func (r *Ring) At(now time.Time, length time.Duration) View {
 	return v
 }
 
+// Adjust counts n hits at now, or takes back -n if n is negative.
+func (r *Ring) Adjust(now time.Time, window time.Duration, n int64) {
+	v := r.At(now, window)
+	if n < 0 {
+		r.Give(&v, -n)
+	} else if n > 0 {
+		r.Add(&v, n)
+	}
+}
+
 // Add counts n hits at the time of the view.
 func (r *Ring) Add(v *View, n int64) {
 	current := v.now / v.size
