@@ -20,11 +20,11 @@ import (
 	"tallyroll/internal/limit"
 )
 
-// asked is a request of Envoy's as takes.
-type asked struct {
-	takes []limit.Take // each limit and key once
-	kinds []kind       // per take
-	of    [][]int      // indexes of the takes of each descriptor
+// envoyRequest is a request of Envoy's as takes.
+type envoyRequest struct {
+	takes        []limit.Take // each limit and key once
+	kinds        []kind       // per take
+	byDescriptor [][]int      // indexes of the takes of each descriptor
 }
 
 // kind is what is special about a take.
@@ -34,15 +34,15 @@ type kind struct {
 	blocked bool // the request's own numbers allow nothing
 }
 
-// read finds the limits of a request. Its error is for Envoy.
-func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
+// parseRequest finds the limits of a request. Its error is for Envoy.
+func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) {
 	if req.GetDomain() == "" {
 		return nil, badRequest("domain: it is missing: allowed is a domain of the limits in RLS_LIMITS_FILE (envoy: domain)")
 	}
 	if len(req.GetDescriptors()) == 0 {
 		return nil, badRequest("descriptors: it is empty: allowed is one or more descriptors, each with entries")
 	}
-	out := &asked{of: make([][]int, len(req.GetDescriptors()))}
+	out := &envoyRequest{byDescriptor: make([][]int, len(req.GetDescriptors()))}
 	for i, d := range req.GetDescriptors() {
 		if len(d.GetEntries()) == 0 {
 			return nil, badRequest("descriptors[%d].entries: it is empty: allowed is one or more entries", i)
@@ -55,17 +55,17 @@ func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
 		for j, e := range d.GetEntries() {
 			values[j] = e.GetValue()
 		}
-		n, look := hitsOf(req, d)
+		n, look := parseHits(req, d)
 		for _, r := range rules {
 			k := kind{look: look, partly: r.descriptor.Partly}
 			if err := r.override(d.GetLimit(), &k); err != nil {
 				return nil, badRequest("descriptors[%d].limit: %v", i, err)
 			}
-			take, err := r.take(values, n)
+			take, err := r.newTake(values, n)
 			if err != nil {
 				return nil, status.Errorf(codes.Internal, "the key of the limit %s: %v", r.limit.Name, err)
 			}
-			out.of[i] = append(out.of[i], out.add(take, k))
+			out.byDescriptor[i] = append(out.byDescriptor[i], out.add(take, k))
 		}
 	}
 	return out, nil
@@ -75,9 +75,9 @@ func badRequest(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// hitsOf returns a descriptor's hits: its own number, or the request's, or 1. Its own number 0 asks whether one
+// parseHits returns a descriptor's hits: its own number, or the request's, or 1. Its own number 0 asks whether one
 // more would be allowed.
-func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
+func parseHits(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
 	n = max(1, int64(req.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
 		n = int64(min(own.GetValue(), limit.MaxHits+1)) // more than any limit allows
@@ -93,10 +93,10 @@ func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int6
 
 // add finds or adds a take, and returns its index. Hits of the same limit and key are added up, for one
 // decision. If only some of them look, those that count decide.
-func (a *asked) add(take limit.Take, k kind) int {
+func (a *envoyRequest) add(take limit.Take, k kind) int {
 	for i := range a.takes {
 		t := &a.takes[i]
-		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Under != take.Under {
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key {
 			continue
 		}
 		if t.Limit.Max > take.Limit.Max {
@@ -146,11 +146,11 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *k
 // ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them
 // or none. Its errors have a gRPC code and a sentence for the operator of Envoy.
 func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	a, err := read(s.mapping.Load(), req)
+	a, err := parseRequest(s.mapping.Load(), req)
 	if err != nil {
 		return nil, err
 	}
-	for _, takes := range a.of {
+	for _, takes := range a.byDescriptor {
 		if len(takes) == 0 {
 			s.unmatched.Inc()
 		}
@@ -194,7 +194,7 @@ type verdict struct {
 }
 
 // decide decides and counts. Its errors are those of limit.Take.
-func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
+func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error) {
 	v := &verdict{decisions: make([]*limit.Decision, len(a.takes))}
 	var looks, counts []int
 	for i, k := range a.kinds {
@@ -208,7 +208,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 	if slices.Contains(impossible, true) {
 		looks, counts = append(looks, counts...), nil
 	}
-	allowed, err := s.ask(ctx, s.limiter.Look, a, v, looks, impossible)
+	allowed, err := s.decideSome(ctx, s.limiter.Look, a, v, looks, impossible)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 	if !allowed {
 		ask = s.limiter.Look // the request is refused: it counts nothing
 	}
-	counted, err := s.ask(ctx, ask, a, v, counts, impossible)
+	counted, err := s.decideSome(ctx, ask, a, v, counts, impossible)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 }
 
 // impossible reports for each take whether it asks for more hits than can be allowed at once.
-func (a *asked) impossible() []bool {
+func (a *envoyRequest) impossible() []bool {
 	out := make([]bool, len(a.takes))
 	members := int64(0)
 	for i, t := range a.takes {
@@ -241,9 +241,9 @@ func (a *asked) impossible() []bool {
 	return out
 }
 
-// ask asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one hit,
+// decideSome asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one hit,
 // and are over their limit in any case.
-func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *asked, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
+func (s *service) decideSome(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *envoyRequest, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
 	if len(which) == 0 {
 		return true, nil
 	}
@@ -275,7 +275,7 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 }
 
 // countPart counts hits up to the limit, if they have happened although they exceed it.
-func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
+func (s *service) countPart(ctx context.Context, a *envoyRequest, v *verdict) {
 	const tries = 3 // others may have counted meanwhile
 	for i, d := range v.decisions {
 		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look || a.kinds[i].blocked {
@@ -301,9 +301,9 @@ func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 }
 
 // response returns a status per descriptor, in order. With several limits, it is that of the decisive one.
-func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
-	out := &rls.RateLimitResponse{OverallCode: codeOf(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.of))}
-	for i, places := range a.of {
+func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse {
+	out := &rls.RateLimitResponse{OverallCode: overallCode(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.byDescriptor))}
+	for i, places := range a.byDescriptor {
 		out.Statuses[i] = a.statusOf(v, places)
 	}
 	if headers {
@@ -312,14 +312,14 @@ func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
 	return out
 }
 
-func codeOf(allowed bool) rls.RateLimitResponse_Code {
+func overallCode(allowed bool) rls.RateLimitResponse_Code {
 	if allowed {
 		return rls.RateLimitResponse_OK
 	}
 	return rls.RateLimitResponse_OVER_LIMIT
 }
 
-func (a *asked) statusOf(v *verdict, places []int) *rls.RateLimitResponse_DescriptorStatus {
+func (a *envoyRequest) statusOf(v *verdict, places []int) *rls.RateLimitResponse_DescriptorStatus {
 	if len(places) == 0 {
 		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
 	}
@@ -341,7 +341,7 @@ func (a *asked) statusOf(v *verdict, places []int) *rls.RateLimitResponse_Descri
 	}
 	d := own.Decisive()
 	out := &rls.RateLimitResponse_DescriptorStatus{
-		Code: codeOf(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
+		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
 	if !d.Allowed {

@@ -143,22 +143,22 @@ func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 	return nil
 }
 
-func (r rule) take(values []string, n int64) (limit.Take, error) {
+func (r rule) newTake(values []string, n int64) (limit.Take, error) {
 	value := func(variable string) (string, error) {
 		v, err := r.descriptor.Value(variable, values)
-		return plain(variable, v), err
+		return plainValue(variable, v), err
 	}
 	under, err := r.named.Key.Fill(value)
 	if err != nil {
 		return limit.Take{}, err
 	}
 	caller, err := r.named.Caller(under, value)
-	return limit.Take{Limit: r.limit, Key: bounded(caller), Under: bounded(under), N: n}, err
+	return limit.Take{Limit: r.limit, Caller: boundKey(caller), Key: boundKey(under), N: n}, err
 }
 
-// plain normalizes a value as query does, so that both count under the same key. Text that is no address stays
+// plainValue normalizes a value as query does, so that both count under the same key. Text that is no address stays
 // unchanged, such as the network of Envoy's masked_remote_address.
-func plain(variable, value string) string {
+func plainValue(variable, value string) string {
 	switch variable {
 	case limitfile.VarIP:
 		if address, err := netip.ParseAddr(value); err == nil {
@@ -175,8 +175,8 @@ func plain(variable, value string) string {
 // maxKey bounds a key in bytes, as over HTTP.
 const maxKey = 512
 
-// bounded replaces a long key by its SHA-256, because a client that sends one must be limited, too.
-func bounded(key string) string {
+// boundKey replaces a long key by its SHA-256, because a client that sends one must be limited, too.
+func boundKey(key string) string {
 	if len(key) <= maxKey {
 		return key
 	}

@@ -111,9 +111,9 @@ limits:
 		for _, e := range d.Entries {
 			values = append(values, e.Value)
 		}
-		take, err := rules[0].take(values, 1)
+		take, err := rules[0].newTake(values, 1)
 		require.NoError(t, err)
-		return take.Under
+		return take.Key
 	}
 	for _, c := range []struct {
 		d    *ratelimit.RateLimitDescriptor
@@ -150,7 +150,7 @@ func FuzzCodec(f *testing.F) {
 	f.Add([]byte("\x12\x06\n\x04\n\x02\xc3\x28"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var out, same rls.RateLimitRequest
-		mended, ok := mend(nil, text, out.ProtoReflect().Descriptor())
+		mended, ok := repair(nil, text, out.ProtoReflect().Descriptor())
 		if proto.Unmarshal(text, &same) == nil {
 			if !ok || proto.Unmarshal(mended, &out) != nil || !proto.Equal(&out, &same) {
 				t.Fatalf("%x is a message, and became %x", text, mended)

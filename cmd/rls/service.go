@@ -155,7 +155,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	}
 	metrics.Registry.MustRegister(s.decisions, s.unmatched)
 	var err error
-	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.use)
+	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.logMapping)
 	return s, err
 }
 
@@ -167,7 +167,7 @@ func parseLimits(text []byte) (*mapping, error) {
 	return newMapping(set), nil
 }
 
-func (s *service) use(m *mapping, line *zerolog.Event) {
+func (s *service) logMapping(m *mapping, line *zerolog.Event) {
 	line.Int("limits", m.limits)
 	if m.limits == 0 {
 		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")

@@ -53,27 +53,27 @@ func (s *Service) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	takeOutputOf(&answer, len(takes) > 1).Write(w)
+	newTakeOutput(&answer, len(takes) > 1).Write(w)
 	return nil
 }
 
 func (s *Service) authzTakes(r *http.Request) ([]limit.Take, error) {
-	err := s.limits.mayCount()
+	err := s.limits.checkCounting()
 	if err != nil {
 		return nil, err
 	}
 	if name := r.PathValue("limit"); name != "" {
-		lim, err := s.limits.find(name, "limit")
+		lim, err := s.limits.lookup(name, "limit")
 		if err != nil {
 			return nil, err
 		}
-		return s.limits.takesFor(&forwarded{request: r, proxies: s.Proxies, ownTarget: true}, []*limitfile.Limit{lim})
+		return s.limits.fillTakes(&forwarded{request: r, proxies: s.Proxies, ownTarget: true}, []*limitfile.Limit{lim})
 	}
 	params, err := authzParams.Parse(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.limits.authzLimits(params)
+	limits, err := s.limits.authzLimits(params)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +82,14 @@ func (s *Service) authzTakes(r *http.Request) ([]limit.Take, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.limits.takesFor(f, asked)
+	return s.limits.fillTakes(f, limits)
 }
 
 // authzLimits returns the limits that the parameters name, or the one of their numbers.
 func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 	names := params["limit"]
 	if len(names) == 0 {
-		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		lim, err := l.chooseLimit(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		return []*limitfile.Limit{lim}, err
 	}
 	if len(names) > MaxTakes {
@@ -101,7 +101,7 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
 		}
 		var err error
-		out[i], err = l.limitOf(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		out[i], err = l.chooseLimit(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 	return out, nil
 }
 
-func (l *limits) takesFor(f *forwarded, asked []*limitfile.Limit) ([]limit.Take, error) {
+func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take, error) {
 	out := make([]limit.Take, len(asked))
 	keyUsed := false
 	for i, lim := range asked {
@@ -128,7 +128,7 @@ func (l *limits) takesFor(f *forwarded, asked []*limitfile.Limit) ([]limit.Take,
 		if err != nil {
 			return nil, err
 		}
-		out[i] = limit.Take{Limit: &lim.Limit, Key: caller, Under: under, N: 1}
+		out[i] = limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: 1}
 		keyUsed = keyUsed || lim.Key.Uses(limitfile.VarKey)
 	}
 	if f.keyParam != "" && !keyUsed {
@@ -271,8 +271,8 @@ func (f *forwarded) target(name, own string) string {
 		return own
 	}
 	for _, field := range []string{"X-Forwarded-" + name, "X-Original-" + name} {
-		if told := f.request.Header.Get(field); told != "" {
-			return told
+		if value := f.request.Header.Get(field); value != "" {
+			return value
 		}
 	}
 	return own

@@ -59,7 +59,7 @@ type Refusal struct {
 	TakeAnswer
 }
 
-func refusalOf(a TakeAnswer, violated []string) *Refusal {
+func newRefusal(a TakeAnswer, violated []string) *Refusal {
 	return &Refusal{
 		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
 		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
@@ -67,7 +67,7 @@ func refusalOf(a TakeAnswer, violated []string) *Refusal {
 }
 
 func refusedExample() *Refusal {
-	return refusalOf(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
+	return newRefusal(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
 }
 
 // TakeOutput is a decision with its header fields.
@@ -86,7 +86,7 @@ func (o *TakeOutput) Write(w http.ResponseWriter) {
 	api.SetHeader(w, "RateLimit", o.RateLimit)
 	api.SetHeader(w, "Retry-After", o.RetryAfter)
 	if o.Status == http.StatusTooManyRequests {
-		api.WriteJSON(w, o.Status, web.ProblemType, refusalOf(o.Body, o.violated))
+		api.WriteJSON(w, o.Status, web.ProblemType, newRefusal(o.Body, o.violated))
 		return
 	}
 	api.WriteJSON(w, o.Status, api.JSONType, &o.Body)
@@ -96,20 +96,20 @@ func (o *TakeOutput) Write(w http.ResponseWriter) {
 func (s *Service) decide(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
 	answer, err := s.limiter.Take(ctx, takes)
 	if err == nil {
-		s.decided(&answer)
+		s.countDecisions(&answer)
 		return answer, nil
 	}
 	err = s.limitError(ctx, err, takes, several)
 	var bad *web.InputError
 	if !errors.As(err, &bad) {
-		s.notDecided(takes)
+		s.countFailures(takes)
 	}
 	return answer, err
 }
 
-func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
+func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	decisive := a.Decisive()
-	d := resultOf(decisive, a.Allowed)
+	d := newTakeResult(decisive, a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
 		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source,
 	}}
@@ -118,38 +118,38 @@ func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
 	}
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter), violated(a)
+		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter), refusingLimits(a)
 	}
 	if !several {
 		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = d.Lease, d.Ends, d.EndsIn
 		return out
 	}
 	for i := range a.Decisions {
-		out.Body.Takes = append(out.Body.Takes, resultOf(&a.Decisions[i], a.Allowed))
+		out.Body.Takes = append(out.Body.Takes, newTakeResult(&a.Decisions[i], a.Allowed))
 	}
 	return out
 }
 
-// resultOf is one decision of an answer. A slot is held only if all takes were allowed.
-func resultOf(d *limit.Decision, allAllowed bool) takeResult {
+// newTakeResult is one decision of an answer. A slot is held only if all takes were allowed.
+func newTakeResult(d *limit.Decision, allAllowed bool) takeResult {
 	out := takeResult{
-		Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
-		Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter), Source: string(d.Source),
+		Limit: d.Take.Limit.Name, Key: d.Take.Caller, Allowed: d.Allowed, Certain: d.Certain,
+		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), Source: string(d.Source),
 	}
 	if d.Shadow {
 		out.Shadow, out.WouldAllow = true, &d.WouldAllow
 	}
 	if allAllowed && !d.Ends.IsZero() {
-		out.Lease, out.Ends, out.EndsIn = d.Take.Lease, d.Ends, wholeMillis(d.EndsIn)
+		out.Lease, out.Ends, out.EndsIn = d.Take.Lease, d.Ends, floorSeconds(d.EndsIn)
 	}
 	return out
 }
 
-// wholeMillis rounds down to milliseconds, so that a holder can rely on the time.
-func wholeMillis(d time.Duration) float64 { return float64(d/time.Millisecond) / 1000 }
+// floorSeconds rounds down to milliseconds, so that a holder can rely on the time.
+func floorSeconds(d time.Duration) float64 { return float64(d/time.Millisecond) / 1000 }
 
-// seconds rounds a wait up to milliseconds, so that it is over by then.
-func seconds(d time.Duration) float64 {
+// ceilSeconds rounds a wait up to milliseconds, so that it is over by then.
+func ceilSeconds(d time.Duration) float64 {
 	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
 }
 
@@ -171,7 +171,7 @@ func describeTakes(a *api.API, op *huma.Operation) {
 func describeForbidden(a *api.API, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
 		"The service counts no takes: QUERY_TAKE is off. Or a browser sent this for a page of another origin, or the service does not have this host name.",
-		(&limits{mode: TakeOff}).mayCount(), nil)
+		(&limits{mode: TakeOff}).checkCounting(), nil)
 }
 
 func textHeader(about, example string) *huma.Header {

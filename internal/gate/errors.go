@@ -20,7 +20,7 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 	var foreign *limit.ForeignError
 	switch {
 	case errors.As(err, &bad):
-		return web.BadInput(prefixOf(bad.Take, takes, several)+bad.Field, "%v", bad)
+		return web.BadInput(findPrefix(bad.Take, takes, several)+bad.Field, "%v", bad)
 	case ctx.Err() != nil:
 		return web.ClientGone()
 	case errors.As(err, &foreign):
@@ -40,8 +40,8 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 // retryForbidden is the wait, in seconds, if Redis refuses: an operator has to act first.
 const retryForbidden = "60"
 
-// prefixOf comes before the name of a take's field. Of two equal takes, it is that of the second.
-func prefixOf(take limit.Take, takes []limit.Take, several bool) string {
+// findPrefix comes before the name of a take's field. Of two equal takes, it is that of the second.
+func findPrefix(take limit.Take, takes []limit.Take, several bool) string {
 	for i := len(takes) - 1; i >= 0; i-- {
 		if takes[i] == take {
 			return itemPrefix(several, i)
@@ -68,8 +68,8 @@ func missingRight(err error) string {
 	return " (Redis refuses the command " + m[1] + ")"
 }
 
-// violated returns the names of the refusing limits, each once.
-func violated(a *limit.Answer) (names []string) {
+// refusingLimits returns the names of the refusing limits, each once.
+func refusingLimits(a *limit.Answer) (names []string) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		if name := d.Take.Limit.PolicyName(); !d.Allowed && !slices.Contains(names, name) {

@@ -56,9 +56,9 @@ func (i *takeItem) Read(g api.Given) (err error) {
 	)
 }
 
-// takeOf checks an item and returns its take. prefix comes before the names of its fields in errors.
-func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
-	lim, err := l.limitOf(item, prefix)
+// parseTake checks an item and returns its take. prefix comes before the names of its fields in errors.
+func (l *limits) parseTake(item *takeItem, prefix string) (limit.Take, error) {
+	lim, err := l.chooseLimit(item, prefix)
 	if err != nil {
 		return limit.Take{}, err
 	}
@@ -70,7 +70,7 @@ func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 		return limit.Take{}, err
 	}
 	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
-	return limit.Take{Limit: &lim.Limit, Key: caller, Under: under, N: n, Lease: item.Lease}, err
+	return limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: n, Lease: item.Lease}, err
 }
 
 // fill returns the caller's key, and the key that hits are kept under.
@@ -157,13 +157,13 @@ func (i *takeItem) values() (out []struct{ name, variable, text string }) {
 	add("host", limitfile.VarHost, i.Host)
 	add("path", limitfile.VarPath, i.Path)
 	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
-		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limitfile.VarOfHeader(name), i.Header[name]})
+		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limitfile.HeaderVariable(name), i.Header[name]})
 	}
 	return out
 }
 
-// limitOf returns the named limit, or the one of the numbers if the settings allow them.
-func (l *limits) limitOf(item *takeItem, prefix string) (*limitfile.Limit, error) {
+// chooseLimit returns the named limit, or the one of the numbers if the settings allow them.
+func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, error) {
 	given := ""
 	for _, number := range item.numbers() {
 		if number.text != "" {
@@ -177,7 +177,7 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limitfile.Limit, error
 	case item.Limit != "" && given != "":
 		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
 	case item.Limit != "":
-		return l.find(item.Limit, prefix+"limit")
+		return l.lookup(item.Limit, prefix+"limit")
 	case given == "":
 		return nil, web.BadInput(prefix+"limit", "it is missing: name a limit, or give window and max")
 	case l.mode != TakeAny:

@@ -46,7 +46,7 @@ func (s *Service) registerLimit(a *api.API) {
 		if err != nil {
 			return err
 		}
-		s.audit(r).Str("limit", p.Limit).Str("key", take.Under).Msg("limit reset")
+		s.audit(r).Str("limit", p.Limit).Str("key", take.Key).Msg("limit reset")
 		(*api.NoOutput)(nil).Write(w)
 		return nil
 	})
@@ -55,9 +55,9 @@ func (s *Service) registerLimit(a *api.API) {
 // Look checks an item and decides without counting. Its errors are for the client.
 func (s *Service) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
-		return s.judge(ctx, part, item)
+		return s.decideTotal(ctx, part, item)
 	}
-	take, err := s.limits.takeOf(item, "")
+	take, err := s.limits.parseTake(item, "")
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
@@ -66,7 +66,7 @@ func (s *Service) Look(ctx context.Context, part string, item *takeItem) (*TakeO
 	if err != nil {
 		return nil, web.InputProblem(s.limitError(ctx, err, takes, false), part)
 	}
-	return lookOutputOf(&answer), nil
+	return newLookOutput(&answer), nil
 }
 
 type resetParams struct {
@@ -99,7 +99,7 @@ func (p *resetParams) Read(g api.Given) (err error) {
 }
 
 func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
-	err = s.limits.mayCount()
+	err = s.limits.checkCounting()
 	if err != nil {
 		return take, err
 	}
@@ -110,7 +110,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
-	take, err = s.limits.takeOf(item, "")
+	take, err = s.limits.parseTake(item, "")
 	if err != nil {
 		return take, web.InputProblem(err, web.InQuery)
 	}
@@ -121,15 +121,15 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	return take, nil
 }
 
-// maxJudged bounds max of a judgement: every JSON reader has integers up to it exactly.
-const maxJudged = 1 << 53
+// maxTotal bounds max of a judgement: every JSON reader has integers up to it exactly.
+const maxTotal = 1 << 53
 
-// judge decides about a counter of the streams by its rolling total. Only the streams count its hits.
-func (s *Service) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+// decideTotal decides about a counter of the streams by its rolling total. Only the streams count its hits.
+func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if err := access.From(ctx).Need(access.Read, "a look at a counter of the streams"); err != nil {
 		return nil, err
 	}
-	j, err := judgementOf(item)
+	j, err := parseTotalCheck(item)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
@@ -145,7 +145,7 @@ func (s *Service) judge(ctx context.Context, part string, item *takeItem) (*Take
 		var p *web.Problem
 		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
 			decision := j.unknown(0)
-			return lookOutputOf(&decision), nil
+			return newLookOutput(&decision), nil
 		}
 		return nil, err
 	}
@@ -160,27 +160,27 @@ func (s *Service) judge(ctx context.Context, part string, item *takeItem) (*Take
 	case outrun:
 		decision.Decisions[0].Certain = false
 	}
-	out := lookOutputOf(&decision)
+	out := newLookOutput(&decision)
 	complete := counted.Complete && !outrun
 	out.Body.AsOf, out.Body.Complete = answer.Time(asOf), &complete
 	return out, nil
 }
 
-// lookOutputOf answers 200 even to a refusal.
-func lookOutputOf(a *limit.Answer) *TakeOutput {
-	out := takeOutputOf(a, false)
+// newLookOutput answers 200 even to a refusal.
+func newLookOutput(a *limit.Answer) *TakeOutput {
+	out := newTakeOutput(a, false)
 	out.Status, out.RetryAfter = http.StatusOK, ""
 	return out
 }
 
-// judgement asks whether a counter may have n more hits, with at most most in the window.
-type judgement struct {
+// totalCheck asks whether a counter may have n more hits, with at most most in the window.
+type totalCheck struct {
 	length  time.Duration
 	most, n int64
 	fail    limit.Fail
 }
 
-func judgementOf(item *takeItem) (j judgement, err error) {
+func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
 	if given := item.values(); len(given) > 0 {
 		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")
 	}
@@ -194,7 +194,7 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 	if item.Max == "" {
 		return j, web.BadInput("max", "it is missing: allowed is how many hits the window may have")
 	}
-	j.most, err = item.Max.Parse("max", 0, 1, maxJudged)
+	j.most, err = item.Max.Parse("max", 0, 1, maxTotal)
 	if err != nil {
 		return j, err
 	}
@@ -207,20 +207,20 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 }
 
 // unknown allows, for fail=open, if the hits are unknown. known are those counted.
-func (j judgement) unknown(known int64) limit.Answer {
+func (j totalCheck) unknown(known int64) limit.Answer {
 	out := j.decide(window.Estimate{Total: known}, 0)
 	d := &out.Decisions[0]
-	out.Allowed, d.Allowed, d.WouldAllow, d.Certain, d.Source = true, true, true, false, limit.FromLocal
+	out.Allowed, d.Allowed, d.WouldAllow, d.Certain, d.Source = true, true, true, false, limit.SourceLocal
 	return out
 }
 
-func (j judgement) decide(e window.Estimate, wait time.Duration) limit.Answer {
+func (j totalCheck) decide(e window.Estimate, wait time.Duration) limit.Answer {
 	d := limit.Decision{
 		Take:    limit.Take{Limit: &limit.Limit{Window: j.length, Max: j.most}, N: j.n},
 		Allowed: e.Total+j.n <= j.most, WouldAllow: e.Total+j.n <= j.most,
 		// It is certain if the smallest and the largest possible total lead to the same decision.
 		Certain:   (e.Lower+j.n <= j.most) == (e.Upper+j.n <= j.most),
-		Remaining: max(0, j.most-e.Total), RetryAfter: wait, Source: limit.FromRedis, Lower: e.Lower, Upper: e.Upper,
+		Remaining: max(0, j.most-e.Total), RetryAfter: wait, Source: limit.SourceRedis, Lower: e.Lower, Upper: e.Upper,
 	}
 	return limit.Answer{Allowed: d.Allowed, Decisions: []limit.Decision{d}}
 }

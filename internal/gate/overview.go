@@ -61,7 +61,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		set = make(limitfile.Set, len(p.Name))
 	}
 	for i := 0; err == nil && i < len(p.Name); i++ {
-		set[p.Name[i]], err = s.limits.find(p.Name[i], "name")
+		set[p.Name[i]], err = s.limits.lookup(p.Name[i], "name")
 	}
 	if err != nil {
 		return LimitsAnswer{}, web.InputProblem(err, part)

@@ -37,9 +37,9 @@ type recorder struct {
 func (r *recorder) note(verb string, takes ...limit.Take) error {
 	for _, k := range takes {
 		l := k.Limit
-		line := fmt.Sprintf("%s %s/%v/%d/%s %s", verb, l.Name, l.Window, l.Max, l.Policy, k.Key)
-		if k.Under != k.Key {
-			line += " under " + k.Under
+		line := fmt.Sprintf("%s %s/%v/%d/%s %s", verb, l.Name, l.Window, l.Max, l.Policy, k.Caller)
+		if k.Key != k.Caller {
+			line += " under " + k.Key
 		}
 		if verb == "take" || verb == "look" {
 			line += fmt.Sprint(" ", k.N)

@@ -44,12 +44,12 @@ func New(settings Settings, l Limiter, counters access.Counters, redis *answer.S
 func (s *Service) Named() int { return len(s.limits.named.Load()) }
 
 // Counts reports whether any take can be counted.
-func (s *Service) Counts() bool { return s.limits.counts() }
+func (s *Service) Counts() bool { return s.limits.countsTakes() }
 
 // Why returns why no take can be decided now, or "": without Redis, limits whose fail mode is not closed
 // still can. known means that Redis was checked, and lost that it did not answer. Takes need no layout.
 func (s *Service) Why(known, lost bool) string {
-	takes, withoutRedis := s.limits.serve()
+	takes, withoutRedis := s.limits.servesTakes()
 	switch {
 	case s.limits.mode == TakeOff:
 		return "this service counts no takes (QUERY_TAKE=off)"

@@ -41,26 +41,26 @@ type Service struct {
 // Audit begins a log line about a change by a request: who sent it, and from where.
 type Audit func(*http.Request) *zerolog.Event
 
-func (s *Service) decided(a *limit.Answer) {
+func (s *Service) countDecisions(a *limit.Answer) {
 	now := s.limits.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		result, became := "refused", refused
+		result, became := "refused", outcomeRefused
 		switch {
 		case d.WouldAllow:
-			result, became = "allowed", allowed
+			result, became = "allowed", outcomeAllowed
 		case d.Shadow:
-			result, became = "would_refuse", wouldRefuse
+			result, became = "would_refuse", outcomeWouldRefuse
 		}
 		s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
-		s.limits.note(&d.Take, became, now)
+		s.limits.count(&d.Take, became, now)
 	}
 }
 
-func (s *Service) notDecided(takes []limit.Take) {
+func (s *Service) countFailures(takes []limit.Take) {
 	now := s.limits.now()
 	for i := range takes {
 		s.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
-		s.limits.note(&takes[i], failed, now)
+		s.limits.count(&takes[i], outcomeFailed, now)
 	}
 }

@@ -98,7 +98,7 @@ func (s *Service) Renew(ctx context.Context, part string, b *leaseBody) (RenewAn
 		return RenewAnswer{}, leaseEnded(b.Lease)
 	}
 	return RenewAnswer{
-		Held: lease.Held, Lease: b.Lease, Ends: lease.Ends, EndsIn: wholeMillis(lease.EndsIn), Limit: b.Limit, Source: string(lease.Source), Shadow: shadow,
+		Held: lease.Held, Lease: b.Lease, Ends: lease.Ends, EndsIn: floorSeconds(lease.EndsIn), Limit: b.Limit, Source: string(lease.Source), Shadow: shadow,
 	}, nil
 }
 
@@ -116,14 +116,14 @@ func (s *Service) Release(ctx context.Context, part string, b *leaseBody) (Relea
 }
 
 func (s *Service) leaseTake(part string, b *leaseBody) (take limit.Take, err error) {
-	err = s.limits.mayCount()
+	err = s.limits.checkCounting()
 	if err != nil {
 		return take, err
 	}
 	if b.Limit == "" {
 		return take, web.BadInput("limit", "it is missing: name a limit with the policy concurrent").Problem(part)
 	}
-	take, err = s.limits.takeOf(&takeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
+	take, err = s.limits.parseTake(&takeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
 	if err != nil {
 		return take, web.InputProblem(err, part)
 	}

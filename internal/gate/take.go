@@ -46,7 +46,7 @@ func (s *Service) registerTake(a *api.API) {
 
 // Take checks a body, decides and counts. Its errors are for the client.
 func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput, error) {
-	err := s.limits.mayCount()
+	err := s.limits.checkCounting()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 	several := len(b.Take) > 0
 	takes := make([]limit.Take, len(items))
 	for i := range items {
-		takes[i], err = s.limits.takeOf(&items[i], itemPrefix(several, i))
+		takes[i], err = s.limits.parseTake(&items[i], itemPrefix(several, i))
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}
@@ -69,7 +69,7 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	return takeOutputOf(&answer, several), nil
+	return newTakeOutput(&answer, several), nil
 }
 
 func (b *takeBody) items() ([]takeItem, error) {

@@ -21,14 +21,14 @@ const (
 type outcome int
 
 const (
-	allowed outcome = iota
-	refused
-	failed      // nothing could be decided
-	wouldRefuse // by a limit in shadow mode, under which it was not counted
+	outcomeAllowed outcome = iota
+	outcomeRefused
+	outcomeFailed      // nothing could be decided
+	outcomeWouldRefuse // by a limit in shadow mode, under which it was not counted
 )
 
 // tally is the number of decisions by outcome.
-type tally [wouldRefuse + 1]uint64
+type tally [outcomeWouldRefuse + 1]uint64
 
 // usage is what this process decided under one limit. It takes at most some 135 KB, of which 130 are keys.
 type usage struct {
@@ -40,38 +40,38 @@ type usage struct {
 		unix  int64 // which second it is
 		tally tally
 	}
-	before, now sketch
-	period      int64 // that of now: how many times busiestFor fits between 1970 and its beginning
+	previous, current sketch
+	period            int64 // that of now: how many times busiestFor fits between 1970 and its beginning
 }
 
-func newUsage(now time.Time) *usage { return &usage{since: now, period: periodOf(now)} }
+func newUsage(now time.Time) *usage { return &usage{since: now, period: periodAt(now)} }
 
-func periodOf(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
+func periodAt(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
 
 func (u *usage) add(key string, o outcome, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.turn(now)
+	u.rotate(now)
 	second := &u.seconds[uint64(now.Unix())%uint64(len(u.seconds))]
 	if second.unix != now.Unix() {
 		second.unix, second.tally = now.Unix(), tally{}
 	}
 	second.tally[o]++
 	u.total[o]++
-	u.now.add(key, o == refused || o == wouldRefuse)
+	u.current.add(key, o == outcomeRefused || o == outcomeWouldRefuse)
 }
 
-// turn starts a new sketch when the time of the present one is over.
-func (u *usage) turn(now time.Time) {
-	due := periodOf(now)
+// rotate starts a new sketch when the time of the present one is over.
+func (u *usage) rotate(now time.Time) {
+	due := periodAt(now)
 	if due <= u.period { // the clock may have been set back
 		return
 	}
-	u.before = sketch{}
+	u.previous = sketch{}
 	if due == u.period+1 {
-		u.before = u.now
+		u.previous = u.current
 	}
-	u.now, u.period = sketch{}, due
+	u.current, u.period = sketch{}, due
 }
 
 // lastMinute returns the decisions of the last whole seconds, and how many seconds these are.
@@ -122,7 +122,7 @@ type share struct {
 func (u *usage) state(now time.Time, keys int) LimitState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.turn(now)
+	u.rotate(now)
 	minute, seconds := u.lastMinute(now)
 	rate := func(o outcome) float64 { return float64(minute[o]) / seconds }
 	since := time.Unix((u.period-1)*int64(busiestFor/time.Second), 0)
@@ -131,10 +131,10 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 	}
 	out := LimitState{
 		Since: u.since.UTC(), BusiestSince: since.UTC(),
-		Allowed: u.total[allowed], Refused: u.total[refused], Failed: u.total[failed], WouldRefuse: u.total[wouldRefuse],
-		AllowedRate: rate(allowed), RefusedRate: rate(refused), FailedRate: rate(failed), WouldRate: rate(wouldRefuse),
+		Allowed: u.total[outcomeAllowed], Refused: u.total[outcomeRefused], Failed: u.total[outcomeFailed], WouldRefuse: u.total[outcomeWouldRefuse],
+		AllowedRate: rate(outcomeAllowed), RefusedRate: rate(outcomeRefused), FailedRate: rate(outcomeFailed), WouldRate: rate(outcomeWouldRefuse),
 	}
-	out.Busiest, out.OthersAtMost = busiest(&u.before, &u.now, keys)
+	out.Busiest, out.OthersAtMost = mergeBusiest(&u.previous, &u.current, keys)
 	return out
 }
 
@@ -158,7 +158,7 @@ func (s *sketch) add(key string, refused bool) {
 	index, known := s.indexes[key]
 	if !known {
 		key = strings.Clone(key)
-		index = s.free()
+		index = s.freeIndex()
 		s.keys[index] = busyKey{Key: key, Decisions: s.keys[index].Decisions, Error: s.keys[index].Decisions}
 		s.indexes[key] = index
 	}
@@ -168,8 +168,8 @@ func (s *sketch) add(key string, refused bool) {
 	}
 }
 
-// free returns a slot for another key, that of the key with the fewest decisions if none is free.
-func (s *sketch) free() int {
+// freeIndex returns a slot for another key, that of the key with the fewest decisions if none is free.
+func (s *sketch) freeIndex() int {
 	if s.indexes == nil {
 		s.keys, s.indexes = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
 	}
@@ -177,12 +177,12 @@ func (s *sketch) free() int {
 		s.keys = append(s.keys, busyKey{})
 		return len(s.keys) - 1
 	}
-	index := s.fewest()
+	index := s.fewestIndex()
 	delete(s.indexes, s.keys[index].Key)
 	return index
 }
 
-func (s *sketch) fewest() (index int) {
+func (s *sketch) fewestIndex() (index int) {
 	for i := range s.keys {
 		if s.keys[i].Decisions < s.keys[index].Decisions {
 			index = i
@@ -196,11 +196,11 @@ func (s *sketch) floor() uint64 {
 	if len(s.keys) < busiestKeys {
 		return 0
 	}
-	return s.keys[s.fewest()].Decisions
+	return s.keys[s.fewestIndex()].Decisions
 }
 
-// busiest joins two periods' sketches: the busiest keys, and the most decisions of any other key.
-func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
+// mergeBusiest joins two periods' sketches: the busiest keys, and the most decisions of any other key.
+func mergeBusiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 	out = []busyKey{}
 	join := func(k busyKey, other *sketch, floor uint64) {
 		more := busyKey{Decisions: floor, Error: floor}

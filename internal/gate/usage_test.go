@@ -56,7 +56,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 		}
 		if !m.at.Before(got.BusiestSince) {
 			counted[m.key]++
-			if m.o == refused || m.o == wouldRefuse {
+			if m.o == outcomeRefused || m.o == outcomeWouldRefuse {
 				refusals[m.key]++
 			}
 		}
@@ -68,7 +68,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 	for _, r := range []struct {
 		got  float64
 		want uint64
-	}{{got.AllowedRate, minute[allowed]}, {got.RefusedRate, minute[refused]}, {got.FailedRate, minute[failed]}, {got.WouldRate, minute[wouldRefuse]}} {
+	}{{got.AllowedRate, minute[outcomeAllowed]}, {got.RefusedRate, minute[outcomeRefused]}, {got.FailedRate, minute[outcomeFailed]}, {got.WouldRate, minute[outcomeWouldRefuse]}} {
 		if r.got != float64(r.want)/seconds {
 			t.Fatalf("%v per second, want %d in %v seconds", r.got, r.want, seconds)
 		}
@@ -102,7 +102,7 @@ func TestSketchIsBounded(t *testing.T) {
 	if len(s.keys) != busiestKeys || len(s.indexes) != busiestKeys || s.floor() > 100_000/busiestKeys {
 		t.Errorf("%d keys, %d indexes, floor %d", len(s.keys), len(s.indexes), s.floor())
 	}
-	found, floor := busiest(new(sketch), &s, 1)
+	found, floor := mergeBusiest(new(sketch), &s, 1)
 	if len(found) != 1 || found[0].Key != "one" || found[0].Decisions < 50_000 || found[0].Decisions-found[0].Error > 50_000 || floor != s.floor() && floor == 0 {
 		t.Errorf("%+v, others %d", found, floor)
 	}
@@ -116,12 +116,12 @@ func TestUsageFollowsTheFile(t *testing.T) {
 	now := time.Unix(1_760_000_000, 0)
 	u := &limits{now: func() time.Time { return now }}
 	stays, goes := named("stays"), named("goes")
-	u.keep(limitfile.Set{"stays": stays, "goes": goes})
+	u.setLimits(limitfile.Set{"stays": stays, "goes": goes})
 	for _, l := range []*limitfile.Limit{stays, goes, {}} {
-		u.note(&limit.Take{Limit: &l.Limit, Under: "a"}, allowed, now)
+		u.count(&limit.Take{Limit: &l.Limit, Key: "a"}, outcomeAllowed, now)
 	}
-	u.keep(limitfile.Set{"stays": {Limit: limit.Limit{Name: "stays", Max: 7}}, "comes": named("comes")})
-	if got := *u.usages.Load(); len(got) != 2 || got["stays"].total[allowed] != 1 || got["comes"] == nil {
+	u.setLimits(limitfile.Set{"stays": {Limit: limit.Limit{Name: "stays", Max: 7}}, "comes": named("comes")})
+	if got := *u.usages.Load(); len(got) != 2 || got["stays"].total[outcomeAllowed] != 1 || got["comes"] == nil {
 		t.Errorf("%v", got)
 	}
 }
@@ -140,10 +140,10 @@ func BenchmarkDecided(b *testing.B) {
 		named limitfile.Set
 	}{{"metrics", 1, nil}, {"one", 1, limitfile.Set{"login": lim}}, {"hundred", 100, limitfile.Set{"login": lim}}, {"new", len(keys), limitfile.Set{"login": lim}}} {
 		s := &Service{limits: &limits{now: time.Now}, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "d"}, []string{"limit", "result", "source"})}
-		s.limits.keep(c.named)
+		s.limits.setLimits(c.named)
 		for _, parallel := range []bool{false, true} {
 			decide := func(i int) {
-				s.decided(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: &lim.Limit, Under: keys[i%c.keys]}, Allowed: true, WouldAllow: true, Source: limit.FromRedis}}})
+				s.countDecisions(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: &lim.Limit, Key: keys[i%c.keys]}, Allowed: true, WouldAllow: true, Source: limit.SourceRedis}}})
 			}
 			b.Run(fmt.Sprintf("%s/parallel=%v", c.name, parallel), func(b *testing.B) {
 				b.ReportAllocs()

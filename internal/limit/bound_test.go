@@ -248,7 +248,7 @@ func (s *boundRun) step(rt *rapid.T) {
 		s.behind += by
 		s.mu.Unlock()
 	}
-	require.NoError(s.t, setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err())
+	require.NoError(s.t, setClock(s.t.Context(), s.client, hashTag("alice"), now-s.behind).Err())
 	p.timeout.Store(int64(time.Minute))
 	switch what {
 	case "heal":
@@ -313,8 +313,8 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 	case err != nil:
 		s.t.Error(err)
 	case a.Allowed:
-		take.local = a.Decisions[0].Source == FromLocal
-		if a.Decisions[0].Source == FromShare {
+		take.local = a.Decisions[0].Source == SourceLocal
+		if a.Decisions[0].Source == SourceShare {
 			s.shared++
 		}
 		s.allowed = append(s.allowed, take)

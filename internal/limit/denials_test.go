@@ -20,7 +20,7 @@ func testDeniedFromMemory(t *testing.T, policy Policy, fresh func(*testing.T) *w
 		require.NoError(t, err)
 		d := a.Decisions[0]
 		asked := len(sent.scripts()) > 0
-		if asked != (d.Source == FromRedis) {
+		if asked != (d.Source == SourceRedis) {
 			t.Errorf("%s: Redis was asked: %v; %+v", policy, asked, d)
 		}
 		return d, asked
@@ -76,7 +76,7 @@ func TestDenialsEndWhenTheyMayNotHold(t *testing.T) {
 			w, l := newWorld(t, client, c.name), adhoc(t, time.Hour, 5, Log)
 			full := takeOf(l, "alice", 1)
 			w.take(takeOf(l, "alice", 5))
-			for _, want := range []Source{FromRedis, FromMemory} {
+			for _, want := range []Source{SourceRedis, SourceMemory} {
 				a, err := w.limiter.Take(t.Context(), []Take{full})
 				if err != nil || a.Decisions[0].Source != want {
 					t.Fatalf("%+v, %v: want a decision from %s", a, err, want)
@@ -84,7 +84,7 @@ func TestDenialsEndWhenTheyMayNotHold(t *testing.T) {
 			}
 			c.end(w, full)
 			a, err := w.limiter.Take(t.Context(), []Take{full})
-			if err != nil || a.Decisions[0].Source != FromRedis {
+			if err != nil || a.Decisions[0].Source != SourceRedis {
 				t.Errorf("%+v, %v: want Redis to be asked", a, err)
 			}
 		})
@@ -99,14 +99,14 @@ func TestDenialsAreBounded(t *testing.T) {
 	now := time.UnixMilli(worldStart)
 	for i := range RefusedKeys + 1000 {
 		take := takeOf(l, fmt.Sprint(i), 1)
-		d.remember(&take, take.Key, state{wait: time.Hour}, now)
+		d.remember(&take, take.Caller, state{wait: time.Hour}, now)
 	}
 	require.EqualValues(t, RefusedKeys, len(d.all))
 	later := now.Add(refusedFor)
 	for i := range 100 {
 		take := takeOf(l, fmt.Sprint("later", i), 1)
-		d.remember(&take, take.Key, state{wait: time.Hour}, later)
-		if _, ok := d.find(&take, take.Key, later); !ok {
+		d.remember(&take, take.Caller, state{wait: time.Hour}, later)
+		if _, ok := d.find(&take, take.Caller, later); !ok {
 			t.Fatalf("the refusal %d is not remembered", i)
 		}
 	}

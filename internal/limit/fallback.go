@@ -116,7 +116,7 @@ func (f *fallback) decideLocally(r request, why error) (verdict, error) {
 			return verdict{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
-	a := answerOf(r.takes, f.accounts.decideLocally(&r, f.now()), FromLocal, r.count)
+	a := buildAnswer(r.takes, f.accounts.decideLocally(&r, f.now()), SourceLocal, r.count)
 	for i := range a.Decisions {
 		a.Decisions[i].Certain = false
 	}

@@ -117,7 +117,7 @@ func TestDecisionIsOneCommand(t *testing.T) {
 		t.Errorf("without scripts in Redis, a decision sends %v", got)
 	}
 	for _, d := range a.Decisions {
-		if d.Remaining != 7 || d.Source != FromRedis {
+		if d.Remaining != 7 || d.Source != SourceRedis {
 			t.Errorf("after three takes: %+v", d)
 		}
 	}
@@ -209,7 +209,7 @@ func TestRefusalInAScriptIsKnownByItsWords(t *testing.T) {
 		"ERR ACL failure in script: User reader has no permissions to run the 'hset' command script: 5f, on @user_scr": true,
 		"READONLY You can't write against a read only replica. script: 5f, on @user_script:9.":                         false,
 	} {
-		require.EqualValues(t, want, refusedInScript(message), message)
+		require.EqualValues(t, want, isRefusedInScript(message), message)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestForeignKeys(t *testing.T) {
 		require.Equal(t, "foreign", client.Get(t.Context(), key).Val(), policy)
 		require.NoError(t, limiter.Reset(t.Context(), take))
 		take.N = 1
-		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != FromRedis {
+		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != SourceRedis {
 			t.Errorf("%s: after a reset %+v", policy, a)
 		}
 	}

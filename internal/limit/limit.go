@@ -183,10 +183,10 @@ func list[T ~string](all []T) string {
 
 // Take is a request for n hits of a key under a limit. A negative n gives hits back; 0 counts nothing.
 type Take struct {
-	Limit *Limit
-	Key   string // of the caller: takes with the same key share a hash tag
-	Under string // hits are kept under this key
-	N     int64
+	Limit  *Limit
+	Caller string // of the caller: takes with the same key share a hash tag
+	Key    string // hits are kept under this key
+	N      int64
 	// Lease names the slot that a take under Concurrent acquires. Do not reuse it after its end.
 	Lease string
 }
@@ -206,10 +206,10 @@ func NewLease() string { return rand.Text() }
 type Source string
 
 const (
-	FromRedis  Source = "redis"
-	FromMemory Source = "memory" // Redis had refused the same, and until when
-	FromLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
-	FromShare  Source = "share"  // Redis had allowed this process hits in advance
+	SourceRedis  Source = "redis"
+	SourceMemory Source = "memory" // Redis had refused the same, and until when
+	SourceLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
+	SourceShare  Source = "share"  // Redis had allowed this process hits in advance
 )
 
 // Decision is about one take.

@@ -108,7 +108,7 @@ func (r benchRun) policy(b *testing.B, policy Policy) {
 		full := adhoc(b, time.Minute, hits/2, policy)
 		b.Run(fmt.Sprintf("%s/refused=%d", name, hits), func(b *testing.B) {
 			r.fill(b, l, full, 1, hits)
-			key := l.key(&Take{Limit: full, Key: "0", Under: "0", N: 1})
+			key := l.key(&Take{Limit: full, Caller: "0", Key: "0", N: 1})
 			r.loop(b, "evalsha", func(int64) error {
 				l.refusals.forget(key)
 				return l.benchTake(full, "0", false)

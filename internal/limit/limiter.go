@@ -183,14 +183,14 @@ func (t *Take) checkLease(count bool) error {
 // The tag depends only on the caller's key, so one script can decide about all limits of one client.
 func (l *Limiter) key(t *Take) string {
 	out := append(make([]byte, 0, 128), l.namespace...)
-	out = strconv.AppendUint(append(out, ":{"...), tagOf(t.Key), 10)
+	out = strconv.AppendUint(append(out, ":{"...), hashTag(t.Caller), 10)
 	out = append(append(out, "}:limit:"...), t.Limit.Policy...)
 	out = strconv.AppendInt(append(out, ':'), t.Limit.Window.Milliseconds(), 10)
-	out = append(append(append(append(out, ':'), t.Limit.Name...), ':'), t.Under...)
+	out = append(append(append(append(out, ':'), t.Limit.Name...), ':'), t.Key...)
 	return string(out)
 }
 
 // tags is the number of hash tags: enough to spread keys evenly over the nodes of a cluster.
 const tags = 256
 
-func tagOf(key string) uint64 { return xxhash.Sum64String(key) % tags }
+func hashTag(key string) uint64 { return xxhash.Sum64String(key) % tags }

@@ -381,7 +381,7 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 	st := redisStore{scripts: heldWhole}
 	for i := range s.calls {
 		c := &s.calls[i]
-		setClock(ctx, pipe, tagOf("k"), c.clock)
+		setClock(ctx, pipe, hashTag("k"), c.clock)
 		for j, p := range s.parts {
 			if p.local != nil {
 				continue
@@ -463,7 +463,7 @@ func (s *schedule) request(p *simPart, c *simCall) *request {
 	limiter := Limiter{namespace: "sim"}
 	r := request{takes: make([]Take, len(c.ns)), keys: make([]string, len(c.ns)), count: c.count}
 	for i, n := range s.ns(p, c) {
-		r.takes[i] = Take{Limit: p.limits[i], Key: "k", Under: "k", N: n}
+		r.takes[i] = Take{Limit: p.limits[i], Caller: "k", Key: "k", N: n}
 		r.keys[i] = limiter.key(&r.takes[i])
 	}
 	return &r

@@ -194,7 +194,7 @@ func refusedByRedis(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case redis.IsPermissionError(err), redis.IsAuthError(err), refusedInScript(err.Error()):
+	case redis.IsPermissionError(err), redis.IsAuthError(err), isRefusedInScript(err.Error()):
 		return &ForbiddenError{err}
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return &ForeignError{err}
@@ -207,9 +207,9 @@ func isFull(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
 }
 
-// refusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this text
+// isRefusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this text
 // and not NOPERM: the first up to Redis 7.0, the second from 7.2 on.
-func refusedInScript(message string) bool {
+func isRefusedInScript(message string) bool {
 	return strings.Contains(message, "The user executing the script") || strings.Contains(message, "ACL failure in script")
 }
 

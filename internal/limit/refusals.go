@@ -81,7 +81,7 @@ func (f *refusals) refuse(r *request, now time.Time) (verdict, bool) {
 	if known == nil {
 		return verdict{}, false
 	}
-	return verdict{Answer: answerOf(known, states, FromMemory, false)}, true
+	return verdict{Answer: buildAnswer(known, states, SourceMemory, false)}, true
 }
 
 // find returns the state of a take that is certainly refused, or false. The caller holds mu.

@@ -60,14 +60,14 @@ func (m *remote) decide(ctx context.Context, r request) (verdict, error) {
 		s, extra := &states[i], r.reservations[i].extra
 		s.lower, s.estimate, s.upper = s.lower+extra, s.estimate+extra, s.upper+extra
 	}
-	return verdict{Answer: answerOf(r.takes, states, FromRedis, r.count), states: states}, nil
+	return verdict{Answer: buildAnswer(r.takes, states, SourceRedis, r.count), states: states}, nil
 }
 
 // decideAll decides with one script, or in parts: MaxTogether takes, or one if keys are on several nodes. It
 // checks all parts before it counts any, so that it undoes hits only if others were counted in between.
 func (m *remote) decideAll(ctx context.Context, r request) ([]state, error) {
 	most := MaxTogether
-	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool { return tagOf(t.Key) != tagOf(r.takes[0].Key) }) {
+	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool { return hashTag(t.Caller) != hashTag(r.takes[0].Caller) }) {
 		most = 1
 	} else if len(r.takes) <= most {
 		return m.decideOnce(ctx, r)
@@ -252,8 +252,8 @@ func (m *remote) force(ctx context.Context, take *Take, key string, n, most int6
 	return counted, nil
 }
 
-// answerOf builds the answer. counted is true if the hits of allowed takes were counted.
-func answerOf(takes []Take, states []state, source Source, counted bool) Answer {
+// buildAnswer builds the answer. counted is true if the hits of allowed takes were counted.
+func buildAnswer(takes []Take, states []state, source Source, counted bool) Answer {
 	out := Answer{Allowed: !refuses(takes, states), Decisions: make([]Decision, len(takes))}
 	for i := range takes {
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow

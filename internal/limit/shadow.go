@@ -13,7 +13,7 @@ type shadow struct{ next decider }
 
 func (s shadow) decide(ctx context.Context, r request) (verdict, error) {
 	if r.never != nil {
-		return s.decideWithout(ctx, r, r.never, Decision{Certain: true, Source: FromMemory})
+		return s.decideWithout(ctx, r, r.never, Decision{Certain: true, Source: SourceMemory})
 	}
 	v, err := s.next.decide(ctx, r)
 	if err == nil || !isForbidden(err) {
@@ -28,7 +28,7 @@ func (s shadow) decide(ctx context.Context, r request) (verdict, error) {
 	if shadows == nil {
 		return v, err
 	}
-	return s.decideWithout(ctx, r, shadows, Decision{WouldAllow: true, Source: FromLocal})
+	return s.decideWithout(ctx, r, shadows, Decision{WouldAllow: true, Source: SourceLocal})
 }
 
 // isForbidden reports whether Redis refuses to decide at all.
@@ -50,7 +50,7 @@ func (s shadow) decideWithout(ctx context.Context, r request, indexes []int, d D
 	if rest.takes != nil {
 		var err error
 		out, err = s.decide(ctx, rest)
-		if err != nil || len(out.Decisions) < len(rest.takes) || !out.Allowed && out.Decisions[0].Source == FromMemory {
+		if err != nil || len(out.Decisions) < len(rest.takes) || !out.Allowed && out.Decisions[0].Source == SourceMemory {
 			return out, err // memory returns only the takes that it refuses
 		}
 	}

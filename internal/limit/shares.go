@@ -172,7 +172,7 @@ func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 	sh.fallback.accounts.spend(s.account, now, s.limit.Window, take.N)
 	gone := s.granted - s.left
 	return Decision{
-		Take: *take, Allowed: true, WouldAllow: true, Source: FromShare,
+		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare,
 		Remaining: max(0, s.limit.Max-s.state.estimate-gone), Lower: s.state.lower + gone, Upper: s.state.upper + gone,
 	}
 }
@@ -217,7 +217,7 @@ func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, be
 	s.left, s.granted, s.until = asked.size, asked.size, began.Add(s.limit.Share.For)
 	s.state, s.account = v.states[0], v.account
 	d = sh.subtract(s, take, now)
-	d.Source, d.Certain = FromRedis, s.state.upper+asked.size <= take.Limit.Max // because it has just decided
+	d.Source, d.Certain = SourceRedis, s.state.upper+asked.size <= take.Limit.Max // because it has just decided
 	switch {
 	case sh.all[s.key] != s: // it was reset, and Redis has lost what is left
 		sh.fallback.accounts.giveUp(s.account, s.left)

@@ -197,12 +197,12 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 		if local {
 			accounts.removeSlot(key, take.Lease)
 		}
-		return Lease{Source: FromRedis}, nil
+		return Lease{Source: SourceRedis}, nil
 	}
 	if local {
 		accounts.addSlot(key, take.Lease, now.Add(left), now)
 	}
-	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: FromRedis}, nil
+	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: SourceRedis}, nil
 }
 
 // renewLocally decides by the fail mode. Another process may have given out a slot that is unknown here: it
@@ -220,7 +220,7 @@ func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error)
 		}
 		accounts.slots.add(key, take.Lease, now.Add(take.Limit.Window), true, now)
 	}
-	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: FromLocal}, nil
+	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceLocal}, nil
 }
 
 // Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take;

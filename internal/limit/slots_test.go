@@ -18,7 +18,7 @@ import (
 
 // slotOf is a take of a slot.
 func slotOf(l *Limit, key, lease string) Take {
-	return Take{Limit: l, Key: key, Under: key, N: 1, Lease: lease}
+	return Take{Limit: l, Caller: key, Key: key, N: 1, Lease: lease}
 }
 
 func concurrentLimit(most int64, fail Fail) *Limit {
@@ -64,7 +64,7 @@ func (w *world) askSlot(verb string, take Take) string {
 			say("until %d", ends.UnixMilli()-worldStart)
 			require.Equal(w.t, ends.UnixMilli()-w.clock, in.Milliseconds())
 		}
-		if source != FromRedis {
+		if source != SourceRedis {
 			say("by %s", source)
 		}
 	}
@@ -78,7 +78,7 @@ func (w *world) askSlot(verb string, take Take) string {
 		if a, err = ask(ctx, []Take{take}); err == nil {
 			d := a.Decisions[0]
 			say("%s, %d left", map[bool]string{true: "allowed", false: "refused"}[a.Allowed], d.Remaining)
-			require.Equal(w.t, d.Source == FromRedis, d.Certain)
+			require.Equal(w.t, d.Source == SourceRedis, d.Certain)
 			require.Equal(w.t, a.Allowed, d.RetryAfter == 0)
 			if !a.Allowed {
 				say("free after %d ms", d.RetryAfter.Milliseconds())
@@ -242,7 +242,7 @@ func (r *slotsRun) step(rt *rapid.T) string {
 	if what == "Redis back" {
 		r.behind += boundCell * rapid.Int64Range(1, 90).Draw(rt, "by")
 	}
-	require.NoError(r.t, setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err())
+	require.NoError(r.t, setClock(r.t.Context(), r.client, hashTag("alice"), now-r.behind).Err())
 	p.limiter.timeout = after(time.Minute)
 	switch what {
 	case "heal":
@@ -295,7 +295,7 @@ func (r *slotsRun) step(rt *rapid.T) string {
 			return ""
 		}
 		r.seen.Allowed++
-		if a.Decisions[0].Source == FromLocal {
+		if a.Decisions[0].Source == SourceLocal {
 			r.seen.Local++
 		}
 		r.held[lease] = holder{now + r.limit.Window.Milliseconds(), i}

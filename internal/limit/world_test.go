@@ -107,7 +107,7 @@ func (w *world) at(ms int64) {
 	}
 	require.NoError(w.t, errOf(w.client.Pipelined(w.t.Context(), func(pipe redis.Pipeliner) error {
 		for _, key := range people {
-			setClock(w.t.Context(), pipe, tagOf(key), w.clock)
+			setClock(w.t.Context(), pipe, hashTag(key), w.clock)
 		}
 		return nil
 	})))
@@ -131,7 +131,7 @@ func (w *world) answer(a Answer, err error) Answer {
 		w.t.Fatalf("%v (%v)", err, errors.Unwrap(err))
 	}
 	for i := range a.Decisions {
-		if d := &a.Decisions[i]; (d.Source == FromLocal) != (w.client == nil) {
+		if d := &a.Decisions[i]; (d.Source == SourceLocal) != (w.client == nil) {
 			w.t.Errorf("the source is %q", d.Source)
 		}
 	}
@@ -146,7 +146,7 @@ func adhoc(t testing.TB, length time.Duration, most int64, policy Policy) *Limit
 	return l
 }
 
-func takeOf(l *Limit, key string, n int64) Take { return Take{Limit: l, Key: key, Under: key, N: n} }
+func takeOf(l *Limit, key string, n int64) Take { return Take{Limit: l, Caller: key, Key: key, N: n} }
 
 // hook is called in place of each command, and may call next.
 type hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error

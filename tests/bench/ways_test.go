@@ -223,7 +223,7 @@ func TestSharesNeedFewRoundTrips(t *testing.T) {
 	set, err := limitfile.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))
 	require.NoError(t, err)
 	limiter := limit.New(r.limiterClient(t), namespace, time.Minute)
-	take := []limit.Take{{Limit: &set["share"].Limit, Key: "hot", Under: "hot", N: 1}}
+	take := []limit.Take{{Limit: &set["share"].Limit, Caller: "hot", Key: "hot", N: 1}}
 	const decisions = 100_000
 	r.resetStats(t)
 	before := r.trips(t)

@@ -171,7 +171,7 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 			return Descriptor{}, yamlfile.Errorf(item.Line, "key: it is missing: an entry of descriptor needs one")
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
-		if e.As != "" && !knownVariable(e.As) {
+		if e.As != "" && !isVariable(e.As) {
 			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path and header.NAME", e.As)
 		}
 		d.Entries = append(d.Entries, e)
