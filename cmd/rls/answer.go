@@ -75,8 +75,8 @@ func badRequest(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// parseHits returns a descriptor's hits: its own number, or the request's, or 1. Its own number 0 asks whether one
-// more would be allowed.
+// parseHits returns a descriptor's hits: its own number, or the request's, or 1. Its own number 0 asks
+// whether one more would be allowed.
 func parseHits(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
 	n = max(1, int64(req.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
@@ -241,8 +241,8 @@ func (a *envoyRequest) impossible() []bool {
 	return out
 }
 
-// decideSome asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one hit,
-// and are over their limit in any case.
+// decideSome asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one
+// hit, and are over their limit in any case.
 func (s *service) decideSome(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *envoyRequest, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
 	if len(which) == 0 {
 		return true, nil

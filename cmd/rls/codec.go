@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// codec also reads messages whose strings are not UTF-8, because Envoy sends the values of its clients' headers
-// unchanged. Go's library refuses such a message, and Envoy would then let the request through, so clients
-// could evade all limits. Bytes that are not UTF-8 become %XX.
+// codec also reads messages whose strings are not UTF-8, because Envoy sends the values of its clients'
+// headers unchanged. Go's library refuses such a message, and Envoy would then let the request through, so
+// clients could evade all limits. Bytes that are not UTF-8 become %XX.
 type codec struct{}
 
 var plainCodec = encoding.GetCodecV2(proto.Name)

@@ -156,8 +156,8 @@ func (r rule) newTake(values []string, n int64) (limit.Take, error) {
 	return limit.Take{Limit: r.limit, Caller: boundKey(caller), Key: boundKey(under), N: n}, err
 }
 
-// plainValue normalizes a value as query does, so that both count under the same key. Text that is no address stays
-// unchanged, such as the network of Envoy's masked_remote_address.
+// plainValue normalizes a value as query does, so that both count under the same key. Text that is no address
+// stays unchanged, such as the network of Envoy's masked_remote_address.
 func plainValue(variable, value string) string {
 	switch variable {
 	case limitfile.VarIP:

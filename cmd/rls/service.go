@@ -93,9 +93,9 @@ type service struct {
 	unmatched prometheus.Counter
 }
 
-// run listens at once, even without Redis, and answers until ctx has ended and SHUTDOWN_DELAY, during which it
-// is not ready, is over. It finishes the requests under way before it closes the connections to Redis. At each
-// signal of reload it rereads its files.
+// run listens at once, even without Redis, and answers until ctx has ended and SHUTDOWN_DELAY, during which
+// it is not ready, is over. It finishes the requests under way before it closes the connections to Redis. At
+// each signal of reload it rereads its files.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()

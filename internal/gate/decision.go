@@ -130,7 +130,7 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	return out
 }
 
-// newTakeResult is one decision of an answer. A slot is held only if all takes were allowed.
+// newTakeResult returns one decision of an answer. A slot is held only if all takes were allowed.
 func newTakeResult(d *limit.Decision, allAllowed bool) takeResult {
 	out := takeResult{
 		Limit: d.Take.Limit.Name, Key: d.Take.Caller, Allowed: d.Allowed, Certain: d.Certain,

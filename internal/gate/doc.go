@@ -12,5 +12,5 @@
 //
 // Files call only files further down:
 //
-//	routes → authz, take, look, slots, overview → decision → errors, item → service → limits → usage
+//	routes → authz, take, look, slots, overview → decision, item → errors → service → limits → usage
 package gate

@@ -40,7 +40,7 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 // retryForbidden is the wait, in seconds, if Redis refuses: an operator has to act first.
 const retryForbidden = "60"
 
-// findPrefix comes before the name of a take's field. Of two equal takes, it is that of the second.
+// findPrefix returns what precedes the name of a take's field. Of two equal takes, it is that of the second.
 func findPrefix(take limit.Take, takes []limit.Take, several bool) string {
 	for i := len(takes) - 1; i >= 0; i-- {
 		if takes[i] == take {

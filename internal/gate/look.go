@@ -121,7 +121,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	return take, nil
 }
 
-// maxTotal bounds max of a judgement: every JSON reader has integers up to it exactly.
+// maxTotal bounds max of a totalCheck: every JSON reader has integers up to it exactly.
 const maxTotal = 1 << 53
 
 // decideTotal decides about a counter of the streams by its rolling total. Only the streams count its hits.

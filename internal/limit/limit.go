@@ -184,7 +184,7 @@ func list[T ~string](all []T) string {
 // Take is a request for n hits of a key under a limit. A negative n gives hits back; 0 counts nothing.
 type Take struct {
 	Limit  *Limit
-	Caller string // of the caller: takes with the same key share a hash tag
+	Caller string // its key: takes of one caller share a hash tag
 	Key    string // hits are kept under this key
 	N      int64
 	// Lease names the slot that a take under Concurrent acquires. Do not reuse it after its end.
@@ -276,11 +276,8 @@ func (a *Answer) Shadowed() (any, wouldAllow bool) {
 	return any, wouldAllow
 }
 
-// numbersName stands in the fields for a limit without a name: the draft requires one.
-const numbersName = "default"
-
-// PolicyName is the limit's name in the fields.
-func (l *Limit) PolicyName() string { return cmp.Or(l.Name, numbersName) }
+// PolicyName is the limit's name in the fields: default without one, because the draft requires a name.
+func (l *Limit) PolicyName() string { return cmp.Or(l.Name, "default") }
 
 // RateFields returns the fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11,
 // with one item per name: that of the decisive take.

@@ -89,8 +89,8 @@ func (l *Limiter) Wait() {
 // Others may be refused meanwhile, but none is allowed too much.
 //
 // The error is a *TakeError for bad takes, an *UnavailableError if Redis does not decide and the fail mode of
-// one of the limits is closed, a *ForbiddenError or a *ForeignError. After an error of ctx, the takes may have
-// been counted.
+// one of the limits is closed, a *ForbiddenError or a *ForeignError. After an error of ctx, the takes may
+// have been counted.
 func (l *Limiter) Take(ctx context.Context, takes []Take) (Answer, error) {
 	return l.decide(ctx, takes, true)
 }
@@ -190,7 +190,5 @@ func (l *Limiter) key(t *Take) string {
 	return string(out)
 }
 
-// tags is the number of hash tags: enough to spread keys evenly over the nodes of a cluster.
-const tags = 256
-
-func hashTag(key string) uint64 { return xxhash.Sum64String(key) % tags }
+// hashTag returns one of 256 tags: enough to spread keys evenly over the nodes of a cluster.
+func hashTag(key string) uint64 { return xxhash.Sum64String(key) % 256 }

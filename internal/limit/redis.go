@@ -105,11 +105,11 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []any
 func markShadows(m mode, takes []Take) string {
 	out := strconv.AppendInt(nil, int64(m), 10)
 	for i := range takes {
+		mark := byte('-')
 		if takes[i].Limit.Mode == Shadow {
-			out = append(out, 's')
-		} else {
-			out = append(out, '-')
+			mark = 's'
 		}
+		out = append(out, mark)
 	}
 	return string(out)
 }
@@ -207,8 +207,8 @@ func isFull(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
 }
 
-// isRefusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this text
-// and not NOPERM: the first up to Redis 7.0, the second from 7.2 on.
+// isRefusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this
+// text and not NOPERM: the first up to Redis 7.0, the second from 7.2 on.
 func isRefusedInScript(message string) bool {
 	return strings.Contains(message, "The user executing the script") || strings.Contains(message, "ACL failure in script")
 }

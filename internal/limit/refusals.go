@@ -110,7 +110,6 @@ func (f *refusals) remember(t *Take, key string, s state, asked time.Time) {
 
 // makeRoom removes a few expired refusals, or a random one.
 func (f *refusals) makeRoom(now time.Time) {
-	const few = 8
 	seen, removed := 0, 0
 	last := ""
 	for key, old := range f.all {
@@ -119,7 +118,7 @@ func (f *refusals) makeRoom(now time.Time) {
 			delete(f.all, key)
 			removed++
 		}
-		if seen++; seen == few {
+		if seen++; seen == 8 {
 			break
 		}
 	}

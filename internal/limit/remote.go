@@ -10,8 +10,8 @@ import (
 // MaxTogether bounds the takes of one script, which blocks Redis.
 const MaxTogether = 16
 
-// remote is the sixth and last decider. Its store decides and counts, by its own clock: with one script if it can, or
-// else in parts, of which those before are undone if a later one refuses or fails.
+// remote is the sixth and last decider. Its store decides and counts, by its own clock: with one script if it
+// can, or else in parts, of which those before are undone if a later one refuses or fails.
 type remote struct {
 	*process
 	store     store
@@ -24,8 +24,8 @@ type store interface {
 	// run runs a script about a request's takes, and returns its result for each. at is the time for the mode
 	// undo, otherwise 0. rest is how many hits of each take are still to be given back, or nil for none.
 	run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error)
-	// lease renews or releases a take's lease, and reports whether it was held. left is the time until it ends
-	// after a renewal, and ends the moment, Unix milliseconds by the store's clock.
+	// lease renews or releases a take's lease, and reports whether it was held. left is the time until it
+	// ends after a renewal, and ends the moment, Unix milliseconds by the store's clock.
 	lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error)
 	// forget deletes a key's hits.
 	forget(ctx context.Context, key string) error
@@ -229,8 +229,8 @@ func (m *remote) takeBack(ctx context.Context, take *Take, key string, n, at int
 	return nil
 }
 
-// force counts n hits of a key without a check, but not beyond most. It returns how many it certainly counted,
-// also with an error.
+// force counts n hits of a key without a check, but not beyond most. It returns how many it certainly
+// counted, also with an error.
 func (m *remote) force(ctx context.Context, take *Take, key string, n, most int64) (counted int64, err error) {
 	limit := *take.Limit
 	limit.Max = most
@@ -259,7 +259,8 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow
 		d := Decision{
 			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
-			// It is certain if the smallest and the largest possible number of hits lead to the same decision.
+			// It is certain if the smallest and the largest possible number of hits lead to the same
+			// decision.
 			Certain:   n <= 0 || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
 			Remaining: max(0, most-s.estimate),
 		}

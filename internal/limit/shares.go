@@ -185,8 +185,6 @@ func (sh *shares) acquire(ctx context.Context, r request, s *share, asked *acqui
 	v, err := sh.next.decide(ctx, whole)
 	if down, ok := errors.AsType[*downError](err); ok {
 		r.down, asked.err = down.err, errDown
-	} else if err != nil {
-		v.states = nil
 	}
 	d, granted := sh.finish(s, asked, &r.takes[0], v, began)
 	switch {

@@ -13,7 +13,8 @@ type slots struct {
 	owing  map[string]int             // slots that are owed, by key, ended ones included
 	all    int
 	swept  time.Time
-	// lost is when the last lease ends of those that Redis has given out and for which there was no room here.
+	// lost is when the last lease ends of those that Redis has given out and for which there was no room
+	// here.
 	lost time.Time
 }
 

@@ -23,9 +23,6 @@ type Limit struct {
 // Set holds limits by name.
 type Set map[string]*Limit
 
-// Error is a mistake in a file of limits.
-type Error = yamlfile.Error
-
 // MaxName bounds a limit's name, in bytes.
 const MaxName = 64
 
@@ -46,7 +43,7 @@ const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 //	    key: "user:{key}"  # default {key}
 //	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]}   # or a list of them; default none
 //
-// The error is a *Error. It names the first mistake.
+// The error is a *yamlfile.Error. It names the first mistake.
 func Parse(data []byte) (Set, error) {
 	document, err := yamlfile.Document(data, "a list of limits under limits:")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/yamlfile"
 	"tallyroll/tests/cases"
 )
 
@@ -26,7 +27,7 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 		}
 		set, err := Parse([]byte(given))
 		if err != nil {
-			var mistake *Error
+			var mistake *yamlfile.Error
 			require.ErrorAs(t, err, &mistake)
 			require.Equal(t, mistake.Line > 0, strings.HasPrefix(err.Error(), "line "), "the line is told once")
 			require.NotContains(t, err.Error(), "yaml: ")
@@ -82,7 +83,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := Parse(data)
-		var mistake *Error
+		var mistake *yamlfile.Error
 		if err != nil {
 			if !errors.As(err, &mistake) || set != nil || mistake.Line < 0 || mistake.Line > lines(data) || mistake.Message == "" {
 				t.Fatalf("%v, %#v", set, err)
