@@ -20,28 +20,29 @@ import (
 	"tallyroll/internal/limit"
 )
 
-type asked struct {
-	takes []limit.Take // each limit and key once
-	kinds []kind       // of the takes
-	of    [][]int      // which takes each descriptor has asked for
+// envoyRequest is a request of Envoy's as takes.
+type envoyRequest struct {
+	takes        []limit.Take // each limit and key once
+	kinds        []kind       // per take
+	byDescriptor [][]int      // indexes of the takes of each descriptor
 }
 
 // kind is what is special about a take.
 type kind struct {
-	look    bool // whether one more hit would be allowed: nothing is counted
-	partly  bool // hits are counted up to the limit; the rest have happened anyway
-	blocked bool // the request allows nothing
+	look    bool // check whether one more hit would be allowed, and count nothing
+	partly  bool // count hits up to the limit; the rest have happened anyway
+	blocked bool // the request's own numbers allow nothing
 }
 
-// read finds the limits of a request. Its error is for the caller.
-func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
+// parseRequest finds the limits of a request. Its error is for Envoy.
+func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) {
 	if req.GetDomain() == "" {
 		return nil, badRequest("domain: it is missing: allowed is a domain of the limits in RLS_LIMITS_FILE (envoy: domain)")
 	}
 	if len(req.GetDescriptors()) == 0 {
 		return nil, badRequest("descriptors: it is empty: allowed is one or more descriptors, each with entries")
 	}
-	out := &asked{of: make([][]int, len(req.GetDescriptors()))}
+	out := &envoyRequest{byDescriptor: make([][]int, len(req.GetDescriptors()))}
 	for i, d := range req.GetDescriptors() {
 		if len(d.GetEntries()) == 0 {
 			return nil, badRequest("descriptors[%d].entries: it is empty: allowed is one or more entries", i)
@@ -54,17 +55,17 @@ func read(m *mapping, req *rls.RateLimitRequest) (*asked, error) {
 		for j, e := range d.GetEntries() {
 			values[j] = e.GetValue()
 		}
-		n, look := hitsOf(req, d)
+		n, look := parseHits(req, d)
 		for _, r := range rules {
 			k := kind{look: look, partly: r.descriptor.Partly}
 			if err := r.override(d.GetLimit(), &k); err != nil {
 				return nil, badRequest("descriptors[%d].limit: %v", i, err)
 			}
-			take, err := r.take(values, n)
+			take, err := r.newTake(values, n)
 			if err != nil {
 				return nil, status.Errorf(codes.Internal, "the key of the limit %s: %v", r.limit.Name, err)
 			}
-			out.of[i] = append(out.of[i], out.add(take, k))
+			out.byDescriptor[i] = append(out.byDescriptor[i], out.add(take, k))
 		}
 	}
 	return out, nil
@@ -74,9 +75,9 @@ func badRequest(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// hitsOf is how many hits a descriptor is about: its own number, or the request's, or 1. Its own number 0
-// asks whether one more would be allowed.
-func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
+// parseHits returns a descriptor's hits: its own number, or the request's, or 1. Its own number 0 asks
+// whether one more would be allowed.
+func parseHits(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int64, look bool) {
 	n = max(1, int64(req.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
 		n = int64(min(own.GetValue(), limit.MaxHits+1)) // more than any limit allows
@@ -92,10 +93,10 @@ func hitsOf(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n int6
 
 // add finds or adds a take, and returns its index. Hits of the same limit and key are added up, for one
 // decision. If only some of them look, those that count decide.
-func (a *asked) add(take limit.Take, k kind) int {
+func (a *envoyRequest) add(take limit.Take, k kind) int {
 	for i := range a.takes {
 		t := &a.takes[i]
-		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Under != take.Under {
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key {
 			continue
 		}
 		if t.Limit.Max > take.Limit.Max {
@@ -121,7 +122,7 @@ var lengths = map[units.RateLimitUnit]time.Duration{
 	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
 }
 
-// override gives the rule the numbers that Envoy's settings have for a request, if any.
+// override applies the numbers that Envoy's settings have for a request, if any.
 func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
 	if o == nil {
 		return nil
@@ -145,11 +146,11 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *k
 // ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them
 // or none. Its errors have a gRPC code and a sentence for the operator of Envoy.
 func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	a, err := read(s.mapping.Load(), req)
+	a, err := parseRequest(s.mapping.Load(), req)
 	if err != nil {
 		return nil, err
 	}
-	for _, takes := range a.of {
+	for _, takes := range a.byDescriptor {
 		if len(takes) == 0 {
 			s.unmatched.Inc()
 		}
@@ -162,8 +163,8 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		s.count(v.decisions)
 		return a.response(v, s.settings.Headers), nil
 	}
-	if err == context.DeadlineExceeded || err == context.Canceled { // the caller's own: Redis's are wrapped
-		s.failures.Warn().Ctx(ctx).Err(err).Msg("the caller did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of Envoy's filter)")
+	if err == context.DeadlineExceeded || err == context.Canceled { // of Envoy: errors of Redis are wrapped
+		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
 		return nil, status.FromContextError(err).Err()
 	}
 	s.countErrors(a.takes)
@@ -184,15 +185,16 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 
 func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }
 
+// verdict is the decision about a request.
 type verdict struct {
 	allowed bool
-	closed  bool // Redis does not decide, and limits that are closed then refuse
+	closed  bool // Redis does not decide, and closed limits refuse
 	// decisions are in the order of the takes; nil: not decided, because others had already refused.
 	decisions []*limit.Decision
 }
 
 // decide decides and counts. Its errors are those of limit.Take.
-func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
+func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error) {
 	v := &verdict{decisions: make([]*limit.Decision, len(a.takes))}
 	var looks, counts []int
 	for i, k := range a.kinds {
@@ -206,7 +208,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 	if slices.Contains(impossible, true) {
 		looks, counts = append(looks, counts...), nil
 	}
-	allowed, err := s.ask(ctx, s.limiter.Look, a, v, looks, impossible)
+	allowed, err := s.decideSome(ctx, s.limiter.Look, a, v, looks, impossible)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +216,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 	if !allowed {
 		ask = s.limiter.Look // the request is refused: it counts nothing
 	}
-	counted, err := s.ask(ctx, ask, a, v, counts, impossible)
+	counted, err := s.decideSome(ctx, ask, a, v, counts, impossible)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func (s *service) decide(ctx context.Context, a *asked) (*verdict, error) {
 }
 
 // impossible reports for each take whether it asks for more hits than can be allowed at once.
-func (a *asked) impossible() []bool {
+func (a *envoyRequest) impossible() []bool {
 	out := make([]bool, len(a.takes))
 	members := int64(0)
 	for i, t := range a.takes {
@@ -239,9 +241,9 @@ func (a *asked) impossible() []bool {
 	return out
 }
 
-// ask asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one hit,
-// and are over their limit in any case.
-func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *asked, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
+// decideSome asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one
+// hit, and are over their limit in any case.
+func (s *service) decideSome(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *envoyRequest, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
 	if len(which) == 0 {
 		return true, nil
 	}
@@ -272,8 +274,8 @@ func (s *service) ask(ctx context.Context, ask func(context.Context, []limit.Tak
 	return allowed, nil
 }
 
-// countPart counts hits up to the limit, of those that have happened although they exceed it.
-func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
+// countPart counts hits up to the limit, if they have happened although they exceed it.
+func (s *service) countPart(ctx context.Context, a *envoyRequest, v *verdict) {
 	const tries = 3 // others may have counted meanwhile
 	for i, d := range v.decisions {
 		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look || a.kinds[i].blocked {
@@ -287,7 +289,7 @@ func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 			}
 			answer, err := s.limiter.Take(ctx, []limit.Take{part})
 			if err != nil {
-				s.failures.Warn().Ctx(ctx).Err(err).Str("limit", part.Limit.Name).Msg("hits that have happened are not counted")
+				s.failures.Warn().Ctx(ctx).Err(err).Str("limit", part.Limit.Name).Msg("hits that have happened were not counted")
 				break
 			}
 			d.Remaining = answer.Decisions[0].Remaining
@@ -298,10 +300,10 @@ func (s *service) countPart(ctx context.Context, a *asked, v *verdict) {
 	}
 }
 
-// response is Envoy's answer: a status per descriptor, in order. With several limits, the decisive one's.
-func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
-	out := &rls.RateLimitResponse{OverallCode: codeOf(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.of))}
-	for i, places := range a.of {
+// response returns a status per descriptor, in order. With several limits, it is that of the decisive one.
+func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse {
+	out := &rls.RateLimitResponse{OverallCode: overallCode(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.byDescriptor))}
+	for i, places := range a.byDescriptor {
 		out.Statuses[i] = a.statusOf(v, places)
 	}
 	if headers {
@@ -310,14 +312,14 @@ func (a *asked) response(v *verdict, headers bool) *rls.RateLimitResponse {
 	return out
 }
 
-func codeOf(allowed bool) rls.RateLimitResponse_Code {
+func overallCode(allowed bool) rls.RateLimitResponse_Code {
 	if allowed {
 		return rls.RateLimitResponse_OK
 	}
 	return rls.RateLimitResponse_OVER_LIMIT
 }
 
-func (a *asked) statusOf(v *verdict, places []int) *rls.RateLimitResponse_DescriptorStatus {
+func (a *envoyRequest) statusOf(v *verdict, places []int) *rls.RateLimitResponse_DescriptorStatus {
 	if len(places) == 0 {
 		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
 	}
@@ -339,7 +341,7 @@ func (a *asked) statusOf(v *verdict, places []int) *rls.RateLimitResponse_Descri
 	}
 	d := own.Decisive()
 	out := &rls.RateLimitResponse_DescriptorStatus{
-		Code: codeOf(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
+		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
 	if !d.Allowed {
@@ -375,7 +377,7 @@ func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
 	return out
 }
 
-// headers are those of an answer over HTTP.
+// headers returns the header fields that query sends with the same decision.
 func (v *verdict) headers() (out []*core.HeaderValue) {
 	add := func(key, value string) { out = append(out, &core.HeaderValue{Key: key, Value: value}) }
 	if v.closed {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// codec also reads messages whose texts are not UTF-8: Envoy sends the values of its clients' headers as they
-// are. Go's library refuses such a message, and Envoy would then let the request through, so clients could
-// evade all limits. Bytes that are not UTF-8 are written as %XX.
+// codec also reads messages whose strings are not UTF-8, because Envoy sends the values of its clients'
+// headers unchanged. Go's library refuses such a message, and Envoy would then let the request through, so
+// clients could evade all limits. Bytes that are not UTF-8 become %XX.
 type codec struct{}
 
 var plainCodec = encoding.GetCodecV2(proto.Name)
@@ -29,7 +29,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if err == nil || !ok {
 		return err
 	}
-	mended, ok := mend(nil, data.Materialize(), message.ProtoReflect().Descriptor())
+	mended, ok := repair(nil, data.Materialize(), message.ProtoReflect().Descriptor())
 	if !ok {
 		return err
 	}
@@ -37,8 +37,8 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return messages.Unmarshal(mended, message)
 }
 
-// mend appends a message with its texts in UTF-8. ok is false if the text is no message.
-func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok bool) {
+// repair appends a message with its strings in UTF-8. ok is false if the text is no message.
+func repair(out, text []byte, descriptor protoreflect.MessageDescriptor) (_ []byte, ok bool) {
 	for len(text) > 0 {
 		number, kind, n := protowire.ConsumeTag(text)
 		if n < 0 || number > protowire.MaxValidNumber {
@@ -48,7 +48,7 @@ func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok boo
 		if length < 0 {
 			return nil, false
 		}
-		value, field := text[n:n+length], of.Fields().ByNumber(number)
+		value, field := text[n:n+length], descriptor.Fields().ByNumber(number)
 		text = text[n+length:]
 		out = protowire.AppendTag(out, number, kind)
 		if kind != protowire.BytesType || field == nil {
@@ -60,7 +60,7 @@ func mend(out, text []byte, of protoreflect.MessageDescriptor) (_ []byte, ok boo
 		case protoreflect.StringKind:
 			inner = escape(inner)
 		case protoreflect.MessageKind:
-			if inner, ok = mend([]byte{}, inner, field.Message()); !ok {
+			if inner, ok = repair([]byte{}, inner, field.Message()); !ok {
 				return nil, false
 			}
 		}

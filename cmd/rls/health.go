@@ -13,37 +13,37 @@ import (
 )
 
 const (
-	lookEvery = time.Second
-	// lookWithin bounds one check.
-	lookWithin = 2 * time.Second
-	// tellEvery is how long the health service may report an outdated state.
-	tellEvery = 100 * time.Millisecond
+	checkEvery = time.Second
+	// checkTimeout bounds one check.
+	checkTimeout = 2 * time.Second
+	// reportEvery is how long the health service may report an outdated state.
+	reportEvery = 100 * time.Millisecond
 )
 
 // health checks whether Redis answers, and reports it by gRPC's health service.
 type health struct {
 	server *grpchealth.Server
-	ask    func(context.Context) error
+	ping   func(context.Context) error
 	why    func() string
 
-	mu           sync.Mutex
-	looked, lost bool
+	mu            sync.Mutex
+	checked, lost bool
 }
 
 func newHealth(ask func(context.Context) error, why func() string) *health {
-	h := &health{server: grpchealth.NewServer(), ask: ask, why: why}
-	h.tell(false)
+	h := &health{server: grpchealth.NewServer(), ping: ask, why: why}
+	h.report(false)
 	return h
 }
 
 func (h *health) run(ctx context.Context, leaving web.Leaving) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
-	looking.Go(func() { every(ctx, lookEvery, func() { h.look(ctx) }) })
-	every(ctx, tellEvery, func() { h.tell(leaving.Why() == "" && h.why() == "") })
+	looking.Go(func() { repeat(ctx, checkEvery, func() { h.check(ctx) }) })
+	repeat(ctx, reportEvery, func() { h.report(leaving.Why() == "" && h.why() == "") })
 }
 
-func every(ctx context.Context, pause time.Duration, do func()) {
+func repeat(ctx context.Context, pause time.Duration, do func()) {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for {
@@ -56,28 +56,28 @@ func every(ctx context.Context, pause time.Duration, do func()) {
 	}
 }
 
-func (h *health) look(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, lookWithin)
+func (h *health) check(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	err := h.ask(bounded)
+	err := h.ping(bounded)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.looked, h.lost = true, err != nil
+	h.checked, h.lost = true, err != nil
 }
 
-// redis reports whether Redis has been checked, and has not answered.
+// redis reports whether Redis was checked, and whether it did not answer.
 func (h *health) redis() (looked, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.looked, h.lost
+	return h.checked, h.lost
 }
 
-// tell reports whether the service serves, as a whole and by its name.
-func (h *health) tell(serves bool) {
-	is := healthservice.HealthCheckResponse_NOT_SERVING
+// report reports whether the service serves, as a whole and by its name.
+func (h *health) report(serves bool) {
+	status := healthservice.HealthCheckResponse_NOT_SERVING
 	if serves {
-		is = healthservice.HealthCheckResponse_SERVING
+		status = healthservice.HealthCheckResponse_SERVING
 	}
-	h.server.SetServingStatus("", is)
-	h.server.SetServingStatus(rls.RateLimitService_ServiceDesc.ServiceName, is)
+	h.server.SetServingStatus("", status)
+	h.server.SetServingStatus(rls.RateLimitService_ServiceDesc.ServiceName, status)
 }

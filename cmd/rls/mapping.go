@@ -10,18 +10,19 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/web"
 )
 
 // mapping finds the limits for a descriptor.
 //
-// A descriptor of the file matches those of requests with the same domain, the same keys in the same order,
-// and its values where it has some. If several match, the most specific decides, from the left: an entry with
-// a value comes before one without. All limits with this descriptor count.
+// A descriptor of the file matches a request's descriptor that has the same domain, the same keys in the same
+// order, and the file's values where it has some. If several match, the most specific one decides, from the
+// left: an entry with a value comes before one without. All limits with this descriptor count.
 type mapping struct {
 	domains map[string]*node
-	limits  int  // that have a descriptor
-	closed  bool // all of them are, while Redis is away
+	limits  int  // limits that have a descriptor
+	closed  bool // all of them have the fail mode closed
 	wide    []wideDomain
 }
 
@@ -35,17 +36,18 @@ type wideDomain struct {
 type node struct {
 	exact map[pair]*node
 	any   map[string]*node // by key
-	rules []rule           // whose descriptors end here
+	rules []rule           // descriptors that end here
 }
 
 type pair struct{ key, value string }
 
 type rule struct {
-	limit      *limit.Limit
-	descriptor *limit.Descriptor
+	limit      *limit.Limit     // named's, or with the numbers of a request
+	named      *limitfile.Limit // of the file
+	descriptor *limitfile.Descriptor
 }
 
-func newMapping(set limit.Set) *mapping {
+func newMapping(set limitfile.Set) *mapping {
 	out := &mapping{domains: make(map[string]*node), closed: true}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		l := set[name]
@@ -64,7 +66,7 @@ func newMapping(set limit.Set) *mapping {
 					at = child(&at.any, e.Key)
 				}
 			}
-			at.rules = append(at.rules, rule{l, d})
+			at.rules = append(at.rules, rule{&l.Limit, l, d})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(out.domains)) {
@@ -141,30 +143,30 @@ func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 	return nil
 }
 
-func (r rule) take(values []string, n int64) (limit.Take, error) {
+func (r rule) newTake(values []string, n int64) (limit.Take, error) {
 	value := func(variable string) (string, error) {
 		v, err := r.descriptor.Value(variable, values)
-		return plain(variable, v), err
+		return plainValue(variable, v), err
 	}
-	under, err := r.limit.Key.Fill(value)
+	under, err := r.named.Key.Fill(value)
 	if err != nil {
 		return limit.Take{}, err
 	}
-	caller, err := r.limit.Caller(under, value)
-	return limit.Take{Limit: r.limit, Key: bounded(caller), Under: bounded(under), N: n}, err
+	caller, err := r.named.Caller(under, value)
+	return limit.Take{Limit: r.limit, Caller: boundKey(caller), Key: boundKey(under), N: n}, err
 }
 
-// plain reads a value as query does, so that both count under the same key. What is no address stays as it
-// is, such as the network of Envoy's masked_remote_address.
-func plain(variable, value string) string {
+// plainValue normalizes a value as query does, so that both count under the same key. Text that is no address
+// stays unchanged, such as the network of Envoy's masked_remote_address.
+func plainValue(variable, value string) string {
 	switch variable {
-	case limit.VarIP:
+	case limitfile.VarIP:
 		if address, err := netip.ParseAddr(value); err == nil {
 			return web.AddressKey(web.PlainAddress(address))
 		}
-	case limit.VarHost:
+	case limitfile.VarHost:
 		return web.PlainHost(value)
-	case limit.VarPath:
+	case limitfile.VarPath:
 		return web.PlainPath(value)
 	}
 	return value
@@ -173,8 +175,8 @@ func plain(variable, value string) string {
 // maxKey bounds a key in bytes, as over HTTP.
 const maxKey = 512
 
-// bounded replaces a long key by its SHA-256, because clients that send one must be limited, too.
-func bounded(key string) string {
+// boundKey replaces a long key by its SHA-256, because a client that sends one must be limited, too.
+func boundKey(key string) string {
 	if len(key) <= maxKey {
 		return key
 	}

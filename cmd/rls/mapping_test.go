@@ -12,10 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 )
 
 // matches reports whether a descriptor of the file is for one of a request.
-func matches(d *limit.Descriptor, domain string, entries []*ratelimit.RateLimitDescriptor_Entry) bool {
+func matches(d *limitfile.Descriptor, domain string, entries []*ratelimit.RateLimitDescriptor_Entry) bool {
 	if d.Domain != domain || len(d.Entries) != len(entries) {
 		return false
 	}
@@ -28,7 +29,7 @@ func matches(d *limit.Descriptor, domain string, entries []*ratelimit.RateLimitD
 }
 
 // moreSpecific reports whether a comes before b: at the first entry at which they differ, it has a value.
-func moreSpecific(a, b *limit.Descriptor) bool {
+func moreSpecific(a, b *limitfile.Descriptor) bool {
 	for i := range a.Entries {
 		if (a.Entries[i].Value == "") != (b.Entries[i].Value == "") {
 			return a.Entries[i].Value != ""
@@ -44,15 +45,15 @@ func TestMappingFindsTheMostSpecific(t *testing.T) {
 	value := rapid.SampledFrom([]string{"", "a", "b"})
 	domain := rapid.SampledFrom([]string{"x", "y"})
 	rapid.Check(t, func(t *rapid.T) {
-		set := make(limit.Set)
+		set := make(limitfile.Set)
 		for i := range rapid.IntRange(0, 12).Draw(t, "limits") {
-			l := &limit.Limit{Name: fmt.Sprintf("l%02d", i)}
+			l := &limitfile.Limit{Limit: limit.Limit{Name: fmt.Sprintf("l%02d", i)}}
 			for range rapid.IntRange(0, 3).Draw(t, "descriptors") {
-				d := limit.Descriptor{Domain: domain.Draw(t, "domain")}
+				d := limitfile.Descriptor{Domain: domain.Draw(t, "domain")}
 				for range rapid.IntRange(1, 4).Draw(t, "entries") {
-					d.Entries = append(d.Entries, limit.Entry{Key: word.Draw(t, "key"), Value: value.Draw(t, "value")})
+					d.Entries = append(d.Entries, limitfile.Entry{Key: word.Draw(t, "key"), Value: value.Draw(t, "value")})
 				}
-				if !slices.ContainsFunc(l.Envoy, func(other limit.Descriptor) bool { return other.String() == d.String() }) {
+				if !slices.ContainsFunc(l.Envoy, func(other limitfile.Descriptor) bool { return other.String() == d.String() }) {
 					l.Envoy = append(l.Envoy, d)
 				}
 			}
@@ -65,7 +66,7 @@ func TestMappingFindsTheMostSpecific(t *testing.T) {
 			for range rapid.IntRange(1, 5).Draw(t, "entries") {
 				entries = append(entries, &ratelimit.RateLimitDescriptor_Entry{Key: word.Draw(t, "key"), Value: value.Draw(t, "value")})
 			}
-			var best *limit.Descriptor
+			var best *limitfile.Descriptor
 			for _, l := range set {
 				for i := range l.Envoy {
 					if d := &l.Envoy[i]; matches(d, in, entries) && (best == nil || moreSpecific(d, best)) {
@@ -95,7 +96,7 @@ func TestMappingFindsTheMostSpecific(t *testing.T) {
 // Different values have different keys, as long as they are. Those of one address, host or path have one.
 func TestDifferentValuesHaveDifferentKeys(t *testing.T) {
 	t.Parallel()
-	set, err := limit.Parse([]byte(`
+	set, err := limitfile.Parse([]byte(`
 limits:
 - {name: joined, window: 1h, max: 5, envoy: {domain: edge, descriptor: [{key: a}, {key: b, value: x}, {key: c}]}}
 - {name: parts, window: 1h, max: 5, key: "{host} {path} {ip}", envoy: {domain: edge, descriptor: [{key: h, as: host}, {key: p, as: path}, {key: i, as: ip}]}}
@@ -110,9 +111,9 @@ limits:
 		for _, e := range d.Entries {
 			values = append(values, e.Value)
 		}
-		take, err := rules[0].take(values, 1)
+		take, err := rules[0].newTake(values, 1)
 		require.NoError(t, err)
-		return take.Under
+		return take.Key
 	}
 	for _, c := range []struct {
 		d    *ratelimit.RateLimitDescriptor
@@ -149,7 +150,7 @@ func FuzzCodec(f *testing.F) {
 	f.Add([]byte("\x12\x06\n\x04\n\x02\xc3\x28"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var out, same rls.RateLimitRequest
-		mended, ok := mend(nil, text, out.ProtoReflect().Descriptor())
+		mended, ok := repair(nil, text, out.ProtoReflect().Descriptor())
 		if proto.Unmarshal(text, &same) == nil {
 			if !ok || proto.Unmarshal(mended, &out) != nil || !proto.Equal(&out, &same) {
 				t.Fatalf("%x is a message, and became %x", text, mended)
@@ -167,17 +168,17 @@ func TestDomainIsWideIfARequestCanMatchTooManyLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		key  func(i int) limit.Entry
+		key  func(i int) limitfile.Entry
 		want int
 	}{
-		{"a key each", func(i int) limit.Entry { return limit.Entry{Key: fmt.Sprint("k", i)} }, 17},
-		{"headers that match", func(i int) limit.Entry { return limit.Entry{Key: "header_match", Value: fmt.Sprint("v", i)} }, 17},
-		{"values of one header", func(i int) limit.Entry { return limit.Entry{Key: "tenant", Value: fmt.Sprint("v", i)} }, 0},
-		{"one descriptor", func(int) limit.Entry { return limit.Entry{Key: "k"} }, 17},
+		{"a key each", func(i int) limitfile.Entry { return limitfile.Entry{Key: fmt.Sprint("k", i)} }, 17},
+		{"headers that match", func(i int) limitfile.Entry { return limitfile.Entry{Key: "header_match", Value: fmt.Sprint("v", i)} }, 17},
+		{"values of one header", func(i int) limitfile.Entry { return limitfile.Entry{Key: "tenant", Value: fmt.Sprint("v", i)} }, 0},
+		{"one descriptor", func(int) limitfile.Entry { return limitfile.Entry{Key: "k"} }, 17},
 	} {
-		set := make(limit.Set)
+		set := make(limitfile.Set)
 		for i := range limit.MaxTogether + 1 {
-			l := &limit.Limit{Name: fmt.Sprint("l", i), Envoy: []limit.Descriptor{{Domain: "edge", Entries: []limit.Entry{{Key: "a"}, c.key(i)}}}}
+			l := &limitfile.Limit{Limit: limit.Limit{Name: fmt.Sprint("l", i)}, Envoy: []limitfile.Descriptor{{Domain: "edge", Entries: []limitfile.Entry{{Key: "a"}, c.key(i)}}}}
 			set[l.Name] = l
 		}
 		got := 0

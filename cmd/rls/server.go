@@ -79,7 +79,7 @@ func (s *service) serve(ctx context.Context, l net.Listener, certificate *web.Ce
 	return nil
 }
 
-// measure measures a request. A handler that panics ends its request and not the process.
+// measure observes a request. A handler that panics ends its request, not the process.
 func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
 	start := time.Now()
 	if header, ok := metadata.FromIncomingContext(ctx); ok {
@@ -94,7 +94,7 @@ func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerIn
 		code := status.Code(err)
 		s.server.Metrics.Observe(method, int(code), time.Since(start))
 		if code == codes.InvalidArgument {
-			s.failures.Warn().Ctx(ctx).Err(err).Msg("request not understood: Envoy's failure mode decides about what it asked for")
+			s.failures.Warn().Ctx(ctx).Err(err).Msg("invalid request: Envoy's failure mode decides about it")
 		}
 	}()
 	return handler(ctx, req)

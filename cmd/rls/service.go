@@ -15,6 +15,7 @@ import (
 
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/release"
@@ -92,8 +93,8 @@ type service struct {
 	unmatched prometheus.Counter
 }
 
-// run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, when it is not
-// ready any more, is over. It finishes the requests under way before it closes the connections to Redis. At
+// run listens at once, even without Redis, and answers until ctx has ended and SHUTDOWN_DELAY, during which
+// it is not ready, is over. It finishes the requests under way before it closes the connections to Redis. At
 // each signal of reload it rereads its files.
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
@@ -102,7 +103,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	client := settings.Redis.Client()
 	defer client.Close()
 	takes := limit.New(client, settings.Redis.Namespace, settings.TakeTimeout)
-	defer takes.Wait() // they give shares back
+	defer takes.Wait() // it gives shares back
 	looks := settings.Redis.Client()
 	defer looks.Close()
 	s, err := newService(takes, settings, log)
@@ -145,28 +146,28 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log}, settings: settings, limiter: takes, log: log, failures: program.Sampled(log),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
-			Help: "Takes by what was decided about each, under which limit (empty: numbers in the request) and by whom.",
+			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision.",
 		}, []string{"limit", "result", "source"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
-			Help: "Descriptors for which no limit is: they were let through.",
+			Help: "Descriptors that match no limit, and were let through.",
 		}),
 	}
 	metrics.Registry.MustRegister(s.decisions, s.unmatched)
 	var err error
-	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.use)
+	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.logMapping)
 	return s, err
 }
 
 func parseLimits(text []byte) (*mapping, error) {
-	set, err := limit.Parse(text)
+	set, err := limitfile.Parse(text)
 	if err != nil {
 		return nil, err
 	}
 	return newMapping(set), nil
 }
 
-func (s *service) use(m *mapping, line *zerolog.Event) {
+func (s *service) logMapping(m *mapping, line *zerolog.Event) {
 	line.Int("limits", m.limits)
 	if m.limits == 0 {
 		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
@@ -190,7 +191,7 @@ func (s *service) why() string {
 	looked, lost := s.health.redis()
 	switch {
 	case m.limits == 0:
-		return "there is no limit to decide by: none of RLS_LIMITS_FILE has envoy"
+		return "no limit of RLS_LIMITS_FILE has envoy, so there is nothing to decide"
 	case !looked:
 		return "Redis has not answered yet" // a process that starts is not ready before it has looked once
 	case lost && m.closed:

@@ -62,7 +62,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 	r.Signal(syscall.SIGHUP)
 	stack.Eventually(t, "not ready", func() (bool, string) {
 		code, text, err := stack.Do(http.MethodGet, r.URL()+"/readyz", nil)
-		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(string(text), "none of RLS_LIMITS_FILE has envoy"), string(text)
+		return err == nil && code == http.StatusServiceUnavailable && strings.Contains(string(text), "no limit of RLS_LIMITS_FILE has envoy"), string(text)
 	})
 	require.Equal(t, "OK: OK", codesOf(r.ask(user)), "without limits")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -43,64 +44,64 @@ func WithoutOriginal(r *http.Request) *http.Request {
 }
 
 // getAuthz takes one hit for the request that a proxy asks about. It reads no body.
-func (g *Gate) getAuthz(w http.ResponseWriter, r *http.Request) error {
-	takes, err := g.authzTakes(r)
+func (s *Service) getAuthz(w http.ResponseWriter, r *http.Request) error {
+	takes, err := s.authzTakes(r)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	answer, err := g.decide(r.Context(), takes, false)
+	answer, err := s.decide(r.Context(), takes, false)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	takeOutputOf(&answer, len(takes) > 1).Write(w)
+	newTakeOutput(&answer, len(takes) > 1).Write(w)
 	return nil
 }
 
-func (g *Gate) authzTakes(r *http.Request) ([]limit.Take, error) {
-	err := g.limits.mayCount()
+func (s *Service) authzTakes(r *http.Request) ([]limit.Take, error) {
+	err := s.limits.checkCounting()
 	if err != nil {
 		return nil, err
 	}
 	if name := r.PathValue("limit"); name != "" {
-		lim, err := g.limits.find(name, "limit")
+		lim, err := s.limits.lookup(name, "limit")
 		if err != nil {
 			return nil, err
 		}
-		return g.limits.takesFor(&forwarded{request: r, proxies: g.Proxies, ownTarget: true}, []*limit.Limit{lim})
+		return s.limits.fillTakes(&forwarded{request: r, proxies: s.Proxies, ownTarget: true}, []*limitfile.Limit{lim})
 	}
 	params, err := authzParams.Parse(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := g.limits.authzLimits(params)
+	limits, err := s.limits.authzLimits(params)
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarded{request: r, proxies: g.Proxies}
+	f := &forwarded{request: r, proxies: s.Proxies}
 	err = f.chooseKey(params)
 	if err != nil {
 		return nil, err
 	}
-	return g.limits.takesFor(f, asked)
+	return s.limits.fillTakes(f, limits)
 }
 
 // authzLimits returns the limits that the parameters name, or the one of their numbers.
-func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
+func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 	names := params["limit"]
 	if len(names) == 0 {
-		lim, err := l.limitOf(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
-		return []*limit.Limit{lim}, err
+		lim, err := l.chooseLimit(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		return []*limitfile.Limit{lim}, err
 	}
 	if len(names) > MaxTakes {
 		return nil, web.BadInput("limit", "%d limits in one request: at most %d are allowed", len(names), MaxTakes)
 	}
-	out := make([]*limit.Limit, len(names))
+	out := make([]*limitfile.Limit, len(names))
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
 		}
 		var err error
-		out[i], err = l.limitOf(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		out[i], err = l.chooseLimit(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err
 		}
@@ -108,12 +109,12 @@ func (l *limits) authzLimits(params url.Values) ([]*limit.Limit, error) {
 	return out, nil
 }
 
-func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, error) {
+func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take, error) {
 	out := make([]limit.Take, len(asked))
 	keyUsed := false
 	for i, lim := range asked {
 		if lim.Policy == limit.Concurrent {
-			return nil, web.BadInput("limit", "%s has the policy concurrent: a proxy would acquire a place with each request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name))
+			return nil, web.BadInput("limit", "%s has the policy concurrent: a proxy would acquire a slot with each request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name))
 		}
 		under, err := lim.Key.Fill(f.value)
 		if err != nil {
@@ -127,21 +128,13 @@ func (l *limits) takesFor(f *forwarded, asked []*limit.Limit) ([]limit.Take, err
 		if err != nil {
 			return nil, err
 		}
-		out[i] = limit.Take{Limit: lim, Key: caller, Under: under, N: 1}
-		keyUsed = keyUsed || lim.Key.Uses(limit.VarKey)
+		out[i] = limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: 1}
+		keyUsed = keyUsed || lim.Key.Uses(limitfile.VarKey)
 	}
 	if f.keyParam != "" && !keyUsed {
 		return nil, web.BadInput(f.keyParam, "no limit of this request has {key} in its key template: leave it out")
 	}
 	return out, nil
-}
-
-func keyError(lim *limit.Limit, err error) error {
-	var bad *web.InputError
-	if errors.As(err, &bad) {
-		return bad
-	}
-	return web.BadInput("limit", "the key of %s is %s, which cannot be filled: %v", web.Excerpt(lim.Name), lim.Key, err)
 }
 
 // authzQuestion is described by hand, because its handler is plain: a proxy asks with every method.
@@ -153,8 +146,8 @@ var authzQuestion = huma.Operation{
 	Parameters: []*huma.Param{
 		{Name: "limit", In: web.InQuery, Description: "The name of a limit of QUERY_LIMITS_FILE. May repeat: the hit is counted for all of them or none.",
 			Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Examples: []any{[]string{"login"}}}},
-		textParam("window", "In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d.", "1m"),
-		{Name: "max", In: web.InQuery, Description: "Beside window: how many hits are allowed in it.", Schema: &huma.Schema{Type: huma.TypeInteger, Examples: []any{100}}},
+		textParam("window", "In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d.", "1m"),
+		{Name: "max", In: web.InQuery, Description: "With window: how many hits are allowed in it.", Schema: &huma.Schema{Type: huma.TypeInteger, Examples: []any{100}}},
 		textParam("key_header", "The header of the request whose value is the key.", "X-Api-Key"),
 		textParam("key_ip", "1: the key is the client's address, of IPv6 its /64. It needs QUERY_TRUSTED_PROXIES.", "1"),
 	},
@@ -166,7 +159,7 @@ func textParam(name, about, example string) *huma.Param {
 	return &huma.Param{Name: name, In: web.InQuery, Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
 }
 
-func (g *Gate) describeAuthz(a *api.API) {
+func (s *Service) describeAuthz(a *api.API) {
 	ask := authzQuestion
 	envoy := huma.Operation{
 		OperationID: "get-authz-path", Method: http.MethodGet, Path: AuthzPath + "/{limit}",
@@ -220,7 +213,7 @@ func (f *forwarded) chooseKey(params url.Values) (err error) {
 
 func (f *forwarded) value(variable string) (string, error) {
 	switch variable {
-	case limit.VarKey:
+	case limitfile.VarKey:
 		if f.keyParam == "" && f.ownTarget {
 			return "", errors.New("a request of this form has no key: use {ip} or {header.NAME}")
 		}
@@ -228,16 +221,16 @@ func (f *forwarded) value(variable string) (string, error) {
 			return "", web.BadInput("key_header", "it is missing: name the header that has the key, or give key_ip=1")
 		}
 		return f.key, nil
-	case limit.VarIP:
+	case limitfile.VarIP:
 		return f.address()
-	case limit.VarMethod:
+	case limitfile.VarMethod:
 		return f.target("Method", f.request.Method), nil
-	case limit.VarHost:
+	case limitfile.VarHost:
 		return web.PlainHost(f.target("Host", f.request.Host)), nil
-	case limit.VarPath:
+	case limitfile.VarPath:
 		return f.path(), nil
 	}
-	name, _ := limit.HeaderOf(variable)
+	name, _ := limitfile.HeaderOf(variable)
 	return f.header(name)
 }
 
@@ -278,8 +271,8 @@ func (f *forwarded) target(name, own string) string {
 		return own
 	}
 	for _, field := range []string{"X-Forwarded-" + name, "X-Original-" + name} {
-		if told := f.request.Header.Get(field); told != "" {
-			return told
+		if value := f.request.Header.Get(field); value != "" {
+			return value
 		}
 	}
 	return own

@@ -9,26 +9,30 @@ import (
 	"time"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
 
+// MaxTakes bounds the limits of one request: one script decides about all of them, and blocks Redis.
+const MaxTakes = limit.MaxTogether
+
 // takeItem is the input of GET /v1/limit and of the endpoint limit over NATS: hits of a key under a limit.
 type takeItem struct {
 	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string     `query:"key" json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
-	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: how far the limit looks back, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
-	Max    api.Number `query:"max" json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	Key    string     `query:"key" json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
+	Max    api.Number `query:"max" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
 	N      api.Number `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string     `query:"policy" json:"policy,omitempty" doc:"Beside window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
-	IP     string     `query:"ip" json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
-	Method string     `query:"method" json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
-	Host   string     `query:"host" json:"host,omitempty" doc:"Beside limit, if its key template has {host}: with or without a port." example:"shop.example"`
-	Path   string     `query:"path" json:"path,omitempty" doc:"Beside limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
-	Lease  string     `query:"lease" json:"lease,omitempty" doc:"Beside limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same place, so a retry is not two. Default of a take: a new one." example:"export-17"`
+	Policy string     `query:"policy" json:"policy,omitempty" doc:"With window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
+	IP     string     `query:"ip" json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
+	Method string     `query:"method" json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
+	Host   string     `query:"host" json:"host,omitempty" doc:"With limit, if its key template has {host}: with or without a port." example:"shop.example"`
+	Path   string     `query:"path" json:"path,omitempty" doc:"With limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
+	Lease  string     `query:"lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
 	// A query string has each header by its name: header.X-Plan=gold.
-	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
-	Fail   string            `query:"fail" json:"fail,omitempty" doc:"About a counter of the streams: what to do if nobody knows its hits, because they are not being counted or Redis does not answer: local (go by the hits known; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
+	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Fail   string            `query:"fail" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
 
 func (i *takeItem) Read(g api.Request) (err error) {
@@ -52,9 +56,9 @@ func (i *takeItem) Read(g api.Request) (err error) {
 	)
 }
 
-// takeOf checks an item and returns its take. prefix comes before the names of its fields in errors.
-func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
-	lim, err := l.limitOf(item, prefix)
+// parseTake checks an item and returns its take. prefix comes before the names of its fields in errors.
+func (l *limits) parseTake(item *takeItem, prefix string) (limit.Take, error) {
+	lim, err := l.chooseLimit(item, prefix)
 	if err != nil {
 		return limit.Take{}, err
 	}
@@ -66,26 +70,28 @@ func (l *limits) takeOf(item *takeItem, prefix string) (limit.Take, error) {
 		return limit.Take{}, err
 	}
 	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
-	return limit.Take{Limit: lim, Key: caller, Under: under, N: n, Lease: item.Lease}, err
+	return limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: n, Lease: item.Lease}, err
 }
 
 // fill returns the caller's key, and the key that hits are kept under.
-func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, err error) {
+func (i *takeItem) fill(lim *limitfile.Limit, prefix string) (caller, under string, err error) {
 	name := "numbers in the request"
 	if lim.Name != "" {
 		name = web.Excerpt(lim.Name)
 	}
 	variables, given := lim.Key.Variables(), i.values()
-	if i.Key != "" && !lim.Key.Uses(limit.VarKey) {
+	if i.Key != "" && !lim.Key.Uses(limitfile.VarKey) {
 		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
 	}
 	for _, v := range given {
-		if !slices.ContainsFunc(variables, func(variable string) bool { return limit.SameVariable(v.variable, variable) }) {
+		if !slices.ContainsFunc(variables, func(variable string) bool { return limitfile.SameVariable(v.variable, variable) }) {
 			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
 		}
 	}
 	for _, variable := range variables {
-		if variable != limit.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool { return limit.SameVariable(v.variable, variable) }) {
+		if variable != limitfile.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool {
+			return limitfile.SameVariable(v.variable, variable)
+		}) {
 			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", name, lim.Key)
 		}
 	}
@@ -98,27 +104,35 @@ func (i *takeItem) fill(lim *limit.Limit, prefix string) (caller, under string, 
 	return caller, under, err
 }
 
+func keyError(lim *limitfile.Limit, err error) error {
+	var bad *web.InputError
+	if errors.As(err, &bad) {
+		return bad
+	}
+	return web.BadInput("limit", "the key of %s is %s, which cannot be filled: %v", web.Excerpt(lim.Name), lim.Key, err)
+}
+
 // value returns a variable of a key template, as in /v1/authz. prefix comes before field names in errors.
 func (i *takeItem) value(variable, prefix string) (string, error) {
 	switch variable {
-	case limit.VarKey:
+	case limitfile.VarKey:
 		return i.Key, checkTakeKey(prefix+"key", i.Key)
-	case limit.VarIP:
+	case limitfile.VarIP:
 		address, err := netip.ParseAddr(i.IP)
 		if err != nil {
 			return "", web.BadInput(prefix+"ip", "%s: allowed is %s", web.Excerpt(i.IP), addressHint)
 		}
 		return web.AddressKey(web.PlainAddress(address)), nil
-	case limit.VarMethod:
+	case limitfile.VarMethod:
 		return i.Method, nil
-	case limit.VarHost:
+	case limitfile.VarHost:
 		return web.PlainHost(i.Host), nil
-	case limit.VarPath:
+	case limitfile.VarPath:
 		return web.PlainPath(i.Path), nil
 	}
 	out := ""
 	for _, given := range i.values() {
-		if limit.SameVariable(given.variable, variable) {
+		if limitfile.SameVariable(given.variable, variable) {
 			if out != "" {
 				return "", web.BadInput(prefix+given.name, "it is there twice: once is allowed")
 			}
@@ -138,18 +152,18 @@ func (i *takeItem) values() (out []struct{ name, variable, text string }) {
 			out = append(out, struct{ name, variable, text string }{name, variable, text})
 		}
 	}
-	add("ip", limit.VarIP, i.IP)
-	add("method", limit.VarMethod, i.Method)
-	add("host", limit.VarHost, i.Host)
-	add("path", limit.VarPath, i.Path)
+	add("ip", limitfile.VarIP, i.IP)
+	add("method", limitfile.VarMethod, i.Method)
+	add("host", limitfile.VarHost, i.Host)
+	add("path", limitfile.VarPath, i.Path)
 	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
-		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limit.VarOfHeader(name), i.Header[name]})
+		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limitfile.HeaderVariable(name), i.Header[name]})
 	}
 	return out
 }
 
-// limitOf returns the named limit, or the one of the numbers if the settings allow them.
-func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
+// chooseLimit returns the named limit, or the one of the numbers if the settings allow them.
+func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, error) {
 	given := ""
 	for _, number := range item.numbers() {
 		if number.text != "" {
@@ -159,11 +173,11 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 	}
 	switch {
 	case item.Fail != "":
-		return nil, web.BadInput(prefix+"fail", "only of a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
+		return nil, web.BadInput(prefix+"fail", "only for a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
 	case item.Limit != "" && given != "":
 		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
 	case item.Limit != "":
-		return l.find(item.Limit, prefix+"limit")
+		return l.lookup(item.Limit, prefix+"limit")
 	case given == "":
 		return nil, web.BadInput(prefix+"limit", "it is missing: name a limit, or give window and max")
 	case l.mode != TakeAny:
@@ -174,7 +188,7 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 		return nil, err
 	}
 	if item.Max == "" {
-		return nil, web.BadInput(prefix+"max", "it is missing: say how many hits are allowed in the window")
+		return nil, web.BadInput(prefix+"max", "it is missing: allowed is how many hits the window may have")
 	}
 	most, err := item.Max.Parse(prefix+"max", 0, 1, limit.MaxHits)
 	if err != nil {
@@ -185,7 +199,7 @@ func (l *limits) limitOf(item *takeItem, prefix string) (*limit.Limit, error) {
 	if errors.As(err, &bad) {
 		return nil, web.BadInput(prefix+bad.Field, "%s", bad.Message)
 	}
-	return lim, err
+	return &limitfile.Limit{Limit: *lim}, err
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
@@ -20,24 +21,24 @@ import (
 type limits struct {
 	mode   TakeMode
 	now    func() time.Time
-	named  *setting.File[limit.Set]          // nil: there are none
+	named  *setting.File[limitfile.Set]      // nil: there are none
 	usages atomic.Pointer[map[string]*usage] // of the named ones
 }
 
 // newLimits reads the file of named limits. Its error names the setting, the file and the line.
 func newLimits(mode TakeMode, file string, files *setting.Files) (*limits, error) {
 	out := &limits{mode: mode, now: time.Now}
-	out.keep(nil)
+	out.setLimits(nil)
 	var err error
-	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limit.Parse, func(set limit.Set, line *zerolog.Event) {
-		out.keep(set)
+	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limitfile.Parse, func(set limitfile.Set, line *zerolog.Event) {
+		out.setLimits(set)
 		line.Int("limits", len(set))
 	})
 	return out, err
 }
 
-// keep makes usages for the named limits. A limit that stays keeps its usage.
-func (l *limits) keep(set limit.Set) {
+// setLimits makes usages for the named limits. A limit that stays keeps its usage.
+func (l *limits) setLimits(set limitfile.Set) {
 	usages, before := make(map[string]*usage, len(set)), l.usages.Load()
 	for name := range set {
 		if before != nil {
@@ -50,15 +51,15 @@ func (l *limits) keep(set limit.Set) {
 	l.usages.Store(&usages)
 }
 
-// note counts a decision. Takes with the request's own numbers, or under a removed limit, have no usage.
-func (l *limits) note(take *limit.Take, o outcome, now time.Time) {
+// count counts a decision. Takes with the request's own numbers, or under a removed limit, have no usage.
+func (l *limits) count(take *limit.Take, o outcome, now time.Time) {
 	if use := (*l.usages.Load())[take.Limit.Name]; use != nil {
-		use.add(take.Under, o, now)
+		use.add(take.Key, o, now)
 	}
 }
 
-// serve reports whether takes are served, and whether some of them can be decided without Redis.
-func (l *limits) serve() (takes, withoutRedis bool) {
+// servesTakes reports whether takes are served, and whether some of them can be decided without Redis.
+func (l *limits) servesTakes() (takes, withoutRedis bool) {
 	named := l.named.Load()
 	takes = l.mode == TakeAny || l.mode == TakeNamed && len(named) > 0
 	withoutRedis = l.mode == TakeAny // whose limits are local then
@@ -68,11 +69,11 @@ func (l *limits) serve() (takes, withoutRedis bool) {
 	return takes, takes && withoutRedis
 }
 
-// maxNamesTold bounds the limits in the error about an unknown one.
-const maxNamesTold = 20
+// maxNamesListed bounds the limits in the error about an unknown one.
+const maxNamesListed = 20
 
-// find returns a named limit. param is its name in the request.
-func (l *limits) find(name, param string) (*limit.Limit, error) {
+// lookup returns a named limit. param is its name in the request.
+func (l *limits) lookup(name, param string) (*limitfile.Limit, error) {
 	set := l.named.Load()
 	if found := set[name]; found != nil {
 		return found, nil
@@ -82,19 +83,19 @@ func (l *limits) find(name, param string) (*limit.Limit, error) {
 	}
 	names := slices.Sorted(maps.Keys(set))
 	more := ""
-	if len(names) > maxNamesTold {
-		more = fmt.Sprintf(" and %d more", len(names)-maxNamesTold)
-		names = names[:maxNamesTold]
+	if len(names) > maxNamesListed {
+		more = fmt.Sprintf(" and %d more", len(names)-maxNamesListed)
+		names = names[:maxNamesListed]
 	}
 	return nil, web.BadInput(param, "%s is unknown: allowed are %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
 }
 
-func (l *limits) counts() bool {
+func (l *limits) countsTakes() bool {
 	return l.mode == TakeAny || l.mode == TakeNamed && len(l.named.Load()) > 0
 }
 
-// mayCount refuses a request that would count if the settings forbid that.
-func (l *limits) mayCount() error {
+// checkCounting refuses a request that would count if the settings forbid that.
+func (l *limits) checkCounting() error {
 	if l.mode == TakeOff {
 		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").OfKind(web.TakesOff)
 	}

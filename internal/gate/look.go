@@ -20,64 +20,64 @@ import (
 
 const LimitPath = "/v1/limit"
 
-func (g *Gate) registerLimit(a *api.API) {
+func (s *Service) registerLimit(a *api.API) {
 	header := &huma.Param{
 		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
-		Description: "Beside limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
+		Description: "With limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
 	}
 	look := a.Operation(huma.Operation{
 		OperationID: "get-limit", Method: http.MethodGet, Path: LimitPath,
 		Summary: "Whether hits would be allowed",
-		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it is about a counter of the streams: " +
+		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it decides about a counter of the streams: " +
 			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
 		Parameters: []*huma.Param{header},
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
 	})
-	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return g.Look(ctx, web.InQuery, p) })
+	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return s.Look(ctx, web.InQuery, p) })
 	reset := a.Operation(huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: LimitPath, DefaultStatus: http.StatusNoContent,
-		Summary: "Forget the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
+		Summary: "Remove the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
 		Parameters: []*huma.Param{header},
 		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
 	})
 	describeForbidden(a, &reset)
 	api.HandleQuery[resetParams, api.NoOutput](a, reset, func(w http.ResponseWriter, r *http.Request, p *resetParams) error {
-		take, err := g.reset(r.Context(), p)
+		take, err := s.reset(r.Context(), p)
 		if err != nil {
 			return err
 		}
-		g.audit(r).Str("limit", p.Limit).Str("key", take.Under).Msg("limit reset")
+		s.audit(r).Str("limit", p.Limit).Str("key", take.Key).Msg("limit reset")
 		(*api.NoOutput)(nil).Write(w)
 		return nil
 	})
 }
 
 // Look checks an item and decides without counting. Its errors are for the client.
-func (g *Gate) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+func (s *Service) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
-		return g.judge(ctx, part, item)
+		return s.decideTotal(ctx, part, item)
 	}
-	take, err := g.limits.takeOf(item, "")
+	take, err := s.limits.parseTake(item, "")
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
 	takes := []limit.Take{take}
-	answer, err := g.limiter.Look(ctx, takes)
+	answer, err := s.limiter.Look(ctx, takes)
 	if err != nil {
-		return nil, web.InputProblem(g.limitError(ctx, err, takes, false), part)
+		return nil, web.InputProblem(s.limitError(ctx, err, takes, false), part)
 	}
-	return lookOutputOf(&answer), nil
+	return newLookOutput(&answer), nil
 }
 
 type resetParams struct {
 	Limit  string `query:"limit" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string `query:"key" doc:"Whose hits are forgotten." example:"alice"`
+	Key    string `query:"key" doc:"The key whose hits are removed." example:"alice"`
 	Window string `query:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
-	Policy string `query:"policy" doc:"Beside window: the policy of the takes." example:"cells"`
-	IP     string `query:"ip" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
-	Method string `query:"method" doc:"Beside limit, if its key template has {method}." example:"POST"`
-	Host   string `query:"host" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
-	Path   string `query:"path" doc:"Beside limit, if its key template has {path}." example:"/login"`
+	Policy string `query:"policy" doc:"With window: the policy of the takes." example:"cells"`
+	IP     string `query:"ip" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string `query:"method" doc:"With limit, if its key template has {method}." example:"POST"`
+	Host   string `query:"host" doc:"With limit, if its key template has {host}." example:"shop.example"`
+	Path   string `query:"path" doc:"With limit, if its key template has {path}." example:"/login"`
 	header map[string]string
 }
 
@@ -98,8 +98,8 @@ func (p *resetParams) Read(g api.Request) (err error) {
 	)
 }
 
-func (g *Gate) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
-	err = g.limits.mayCount()
+func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
+	err = s.limits.checkCounting()
 	if err != nil {
 		return take, err
 	}
@@ -110,32 +110,32 @@ func (g *Gate) reset(ctx context.Context, p *resetParams) (take limit.Take, err 
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
-	take, err = g.limits.takeOf(item, "")
+	take, err = s.limits.parseTake(item, "")
 	if err != nil {
 		return take, web.InputProblem(err, web.InQuery)
 	}
-	err = g.limiter.Reset(ctx, take)
+	err = s.limiter.Reset(ctx, take)
 	if err != nil {
-		return take, g.limitError(ctx, err, []limit.Take{take}, false)
+		return take, s.limitError(ctx, err, []limit.Take{take}, false)
 	}
 	return take, nil
 }
 
-// maxJudged bounds max of a judgement: every JSON reader has integers up to it exactly.
-const maxJudged = 1 << 53
+// maxTotal bounds max of a totalCheck: every JSON reader has integers up to it exactly.
+const maxTotal = 1 << 53
 
-// judge decides about a counter of the streams by its rolling total. Only the streams count its hits.
-func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+// decideTotal decides about a counter of the streams by its rolling total. Only the streams count its hits.
+func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if err := access.From(ctx).Require(access.Read, "a look at a counter of the streams"); err != nil {
 		return nil, err
 	}
-	j, err := judgementOf(item)
+	j, err := parseTotalCheck(item)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
 	var wait time.Duration
-	found, err := answer.Read(ctx, g.redis, func(ctx context.Context) (out window.Answers, err error) {
-		out, wait, err = g.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
+	found, err := answer.Read(ctx, s.redis, func(ctx context.Context) (out window.Answers, err error) {
+		out, wait, err = s.Counters.Fall(ctx, item.Key, j.length, j.most-j.n)
 		return out, err
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 		var p *web.Problem
 		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
 			decision := j.unknown(0)
-			return lookOutputOf(&decision), nil
+			return newLookOutput(&decision), nil
 		}
 		return nil, err
 	}
@@ -160,27 +160,27 @@ func (g *Gate) judge(ctx context.Context, part string, item *takeItem) (*TakeOut
 	case outrun:
 		decision.Decisions[0].Certain = false
 	}
-	out := lookOutputOf(&decision)
+	out := newLookOutput(&decision)
 	complete := counted.Complete && !outrun
 	out.Body.AsOf, out.Body.Complete = answer.Time(asOf), &complete
 	return out, nil
 }
 
-// lookOutputOf answers 200 even to a refusal.
-func lookOutputOf(a *limit.Answer) *TakeOutput {
-	out := takeOutputOf(a, false)
+// newLookOutput answers 200 even to a refusal.
+func newLookOutput(a *limit.Answer) *TakeOutput {
+	out := newTakeOutput(a, false)
 	out.Status, out.RetryAfter = http.StatusOK, ""
 	return out
 }
 
-// judgement asks whether a counter may have n more hits, with at most most in the window.
-type judgement struct {
+// totalCheck asks whether a counter may have n more hits, with at most most in the window.
+type totalCheck struct {
 	length  time.Duration
 	most, n int64
 	fail    limit.Fail
 }
 
-func judgementOf(item *takeItem) (j judgement, err error) {
+func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
 	if given := item.values(); len(given) > 0 {
 		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")
 	}
@@ -192,9 +192,9 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 		return j, err
 	}
 	if item.Max == "" {
-		return j, web.BadInput("max", "it is missing: say how many hits are allowed in the window")
+		return j, web.BadInput("max", "it is missing: allowed is how many hits the window may have")
 	}
-	j.most, err = item.Max.Parse("max", 0, 1, maxJudged)
+	j.most, err = item.Max.Parse("max", 0, 1, maxTotal)
 	if err != nil {
 		return j, err
 	}
@@ -207,20 +207,20 @@ func judgementOf(item *takeItem) (j judgement, err error) {
 }
 
 // unknown allows, for fail=open, if the hits are unknown. known are those counted.
-func (j judgement) unknown(known int64) limit.Answer {
+func (j totalCheck) unknown(known int64) limit.Answer {
 	out := j.decide(window.Estimate{Total: known}, 0)
 	d := &out.Decisions[0]
-	out.Allowed, d.Allowed, d.WouldAllow, d.Certain, d.Source = true, true, true, false, limit.FromLocal
+	out.Allowed, d.Allowed, d.WouldAllow, d.Certain, d.Source = true, true, true, false, limit.SourceLocal
 	return out
 }
 
-func (j judgement) decide(e window.Estimate, wait time.Duration) limit.Answer {
+func (j totalCheck) decide(e window.Estimate, wait time.Duration) limit.Answer {
 	d := limit.Decision{
 		Take:    limit.Take{Limit: &limit.Limit{Window: j.length, Max: j.most}, N: j.n},
 		Allowed: e.Total+j.n <= j.most, WouldAllow: e.Total+j.n <= j.most,
 		// It is certain if the smallest and the largest possible total lead to the same decision.
 		Certain:   (e.Lower+j.n <= j.most) == (e.Upper+j.n <= j.most),
-		Remaining: max(0, j.most-e.Total), RetryAfter: wait, Source: limit.FromRedis, Lower: e.Lower, Upper: e.Upper,
+		Remaining: max(0, j.most-e.Total), RetryAfter: wait, Source: limit.SourceRedis, Lower: e.Lower, Upper: e.Upper,
 	}
 	return limit.Answer{Allowed: d.Allowed, Decisions: []limit.Decision{d}}
 }

@@ -10,7 +10,7 @@ func TestSecondsAreRoundedUp(t *testing.T) {
 	for d, want := range map[time.Duration]float64{
 		0: 0, time.Nanosecond: 0.001, time.Millisecond: 0.001, 1500*time.Millisecond + 1: 1.501, time.Hour: 3600,
 	} {
-		if got := seconds(d); got != want {
+		if got := ceilSeconds(d); got != want {
 			t.Errorf("%v: %v, want %v", d, got, want)
 		}
 	}

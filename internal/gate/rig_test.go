@@ -37,9 +37,9 @@ type recorder struct {
 func (r *recorder) note(verb string, takes ...limit.Take) error {
 	for _, k := range takes {
 		l := k.Limit
-		line := fmt.Sprintf("%s %s/%v/%d/%s %s", verb, l.Name, l.Window, l.Max, l.Policy, k.Key)
-		if k.Under != k.Key {
-			line += " under " + k.Under
+		line := fmt.Sprintf("%s %s/%v/%d/%s %s", verb, l.Name, l.Window, l.Max, l.Policy, k.Caller)
+		if k.Key != k.Caller {
+			line += " under " + k.Key
 		}
 		if verb == "take" || verb == "look" {
 			line += fmt.Sprint(" ", k.N)
@@ -92,15 +92,15 @@ type healthy struct{}
 func (healthy) Why() string   { return "" }
 func (healthy) RequestCheck() {}
 
-// site is a gate behind HTTP, with testdata/limits.yml.
+// site is the limits API behind HTTP, with testdata/limits.yml.
 type site struct {
-	gate    *Gate
+	gate    *Service
 	limiter *recorder
 	metrics *web.Metrics
 	handler http.Handler
 }
 
-// newSite starts a gate whose limiter has a stand-in for Redis, or none that answers.
+// newSite starts a limits API whose limiter has a stand-in for Redis, or none that answers.
 func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 	t.Helper()
 	addr := "127.0.0.1:1"

@@ -2,12 +2,7 @@ package gate
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -16,54 +11,29 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// MaxTakes bounds the limits of one request: one script decides about all of them, and blocks Redis.
-const MaxTakes = limit.MaxTogether
-
 // takeBody is the body of POST /v1/take: one item, or several that are counted all or none.
 type takeBody struct {
 	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string            `json:"key,omitempty" doc:"Whose hits they are: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
-	Window string            `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: how far the limit looks back, 1s to 366d." example:"1m"`
-	Max    api.Number        `json:"max,omitempty" doc:"Beside window: how many hits are allowed in it." example:"100"`
+	Key    string            `json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	Window string            `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d." example:"1m"`
+	Max    api.Number        `json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
 	N      api.Number        `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string            `json:"policy,omitempty" doc:"Beside window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
-	IP     string            `json:"ip,omitempty" doc:"Beside limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
-	Method string            `json:"method,omitempty" doc:"Beside limit, if its key template has {method}." example:"POST"`
-	Host   string            `json:"host,omitempty" doc:"Beside limit, if its key template has {host}." example:"shop.example"`
-	Path   string            `json:"path,omitempty" doc:"Beside limit, if its key template has {path}." example:"/login"`
-	Header map[string]string `json:"header,omitempty" doc:"Beside limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
-	Lease  string            `json:"lease,omitempty" doc:"Beside limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same place, so a retry is not two. Default: a new one, which the answer has." example:"export-17"`
+	Policy string            `json:"policy,omitempty" doc:"With window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
+	IP     string            `json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string            `json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
+	Host   string            `json:"host,omitempty" doc:"With limit, if its key template has {host}." example:"shop.example"`
+	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
+	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Lease  string            `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
 	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
 }
 
-// TakeOutput is a decision with its header fields.
-type TakeOutput struct {
-	Status          int
-	RateLimitPolicy string `header:"RateLimit-Policy" doc:"The limits, as draft-ietf-httpapi-ratelimit-headers-11 writes them: q hits in w seconds." example:"\"login\";q=5;w=60"`
-	RateLimit       string `header:"RateLimit" doc:"What is left of them: r hits, for t seconds." example:"\"login\";r=4;t=60"`
-	RetryAfter      string `header:"Retry-After" doc:"With 429: whole seconds to wait." example:"12"`
-	Body            TakeAnswer
-
-	violated []string // names of the limits that refuse
-}
-
-func (o *TakeOutput) Write(w http.ResponseWriter) {
-	api.SetHeader(w, "RateLimit-Policy", o.RateLimitPolicy)
-	api.SetHeader(w, "RateLimit", o.RateLimit)
-	api.SetHeader(w, "Retry-After", o.RetryAfter)
-	if o.Status == http.StatusTooManyRequests {
-		api.WriteJSON(w, o.Status, web.ProblemType, refusalOf(o.Body, o.violated))
-		return
-	}
-	api.WriteJSON(w, o.Status, api.JSONType, &o.Body)
-}
-
-func (g *Gate) registerTake(a *api.API) {
+func (s *Service) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
 		Summary: "Allow or refuse hits, and count them",
-		Description: "Decides whether a key may have more hits in a rolling window, and counts them if it may, in one step. " +
-			"Refused hits are not counted. The key is the caller's own: it has nothing to do with the counters of the streams.",
+		Description: "Decides whether a key may have more hits in a rolling window, and if so counts them in the same step. " +
+			"Refused hits are not counted. The key is the caller's own, and no counter of the streams.",
 		RequestBody: &huma.RequestBody{
 			Description: "A named limit and a key; or numbers and a key, with QUERY_TAKE=any; or take: several of them.",
 			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Limit: "login", Key: "alice"}}},
@@ -71,12 +41,12 @@ func (g *Gate) registerTake(a *api.API) {
 		Responses: api.SuccessOnly("The hits are allowed and counted.", takeExample()),
 	})
 	describeTakes(a, &op)
-	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return g.Take(ctx, web.InBody, b) })
+	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return s.Take(ctx, web.InBody, b) })
 }
 
 // Take checks a body, decides and counts. Its errors are for the client.
-func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput, error) {
-	err := g.limits.mayCount()
+func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput, error) {
+	err := s.limits.checkCounting()
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +57,7 @@ func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput,
 	several := len(b.Take) > 0
 	takes := make([]limit.Take, len(items))
 	for i := range items {
-		takes[i], err = g.limits.takeOf(&items[i], itemPrefix(several, i))
+		takes[i], err = s.limits.parseTake(&items[i], itemPrefix(several, i))
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}
@@ -95,11 +65,11 @@ func (g *Gate) Take(ctx context.Context, part string, b *takeBody) (*TakeOutput,
 			takes[i].Lease = limit.NewLease()
 		}
 	}
-	answer, err := g.decide(ctx, takes, several)
+	answer, err := s.decide(ctx, takes, several)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	return takeOutputOf(&answer, several), nil
+	return newTakeOutput(&answer, several), nil
 }
 
 func (b *takeBody) items() ([]takeItem, error) {
@@ -128,151 +98,4 @@ func (b *takeBody) items() ([]takeItem, error) {
 		}
 	}
 	return out, nil
-}
-
-func itemPrefix(several bool, i int) string {
-	if several {
-		return fmt.Sprintf("take[%d].", i)
-	}
-	return ""
-}
-
-// decide decides and counts. Its errors are those of limitError.
-func (g *Gate) decide(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
-	answer, err := g.limiter.Take(ctx, takes)
-	if err == nil {
-		g.decided(&answer)
-		return answer, nil
-	}
-	err = g.limitError(ctx, err, takes, several)
-	var bad *web.InputError
-	if !errors.As(err, &bad) {
-		g.notDecided(takes)
-	}
-	return answer, err
-}
-
-func takeOutputOf(a *limit.Answer, several bool) *TakeOutput {
-	decisive := a.Decisive()
-	d := resultOf(decisive, a.Allowed)
-	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
-		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source,
-	}}
-	if shadow, would := a.Shadowed(); shadow {
-		out.Body.Shadow, out.Body.WouldAllow = true, &would
-	}
-	out.RateLimitPolicy, out.RateLimit = a.RateFields()
-	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter), violated(a)
-	}
-	if !several {
-		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = d.Lease, d.Ends, d.EndsIn
-		return out
-	}
-	for i := range a.Decisions {
-		out.Body.Takes = append(out.Body.Takes, resultOf(&a.Decisions[i], a.Allowed))
-	}
-	return out
-}
-
-// resultOf is one decision of an answer. A slot is held only if all takes were allowed.
-func resultOf(d *limit.Decision, allAllowed bool) takeResult {
-	out := takeResult{
-		Limit: d.Take.Limit.Name, Key: d.Take.Key, Allowed: d.Allowed, Certain: d.Certain,
-		Remaining: d.Remaining, RetryAfter: seconds(d.RetryAfter), Source: string(d.Source),
-	}
-	if d.Shadow {
-		out.Shadow, out.WouldAllow = true, &d.WouldAllow
-	}
-	if allAllowed && !d.Ends.IsZero() {
-		out.Lease, out.Ends, out.EndsIn = d.Take.Lease, d.Ends, wholeMillis(d.EndsIn)
-	}
-	return out
-}
-
-// wholeMillis rounds down to milliseconds, so that a holder can rely on the time.
-func wholeMillis(d time.Duration) float64 { return float64(d/time.Millisecond) / 1000 }
-
-// seconds rounds a wait up to milliseconds, so that it is over by then.
-func seconds(d time.Duration) float64 {
-	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
-}
-
-func takeExample() TakeAnswer {
-	return TakeAnswer{Allowed: true, Certain: true, Remaining: 4, Limit: "login", Source: "redis"}
-}
-
-func describeTakes(a *api.API, op *huma.Operation) {
-	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.", refusedExample(), map[string]*huma.Header{
-		"Retry-After":      textHeader("Whole seconds to wait.", "12"),
-		"RateLimit-Policy": textHeader("The limits: q hits in w seconds.", `"login";q=5;w=60`),
-		"RateLimit":        textHeader("What is left of them: r hits; t is the seconds to wait.", `"login";r=0;t=12`),
-	})
-	refused.Content[web.ProblemType].Schema = api.SchemaOf[Refusal](a)
-	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = refused
-	describeForbidden(a, op)
-}
-
-func refusedExample() *Refusal {
-	return refusalOf(TakeAnswer{Certain: true, RetryAfter: 11.417, Limit: "login", Source: "redis"}, []string{"login"})
-}
-
-// TakeAnswer is a decision; for several takes, the decisive one.
-type TakeAnswer struct {
-	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then they are counted." example:"true"`
-	Certain    bool         `json:"certain" doc:"False if it depends on hits of which it is not known whether they are still in the window, or if Redis could not be asked; about a counter of the streams, also if nobody has counted lately." example:"true"`
-	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now." example:"99"`
-	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if nothing else comes; 0 if it is allowed." example:"0"`
-	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
-	Source     string       `json:"source" doc:"redis; share: this process had taken hits from Redis in advance; memory: Redis refused the same before, and said until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, about a counter of the streams." example:"redis"`
-	Shadow     bool         `json:"shadow,omitempty" doc:"True if a limit in shadow mode is among those asked about: it refuses nothing." example:"true"`
-	WouldAllow *bool        `json:"would_allow,omitempty" doc:"With shadow: whether the hits would be allowed if no limit were in shadow mode." example:"false"`
-	Lease      string       `json:"lease,omitempty" doc:"Under a limit with the policy concurrent: the place that is held. Renew it before it ends, and release it." example:"export-17"`
-	Ends       time.Time    `json:"ends,omitzero" doc:"With lease: when it ends if nobody renews it, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
-	EndsIn     float64      `json:"ends_in,omitempty" doc:"With lease: seconds until then." example:"30"`
-	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: the decision about each, in its order. If memory refuses, only those that it refuses."`
-	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only about a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
-	Complete   *bool        `json:"complete,omitempty" doc:"Only about a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
-}
-
-type takeResult struct {
-	Limit      string    `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
-	Key        string    `json:"key" doc:"The key." example:"alice"`
-	Allowed    bool      `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
-	Certain    bool      `json:"certain" doc:"As above." example:"true"`
-	Remaining  int64     `json:"remaining" doc:"As above." example:"9"`
-	RetryAfter float64   `json:"retry_after" doc:"As above." example:"0"`
-	Source     string    `json:"source" doc:"As above." example:"redis"`
-	Shadow     bool      `json:"shadow,omitempty" doc:"Whether this limit is in shadow mode." example:"true"`
-	WouldAllow *bool     `json:"would_allow,omitempty" doc:"With shadow: whether it would be allowed if the limit were not. If not, it is not counted under this limit." example:"false"`
-	Lease      string    `json:"lease,omitempty" doc:"As above." example:"export-17"`
-	Ends       time.Time `json:"ends,omitzero" doc:"As above." example:"2026-11-21T10:00:30.31Z"`
-	EndsIn     float64   `json:"ends_in,omitempty" doc:"As above." example:"30"`
-}
-
-// Refusal is the body of a 429: a decision, and a problem for clients that read only problems.
-type Refusal struct {
-	Type     string   `json:"type" doc:"The problem type of a quota that is exceeded." example:"https://iana.org/assignments/http-problem-types#quota-exceeded"`
-	Title    string   `json:"title" doc:"What kind of problem it is." example:"Quota exceeded"`
-	Status   int      `json:"status" doc:"The HTTP status." example:"429"`
-	Detail   string   `json:"detail" doc:"One sentence: which limits refuse, and when to ask again." example:"over the limit login: ask again in 11.417 seconds"`
-	Policies []string `json:"violated-policies" doc:"The names of the limits that refuse, as RateLimit-Policy has them." example:"[\"login\"]"`
-	TakeAnswer
-}
-
-func refusalOf(a TakeAnswer, violated []string) *Refusal {
-	return &Refusal{
-		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
-		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
-	}
-}
-
-func describeForbidden(a *api.API, op *huma.Operation) {
-	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
-		"The service counts no takes: QUERY_TAKE is off. Or a browser sends this for a page of another origin, or the host is none of the service's.",
-		(&limits{mode: TakeOff}).mayCount(), nil)
-}
-
-func textHeader(about, example string) *huma.Header {
-	return &huma.Header{Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
 }

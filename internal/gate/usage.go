@@ -21,14 +21,14 @@ const (
 type outcome int
 
 const (
-	allowed outcome = iota
-	refused
-	failed      // nothing could be decided
-	wouldRefuse // by a limit in shadow mode, under which it was not counted
+	outcomeAllowed outcome = iota
+	outcomeRefused
+	outcomeFailed      // nothing could be decided
+	outcomeWouldRefuse // by a limit in shadow mode, under which it was not counted
 )
 
 // tally is the number of decisions by outcome.
-type tally [wouldRefuse + 1]uint64
+type tally [outcomeWouldRefuse + 1]uint64
 
 // usage is what this process decided under one limit. It takes at most some 135 KB, of which 130 are keys.
 type usage struct {
@@ -40,38 +40,38 @@ type usage struct {
 		unix  int64 // which second it is
 		tally tally
 	}
-	before, now sketch
-	period      int64 // that of now: how many times busiestFor fits between 1970 and its beginning
+	previous, current sketch
+	period            int64 // that of now: how many times busiestFor fits between 1970 and its beginning
 }
 
-func newUsage(now time.Time) *usage { return &usage{since: now, period: periodOf(now)} }
+func newUsage(now time.Time) *usage { return &usage{since: now, period: periodAt(now)} }
 
-func periodOf(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
+func periodAt(now time.Time) int64 { return now.Unix() / int64(busiestFor/time.Second) }
 
 func (u *usage) add(key string, o outcome, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.turn(now)
+	u.rotate(now)
 	second := &u.seconds[uint64(now.Unix())%uint64(len(u.seconds))]
 	if second.unix != now.Unix() {
 		second.unix, second.tally = now.Unix(), tally{}
 	}
 	second.tally[o]++
 	u.total[o]++
-	u.now.add(key, o == refused || o == wouldRefuse)
+	u.current.add(key, o == outcomeRefused || o == outcomeWouldRefuse)
 }
 
-// turn starts a new sketch when the time of the present one is over.
-func (u *usage) turn(now time.Time) {
-	due := periodOf(now)
+// rotate starts a new sketch when the time of the present one is over.
+func (u *usage) rotate(now time.Time) {
+	due := periodAt(now)
 	if due <= u.period { // the clock may have been set back
 		return
 	}
-	u.before = sketch{}
+	u.previous = sketch{}
 	if due == u.period+1 {
-		u.before = u.now
+		u.previous = u.current
 	}
-	u.now, u.period = sketch{}, due
+	u.current, u.period = sketch{}, due
 }
 
 // lastMinute returns the decisions of the last whole seconds, and how many seconds these are.
@@ -87,10 +87,42 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 	return sum, float64(min(rateSeconds, max(1, last-u.since.Unix()+1)))
 }
 
+// LimitState is one limit and what this process decided under it.
+type LimitState struct {
+	Limit        string    `json:"limit" doc:"The name of the limit." example:"login"`
+	Window       string    `json:"window" doc:"The length of the rolling window." example:"1m"`
+	Max          int64     `json:"max" doc:"How many hits are allowed in the window." example:"5"`
+	Policy       string    `json:"policy" doc:"How hits are kept: cells, log or stream; or concurrent: how many hold a slot at once." example:"log"`
+	Mode         string    `json:"mode" doc:"enforce; or shadow: it refuses nothing." example:"enforce"`
+	Fail         string    `json:"fail" doc:"What happens without Redis: local, open or closed." example:"closed"`
+	Key          string    `json:"key" doc:"The key template." example:"{key}"`
+	Variables    []string  `json:"variables" doc:"The parameters that /v1/limit needs in addition to limit." example:"[\"key\"]"`
+	Since        time.Time `json:"since" doc:"Decisions are counted from this moment on: the start of the process, or when the limit came into the file." example:"2026-11-21T08:00:00Z"`
+	Allowed      uint64    `json:"allowed" doc:"How many takes were allowed." example:"1200"`
+	Refused      uint64    `json:"refused" doc:"How many were refused." example:"7"`
+	Failed       uint64    `json:"failed" doc:"How many could not be decided." example:"0"`
+	WouldRefuse  uint64    `json:"would_refuse" doc:"How many would have been refused, if it were not in shadow mode." example:"0"`
+	AllowedRate  float64   `json:"allowed_per_second" doc:"Takes allowed per second, over the last minute." example:"1.5"`
+	RefusedRate  float64   `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
+	FailedRate   float64   `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
+	WouldRate    float64   `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
+	Share        *share    `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take."`
+	Bound        int64     `json:"bound" doc:"Each process of query that decides under the limit can allow fewer than this many hits beyond max in a window. 0 without a share." example:"0"`
+	BusiestSince time.Time `json:"busiest_since" doc:"The busiest keys are those since this moment: at most 10 minutes ago." example:"2026-11-21T09:55:00Z"`
+	Busiest      []busyKey `json:"busiest" doc:"The keys with most decisions, most first."`
+	OthersAtMost uint64    `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`
+}
+
+type share struct {
+	Hits    int64   `json:"hits" doc:"How many hits at most." example:"100"`
+	For     float64 `json:"for" doc:"For how many seconds. Then unspent hits are given back." example:"1"`
+	Unspent int64   `json:"unspent" doc:"How many unspent hits this process has, of all keys: others cannot use them." example:"37"`
+}
+
 func (u *usage) state(now time.Time, keys int) LimitState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.turn(now)
+	u.rotate(now)
 	minute, seconds := u.lastMinute(now)
 	rate := func(o outcome) float64 { return float64(minute[o]) / seconds }
 	since := time.Unix((u.period-1)*int64(busiestFor/time.Second), 0)
@@ -99,10 +131,10 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 	}
 	out := LimitState{
 		Since: u.since.UTC(), BusiestSince: since.UTC(),
-		Allowed: u.total[allowed], Refused: u.total[refused], Failed: u.total[failed], WouldRefuse: u.total[wouldRefuse],
-		AllowedRate: rate(allowed), RefusedRate: rate(refused), FailedRate: rate(failed), WouldRate: rate(wouldRefuse),
+		Allowed: u.total[outcomeAllowed], Refused: u.total[outcomeRefused], Failed: u.total[outcomeFailed], WouldRefuse: u.total[outcomeWouldRefuse],
+		AllowedRate: rate(outcomeAllowed), RefusedRate: rate(outcomeRefused), FailedRate: rate(outcomeFailed), WouldRate: rate(outcomeWouldRefuse),
 	}
-	out.Busiest, out.OthersAtMost = busiest(&u.before, &u.now, keys)
+	out.Busiest, out.OthersAtMost = mergeBusiest(&u.previous, &u.current, keys)
 	return out
 }
 
@@ -110,53 +142,53 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 // key takes the slot and count of the one with the fewest decisions, which becomes its error. So a count is
 // never too small, and too large by at most its error: a hundredth of all decisions.
 type sketch struct {
-	keys   []busyKey
-	places map[string]int // in keys
+	keys    []busyKey
+	indexes map[string]int // in keys
 }
 
 type busyKey struct {
-	Key       string `json:"key" doc:"What the limit's key template has made: hits are kept under it." example:"alice"`
-	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; at most error too many." example:"42"`
-	Refused   uint64 `json:"refused" doc:"How many of them refused, or would have in shadow mode; at most error too few." example:"7"`
+	Key       string `json:"key" doc:"The key that hits are kept under, made by the limit's key template." example:"alice"`
+	Decisions uint64 `json:"decisions" doc:"Decisions since busiest_since; too large by at most error." example:"42"`
+	Refused   uint64 `json:"refused" doc:"How many of them refused, or would have in shadow mode; too small by at most error." example:"7"`
 	Error     uint64 `json:"error" doc:"By how much the numbers can be wrong; 0 if they are exact." example:"0"`
 }
 
 // add counts a decision. It copies a new key, which may be a part of a whole request.
 func (s *sketch) add(key string, refused bool) {
-	place, known := s.places[key]
+	index, known := s.indexes[key]
 	if !known {
 		key = strings.Clone(key)
-		place = s.free()
-		s.keys[place] = busyKey{Key: key, Decisions: s.keys[place].Decisions, Error: s.keys[place].Decisions}
-		s.places[key] = place
+		index = s.freeIndex()
+		s.keys[index] = busyKey{Key: key, Decisions: s.keys[index].Decisions, Error: s.keys[index].Decisions}
+		s.indexes[key] = index
 	}
-	s.keys[place].Decisions++
+	s.keys[index].Decisions++
 	if refused {
-		s.keys[place].Refused++
+		s.keys[index].Refused++
 	}
 }
 
-// free returns a slot for another key, that of the key with the fewest decisions if none is free.
-func (s *sketch) free() int {
-	if s.places == nil {
-		s.keys, s.places = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
+// freeIndex returns a slot for another key, that of the key with the fewest decisions if none is free.
+func (s *sketch) freeIndex() int {
+	if s.indexes == nil {
+		s.keys, s.indexes = make([]busyKey, 0, busiestKeys), make(map[string]int, busiestKeys)
 	}
 	if len(s.keys) < busiestKeys {
 		s.keys = append(s.keys, busyKey{})
 		return len(s.keys) - 1
 	}
-	place := s.fewest()
-	delete(s.places, s.keys[place].Key)
-	return place
+	index := s.fewestIndex()
+	delete(s.indexes, s.keys[index].Key)
+	return index
 }
 
-func (s *sketch) fewest() (place int) {
+func (s *sketch) fewestIndex() (index int) {
 	for i := range s.keys {
-		if s.keys[i].Decisions < s.keys[place].Decisions {
-			place = i
+		if s.keys[i].Decisions < s.keys[index].Decisions {
+			index = i
 		}
 	}
-	return place
+	return index
 }
 
 // floor is the most decisions that a key outside the sketch can have had.
@@ -164,16 +196,16 @@ func (s *sketch) floor() uint64 {
 	if len(s.keys) < busiestKeys {
 		return 0
 	}
-	return s.keys[s.fewest()].Decisions
+	return s.keys[s.fewestIndex()].Decisions
 }
 
-// busiest joins two periods' sketches: the busiest keys, and the most decisions of any other key.
-func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
+// mergeBusiest joins two periods' sketches: the busiest keys, and the most decisions of any other key.
+func mergeBusiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 	out = []busyKey{}
 	join := func(k busyKey, other *sketch, floor uint64) {
 		more := busyKey{Decisions: floor, Error: floor}
-		if place, known := other.places[k.Key]; known {
-			more = other.keys[place]
+		if index, known := other.indexes[k.Key]; known {
+			more = other.keys[index]
 		}
 		out = append(out, busyKey{k.Key, k.Decisions + more.Decisions, k.Refused + more.Refused, k.Error + more.Error})
 	}
@@ -182,7 +214,7 @@ func busiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 		join(k, before, beforeFloor)
 	}
 	for _, k := range before.keys {
-		if _, known := now.places[k.Key]; !known {
+		if _, known := now.indexes[k.Key]; !known {
 			join(k, now, nowFloor)
 		}
 	}

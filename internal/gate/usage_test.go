@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 )
 
 // modelled is one decision, as the model keeps it: all of them, for ever.
@@ -55,7 +56,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 		}
 		if !m.at.Before(got.BusiestSince) {
 			counted[m.key]++
-			if m.o == refused || m.o == wouldRefuse {
+			if m.o == outcomeRefused || m.o == outcomeWouldRefuse {
 				refusals[m.key]++
 			}
 		}
@@ -67,7 +68,7 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 	for _, r := range []struct {
 		got  float64
 		want uint64
-	}{{got.AllowedRate, minute[allowed]}, {got.RefusedRate, minute[refused]}, {got.FailedRate, minute[failed]}, {got.WouldRate, minute[wouldRefuse]}} {
+	}{{got.AllowedRate, minute[outcomeAllowed]}, {got.RefusedRate, minute[outcomeRefused]}, {got.FailedRate, minute[outcomeFailed]}, {got.WouldRate, minute[outcomeWouldRefuse]}} {
 		if r.got != float64(r.want)/seconds {
 			t.Fatalf("%v per second, want %d in %v seconds", r.got, r.want, seconds)
 		}
@@ -98,27 +99,29 @@ func TestSketchIsBounded(t *testing.T) {
 		s.add(strconv.Itoa(i), false)
 		s.add("one", true)
 	}
-	if len(s.keys) != busiestKeys || len(s.places) != busiestKeys || s.floor() > 100_000/busiestKeys {
-		t.Errorf("%d keys, %d places, floor %d", len(s.keys), len(s.places), s.floor())
+	if len(s.keys) != busiestKeys || len(s.indexes) != busiestKeys || s.floor() > 100_000/busiestKeys {
+		t.Errorf("%d keys, %d indexes, floor %d", len(s.keys), len(s.indexes), s.floor())
 	}
-	found, floor := busiest(new(sketch), &s, 1)
+	found, floor := mergeBusiest(new(sketch), &s, 1)
 	if len(found) != 1 || found[0].Key != "one" || found[0].Decisions < 50_000 || found[0].Decisions-found[0].Error > 50_000 || floor != s.floor() && floor == 0 {
 		t.Errorf("%+v, others %d", found, floor)
 	}
 }
+
+func named(name string) *limitfile.Limit { return &limitfile.Limit{Limit: limit.Limit{Name: name}} }
 
 // A limit that stays keeps its numbers when the file is read again. One that is gone is forgotten.
 func TestUsageFollowsTheFile(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_760_000_000, 0)
 	u := &limits{now: func() time.Time { return now }}
-	stays, goes := &limit.Limit{Name: "stays"}, &limit.Limit{Name: "goes"}
-	u.keep(limit.Set{"stays": stays, "goes": goes})
-	for _, l := range []*limit.Limit{stays, goes, {}} {
-		u.note(&limit.Take{Limit: l, Under: "a"}, allowed, now)
+	stays, goes := named("stays"), named("goes")
+	u.setLimits(limitfile.Set{"stays": stays, "goes": goes})
+	for _, l := range []*limitfile.Limit{stays, goes, {}} {
+		u.count(&limit.Take{Limit: &l.Limit, Key: "a"}, outcomeAllowed, now)
 	}
-	u.keep(limit.Set{"stays": {Name: "stays", Max: 7}, "comes": {Name: "comes"}})
-	if got := *u.usages.Load(); len(got) != 2 || got["stays"].total[allowed] != 1 || got["comes"] == nil {
+	u.setLimits(limitfile.Set{"stays": {Limit: limit.Limit{Name: "stays", Max: 7}}, "comes": named("comes")})
+	if got := *u.usages.Load(); len(got) != 2 || got["stays"].total[outcomeAllowed] != 1 || got["comes"] == nil {
 		t.Errorf("%v", got)
 	}
 }
@@ -126,7 +129,7 @@ func TestUsageFollowsTheFile(t *testing.T) {
 // BenchmarkDecided is what noting a decision costs beside all else: the counter of /metrics alone, and with what
 // /v1/limits needs, of one key, of a hundred, and of keys that are all new, which look for the fewest each time.
 func BenchmarkDecided(b *testing.B) {
-	lim := &limit.Limit{Name: "login"}
+	lim := named("login")
 	keys := make([]string, 1<<16)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("customer-%d", i)
@@ -134,13 +137,13 @@ func BenchmarkDecided(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		keys  int
-		named limit.Set
-	}{{"metrics", 1, nil}, {"one", 1, limit.Set{"login": lim}}, {"hundred", 100, limit.Set{"login": lim}}, {"new", len(keys), limit.Set{"login": lim}}} {
-		g := &Gate{limits: &limits{now: time.Now}, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "d"}, []string{"limit", "result", "source"})}
-		g.limits.keep(c.named)
+		named limitfile.Set
+	}{{"metrics", 1, nil}, {"one", 1, limitfile.Set{"login": lim}}, {"hundred", 100, limitfile.Set{"login": lim}}, {"new", len(keys), limitfile.Set{"login": lim}}} {
+		s := &Service{limits: &limits{now: time.Now}, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "d"}, []string{"limit", "result", "source"})}
+		s.limits.setLimits(c.named)
 		for _, parallel := range []bool{false, true} {
 			decide := func(i int) {
-				g.decided(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: lim, Under: keys[i%c.keys]}, Allowed: true, WouldAllow: true, Source: limit.FromRedis}}})
+				s.countDecisions(&limit.Answer{Decisions: []limit.Decision{{Take: limit.Take{Limit: &lim.Limit, Key: keys[i%c.keys]}, Allowed: true, WouldAllow: true, Source: limit.SourceRedis}}})
 			}
 			b.Run(fmt.Sprintf("%s/parallel=%v", c.name, parallel), func(b *testing.B) {
 				b.ReportAllocs()

@@ -132,7 +132,7 @@ func (p *boundProcess) asksForAShare() bool {
 	p.limiter.shares.mu.Lock()
 	defer p.limiter.shares.mu.Unlock()
 	for _, s := range p.limiter.shares.all {
-		if s.asking != nil {
+		if s.acquiring != nil {
 			return true
 		}
 	}
@@ -202,7 +202,7 @@ func (s *boundRun) crash(rt *rapid.T, place int) {
 	p := s.processes[s.alive[place]]
 	p.trouble.heal()
 	p.waiting.Wait()
-	p.limiter.asking.Wait()
+	p.limiter.background.Wait()
 	p.trouble.after.Wait()
 	clear(p.limiter.shares.all)
 	s.alive = slices.Delete(s.alive, place, place+1)
@@ -248,7 +248,7 @@ func (s *boundRun) step(rt *rapid.T) {
 		s.behind += by
 		s.mu.Unlock()
 	}
-	require.NoError(s.t, setClock(s.t.Context(), s.client, tagOf("alice"), now-s.behind).Err())
+	require.NoError(s.t, setClock(s.t.Context(), s.client, hashTag("alice"), now-s.behind).Err())
 	p.timeout.Store(int64(time.Minute))
 	switch what {
 	case "heal":
@@ -313,8 +313,8 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 	case err != nil:
 		s.t.Error(err)
 	case a.Allowed:
-		take.local = a.Decisions[0].Source == FromLocal
-		if a.Decisions[0].Source == FromShare {
+		take.local = a.Decisions[0].Source == SourceLocal
+		if a.Decisions[0].Source == SourceShare {
 			s.shared++
 		}
 		s.allowed = append(s.allowed, take)

@@ -44,7 +44,7 @@ func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 							default:
 								refused.Add(1)
 							}
-							if err == nil && a.Decisions[0].Source == FromMemory {
+							if err == nil && a.Decisions[0].Source == SourceMemory {
 								memory.Add(1)
 							}
 						}
@@ -92,7 +92,7 @@ func TestTwoProcessesWithASlowRedis(t *testing.T) {
 								case a.Allowed:
 									allowed[i].Add(1)
 								}
-								if err == nil && a.Decisions[0].Source == FromLocal {
+								if err == nil && a.Decisions[0].Source == SourceLocal {
 									late[i].Add(1)
 								}
 								time.Sleep(4 * time.Millisecond) // a client has other work, too

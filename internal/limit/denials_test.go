@@ -20,7 +20,7 @@ func testDeniedFromMemory(t *testing.T, policy Policy, fresh func(*testing.T) *w
 		require.NoError(t, err)
 		d := a.Decisions[0]
 		asked := len(sent.scripts()) > 0
-		if asked != (d.Source == FromRedis) {
+		if asked != (d.Source == SourceRedis) {
 			t.Errorf("%s: Redis was asked: %v; %+v", policy, asked, d)
 		}
 		return d, asked
@@ -46,7 +46,7 @@ func testDeniedFromMemory(t *testing.T, policy Policy, fresh func(*testing.T) *w
 	if !asked {
 		t.Errorf("%s: fewer hits were refused from memory", policy)
 	}
-	w.limiter.denials.all = nil
+	w.limiter.refusals.all = nil
 	take(2)
 	w.at(500 + wait)
 	if d, asked := take(2); !d.Allowed || !asked {
@@ -76,7 +76,7 @@ func TestDenialsEndWhenTheyMayNotHold(t *testing.T) {
 			w, l := newWorld(t, client, c.name), adhoc(t, time.Hour, 5, Log)
 			full := takeOf(l, "alice", 1)
 			w.take(takeOf(l, "alice", 5))
-			for _, want := range []Source{FromRedis, FromMemory} {
+			for _, want := range []Source{SourceRedis, SourceMemory} {
 				a, err := w.limiter.Take(t.Context(), []Take{full})
 				if err != nil || a.Decisions[0].Source != want {
 					t.Fatalf("%+v, %v: want a decision from %s", a, err, want)
@@ -84,7 +84,7 @@ func TestDenialsEndWhenTheyMayNotHold(t *testing.T) {
 			}
 			c.end(w, full)
 			a, err := w.limiter.Take(t.Context(), []Take{full})
-			if err != nil || a.Decisions[0].Source != FromRedis {
+			if err != nil || a.Decisions[0].Source != SourceRedis {
 				t.Errorf("%+v, %v: want Redis to be asked", a, err)
 			}
 		})
@@ -94,36 +94,36 @@ func TestDenialsEndWhenTheyMayNotHold(t *testing.T) {
 // Memory stays bounded, and makes room among what holds no longer.
 func TestDenialsAreBounded(t *testing.T) {
 	t.Parallel()
-	var d denials
+	var d refusals
 	l := adhoc(t, time.Hour, 1, Log)
 	now := time.UnixMilli(worldStart)
-	for i := range DeniedKeys + 1000 {
+	for i := range RefusedKeys + 1000 {
 		take := takeOf(l, fmt.Sprint(i), 1)
-		d.remember(&take, take.Key, state{wait: time.Hour}, now)
+		d.remember(&take, take.Caller, state{wait: time.Hour}, now)
 	}
-	require.EqualValues(t, DeniedKeys, len(d.all))
-	later := now.Add(deniedFor)
+	require.EqualValues(t, RefusedKeys, len(d.all))
+	later := now.Add(refusedFor)
 	for i := range 100 {
 		take := takeOf(l, fmt.Sprint("later", i), 1)
-		d.remember(&take, take.Key, state{wait: time.Hour}, later)
-		if _, ok := d.find(&take, take.Key, later); !ok {
+		d.remember(&take, take.Caller, state{wait: time.Hour}, later)
+		if _, ok := d.find(&take, take.Caller, later); !ok {
 			t.Fatalf("the refusal %d is not remembered", i)
 		}
 	}
-	if len(d.all) >= DeniedKeys {
+	if len(d.all) >= RefusedKeys {
 		t.Errorf("%d refusals are remembered, though most hold no longer", len(d.all))
 	}
 }
 
 func TestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
-	var l local
+	var a accounts
 	now := time.UnixMilli(worldStart)
 	limit := adhoc(t, time.Hour, 1, Cells)
 	takes, most := []Take{takeOf(limit, "", 1)}, 0
 	for i := range 3 * LocalKeys {
-		l.decide(takes, []string{fmt.Sprint(i)}, nil, now, true)
-		most = max(most, len(l.accounts)+len(l.older))
+		a.decideLocally(&request{takes: takes, keys: []string{fmt.Sprint(i)}, count: true}, now)
+		most = max(most, len(a.current)+len(a.older))
 	}
 	if most > LocalKeys || most < LocalKeys/2 {
 		t.Errorf("there were %d accounts, want up to %d", most, LocalKeys)
@@ -133,15 +133,19 @@ func TestAccountsAreBounded(t *testing.T) {
 // Accounts that owe outlive those that do not, and those that are used outlive those that are not.
 func TestAccountsThatOweOutliveOthers(t *testing.T) {
 	t.Parallel()
-	var l local
+	var all accounts
 	now := time.UnixMilli(worldStart)
-	takes := []Take{takeOf(adhoc(t, time.Hour, 100, Cells), "", 1)}
-	granted := func(key string) {
-		keys := []string{key}
-		l.end(takes, keys, l.begin(takes, keys, now, true), []state{{counted: 1}}, now)
+	take := func(key string) *request {
+		return &request{takes: []Take{takeOf(adhoc(t, time.Hour, 100, Cells), "", 1)}, keys: []string{key}, count: true}
 	}
-	l.decide(takes, []string{"owes"}, nil, now, true)
-	flies := l.begin(takes, []string{"flies"}, now, true)
+	granted := func(key string) {
+		r := take(key)
+		r.reservations = all.reserve(r, now)
+		all.commit(r, []state{{counted: 1}}, now)
+	}
+	all.decideLocally(take("owes"), now)
+	pending := take("pending")
+	pending.reservations = all.reserve(pending, now)
 	granted("unused")
 	for i := range 3 * LocalKeys {
 		granted(fmt.Sprint(i))
@@ -149,18 +153,18 @@ func TestAccountsThatOweOutliveOthers(t *testing.T) {
 			granted("used")
 		}
 	}
-	for key, want := range map[string]int64{"owes": 1, "used": 3 * LocalKeys / 1000, "unused": 0, "flies": 0} {
-		a, sum := l.find(key), int64(0)
+	for key, want := range map[string]int64{"owes": 1, "used": 3 * LocalKeys / 1000, "unused": 0, "pending": 0} {
+		a, sum := all.find(key), int64(0)
 		if a != nil {
-			v := a.at(now, time.Hour)
-			sum = v.sum
+			v := a.At(now, time.Hour)
+			sum = v.Sum
 		}
 		if sum != want || (a == nil) != (key == "unused") {
 			t.Errorf("the account %s has %d hits, want %d", key, sum, want)
 		}
 	}
-	l.end(takes, []string{"flies"}, flies, nil, now)
-	if l.find("flies") != nil {
+	all.commit(pending, nil, now)
+	if all.find("pending") != nil {
 		t.Error("an account without hits is kept")
 	}
 }

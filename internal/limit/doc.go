@@ -1,5 +1,18 @@
 // Package limit allows or refuses hits of a key in a rolling window (docs/limits.md).
 //
+// # The chain
+//
+// A take passes these deciders, and its answer returns the same way. Each has one method, decide, and a file
+// of its own with its contract and its lock:
+//
+//	Limiter    checks the takes, and names their keys                                            limiter.go
+//	shadow     keeps limits in shadow mode from refusing                                          shadow.go
+//	shares     spends hits that this process has acquired in advance                              shares.go
+//	refusals   refuses what Redis refused less than a second ago                                refusals.go
+//	fallback   decides by the fail modes if Redis does not; its breaker skips Redis             fallback.go
+//	accounts   hold what this process allowed, and first count in Redis what Redis lacks        accounts.go
+//	remote     decides with one script in Redis, or in parts (store, redis.go)                    remote.go
+//
 // # What it promises
 //
 //   - One script in Redis decides and counts, by Redis's clock. All processes together allow no more than the
@@ -9,7 +22,7 @@
 //   - At most max slots of the policy Concurrent are held, as long as Redis decides and its clock does not
 //     jump ahead.
 //   - A refused take counts nothing. Takes of one request are all counted or none. Shadow mode refuses
-//     nothing (shadow.go).
+//     nothing.
 //   - Everything is bounded. A key has at most 64 cells under Cells, and max hits under Log and Stream. It
 //     expires when its last hit leaves the window. Redis keeps to its maxmemory. No script blocks Redis for
 //     long: large work is done in steps.

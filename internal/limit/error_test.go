@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/limit/cells"
 )
 
 // How far off are counters that do not keep every hit? Each one decides about the same traffic, which asks for
@@ -56,12 +58,12 @@ func (e *exactWindow) at(now int64) int {
 
 var errorCounters = []errorCounter{
 	{"cells, 60 in a window", func() func(int64) bool {
-		var r ring
+		var r cells.Ring
 		return func(at int64) bool {
-			v := r.at(time.UnixMilli(at), errorWindow)
-			allowed := float64(v.estimate())+1 <= errorMax
+			v := r.At(time.UnixMilli(at), errorWindow)
+			allowed := float64(v.Estimate())+1 <= errorMax
 			if allowed {
-				r.add(&v, 1)
+				r.Add(&v, 1)
 			}
 			return allowed
 		}

@@ -67,11 +67,11 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 				remaining int64
 			}{{"first", 41, false, 40}, {"second", 1, false, 0}, {"first", -10, true, 50}, {"second", -1, true, 1}, {"second", -50, true, 51}, {"second", -200, true, 100}} {
 				a := mustTake(t, limiter, takeOf(l, c.key, c.n))
-				if d := a.Decisions[0]; a.Allowed != c.allowed || d.Remaining != c.remaining || d.Source != FromRedis {
+				if d := a.Decisions[0]; a.Allowed != c.allowed || d.Remaining != c.remaining || d.Source != SourceRedis {
 					t.Errorf("%s, n %d: %+v", c.key, c.n, d)
 				}
 			}
-			if a, err := limiter.Look(t.Context(), []Take{takeOf(l, "first", 1)}); err != nil || !a.Allowed || a.Decisions[0].Source != FromRedis {
+			if a, err := limiter.Look(t.Context(), []Take{takeOf(l, "first", 1)}); err != nil || !a.Allowed || a.Decisions[0].Source != SourceRedis {
 				t.Errorf("a look: %+v, %v", a, err)
 			}
 
@@ -84,14 +84,14 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 					t.Errorf("closed: %v", err)
 				}
 				take.Limit = &Limit{Window: 2 * time.Hour, Max: 100, Policy: policy, Fail: FailOpen}
-				if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != FromLocal {
+				if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != SourceLocal {
 					t.Errorf("open: %+v", a)
 				}
 			}
 			local := &Limit{Window: 3 * time.Hour, Max: 100, Policy: policy, Fail: FailLocal}
 			for i, allowed := range []bool{true, false, true} { // 60, 50, 40
 				a := mustTake(t, limiter, takeOf(local, "late", 60-int64(i)*10))
-				if a.Allowed != allowed || allowed && a.Decisions[0].Source != FromLocal {
+				if a.Allowed != allowed || allowed && a.Decisions[0].Source != SourceLocal {
 					t.Errorf("local, %d: %+v", i, a)
 				}
 			}
@@ -104,7 +104,7 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 			}
 			require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "0").Err())
 			a := mustTake(t, limiter, takeOf(local, "late", 1))
-			if d := a.Decisions[0]; d.Source != FromRedis || a.Allowed || d.Remaining != 0 {
+			if d := a.Decisions[0]; d.Source != SourceRedis || a.Allowed || d.Remaining != 0 {
 				t.Errorf("Redis has memory again, and was not told of a hundred hits: %+v", d)
 			}
 		})

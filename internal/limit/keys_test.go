@@ -25,7 +25,7 @@ func realServer(t *testing.T) (*Limiter, *stack.RedisServer) {
 
 func mustTake(t *testing.T, l *Limiter, takes ...Take) Answer {
 	t.Helper()
-	l.denials.all = nil
+	l.refusals.all = nil
 	a, err := l.Take(t.Context(), takes)
 	require.NoError(t, err)
 	return a
@@ -39,7 +39,7 @@ func TestKeysExpire(t *testing.T) {
 		for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Hour, MaxWindow} {
 			l := adhoc(t, length, 10, policy)
 			take := takeOf(l, "alice", 0)
-			key := limiter.store.key(&take)
+			key := limiter.key(&take)
 			for _, n := range []int64{1, 3, -1, 6, 1, 5, -4, 2, 0, -1} {
 				take.N = n
 				mustTake(t, limiter, take)
@@ -54,12 +54,12 @@ func TestKeysExpire(t *testing.T) {
 			}
 		}
 	}
-	place := placeOf(concurrentLimit(2, FailClosed), "alice", "a")
-	place.Limit.Window = time.Second
-	mustTake(t, limiter, place)
+	slot := slotOf(concurrentLimit(2, FailClosed), "alice", "a")
+	slot.Limit.Window = time.Second
+	mustTake(t, limiter, slot)
 	stack.Eventually(t, "the keys of a second to go", func() (bool, string) {
 		keys := append(stack.Scan(t, server.Client(), "*:1000:*"),
-			stack.Scan(t, server.Client(), limiter.store.key(&place))...)
+			stack.Scan(t, server.Client(), limiter.key(&slot))...)
 		return len(keys) == 0, fmt.Sprint(keys)
 	})
 }
@@ -72,7 +72,7 @@ func TestRefusedAddsNothing(t *testing.T) {
 	for _, policy := range Policies {
 		l := adhoc(t, time.Hour, 10, policy)
 		take := takeOf(l, "alice", 10)
-		key := limiter.store.key(&take)
+		key := limiter.key(&take)
 		mustTake(t, limiter, take)
 		before := client.Dump(t.Context(), key).Val()
 		memory := client.MemoryUsage(t.Context(), key).Val()
@@ -117,7 +117,7 @@ func TestDecisionIsOneCommand(t *testing.T) {
 		t.Errorf("without scripts in Redis, a decision sends %v", got)
 	}
 	for _, d := range a.Decisions {
-		if d.Remaining != 7 || d.Source != FromRedis {
+		if d.Remaining != 7 || d.Source != SourceRedis {
 			t.Errorf("after three takes: %+v", d)
 		}
 	}
@@ -209,7 +209,7 @@ func TestRefusalInAScriptIsKnownByItsWords(t *testing.T) {
 		"ERR ACL failure in script: User reader has no permissions to run the 'hset' command script: 5f, on @user_scr": true,
 		"READONLY You can't write against a read only replica. script: 5f, on @user_script:9.":                         false,
 	} {
-		require.EqualValues(t, want, refusedInScript(message), message)
+		require.EqualValues(t, want, isRefusedInScript(message), message)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestForeignKeys(t *testing.T) {
 	for _, policy := range Policies {
 		l := adhoc(t, time.Minute, 10, policy)
 		take := takeOf(l, "alice", 1)
-		key := limiter.store.key(&take)
+		key := limiter.key(&take)
 		require.NoError(t, client.Set(t.Context(), key, "foreign", 0).Err())
 		for _, n := range []int64{1, -1, 0} {
 			take.N = n
@@ -232,7 +232,7 @@ func TestForeignKeys(t *testing.T) {
 		require.Equal(t, "foreign", client.Get(t.Context(), key).Val(), policy)
 		require.NoError(t, limiter.Reset(t.Context(), take))
 		take.N = 1
-		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != FromRedis {
+		if a := mustTake(t, limiter, take); !a.Allowed || a.Decisions[0].Source != SourceRedis {
 			t.Errorf("%s: after a reset %+v", policy, a)
 		}
 	}

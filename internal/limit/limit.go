@@ -1,10 +1,11 @@
 package limit
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,12 +21,10 @@ const (
 	MaxExactHits = 100_000
 	// MaxLogTake bounds the hits of a request under Log: adding 1000 blocks Redis for about a millisecond.
 	MaxLogTake = 1000
-	// MaxPlaces bounds max under the policy Concurrent: 10,000 slots take some 1 MB of Redis per key.
-	MaxPlaces = 10_000
+	// MaxSlots bounds max under the policy Concurrent: 10,000 slots take some 1 MB of Redis per key.
+	MaxSlots = 10_000
 	// MaxShare bounds how long a process keeps a share.
 	MaxShare = time.Minute
-	// MaxName bounds a limit's name, in bytes.
-	MaxName = 64
 )
 
 // Policy is how hits are kept for a limit.
@@ -92,26 +91,15 @@ type Limit struct {
 	Fail   Fail
 	Mode   Mode
 	Share  Share
-	Key    Template // makes the key that hits are kept under
-	Envoy  []Descriptor
 }
-
-func (l *Limit) shadow() bool { return l.Mode == Shadow }
-
-// Over is how many hits a process can allow beyond Max in a window, because of its share.
-func (l *Limit) Over() int64 { return l.Share.Hits }
-
-var leasePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
-
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // FieldError is about one field of a limit: window, max, policy, fail, mode or share.
 type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 
-// check sets defaults and refuses what is out of bounds. The error is a *FieldError.
-func (l *Limit) check() error {
+// Check sets defaults and refuses what is out of bounds. The error is a *FieldError.
+func (l *Limit) Check() error {
 	if l.Policy == "" {
 		l.Policy = Policies[0]
 	}
@@ -142,7 +130,7 @@ func (l *Limit) check() error {
 	case Log, Stream:
 		most = MaxExactHits
 	case Concurrent:
-		most = MaxPlaces
+		most = MaxSlots
 	}
 	if l.Max < 1 || l.Max > most {
 		return &FieldError{"max", fmt.Sprintf("%d: allowed is 1 to %d with the policy %s", l.Max, most, l.Policy)}
@@ -159,9 +147,9 @@ func (l *Limit) checkShare() error {
 	case share == Share{}:
 		return nil
 	case l.Policy == Concurrent:
-		return &FieldError{"share", "not with the policy concurrent: Redis alone knows which places are held"}
-	case l.shadow():
-		return &FieldError{"share", "not with mode: shadow, which is to say what Redis decides about every take"}
+		return &FieldError{"share", "not with the policy concurrent: only Redis knows which slots are held"}
+	case l.Mode == Shadow:
+		return &FieldError{"share", "not with mode: shadow, in which Redis decides about every take"}
 	case most < 2:
 		return &FieldError{"share", "max is 1: a share has 2 hits or more"}
 	case share.Hits < 2 || share.Hits > most:
@@ -174,8 +162,15 @@ func (l *Limit) checkShare() error {
 
 // Adhoc returns the limit of a request that gives the numbers itself. The error is a *FieldError.
 func Adhoc(length time.Duration, most int64, policy Policy) (*Limit, error) {
-	l := &Limit{Window: length, Max: most, Policy: policy}
-	return l, l.check()
+	return (&Limit{Policy: policy}).WithNumbers(length, most)
+}
+
+// WithNumbers returns the limit with a request's window and max. If the window is the same, both share hits.
+// The error is a *FieldError.
+func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
+	out := *l
+	out.Window, out.Max = length, most
+	return &out, out.Check()
 }
 
 func list[T ~string](all []T) string {
@@ -188,78 +183,33 @@ func list[T ~string](all []T) string {
 
 // Take is a request for n hits of a key under a limit. A negative n gives hits back; 0 counts nothing.
 type Take struct {
-	Limit *Limit
-	Key   string // of the caller: takes with the same key share a hash tag
-	Under string // what Limit.Key makes of it: hits are kept under this
-	N     int64
+	Limit  *Limit
+	Caller string // its key: takes of one caller share a hash tag
+	Key    string // hits are kept under this key
+	N      int64
 	// Lease names the slot that a take under Concurrent acquires. Do not reuse it after its end.
 	Lease string
 }
 
-// LeaseError means that a take under the policy Concurrent is not one slot with a valid lease.
-type LeaseError struct {
-	Take    Take
-	Field   string // n or lease
-	Message string
+// TakeError means that a take is invalid, alone or among the others of its request.
+type TakeError struct {
+	Take           Take
+	Field, Message string // Field is n, key, lease or limit
 }
 
-func (e *LeaseError) Error() string { return e.Message }
-
-// checkLease refuses a take that no lease can hold. A check that counts nothing needs no lease.
-func (t *Take) checkLease(count bool) error {
-	switch {
-	case t.Limit.Policy != Concurrent && t.Lease != "":
-		return &LeaseError{*t, "lease", "only under a limit with the policy concurrent"}
-	case t.Limit.Policy != Concurrent:
-		return nil
-	case t.N != 0 && t.N != 1:
-		return &LeaseError{*t, "n", fmt.Sprintf("%d: a take acquires 1 place of a concurrent limit, and POST /v1/release frees it", t.N)}
-	case t.Lease == "" && !count, t.Lease == "" && t.N == 0:
-		return nil
-	case !leasePattern.MatchString(t.Lease):
-		return &LeaseError{*t, "lease", "allowed are 1 to 64 letters, digits, _, -, . and :"}
-	}
-	return nil
-}
-
-// shares reports whether a share can decide the take. Redis decides one that is as large as a share.
-func (t *Take) shares() bool { return t.N > 0 && t.N < t.Limit.Share.Hits }
+func (e *TakeError) Error() string { return e.Message }
 
 // NewLease returns a unique name of a lease.
 func NewLease() string { return rand.Text() }
-
-// TooManyError is a take of more hits than its limit ever allows.
-type TooManyError struct{ Take Take }
-
-func (e *TooManyError) Error() string {
-	return fmt.Sprintf("%d hits at once: the limit never allows more than %d", e.Take.N, e.Take.Limit.Max)
-}
-
-// TooLargeError means that a request has too many hits under the policy Log.
-type TooLargeError struct {
-	Take Take  // the first that is too much
-	N    int64 // the hits of the takes up to it
-}
-
-func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("%d hits of the policy log at once: at most %d are allowed in one request: ask several times, or use the policy stream", e.N, MaxLogTake)
-}
-
-// TwiceError means that two takes of a request have the same limit and key.
-type TwiceError struct{ Take Take }
-
-func (e *TwiceError) Error() string {
-	return "the same limit and key twice: write one take with the sum as its n"
-}
 
 // Source is where a decision comes from.
 type Source string
 
 const (
-	FromRedis  Source = "redis"
-	FromMemory Source = "memory" // Redis had refused the same, and until when
-	FromLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
-	FromShare  Source = "share"  // Redis had allowed this process hits in advance
+	SourceRedis  Source = "redis"
+	SourceMemory Source = "memory" // Redis had refused the same, and until when
+	SourceLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
+	SourceShare  Source = "share"  // Redis had allowed this process hits in advance
 )
 
 // Decision is about one take.
@@ -275,7 +225,7 @@ type Decision struct {
 	// Remaining is how many more hits would be allowed now.
 	Remaining int64
 	// RetryAfter is the time until the take would be allowed if no other hits came; 0 if it is allowed. From
-	// memory it can be too short, if the refusal remembered there was of fewer hits.
+	// memory it can be too short, if the remembered refusal was of fewer hits.
 	RetryAfter time.Duration
 	Source     Source
 	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
@@ -324,4 +274,56 @@ func (a *Answer) Shadowed() (any, wouldAllow bool) {
 		wouldAllow = wouldAllow && a.Decisions[i].WouldAllow
 	}
 	return any, wouldAllow
+}
+
+// PolicyName is the limit's name in the fields: default without one, because the draft requires a name.
+func (l *Limit) PolicyName() string { return cmp.Or(l.Name, "default") }
+
+// RateFields returns the fields RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11,
+// with one item per name: that of the decisive take.
+//
+//	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
+//	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
+//
+// Limits in shadow mode are in neither, because a client that heeds the fields would hold back for them.
+// Slots have the draft's own unit and no window: "exports";q=3;qu="concurrent-requests". Since revision 11, r
+// and t are the available quota and its effective window, which need no reset: a rolling window has none.
+func (a *Answer) RateFields() (policy, rate string) {
+	var names []string
+	byName := make(map[string]Answer, 1)
+	for _, d := range a.Decisions {
+		if d.Shadow {
+			continue
+		}
+		name := d.Take.Limit.PolicyName()
+		group, known := byName[name]
+		if !known {
+			names = append(names, name)
+		}
+		group.Decisions = append(group.Decisions, d)
+		byName[name] = group
+	}
+	var policies, rates []string
+	for _, name := range names {
+		group := byName[name]
+		d := group.Decisive()
+		l := d.Take.Limit
+		window := int64(l.Window / time.Second)
+		t := strconv.FormatInt(window, 10)
+		if !d.Allowed {
+			t = WholeSeconds(d.RetryAfter)
+		}
+		if l.Policy == Concurrent {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;qu=\"concurrent-requests\"", name, l.Max))
+		} else {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
+		}
+		rates = append(rates, fmt.Sprintf("%q;r=%d;t=%s", name, d.Remaining, t))
+	}
+	return strings.Join(policies, ", "), strings.Join(rates, ", ")
+}
+
+// WholeSeconds formats a wait for Retry-After: rounded up, and never 0, which clients read as "at once".
+func WholeSeconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/limit/cells"
 	"tallyroll/tests/stack"
 )
 
@@ -107,9 +108,9 @@ func (r benchRun) policy(b *testing.B, policy Policy) {
 		full := adhoc(b, time.Minute, hits/2, policy)
 		b.Run(fmt.Sprintf("%s/refused=%d", name, hits), func(b *testing.B) {
 			r.fill(b, l, full, 1, hits)
-			key := l.store.key(&Take{Limit: full, Key: "0", Under: "0", N: 1})
+			key := l.key(&Take{Limit: full, Caller: "0", Key: "0", N: 1})
 			r.loop(b, "evalsha", func(int64) error {
-				l.denials.forget(key)
+				l.refusals.forget(key)
 				return l.benchTake(full, "0", false)
 			})
 		})
@@ -221,15 +222,15 @@ func (r benchRun) fill(b *testing.B, l *Limiter, limit *Limit, keys, hits int64)
 	length := limit.Window.Milliseconds()
 	for k := range keys {
 		take := takeOf(limit, strconv.FormatInt(k, 10), 1)
-		key := l.store.key(&take)
+		key := l.key(&take)
 		pipe := r.client.Pipeline()
 		pipe.Del(ctx, key)
-		size := (length + cellsPerWindow - 1) / cellsPerWindow
+		size := (length + cells.PerWindow - 1) / cells.PerWindow
 		for i := range hits {
 			at := now - length + (i+1)*length/hits
 			switch limit.Policy {
 			case Cells:
-				pipe.HIncrBy(ctx, key, strconv.FormatInt(at/size%ringCells, 10), 1)
+				pipe.HIncrBy(ctx, key, strconv.FormatInt(at/size%cells.Count, 10), 1)
 			case Log:
 				pipe.ZAdd(ctx, key, redis.Z{Score: float64(at), Member: 1_000_000_000_000_000 + i})
 			case Stream:

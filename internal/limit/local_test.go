@@ -12,56 +12,59 @@ import (
 // reach Redis later and not know of the rest, count beside what Redis knows.
 func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 	t.Parallel()
-	const owed, others, own, told = 5, 3, 1, 2
-	var l local
+	const owed, others, own, counted = 5, 3, 1, 2
+	var a accounts
 	now := time.Now()
-	takeOf := func(n int64) []Take {
-		return []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: n}}
+	take := func(n int64) *request {
+		takes := []Take{{Limit: &Limit{Max: 100, Window: time.Hour, Fail: FailLocal}, N: n}}
+		return &request{takes: takes, keys: []string{"key"}, count: true}
 	}
-	keys := []string{"key"}
-	if states := l.decide(takeOf(owed), keys, nil, now, true); !states[0].fits {
+	if states := a.decideLocally(take(owed), now); !states[0].fits {
 		t.Fatalf("%+v; want it to fit", states[0])
 	}
-	if first := l.begin(takeOf(others), keys, now, true); first[0].claimed != owed || first[0].beside != owed {
-		t.Fatalf("the first question claims %d, beside %d; want %d both", first[0].claimed, first[0].beside, owed)
-	} else {
-		l.release(&first[0]) // it has told nothing yet, and its own hits are on their way
+	first := a.reserve(take(others), now)[0]
+	if first.claimed != owed || first.extra != owed {
+		t.Fatalf("the first request claims %d, extra %d; want %d both", first.claimed, first.extra, owed)
 	}
+	a.confirm(&first, 0) // nothing is counted yet, and its own hits are pending
 
-	q := l.begin(takeOf(own), keys, now, true)
-	if s := q[0]; s.claimed != owed || s.beside != owed+others {
-		t.Fatalf("claims %d, beside %d; want %d and %d", s.claimed, s.beside, owed, owed+others)
+	second := a.reserve(take(own), now)[0]
+	if second.claimed != owed || second.extra != owed+others {
+		t.Fatalf("claims %d, extra %d; want %d and %d", second.claimed, second.extra, owed, owed+others)
 	}
-	l.told(&q[0], told)
-	if want := int64(owed - told + others); q[0].beside != want {
-		t.Errorf("beside %d after %d of %d were told; want %d: the rest and the other question's", q[0].beside, told, owed, want)
+	a.confirm(&second, counted)
+	if want := int64(owed - counted + others); second.extra != want {
+		t.Errorf("extra %d after %d of %d were counted; want %d: the rest and the other request's", second.extra, counted, owed, want)
 	}
-	l.told(&q[0], owed-told)
-	require.EqualValues(t, 0, q[0].beside)
+	third := a.reserve(take(own), now)[0]
+	a.confirm(&third, owed-counted)
+	require.EqualValues(t, 0, third.extra)
 }
 
-// What a process cannot remember, it does not give out: neither a place for which there is no room, nor one that may be held
+// What a process cannot remember, it does not give out: neither a slot for which there is no room, nor one that may be held
 // by somebody whom Redis has let in and for whom there was no room.
-func TestNoPlaceIsGivenOutThatCannotBeRemembered(t *testing.T) {
+func TestNoSlotIsGivenOutThatCannotBeRemembered(t *testing.T) {
 	t.Parallel()
-	var l local
+	var a accounts
 	now := time.Now()
 	short, long := &Limit{Max: LocalKeys, Window: time.Minute, Policy: Concurrent, Fail: FailLocal}, &Limit{Max: 3, Window: time.Hour, Policy: Concurrent, Fail: FailLocal}
-	take := func(l *Limit, lease string) []Take { return []Take{{Limit: l, N: 1, Lease: lease}} }
+	take := func(l *Limit, key, lease string) *request {
+		return &request{takes: []Take{{Limit: l, N: 1, Lease: lease}}, keys: []string{key}, count: true}
+	}
 	// acquire tries for more places than the limit has, and returns how many it gets.
 	acquire := func(round string, at time.Time) (got int) {
 		for i := range 50 {
-			if states := l.decide(take(long, fmt.Sprint(round, i)), []string{"long"}, nil, at, true); states[0].fits {
+			if states := a.decideLocally(take(long, "long", fmt.Sprint(round, i)), at); states[0].fits {
 				got++
 			}
 		}
 		return got
 	}
 	for i := range LocalKeys {
-		l.hold(take(short, fmt.Sprint(i)), []string{fmt.Sprint("short", i%1000)}, []state{{ends: 1}}, now)
+		a.addSlot(fmt.Sprint("short", i%1000), fmt.Sprint(i), now.Add(short.Window), now)
 	}
 	require.EqualValues(t, 0, acquire("full ", now))
-	l.hold(take(long, "of Redis"), []string{"long"}, []state{{ends: 1}}, now)
+	a.addSlot("long", "of Redis", now.Add(long.Window), now)
 	require.EqualValues(t, 0, acquire("one too many ", now.Add(2*short.Window)))
 	require.EqualValues(t, 3, acquire("room ", now.Add(long.Window)))
 }

@@ -146,7 +146,7 @@ func (m *model) trim(now int64) {
 	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.at <= now-m.window })
 }
 
-// decideByModels is store.decide by models of the takes' keys.
+// decideByModels is what a script does, by models of the takes' keys.
 func decideByModels(models []*model, clock int64, ns []int64, count bool) []state {
 	out, all := make([]state, len(models)), true
 	for i, m := range models {
@@ -234,7 +234,7 @@ type simCall struct {
 type simPart struct {
 	name   string
 	policy Policy
-	local  *local // nil if Redis keeps the hits
+	local  *accounts // nil if Redis keeps the hits
 	limits []*Limit
 	models []*model
 	want   [][]state // for each call
@@ -307,7 +307,7 @@ func (s *schedule) play(seen *tally) string {
 	for _, policy := range append(Policies, "ring") {
 		p := &simPart{name: string(policy), policy: policy}
 		if policy == "ring" {
-			p.policy, p.local = Cells, new(local)
+			p.policy, p.local = Cells, new(accounts)
 		}
 		for _, l := range s.limits {
 			if p.policy == Cells {
@@ -378,18 +378,18 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 	pipe := client.Pipeline()
 	pipe.FlushDB(ctx)
 	replies, sizes := make([][]*redis.Cmd, len(s.parts)), make([][]*redis.IntCmd, len(s.parts))
-	st := store{namespace: "sim", scripts: heldWhole}
+	st := redisStore{scripts: heldWhole}
 	for i := range s.calls {
 		c := &s.calls[i]
-		setClock(ctx, pipe, tagOf("k"), c.clock)
+		setClock(ctx, pipe, hashTag("k"), c.clock)
 		for j, p := range s.parts {
 			if p.local != nil {
 				continue
 			}
-			takes, keys := s.takes(&st, p, c)
-			script, args := st.call(takes, nil, modeOf(c.count), 0)
-			replies[j] = append(replies[j], pipe.EvalSha(ctx, script.Hash(), keys, args...))
-			for _, key := range keys {
+			r := s.request(p, c)
+			script, args := st.command(modeOf(c.count), r, 0)
+			replies[j] = append(replies[j], pipe.EvalSha(ctx, script.Hash(), r.keys, args...))
+			for _, key := range r.keys {
 				sizes[j] = append(sizes[j], sizeOf(ctx, pipe, p.policy, key))
 			}
 		}
@@ -415,14 +415,14 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 		}
 		for i := range s.calls {
 			c := &s.calls[i]
-			takes, keys := s.takes(&st, p, c)
+			r := s.request(p, c)
 			var got []state
 			if p.local != nil {
-				got = p.local.decide(takes, keys, nil, time.UnixMilli(c.clock), c.count)
+				got = p.local.decideLocally(r, time.UnixMilli(c.clock))
 			} else {
 				reply, err := replies[j][i].Slice()
 				if err == nil {
-					got, _, err = parseStates(reply, takes)
+					got, _, err = parseStates(reply, r.takes)
 				}
 				if err != nil {
 					return err.Error()
@@ -459,13 +459,14 @@ func sizeOf(ctx context.Context, pipe redis.Cmdable, policy Policy, key string) 
 	return pipe.HLen(ctx, key)
 }
 
-func (s *schedule) takes(st *store, p *simPart, c *simCall) ([]Take, []string) {
-	takes, keys := make([]Take, len(c.ns)), make([]string, len(c.ns))
+func (s *schedule) request(p *simPart, c *simCall) *request {
+	limiter := Limiter{namespace: "sim"}
+	r := request{takes: make([]Take, len(c.ns)), keys: make([]string, len(c.ns)), count: c.count}
 	for i, n := range s.ns(p, c) {
-		takes[i] = Take{Limit: p.limits[i], Key: "k", Under: "k", N: n}
-		keys[i] = st.key(&takes[i])
+		r.takes[i] = Take{Limit: p.limits[i], Caller: "k", Key: "k", N: n}
+		r.keys[i] = limiter.key(&r.takes[i])
 	}
-	return takes, keys
+	return &r
 }
 
 // story is what a policy's model says about a schedule up to a call.

@@ -61,7 +61,7 @@ func awayAnswer(fail Fail, i int, a Answer, err error) string {
 		}
 	case err != nil:
 		return "want an answer"
-	case a.Decisions[0].Source != FromLocal || a.Decisions[0].Certain:
+	case a.Decisions[0].Source != SourceLocal || a.Decisions[0].Certain:
 		return "want an uncertain decision from local"
 	case a.Allowed != (fail == FailOpen || i < 5):
 		return "want five to be allowed if the ring decides, and all if the limit is open"
@@ -76,7 +76,7 @@ func redisDecides(t *testing.T, limiter *Limiter, l *Limit) {
 	t.Helper()
 	stack.Eventually(t, "Redis to decide", func() (bool, string) {
 		a, err := limiter.Look(t.Context(), []Take{takeOf(l, "bob", 1)})
-		return err == nil && a.Decisions[0].Source == FromRedis, fmt.Sprintf("%+v, %v", a, err)
+		return err == nil && a.Decisions[0].Source == SourceRedis, fmt.Sprintf("%+v, %v", a, err)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestCallersThatDoNotWaitChangeNothing(t *testing.T) {
 	server.Resume()
 	a, err := limiter.Take(t.Context(), []Take{takeOf(l, "bob", 1)})
 	require.NoError(t, err)
-	require.Equal(t, FromRedis, a.Decisions[0].Source)
+	require.Equal(t, SourceRedis, a.Decisions[0].Source)
 }
 
 // Redis is left alone if it fails. A key that alone is slow says nothing about the others.
@@ -182,11 +182,11 @@ func TestBreakerLeavesRedisAloneIfItFails(t *testing.T) {
 			case "is slow", "fails":
 				b.failed(key, what == "is slow", now)
 			case "answers":
-				b.answered()
+				b.succeeded()
 			}
 		}
 		b2, a := b.mayAsk("b", now), b.mayAsk("a", now)
-		later := now.Add(downFor)
+		later := now.Add(openFor)
 		require.True(t, b.mayAsk("a", later), "after a while, one may ask")
 		require.Equal(t, a, b.mayAsk("a", later), "just one")
 		return fmt.Sprintf("may ask about a: %t, about b: %t", a, b2)
@@ -223,7 +223,7 @@ func TestLateTakesAreCounted(t *testing.T) {
 			a, err := send(l, late, most-1-late)
 			if fail == FailClosed {
 				require.ErrorAs(t, err, &unavailable)
-			} else if err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal {
+			} else if err != nil || !a.Allowed || a.Decisions[0].Source != SourceLocal {
 				t.Errorf("%s: %+v, %v", fail, a, err)
 			}
 			if a := mustTake(t, limiter, takeOf(l, "alice", 1)); !a.Allowed || a.Decisions[0].Remaining != most-2-late-knows {
@@ -294,10 +294,10 @@ func TestSlowKeyLeavesOthersToRedis(t *testing.T) {
 	take("well")
 	limiter.timeout = after(time.Millisecond)
 	for range 2 * failuresInARow {
-		require.EqualValues(t, FromLocal, take("slow"), "the slow key was decided by")
+		require.EqualValues(t, SourceLocal, take("slow"), "the slow key was decided by")
 	}
 	limiter.timeout = after(30 * time.Second)
-	require.EqualValues(t, FromRedis, take("well"), "another key was decided by")
+	require.EqualValues(t, SourceRedis, take("well"), "another key was decided by")
 	close(ended)
 	limiter.Wait()
 }

@@ -16,7 +16,7 @@ import (
 func testCases(t *testing.T, fresh func(*testing.T) *world) {
 	cases.Check(t, "policies", func(t *testing.T, _, given string) string {
 		steps := strings.Split(given, "\n")
-		play := func(w *world, policy Policy) (out []outcome) {
+		play := func(w *world, policy Policy) (out []stepResult) {
 			l := adhoc(t, time.Minute, 5, policy)
 			for _, step := range steps {
 				out = append(out, w.step(step, l))
@@ -36,14 +36,14 @@ func testCases(t *testing.T, fresh func(*testing.T) *world) {
 	})
 }
 
-// outcome is what comes of a step. wait is that of a refusal, in milliseconds.
-type outcome struct {
+// stepResult is what comes of a step. wait is that of a refusal, in milliseconds.
+type stepResult struct {
 	text string
 	wait int64
 }
 
 // step does what a line says, such as "at 1000 take 1".
-func (w *world) step(line string, l *Limit) outcome {
+func (w *world) step(line string, l *Limit) stepResult {
 	w.t.Helper()
 	words := strings.Fields(line)
 	if words[0] == "at" {
@@ -55,7 +55,7 @@ func (w *world) step(line string, l *Limit) outcome {
 		if w.client != nil { // a ring forgets, and tells that Redis does not
 			require.NoError(w.t, err)
 		}
-		return outcome{"done", 0}
+		return stepResult{"done", 0}
 	}
 	take, ask := takeOf(l, "alice", mustInt(w.t, words[1])), w.take
 	if words[0] == "look" {
@@ -69,11 +69,11 @@ func (w *world) step(line string, l *Limit) outcome {
 	}
 	if a.Allowed {
 		require.Zero(w.t, d.RetryAfter, line)
-		return outcome{fmt.Sprint("allowed, ", d.Remaining, " left"), 0}
+		return stepResult{fmt.Sprint("allowed, ", d.Remaining, " left"), 0}
 	}
 	wait := d.RetryAfter.Milliseconds()
 	w.retry(take, w.clock-worldStart, wait)
-	return outcome{fmt.Sprint("refused, ", d.Remaining, " left"), wait}
+	return stepResult{fmt.Sprint("refused, ", d.Remaining, " left"), wait}
 }
 
 func mustInt(t *testing.T, text string) int64 {
@@ -164,5 +164,20 @@ func TestSmallerMaxHoldsAtOnce(t *testing.T) {
 			t.Errorf("%s: %+v", policy, d)
 		}
 		w.retry(takeOf(&smaller, "alice", 1), 0, d.RetryAfter.Milliseconds())
+	}
+}
+
+func TestWithNumbers(t *testing.T) {
+	t.Parallel()
+	l := &Limit{Name: "a", Window: MinWindow, Max: 5, Policy: Log, Fail: FailOpen}
+	out, err := l.WithNumbers(MaxWindow, 7)
+	require.NoError(t, err)
+	require.Equal(t, &Limit{Name: "a", Window: MaxWindow, Max: 7, Policy: Log, Fail: FailOpen, Mode: out.Mode}, out)
+	require.EqualValues(t, 5, l.Max)
+	var bad *FieldError
+	for _, most := range []int64{0, MaxExactHits + 1} {
+		_, err := l.WithNumbers(MinWindow, most)
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, "max", bad.Field)
 	}
 }

@@ -6,64 +6,58 @@ import (
 	"slices"
 )
 
-// A limit in shadow mode decides like any other and refuses nothing. Redis does the rest: a take that does
-// not fit blocks no other, and is not counted (lua/decide.lua).
+// shadow is the first decider. It sees that a limit in shadow mode refuses nothing: neither by a take that
+// can never fit, nor because Redis refuses to decide about its key. Otherwise such a limit decides like any
+// other, and lua/decide.lua lets a take of it that does not fit block no other, and does not count it.
+type shadow struct{ next decider }
 
-func shadowsOf(takes []Take) (out []int) {
-	for i := range takes {
-		if takes[i].Limit.shadow() {
-			out = append(out, i)
+func (s shadow) decide(ctx context.Context, r request) (verdict, error) {
+	if r.never != nil {
+		return s.decideWithout(ctx, r, r.never, Decision{Certain: true, Source: SourceMemory})
+	}
+	v, err := s.next.decide(ctx, r)
+	if err == nil || !isForbidden(err) {
+		return v, err
+	}
+	var shadows []int
+	for i := range r.takes {
+		if r.takes[i].Limit.Mode == Shadow {
+			shadows = append(shadows, i)
 		}
 	}
-	return out
-}
-
-// neverFit returns the indexes of invalid takes in shadow mode. They do not affect the others.
-func neverFit(takes []Take) (out []int) {
-	members := int64(0)
-	for i := range takes {
-		t := &takes[i]
-		logged := int64(0)
-		if t.Limit.Policy == Log && t.N > 0 {
-			logged = t.N
-		}
-		if t.Limit.shadow() && (t.N > t.Limit.Max || members+logged > MaxLogTake) {
-			out = append(out, i)
-			continue
-		}
-		members += logged
+	if shadows == nil {
+		return v, err
 	}
-	return out
+	return s.decideWithout(ctx, r, shadows, Decision{WouldAllow: true, Source: SourceLocal})
 }
 
-// forbids reports whether Redis refuses to decide at all.
-func forbids(err error) bool {
+// isForbidden reports whether Redis refuses to decide at all.
+func isForbidden(err error) bool {
 	var forbidden *ForbiddenError
 	var foreign *ForeignError
 	return errors.As(err, &forbidden) || errors.As(err, &foreign)
 }
 
-// decideWithout gives the takes at places, which are in shadow mode, the decision said, and decides the rest.
-func (l *Limiter) decideWithout(ctx context.Context, takes []Take, places []int, said Decision, count bool) (Answer, error) {
-	var rest []Take
-	for i := range takes {
-		if !slices.Contains(places, i) {
-			rest = append(rest, takes[i])
+// decideWithout gives the takes at the indexes, which are in shadow mode, a decision, and decides the rest.
+func (s shadow) decideWithout(ctx context.Context, r request, indexes []int, d Decision) (verdict, error) {
+	rest := request{count: r.count}
+	for i := range r.takes {
+		if !slices.Contains(indexes, i) {
+			rest.takes, rest.keys = append(rest.takes, r.takes[i]), append(rest.keys, r.keys[i])
 		}
 	}
-	out := Answer{Allowed: true}
-	if rest != nil {
+	out := verdict{Answer: Answer{Allowed: true}}
+	if rest.takes != nil {
 		var err error
-		out, err = l.decide(ctx, rest, count)
-		if err != nil || len(out.Decisions) < len(rest) || !out.Allowed && out.Decisions[0].Source == FromMemory {
-			return out, err // memory says only who refuses
+		out, err = s.decide(ctx, rest)
+		if err != nil || len(out.Decisions) < len(rest.takes) || !out.Allowed && out.Decisions[0].Source == SourceMemory {
+			return out, err // memory returns only the takes that it refuses
 		}
 	}
-	for _, i := range places {
-		d := said
-		d.Take, d.Allowed, d.Shadow = takes[i], true, true
+	for _, i := range indexes {
+		d.Take, d.Allowed, d.Shadow = r.takes[i], true, true
 		if !d.WouldAllow {
-			d.RetryAfter = takes[i].Limit.Window
+			d.RetryAfter = r.takes[i].Limit.Window
 		}
 		out.Decisions = slices.Insert(out.Decisions, i, d)
 	}

@@ -45,7 +45,7 @@ func TestShadowAgrees(t *testing.T) {
 					n, lease = rapid.OneOf(rapid.Int64Range(0, max(1, most/5)),
 						rapid.Int64Range(-most, most)).Draw(rt, "n"), ""
 				}
-				take := func(l *Limit) Take { return Take{Limit: l, Key: "alice", Under: "alice", N: n, Lease: lease} }
+				take := func(l *Limit) Take { return Take{Limit: l, Caller: "alice", Key: "alice", N: n, Lease: lease} }
 				together := w.take(take(enforcing), take(shadow))
 				single := w.take(take(alone)).Decisions[0]
 				one, other := together.Decisions[0], together.Decisions[1]
@@ -60,7 +60,8 @@ func TestShadowAgrees(t *testing.T) {
 				if policy != Concurrent {
 					want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
 					given -= min(0, want.counted)
-					want.shift(max(0, want.counted))
+					own := max(0, want.counted)
+					want.lower, want.upper = want.lower+own, want.upper+own
 					if one.Allowed != want.fits || one.RetryAfter != want.wait || one.Lower != want.lower ||
 						one.Upper != want.upper {
 						rt.Fatalf("call %d, n %d, %s: %+v, and the model says %+v", i, n, policy, one, want)
@@ -114,7 +115,7 @@ func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 		w := newWorld(t, backends[2].start(t), "memory")
 		few, many := shadowOf("few", time.Minute, 1, Log), adhoc(t, time.Hour, 4, Cells)
 		w.take(takeOf(few, "alice", 1))
-		for i, want := range []Source{FromRedis, FromMemory, FromMemory} {
+		for i, want := range []Source{SourceRedis, SourceMemory, SourceMemory} {
 			a, err := w.limiter.Take(t.Context(), []Take{takeOf(few, "alice", 1)})
 			if d := a.Decisions[0]; err != nil || !a.Allowed || d.WouldAllow || d.Source != want || d.RetryAfter <= 0 {
 				t.Errorf("%d: %+v %v", i, a, err)
@@ -159,13 +160,13 @@ func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 		w := newWorld(t, client, "foreign")
 		few, many := shadowOf("few", time.Minute, 5, Cells), adhoc(t, time.Hour, 10, Cells)
 		take := takeOf(few, "alice", 1)
-		require.NoError(t, client.Set(t.Context(), w.limiter.store.key(&take), "x", 0).Err())
+		require.NoError(t, client.Set(t.Context(), w.limiter.key(&take), "x", 0).Err())
 		a, err := w.limiter.Take(t.Context(), []Take{take, takeOf(many, "alice", 1)})
 		if err != nil || !a.Allowed || a.Decisions[0].Certain || a.Decisions[1].Remaining != 9 {
 			t.Errorf("%+v %v", a, err)
 		}
 		a, err = w.limiter.Take(t.Context(), []Take{take})
-		if err != nil || !a.Allowed || a.Decisions[0].Source != FromLocal {
+		if err != nil || !a.Allowed || a.Decisions[0].Source != SourceLocal {
 			t.Errorf("%+v %v", a, err)
 		}
 		enforcing := *few
@@ -192,11 +193,11 @@ func TestSharesSaveRoundTrips(t *testing.T) {
 	for range 3000 {
 		d := mustTake(t, limiter, takeOf(l, "alice", 1)).Decisions[0]
 		bySource[d.Source]++
-		if !d.Allowed || d.Certain != (d.Source == FromRedis) {
+		if !d.Allowed || d.Certain != (d.Source == SourceRedis) {
 			t.Fatalf("%+v", d)
 		}
 	}
-	if n := len(sent.scripts()); n > 50 || bySource[FromShare] < 2900 {
+	if n := len(sent.scripts()); n > 50 || bySource[SourceShare] < 2900 {
 		t.Errorf("3000 takes sent %d scripts: %v", n, bySource)
 	}
 	held := limiter.Reserved()["shared"]
@@ -211,7 +212,7 @@ func TestSharesSaveRoundTrips(t *testing.T) {
 	mustTake(t, limiter, takeOf(l, "alice", 1)) // a share again
 	smaller := *l
 	smaller.Max = 3001
-	if a := mustTake(t, limiter, takeOf(&smaller, "alice", 1)); a.Decisions[0].Source == FromShare {
+	if a := mustTake(t, limiter, takeOf(&smaller, "alice", 1)); a.Decisions[0].Source == SourceShare {
 		t.Errorf("a reload has changed max, and a share decides: %+v", a)
 	}
 	limiter.Wait()
@@ -219,7 +220,7 @@ func TestSharesSaveRoundTrips(t *testing.T) {
 		mustTake(t, limiter, takeOf(l, "bob", 1))
 	}
 	require.NoError(t, limiter.Reset(t.Context(), takeOf(l, "bob", 1)))
-	if d := mustTake(t, limiter, takeOf(l, "bob", 1)).Decisions[0]; d.Source != FromRedis || d.Remaining != l.Max-1 {
+	if d := mustTake(t, limiter, takeOf(l, "bob", 1)).Decisions[0]; d.Source != SourceRedis || d.Remaining != l.Max-1 {
 		t.Errorf("after a reset: %+v", d)
 	}
 

@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
-// With a share, this process takes many hits from Redis in one decision and spends them itself. Redis counts
-// them when the share is taken, so they expire up to the share's duration before the requests they served.
+// SharedKeys bounds the keys that a process tracks for shares. Redis decides about further ones.
+const SharedKeys = 100_000
+
+// shares is the second decider. With a share, this process acquires many hits from Redis in one decision and
+// spends them itself. Redis counts them when the share is acquired, so they expire up to the share's duration
+// before the requests they served.
 //
 // The bound. Let U be the hits that a process holds unspent when a window begins. Whatever it allows in the
 // window was counted by Redis in the window, or is among U. Redis counts at most max in the window, and U is
@@ -17,73 +21,78 @@ import (
 //
 // Redis alone decides each refusal. So a limit refuses too early only by what others hold unspent: less than
 // P × share, for as long as a share lasts. If a process dies, its hits stay counted for a window.
-
-// SharedKeys bounds the keys that a process tracks for shares. Redis decides about further ones.
-const SharedKeys = 100_000
-
-// shares holds the shares of this process, by key in Redis. mu guards them.
 type shares struct {
-	mu    sync.Mutex
-	all   map[string]*share
+	*process
+	next     decider
+	fallback *fallback // gives back, and has the accounts in which hits are pending
+
+	mu    sync.Mutex                  // guards all, and what is in it
+	all   map[string]*share           // by key in Redis
 	after func(time.Duration, func()) // calls the function after a time; nil: time.AfterFunc
 }
 
+// share is what a process holds of one key.
 type share struct {
-	limit Limit // as it was when it was taken
+	limit Limit // as it was when the share was acquired
 	take  Take
 	key   string
 
-	left    int64 // hits that are not spent
-	until   time.Time
-	state   state // the window, as Redis last returned it
+	left    int64 // unspent hits
 	granted int64
-	account *account // nil if the limit is not local without Redis; what is left flies there
+	until   time.Time
+	state   state    // the window, as Redis last returned it
+	account *account // where the unspent hits are pending; nil unless the fail mode is local
 
-	size    int64       // that was asked for last
-	last    time.Time   // when it was last used
-	not     time.Time   // until then Redis is not asked for a share, because there was no room for one
-	asking  *shareAsked // nil if Redis is not asked for one
-	waiting bool        // for its end
+	size      int64        // of the last share that was asked for
+	last      time.Time    // when the share was last used
+	pause     time.Time    // until then Redis is not asked for a share, because there was no room for one
+	acquiring *acquisition // nil if Redis is not being asked for a share
+	scheduled bool         // its expiry is
 }
 
-type shareAsked struct {
+// acquisition is a question to Redis about a share.
+type acquisition struct {
 	done chan struct{} // closed when it is over
-	err  error         // why Redis has not decided; nil if it has, or if no caller waits any more
+	err  error         // why Redis did not decide; nil if it did, or if its caller is gone
 	size int64
 }
 
-type verdict int
+// shareAction is how a take is decided.
+type shareAction int
 
 const (
-	spent   verdict = iota // it is allowed
-	byRedis                // Redis has to decide about it alone
-	another                // another one is asking for a share
-	fill                   // ask for a share
+	spendShare   shareAction = iota // allow it
+	askNext                         // by the next decider, alone
+	awaitShare                      // after an acquisition by another take
+	acquireShare                    // from a share to be acquired
 )
 
-func (l *Limiter) takeShared(ctx context.Context, take *Take, key string) (Answer, error) {
-	takes, keys := []Take{*take}, []string{key}
+func (sh *shares) decide(ctx context.Context, r request) (verdict, error) {
+	if !r.count || len(r.takes) != 1 || r.takes[0].N <= 0 || r.takes[0].N >= r.takes[0].Limit.Share.Hits {
+		return sh.next.decide(ctx, r)
+	}
 	for {
-		v, s, asked, answer := l.spend(take, key)
-		switch v {
-		case spent:
-			return answer, nil
-		case byRedis:
-			return l.decideOf(ctx, takes, keys, true)
-		case fill:
-			return l.fill(ctx, takes, keys, s, asked)
+		action, s, asked, d := sh.spend(&r.takes[0], r.keys[0])
+		switch action {
+		case spendShare:
+			return verdict{Answer: Answer{Allowed: true, Decisions: []Decision{d}}}, nil
+		case askNext:
+			return sh.next.decide(ctx, r)
+		case acquireShare:
+			return sh.acquire(ctx, r, s, asked)
 		}
-		err := asked.wait(ctx, l.timeout())
+		err := asked.wait(ctx, sh.timeout())
 		if ctx.Err() != nil {
-			return Answer{}, ctx.Err()
+			return verdict{}, ctx.Err()
 		}
 		if err != nil {
-			return l.withoutRedis(&question{takes: takes, keys: keys, count: true}, nil, err)
+			r.down = err
+			return sh.next.decide(ctx, r)
 		}
 	}
 }
 
-func (a *shareAsked) wait(ctx context.Context, most time.Duration) error {
+func (a *acquisition) wait(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
@@ -97,40 +106,40 @@ func (a *shareAsked) wait(ctx context.Context, most time.Duration) error {
 }
 
 // spend takes hits from a share, or returns what to do instead.
-func (l *Limiter) spend(take *Take, key string) (verdict, *share, *shareAsked, Answer) {
-	sh := &l.shares
+func (sh *shares) spend(take *Take, key string) (shareAction, *share, *acquisition, Decision) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := l.now()
+	now := sh.now()
 	s := sh.all[key]
 	if s == nil {
-		sh.open(take, key, now)
-		return byRedis, nil, nil, Answer{} // it may be the only one for long
+		sh.track(take, key, now)
+		return askNext, nil, nil, Decision{} // because it may be the only take for long
 	}
 	if s.limit.Max != take.Limit.Max || s.limit.Share != take.Limit.Share || s.limit.Fail != take.Limit.Fail {
-		l.giveBack(s)
-		s.limit, s.size, s.not = *take.Limit, 1, time.Time{}
+		sh.giveBack(s)
+		s.limit, s.size, s.pause = *take.Limit, 1, time.Time{}
 	}
 	idle := now.Sub(s.last)
 	s.last = now
 	switch {
 	case s.left >= take.N && now.Before(s.until):
-		return spent, nil, nil, Answer{Allowed: true, Decisions: []Decision{l.spendOf(s, take, now)}}
-	case s.asking != nil:
-		return another, s, s.asking, Answer{}
-	case now.Before(s.not):
-		return byRedis, nil, nil, Answer{}
+		return spendShare, nil, nil, sh.subtract(s, take, now)
+	case s.acquiring != nil:
+		return awaitShare, s, s.acquiring, Decision{}
+	case now.Before(s.pause):
+		return askNext, nil, nil, Decision{}
 	case idle >= s.limit.Share.For || idle < 0:
 		s.size = 1
-		return byRedis, nil, nil, Answer{}
+		return askNext, nil, nil, Decision{}
 	}
-	l.giveBack(s)
+	sh.giveBack(s)
 	s.size = min(s.limit.Share.Hits, max(2*s.size, take.N+1))
-	s.asking = &shareAsked{done: make(chan struct{}), size: s.size}
-	return fill, s, s.asking, Answer{}
+	s.acquiring = &acquisition{done: make(chan struct{}), size: s.size}
+	return acquireShare, s, s.acquiring, Decision{}
 }
 
-func (sh *shares) open(take *Take, key string, now time.Time) {
+// track adds a share of no hits, if there is room.
+func (sh *shares) track(take *Take, key string, now time.Time) {
 	if sh.all == nil {
 		sh.all = make(map[string]*share)
 	}
@@ -146,7 +155,7 @@ func (sh *shares) open(take *Take, key string, now time.Time) {
 func (sh *shares) makeRoom(now time.Time) bool {
 	seen, removed := 0, false
 	for key, s := range sh.all {
-		if s.left == 0 && s.asking == nil && !s.waiting && now.Sub(s.last) >= s.limit.Share.For {
+		if s.left == 0 && s.acquiring == nil && !s.scheduled && now.Sub(s.last) >= s.limit.Share.For {
 			delete(sh.all, key)
 			removed = true
 		}
@@ -157,144 +166,110 @@ func (sh *shares) makeRoom(now time.Time) bool {
 	return removed
 }
 
-func (l *Limiter) spendOf(s *share, take *Take, now time.Time) Decision {
+// subtract spends hits of a share on a take. The caller holds mu.
+func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 	s.left -= take.N
-	l.local.spend(s.account, now, s.limit.Window, take.N)
+	sh.fallback.accounts.spend(s.account, now, s.limit.Window, take.N)
 	gone := s.granted - s.left
 	return Decision{
-		Take: *take, Allowed: true, WouldAllow: true, Source: FromShare,
+		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare,
 		Remaining: max(0, s.limit.Max-s.state.estimate-gone), Lower: s.state.lower + gone, Upper: s.state.upper + gone,
 	}
 }
 
-// fill asks Redis for a share, and decides about the one take in takes from it.
-func (l *Limiter) fill(ctx context.Context, takes []Take, keys []string, s *share, ask *shareAsked) (Answer, error) {
-	asked, whole := l.now(), takes[0]
-	whole.N = ask.size
-	done := func(then func()) {
-		l.shares.mu.Lock()
-		defer l.shares.mu.Unlock()
-		then()
-		s.asking = nil
-		close(ask.done)
+// acquire asks Redis for a share, and decides about the request's take from it.
+func (sh *shares) acquire(ctx context.Context, r request, s *share, asked *acquisition) (verdict, error) {
+	began, whole := sh.now(), r
+	whole.takes, whole.share = []Take{r.takes[0]}, true
+	whole.takes[0].N = asked.size
+	v, err := sh.next.decide(ctx, whole)
+	if down, ok := errors.AsType[*downError](err); ok {
+		r.down, asked.err = down.err, errDown
 	}
-	if !l.breaker.mayAsk(keys[0], asked) {
-		done(func() { ask.err = errDown })
-		return l.withoutRedis(&question{takes: takes, keys: keys, count: true}, nil, errDown)
+	d, granted := sh.finish(s, asked, &r.takes[0], v, began)
+	switch {
+	case granted:
+		v.Decisions[0] = d
+		return verdict{Answer: v.Answer}, nil
+	case err != nil && r.down == nil:
+		return verdict{}, err
 	}
-	q := question{takes: []Take{whole}, keys: keys, count: true}
-	q.stakes = l.local.begin(q.takes, keys, asked, true)
-	states, err := l.ask(ctx, &q)
-	if err != nil {
-		answer, err := l.notFilled(ctx, &q, takes, states, err)
-		done(func() {
-			if ctx.Err() == nil && !forbids(err) {
-				ask.err = errDown
-			}
-		})
-		return answer, err
-	}
-	l.breaker.answered()
-	if !states[0].fits {
-		l.local.end(q.takes, keys, q.stakes, states, l.now())
-		done(func() {
-			s.size, s.not = max(1, ask.size/4), l.now().Add(s.limit.Share.For)
-		})
-		return l.decideOf(ctx, takes, keys, true)
-	}
-	var out Decision
-	done(func() {
-		s.left, s.granted, s.until, s.state = whole.N, whole.N, asked.Add(s.limit.Share.For), states[0]
-		s.account = nil
-		if q.stakes != nil {
-			s.account = q.stakes[0].account
-		}
-		out = l.spendOf(s, &takes[0], l.now())
-		switch {
-		case l.shares.all[s.key] != s: // it was reset
-			l.drop(s)
-		case !s.waiting:
-			s.waiting = true
-			l.shares.wait(l.expire, s, s.limit.Share.For)
-		}
-	})
-	out.Source, out.Certain = FromRedis, states[0].upper+whole.N <= takes[0].Limit.Max // it has just decided
-	return Answer{Allowed: true, Decisions: []Decision{out}}, nil
+	return sh.next.decide(ctx, r)
 }
 
-func (l *Limiter) notFilled(ctx context.Context, q *question, takes []Take, states []state, err error) (Answer, error) {
-	l.settle(q, states, toldRefused)
-	if ctx.Err() != nil {
-		return Answer{}, ctx.Err()
+// finish ends an acquisition that began then. If Redis granted the share, it returns the decision about the
+// take.
+func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, began time.Time) (d Decision, granted bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s.acquiring = nil
+	defer close(asked.done)
+	now := sh.now()
+	switch {
+	case v.states == nil:
+		return Decision{}, false
+	case !v.states[0].fits:
+		s.size, s.pause = max(1, asked.size/4), now.Add(s.limit.Share.For)
+		return Decision{}, false
 	}
-	err = l.heard(q.keys[0], err)
-	var down *downError
-	if !errors.As(err, &down) {
-		return Answer{}, err
+	s.left, s.granted, s.until = asked.size, asked.size, began.Add(s.limit.Share.For)
+	s.state, s.account = v.states[0], v.account
+	d = sh.subtract(s, take, now)
+	d.Source, d.Certain = SourceRedis, s.state.upper+asked.size <= take.Limit.Max // because it has just decided
+	switch {
+	case sh.all[s.key] != s: // it was reset, and Redis has lost what is left
+		sh.fallback.accounts.giveUp(s.account, s.left)
+		s.left, s.account = 0, nil
+	case !s.scheduled:
+		s.scheduled = true
+		sh.schedule(s, s.limit.Share.For)
 	}
-	return l.withoutRedis(&question{takes: takes, keys: q.keys, count: true}, nil, down.err)
+	return d, true
 }
 
-func (sh *shares) wait(then func(*share), s *share, d time.Duration) {
+func (sh *shares) schedule(s *share, d time.Duration) {
 	if sh.after != nil {
-		sh.after(d, func() { then(s) })
+		sh.after(d, func() { sh.expire(s) })
 		return
 	}
-	time.AfterFunc(d, func() { then(s) })
+	time.AfterFunc(d, func() { sh.expire(s) })
 }
 
-func (l *Limiter) expire(s *share) {
-	l.shares.mu.Lock()
-	defer l.shares.mu.Unlock()
-	now := l.now()
+func (sh *shares) expire(s *share) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := sh.now()
 	if s.left > 0 && now.Before(s.until) {
-		l.shares.wait(l.expire, s, s.until.Sub(now))
+		sh.schedule(s, s.until.Sub(now))
 		return
 	}
-	s.waiting = false
+	s.scheduled = false
 	if s.left > 0 {
-		s.size = max(1, s.granted-s.left) // twice of what was spent is asked for next
-		l.giveBack(s)
+		s.size = max(1, s.granted-s.left) // twice the spent hits are asked for next
+		sh.giveBack(s)
 	}
 }
 
-// giveBack gives back what is left of a share, in the background. The caller holds shares.mu.
-func (l *Limiter) giveBack(s *share) {
+// giveBack gives back what is left of a share, in the background. The caller holds mu.
+func (sh *shares) giveBack(s *share) {
 	if s.left == 0 {
 		return
 	}
-	take, n, at := s.take, s.left, s.state.at
-	take.Limit = &Limit{}
-	*take.Limit = s.limit
-	account, key := s.account, s.key
+	take, limit, key, n, at, account := s.take, s.limit, s.key, s.left, s.state.at, s.account
+	take.Limit = &limit
 	s.left, s.account = 0, nil
-	l.asking.Go(func() {
-		defer l.local.giveUp(account, n)
-		if l.breaker.until.Load() != 0 {
-			return // Redis is away: they stay counted until they have left the window
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), undoFor)
-		defer cancel()
-		if l.store.takeBack(ctx, &take, key, n, at) == nil {
-			l.denials.forget(key)
-		}
-	})
+	sh.background.Go(func() { sh.fallback.giveBack(&take, key, n, at, account) })
 }
 
-// drop discards what is left of a share that Redis has lost.
-func (l *Limiter) drop(s *share) {
-	l.local.giveUp(s.account, s.left)
-	s.left, s.account = 0, nil
-}
-
-func (l *Limiter) giveBackAll() {
-	l.shares.mu.Lock()
-	defer l.shares.mu.Unlock()
-	for _, s := range l.shares.all {
-		l.giveBack(s)
+func (sh *shares) giveBackAll() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, s := range sh.all {
+		sh.giveBack(s)
 	}
 }
 
+// forget drops a share whose hits Redis has lost.
 func (sh *shares) forget(key string) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -304,12 +279,12 @@ func (sh *shares) forget(key string) {
 	}
 }
 
-// Reserved returns the unspent hits of this process by the names of limits.
-func (l *Limiter) Reserved() map[string]int64 {
-	l.shares.mu.Lock()
-	defer l.shares.mu.Unlock()
+// unspent returns the unspent hits by the names of limits.
+func (sh *shares) unspent() map[string]int64 {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	out := make(map[string]int64)
-	for _, s := range l.shares.all {
+	for _, s := range sh.all {
 		if s.left > 0 {
 			out[s.limit.Name] += s.left
 		}

@@ -21,7 +21,7 @@ func TestScriptsGiveBackAndRemoveInSteps(t *testing.T) {
 	for _, policy := range []Policy{Log, Stream} {
 		l := adhoc(t, time.Hour, hits, policy) // so that nothing leaves while a slow machine fills it
 		take := takeOf(l, "alice", 1)
-		key := limiter.store.key(&take)
+		key := limiter.key(&take)
 
 		fillAt(t, client, policy, key, time.Now().Add(-l.Window-time.Second), hits)
 		require.EqualValues(t, hits-1, mustTake(t, limiter, take).Decisions[0].Remaining, policy)
@@ -82,11 +82,11 @@ func TestTakeOfMoreThanLogTakesIsRefused(t *testing.T) {
 		{MaxLogTake, -MaxLogTake - 1, ""},
 	} {
 		_, err := limiter.Take(t.Context(), []Take{takeOf(minute, "alice", c.a), takeOf(hour, "alice", c.b)})
-		var large *TooLargeError
+		var bad *TakeError
 		switch {
 		case c.says == "" && err != nil:
 			t.Errorf("%+v: %v", c, err)
-		case c.says != "" && (!errors.As(err, &large) || err.Error()[:len(c.says)] != c.says):
+		case c.says != "" && (!errors.As(err, &bad) || bad.Field != "n" || err.Error()[:len(c.says)] != c.says):
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -98,10 +98,10 @@ func TestTakeOfMoreThanLogTakesIsRefused(t *testing.T) {
 func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	w, l := fresh(t), adhoc(t, time.Minute, 10, policy)
 	take, ctx := takeOf(l, "alice", 4), t.Context()
-	key := w.limiter.store.key(&take)
+	key := w.limiter.key(&take)
 	w.take(takeOf(l, "alice", 1))
 	w.at(10_000)
-	states, err := w.limiter.store.decide(ctx, []Take{take}, []string{key}, nil, true)
+	states, _, err := w.limiter.store.run(ctx, count, request{takes: []Take{take}, keys: []string{key}}, 0)
 	if err != nil || states[0].counted != 4 || states[0].at != w.clock {
 		t.Fatalf("%+v, %v", states, err)
 	}
@@ -109,7 +109,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	w.take(takeOf(l, "alice", 2))
 	w.at(21_000)
 	w.take(takeOf(l, "alice", 3))
-	w.limiter.undo([]Take{take}, []string{key}, states)
+	w.limiter.fallback.remote.undo([]Take{take}, []string{key}, states)
 	for _, c := range []struct{ at, remaining int64 }{{21_000, 4}, {59_999, 4}, {61_000, 5}, {79_999, 5}, {82_000, 10}} {
 		w.at(c.at)
 		require.EqualValues(t, c.remaining, w.remaining(l, "alice"))
@@ -119,7 +119,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	require.NoError(t, w.limiter.Reset(ctx, take))
 	w.at(90_000)
 	w.take(takeOf(l, "alice", 2))
-	w.limiter.undo([]Take{take}, []string{key}, states)
+	w.limiter.fallback.remote.undo([]Take{take}, []string{key}, states)
 	require.EqualValues(t, 8, w.remaining(l, "alice"))
 }
 
@@ -133,13 +133,13 @@ func TestHitsGivenBackInVainCountAgain(t *testing.T) {
 			w.take(takeOf(l, "alice", 1000))
 		}
 		give := takeOf(l, "alice", -4000)
-		key := w.limiter.store.key(&give)
-		states, err := w.limiter.store.decide(t.Context(), []Take{give}, []string{key}, nil, true)
+		key := w.limiter.key(&give)
+		states, err := w.limiter.fallback.remote.decideOnce(t.Context(), request{takes: []Take{give}, keys: []string{key}, count: true})
 		if err != nil || states[0].counted != -4000 {
 			t.Fatalf("%s: %+v, %v", policy, states, err)
 		}
 		w.take(takeOf(l, "alice", 1000))
-		w.limiter.undo([]Take{give}, []string{key}, states)
+		w.limiter.fallback.remote.undo([]Take{give}, []string{key}, states)
 		require.EqualValues(t, 6000, w.look(takeOf(l, "alice", 0)).Decisions[0].Upper, policy)
 	}
 }

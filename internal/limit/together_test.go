@@ -135,11 +135,11 @@ func TestManyTakesAreUndone(t *testing.T) {
 func testBadTakes(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	w, l := fresh(t), adhoc(t, time.Minute, 5, policy)
 	_, err := w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1), takeOf(l, "alice", 1)})
-	var twice *TwiceError
-	require.ErrorAs(t, err, &twice, "the same take twice")
+	var bad *TakeError
+	require.ErrorAs(t, err, &bad, "the same take twice")
+	require.Equal(t, "key", bad.Field)
 	_, err = w.limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1), takeOf(l, "bob", 6)})
-	var many *TooManyError
-	if !errors.As(err, &many) || many.Take.Key != "bob" {
+	if !errors.As(err, &bad) || bad.Field != "n" || bad.Take.Caller != "bob" {
 		t.Errorf("more than max: %v", err)
 	}
 	w.wantRemaining(l, "alice", 5)
@@ -150,7 +150,7 @@ func TestCallersOfTestsHaveDifferentTags(t *testing.T) {
 	t.Parallel()
 	tags := map[uint64]bool{}
 	for _, key := range people {
-		tags[tagOf(key)] = true
+		tags[hashTag(key)] = true
 	}
 	if len(tags) != len(people) {
 		t.Errorf("%d tags for %v", len(tags), people)

@@ -72,8 +72,8 @@ func TestBehaviour(t *testing.T) {
 			}
 			if client != nil {
 				t.Run("cases", func(t *testing.T) { testCases(t, fresh) })
-				t.Run("places", func(t *testing.T) { checkPlaces(t, "places", nil, fresh) })
-				t.Run("places beside hits", func(t *testing.T) { testPlacesTogether(t, fresh) })
+				t.Run("slots", func(t *testing.T) { checkSlots(t, "slots", nil, fresh) })
+				t.Run("slots beside hits", func(t *testing.T) { testSlotsTogether(t, fresh) })
 				t.Run("shadow", func(t *testing.T) { testShadowRefusesNothing(t, fresh) })
 			}
 		})
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, client redis.UniversalClient, namespace string) *wor
 	w.limiter.store.scripts = heldScripts
 	w.limiter.now = func() time.Time { return time.UnixMilli(w.clock) }
 	if client == nil {
-		w.limiter.breaker.until.Store(math.MaxInt64) // Redis is never asked
+		w.limiter.fallback.breaker.until.Store(math.MaxInt64) // Redis is never asked
 	}
 	w.at(0)
 	return w
@@ -107,7 +107,7 @@ func (w *world) at(ms int64) {
 	}
 	require.NoError(w.t, errOf(w.client.Pipelined(w.t.Context(), func(pipe redis.Pipeliner) error {
 		for _, key := range people {
-			setClock(w.t.Context(), pipe, tagOf(key), w.clock)
+			setClock(w.t.Context(), pipe, hashTag(key), w.clock)
 		}
 		return nil
 	})))
@@ -116,7 +116,7 @@ func (w *world) at(ms int64) {
 // take asks as one who has not been refused yet.
 func (w *world) take(takes ...Take) Answer {
 	w.t.Helper()
-	w.limiter.denials.all = nil
+	w.limiter.refusals.all = nil
 	return w.answer(w.limiter.Take(w.t.Context(), takes))
 }
 
@@ -131,7 +131,7 @@ func (w *world) answer(a Answer, err error) Answer {
 		w.t.Fatalf("%v (%v)", err, errors.Unwrap(err))
 	}
 	for i := range a.Decisions {
-		if d := &a.Decisions[i]; (d.Source == FromLocal) != (w.client == nil) {
+		if d := &a.Decisions[i]; (d.Source == SourceLocal) != (w.client == nil) {
 			w.t.Errorf("the source is %q", d.Source)
 		}
 	}
@@ -146,7 +146,7 @@ func adhoc(t testing.TB, length time.Duration, most int64, policy Policy) *Limit
 	return l
 }
 
-func takeOf(l *Limit, key string, n int64) Take { return Take{Limit: l, Key: key, Under: key, N: n} }
+func takeOf(l *Limit, key string, n int64) Take { return Take{Limit: l, Caller: key, Key: key, N: n} }
 
 // hook is called in place of each command, and may call next.
 type hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error

@@ -27,7 +27,7 @@ const probePath = "/probe"
 type questions struct {
 	*answer.Service
 	status *status.Status
-	gate   *gate.Gate
+	gate   *gate.Service
 }
 
 func (q *questions) register(a *api.API) {

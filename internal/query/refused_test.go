@@ -139,7 +139,7 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 	s := serveFake(t)
 	runHealth(t, s.service)
 	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8"))) // where none of these requests comes from
-	s.limiter.err = &limit.TwiceError{}
+	s.limiter.err = &limit.TakeError{Field: "key", Message: "twice"}
 	h := s.handler()
 	send := func(r *http.Request, body string) {
 		w := httptest.NewRecorder()

@@ -186,7 +186,7 @@ func (f *fakeLimiter) Take(_ context.Context, takes []limit.Take) (limit.Answer,
 	for _, take := range takes {
 		out.Decisions = append(out.Decisions,
 			limit.Decision{Take: take, Allowed: true, WouldAllow: true, Certain: true,
-				Remaining: take.Limit.Max - take.N, Source: limit.FromRedis})
+				Remaining: take.Limit.Max - take.N, Source: limit.SourceRedis})
 	}
 	return out, f.err
 }
@@ -202,7 +202,7 @@ func (f *fakeLimiter) Reset(_ context.Context, take limit.Take) error {
 
 func (f *fakeLimiter) Renew(_ context.Context, take limit.Take) (limit.Lease, error) {
 	f.asked = []limit.Take{take}
-	return limit.Lease{Held: true, Ends: asking.FakeNow.Add(take.Limit.Window), EndsIn: take.Limit.Window, Source: limit.FromRedis}, f.err
+	return limit.Lease{Held: true, Ends: asking.FakeNow.Add(take.Limit.Window), EndsIn: take.Limit.Window, Source: limit.SourceRedis}, f.err
 }
 
 func (f *fakeLimiter) Release(_ context.Context, take limit.Take) (bool, error) {

@@ -74,7 +74,7 @@ type service struct {
 	questions  questions
 	erasures   erasures
 	exports    exports
-	gate       *gate.Gate
+	gate       *gate.Service
 	live       *live.Live
 	status     *status.Status
 	nats       natsAPI

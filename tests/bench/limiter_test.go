@@ -91,7 +91,7 @@ func takeOf(l *limit.Limiter, policy limit.Policy) taker {
 		if err != nil {
 			return false, err
 		}
-		answer, err := l.Take(ctx, []limit.Take{{Limit: rule, Key: key, Under: key, N: 1}})
+		answer, err := l.Take(ctx, []limit.Take{{Limit: rule, Caller: key, Key: key, N: 1}})
 		return answer.Allowed, err
 	}
 }

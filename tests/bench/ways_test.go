@@ -17,6 +17,7 @@ import (
 
 	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/tests/stack"
 )
 
@@ -219,10 +220,10 @@ func checkWays(t *testing.T, r *rig) {
 // 100,000 decisions about a busy key need 1,000 round trips if a share is 100 hits, and the few in which it grows.
 func TestSharesNeedFewRoundTrips(t *testing.T) {
 	r := newRig(t)
-	set, err := limit.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))
+	set, err := limitfile.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))
 	require.NoError(t, err)
 	limiter := limit.New(r.limiterClient(t), namespace, time.Minute)
-	take := []limit.Take{{Limit: set["share"], Key: "hot", Under: "hot", N: 1}}
+	take := []limit.Take{{Limit: &set["share"].Limit, Caller: "hot", Key: "hot", N: 1}}
 	const decisions = 100_000
 	r.resetStats(t)
 	before := r.trips(t)

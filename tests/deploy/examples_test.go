@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/tests/stack"
 )
 
@@ -182,7 +182,7 @@ func (q question) ask(t *testing.T, base string) *http.Response {
 // Every limit that an example names is in limits.yml.
 func TestExamplesNameLimitsThatAreThere(t *testing.T) {
 	files := examples(t)
-	set, err := limit.Parse([]byte(files["limits.yml"]))
+	set, err := limitfile.Parse([]byte(files["limits.yml"]))
 	require.NoError(t, err)
 	named := regexp.MustCompile(`limit=([\w.-]+)|/v1/authz/([\w.-]+)`)
 	delete(files, "watch.yml") // which is about no limit

@@ -36,7 +36,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T, redis stack.Endpoint, n int, timeout time.Duration, l *limit.Limit) *crowd {
 	t.Helper()
-	c := &crowd{t: t, take: limit.Take{Limit: l, Key: "k", Under: "k", N: 1}}
+	c := &crowd{t: t, take: limit.Take{Limit: l, Caller: "k", Key: "k", N: 1}}
 	for range n {
 		c.limiters = append(c.limiters, limit.New(stack.ProgramClient(t, redis.URL()), "crowd", timeout))
 	}
@@ -65,7 +65,7 @@ func (c *crowd) once(limiter *limit.Limiter) (more bool) {
 	case err != nil:
 		c.t.Error(err)
 		return false
-	case a.Decisions[0].Source == limit.FromLocal:
+	case a.Decisions[0].Source == limit.SourceLocal:
 		if a.Allowed {
 			c.local.Add(1)
 		}
@@ -93,7 +93,7 @@ func (c *crowd) reaches(n int64) {
 func (c *crowd) kept(server *stack.RedisServer) int64 {
 	c.t.Helper()
 	a, err := limit.New(server.Client(), "crowd", 10*time.Second).Look(c.t.Context(), []limit.Take{c.take})
-	if err != nil || a.Decisions[0].Source != limit.FromRedis {
+	if err != nil || a.Decisions[0].Source != limit.SourceRedis {
 		c.t.Fatalf("look at %s: %+v, %v", server.Addr(), a, err)
 	}
 	return a.Decisions[0].Upper
@@ -186,11 +186,11 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 				redis, prepare, crash, back := lose.start(t)
 				l := &limit.Limit{Name: "places", Window: time.Hour, Max: most, Policy: limit.Concurrent, Fail: fail}
 				c := newCrowd(t, redis, 2, stack.Hung, l)
-				place := func(lease string) limit.Take { return limit.Take{Limit: l, Key: "k", Under: "k", N: 1, Lease: lease} }
+				place := func(lease string) limit.Take { return limit.Take{Limit: l, Caller: "k", Key: "k", N: 1, Lease: lease} }
 				take := func(by int, lease string) bool {
 					t.Helper()
 					a, err := c.limiters[by].Take(t.Context(), []limit.Take{place(lease)})
-					if err != nil || a.Decisions[0].Source != limit.FromRedis {
+					if err != nil || a.Decisions[0].Source != limit.SourceRedis {
 						t.Fatalf("%s: %+v %v", lease, a, err)
 					}
 					return a.Allowed
@@ -208,7 +208,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 				// One of the holders renews while Redis is away.
 				kept, from, err := renew("newest")
 				var unavailable *limit.UnavailableError
-				if fail == limit.FailClosed && !errors.As(err, &unavailable) || fail == limit.FailLocal && (!kept || from != limit.FromLocal) {
+				if fail == limit.FailClosed && !errors.As(err, &unavailable) || fail == limit.FailLocal && (!kept || from != limit.SourceLocal) {
 					t.Errorf("while Redis is away: %v %s %v", kept, from, err)
 				}
 				back()
@@ -219,7 +219,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 				for _, limiter := range c.limiters {
 					stack.Eventually(t, "Redis to decide", func() (bool, string) {
 						a, err := limiter.Look(t.Context(), []limit.Take{place("")})
-						return err == nil && a.Decisions[0].Source == limit.FromRedis, fmt.Sprint(a, err)
+						return err == nil && a.Decisions[0].Source == limit.SourceRedis, fmt.Sprint(a, err)
 					})
 				}
 				again := 0
@@ -232,7 +232,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 					t.Errorf("%d places were given out again, and Redis lacks %d", again, lacks)
 				}
 				for lease, want := range map[string]bool{"old": !lose.all, "newer": false, "newest": fail == limit.FailLocal} {
-					if kept, from, err := renew(lease); err != nil || kept != want || from != limit.FromRedis {
+					if kept, from, err := renew(lease); err != nil || kept != want || from != limit.SourceRedis {
 						t.Errorf("%s is renewed: %v by %s %v, want %v", lease, kept, from, err, want)
 					}
 				}
@@ -256,7 +256,7 @@ func TestLimitsOverABadNetwork(t *testing.T) {
 	for _, fail := range []limit.Fail{limit.FailClosed, limit.FailLocal} {
 		for _, policy := range limit.Policies {
 			c := newCrowd(t, p, 1, limit.DefaultTimeout, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: fail})
-			c.take.Under = string(fail)
+			c.take.Key = string(fail)
 			c.start()
 			c.running.Wait()
 			kept := c.kept(server)

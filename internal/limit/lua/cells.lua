@@ -1,7 +1,7 @@
 -- cells: a hash that is a ring of 64 cells, of which a window touches at most 62.
 --   0 … 63  the hits of a cell; its number modulo 64 is the field
 --   t       the time of the last hit; a key's time never goes back
---   s       the sum of the cells, so that a decision reads four fields and not all. Those before the one that
+--   s       the sum of the cells, so that a decision reads four fields and not all. Cells before the one that
 --           the window's beginning cut at t have been removed.
 policies.cells = (function()
 	-- Redis writes numbers with 17 digits, which takes four times as long as %d.
@@ -16,7 +16,8 @@ policies.cells = (function()
 		return fields, redis.call('HMGET', key, unpack(fields))
 	end
 
-	-- The estimate is rounded up: max is whole, so a decision is the same, and no sum of fractions can be off.
+	-- The estimate is rounded up: max is whole, so a decision is the same, and no sum of fractions can be
+	-- off.
 	local function estimate(s)
 		s.lower, s.upper = s.sum - s.cut, s.sum
 		s.count = s.lower + math.ceil(s.cut * s.inside / s.size)
@@ -25,7 +26,7 @@ policies.cells = (function()
 	local function read(key, now, window)
 		local size, from = math.ceil(window / 60), now - window
 		local edge, current = math.floor(from / size), math.floor(now / size)
-		-- What is known later is here too, so that Lua makes room once.
+		-- Fields that are set later are here, too, so that Lua allocates once.
 		local s = {
 			now = now, window = window, size = size, edge = edge, current = current, field = field(current),
 			inside = (edge + 1) * size - from, -- milliseconds of the oldest cell
@@ -78,7 +79,7 @@ policies.cells = (function()
 		return fields
 	end
 
-	-- add counts first and removes then. The current cell can have the field of a stale one, which is overwritten.
+	-- add counts before it removes. The current cell can have the field of a stale one, which it overwrites.
 	function p.add(key, s, n)
 		local t, sum, filled = format('%d', s.now), format('%d', s.sum + n), format('%d', s.filled + n)
 		redis.call('HSET', key, 't', t, 's', sum, s.field, filled)
@@ -120,8 +121,8 @@ policies.cells = (function()
 		return all - n, 0, 0
 	end
 
-	-- wait goes from the oldest cell on to the one of which keep hits may stay. A cell leaves evenly, so those
-	-- are its last keep / n.
+	-- wait goes from the oldest cell to the one of which keep hits may stay. A cell's hits leave evenly, so
+	-- those are its last keep / n.
 	function p.wait(key, s)
 		local excess = s.excess
 		local _, values = cellsFrom(key, s.edge, s.last)

@@ -1,13 +1,13 @@
--- concurrent: a sorted set with a member for each place that is held: the name of its lease. The score is the end of the
--- lease in microseconds. It grows whenever a lease is renewed, by one at least: so a take that is to be undone is known
--- from one of the same name that came later.
+-- concurrent: a sorted set with a member per slot that is held: the name of its lease. The score is the end
+-- of the lease in microseconds. Each renewal increases it by at least one, which tells a take to be undone
+-- from a later one of the same name.
 --
--- A key has no time of its own. If the clock goes back, leases would last as much longer: then those that end later than
--- any can are cut to a whole window. None ends early.
+-- A key has no time of its own. If the clock goes back, leases would last longer by as much. Then leases that
+-- end later than any new one could are cut to a whole window. None ends early.
 policies.concurrent = (function()
 	local function text(score) return string.format('%.0f', score) end
 
-	-- cut is for a clock that went back, and does so many at a time.
+	-- cut shortens leases after a clock went back, a bounded number at a time.
 	local function cut(key, last)
 		local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. text(last), '+inf', 'LIMIT', 0, math.min(step, 1000))
 		local members = {}
@@ -34,7 +34,8 @@ policies.concurrent = (function()
 		return s
 	end
 
-	-- add acquires a place, or renews one that is held. It removes one that has ended for each that it adds, and some more.
+	-- add acquires a slot, or renews one that is held. It removes one ended slot per slot that it adds, and
+	-- some more.
 	function p.add(key, s, _, lease)
 		s.score = math.max((s.now + s.window) * 1000, s.held and s.held + 1 or 0)
 		redis.call('ZADD', key, text(s.score), lease)
@@ -45,7 +46,7 @@ policies.concurrent = (function()
 		redis.call('PEXPIRE', key, s.window + 1)
 	end
 
-	-- give frees a place that was acquired with this score, and not renewed since.
+	-- give frees a slot that was acquired with this score and not renewed since.
 	function p.give(key, s, _, _, at, lease)
 		if not at or s.held ~= at then
 			return 0, 0, 0
@@ -56,7 +57,7 @@ policies.concurrent = (function()
 		return 1, 0, 0
 	end
 
-	-- wait is for the leases that end first.
+	-- wait returns when enough of the leases that end first have ended.
 	function p.wait(key, s)
 		local gone = redis.call('ZCARD', key) - s.count + s.excess - 1
 		local first = redis.call('ZRANGE', key, gone, gone, 'WITHSCORES')

@@ -1,18 +1,18 @@
--- Decides about takes and counts them: all of them or none. A take of a limit in shadow mode that does not fit stands in
--- nobody's way, and is not counted.
--- KEYS: a key for each take.
--- ARGV: 0 only to look, 1 to count what is allowed, 2 to count without asking, but not beyond max, or 3 to give back
--- what was counted at a time or before; of several takes followed by a character for each, which is s in shadow mode;
--- then for each take policy, window (ms), max, n, and a lease or nothing; then with 3 that time.
--- Returns for each take: 1 if it fits or 0; the hits that are surely in the window, the estimate and
--- the hits that may be in it, before new ones were counted and after others were given back; and the
--- milliseconds until the take would fit if nothing else came, or the time at which it was counted. If hits were given
--- back or counted without asking, also how many, and how many are still to be given back. If a place was acquired or
--- renewed, also the end of its lease in microseconds.
+-- Decides about takes and counts them, all or none. A take in shadow mode that does not fit blocks no other,
+-- and is not counted.
+-- KEYS: a key per take.
+-- ARGV: the mode (0: look; 1: count what is allowed; 2: count without asking, up to max; 3: give back what
+-- was counted at a time or before), for several takes followed by a character per take, which is s in shadow
+-- mode; then per take policy, window (ms), max, n, and a lease or nothing; then in mode 3 the time.
+-- Returns per take: 1 if it fits, else 0; the hits that are certainly in the window, the estimate, and the
+-- hits that may be in it, before new ones were counted and after others were given back; and the milliseconds
+-- until the take would fit if no other hits came, or the time at which it was counted. If hits were given
+-- back or counted without asking, also how many, and how many are still to be given back. If a slot was
+-- acquired or renewed, also the end of its lease in microseconds.
 --
--- What needs memory comes before what needs none. If Redis is full (maxmemory), it refuses the former, but no longer after
--- a script's first write. For the same reason an add of a policy begins with a command that needs memory, and a give
--- with one that does not.
+-- Commands that need memory come before those that need none, because a full Redis (maxmemory) refuses the
+-- former, but no longer after a script's first write. For the same reason an add of a policy begins with a
+-- command that needs memory, and a give with one that does not.
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local states, all = {}, true
@@ -47,7 +47,7 @@ for i, key in ipairs(KEYS) do
 	local s = states[i]
 	local last, counted, rest, work = 0
 	if not s.fits then
-		-- Hits that Redis does not know of can leave max no room at all.
+		-- Hits that Redis lacks can leave max no room at all.
 		last = s.ahead + (s.excess > s.count and s.window or s.policy.wait(key, s))
 	elseif mode == '2' then
 		counted, rest = s.n, 0

@@ -1,7 +1,7 @@
 -- Renews a lease, or ends it.
--- KEYS: the key. ARGV: renew, release, or adopt, which renews and does not ask whether it was held; the window (ms), and
--- the name of the lease.
--- Returns 1 if the lease was held, or 0; and the milliseconds until it ends, and its new score.
+-- KEYS: the key. ARGV: renew, release, or adopt, which renews even a lease that was not held; the window
+-- (ms), and the name of the lease.
+-- Returns 1 if the lease was held, else 0; the milliseconds until it ends; and its new score.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local concurrent, key, lease = policies.concurrent, KEYS[1], ARGV[3]

@@ -1,4 +1,4 @@
--- log: a sorted set with a member for each hit. The score is the hit's time. Members count upwards from
+-- log: a sorted set with a member per hit. The score is the hit's time. Members count upwards from
 -- 10^15, so they are unique, all of the same length, and stored as integers.
 policies.log = (function()
 	local function counted(s, hits)
@@ -24,8 +24,8 @@ policies.log = (function()
 		return s
 	end
 
-	-- add removes as many of the hits that have left the window as it adds, and some more. Those that stay behind are
-	-- before the window, and count nowhere.
+	-- add removes as many hits that have left the window as it adds, and some more. Those that it leaves are
+	-- before the window, and do not count.
 	function p.add(key, s, n)
 		if s.forget then
 			redis.call('ZADD', key, 'XX', s.now, 0) -- changes nothing, but is refused if Redis is full; UNLINK would not be
@@ -64,7 +64,7 @@ policies.log = (function()
 		return given, n - given, work
 	end
 
-	-- wait is for the oldest hits that have to leave.
+	-- wait returns when enough of the oldest hits have left.
 	function p.wait(key, s)
 		local gone = redis.call('ZCARD', key) - s.count + s.excess - 1
 		local last = redis.call('ZRANGE', key, gone, gone, 'WITHSCORES')

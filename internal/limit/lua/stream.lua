@@ -1,9 +1,10 @@
--- stream: a Redis stream with an entry for each take. An entry's id is its time. Its fields are the weight n
--- and the sum c of all weights so far. So c - n of the first entry in the window is what has left it, and c of the
--- newest entry says the rest.
+-- stream: a Redis stream with an entry per take. An entry's id is its time. Its fields are the weight n and
+-- the sum c of all weights so far. So c - n of the first entry in the window is the weight that has left it,
+-- and the window has c of the newest entry less that.
 --
--- Entries cannot be changed, and a new one must have a larger id than any before, also if that one is gone. So what is
--- given back ends with an entry that has the smaller sum as its c: its c - n says what remains of the entry before.
+-- Entries cannot be changed, and a new one needs a larger id than any before, even a deleted one. So a
+-- give-back ends with an entry whose c is the smaller sum: its c - n is the sum that remains up to the entry
+-- before.
 policies.stream = (function()
 	local function entry(reply)
 		if not reply[1] then
@@ -57,8 +58,8 @@ policies.stream = (function()
 		redis.call('PEXPIRE', key, s.ahead + s.window)
 	end
 
-	-- give takes back from the newest entries, or from the newest of those that were counted at a time or before. What
-	-- came later then gets the time of the newest. An entry is ten times the work of a hit of log.
+	-- give takes back from the newest entries, or from the newest of those that were counted at a time or
+	-- before. Later hits then get the time of the newest. An entry is ten times the work of a hit of log.
 	function p.give(key, s, n, room, at)
 		if not at and n >= s.count then
 			redis.call('UNLINK', key)

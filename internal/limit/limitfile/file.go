@@ -1,21 +1,32 @@
-package limit
+package limitfile
 
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 
 	"go.yaml.in/yaml/v4"
 
+	"tallyroll/internal/limit"
 	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
 
+// Limit is a named limit with what chooses its keys.
+type Limit struct {
+	limit.Limit
+	Key   Template // makes the key that hits are kept under
+	Envoy []Descriptor
+}
+
 // Set holds limits by name.
 type Set map[string]*Limit
 
-// FileError is a mistake in a file of limits.
-type FileError = yamlfile.Error
+// MaxName bounds a limit's name, in bytes.
+const MaxName = 64
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 
@@ -32,7 +43,7 @@ const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 //	    key: "user:{key}"  # default {key}
 //	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]}   # or a list of them; default none
 //
-// The error is a *FileError. It names the first mistake.
+// The error is a *yamlfile.Error. It names the first mistake.
 func Parse(data []byte) (Set, error) {
 	document, err := yamlfile.Document(data, "a list of limits under limits:")
 	if err != nil {
@@ -71,7 +82,10 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			return nil, 0, yamlfile.Errorf(node.Line, "%s: it is missing: a limit needs name, window and max", name)
 		}
 	}
-	l = &Limit{Name: fields["name"].Value, Policy: Policy(yamlfile.Value(fields["policy"])), Fail: Fail(yamlfile.Value(fields["fail"])), Mode: Mode(yamlfile.Value(fields["mode"]))}
+	l = &Limit{Limit: limit.Limit{
+		Name: fields["name"].Value, Policy: limit.Policy(yamlfile.Value(fields["policy"])),
+		Fail: limit.Fail(yamlfile.Value(fields["fail"])), Mode: limit.Mode(yamlfile.Value(fields["mode"])),
+	}}
 	wrong := func(field, message string) error {
 		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)
 	}
@@ -98,21 +112,21 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			return nil, 0, err
 		}
 	}
-	err = l.check()
-	var bad *FieldError
+	err = l.Check()
+	var bad *limit.FieldError
 	if errors.As(err, &bad) {
 		return nil, 0, wrong(bad.Field, bad.Message)
 	}
 	if node := fields["envoy"]; node != nil {
-		if l.Policy == Concurrent {
-			return nil, 0, wrong("envoy", "a limit of the policy concurrent cannot have it: Envoy releases no place")
+		if l.Policy == limit.Concurrent {
+			return nil, 0, wrong("envoy", "a limit of the policy concurrent cannot have it: Envoy releases no slot")
 		}
 		l.Envoy, err = parseEnvoy(node, l)
 	}
 	return l, fields["name"].Line, err
 }
 
-func parseShare(node *yaml.Node) (s Share, err error) {
+func parseShare(node *yaml.Node) (s limit.Share, err error) {
 	fields, err := yamlfile.Fields(node, "share", "hits", "for")
 	if err != nil {
 		return s, err

@@ -1,4 +1,4 @@
-package limit
+package limitfile
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/yamlfile"
 	"tallyroll/tests/cases"
 )
 
@@ -26,7 +27,7 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 		}
 		set, err := Parse([]byte(given))
 		if err != nil {
-			var mistake *FileError
+			var mistake *yamlfile.Error
 			require.ErrorAs(t, err, &mistake)
 			require.Equal(t, mistake.Line > 0, strings.HasPrefix(err.Error(), "line "), "the line is told once")
 			require.NotContains(t, err.Error(), "yaml: ")
@@ -70,21 +71,6 @@ limits:
 	}
 }
 
-func TestWithNumbers(t *testing.T) {
-	t.Parallel()
-	l := &Limit{Name: "a", Window: MinWindow, Max: 5, Policy: Log, Fail: FailOpen}
-	out, err := l.WithNumbers(MaxWindow, 7)
-	require.NoError(t, err)
-	require.Equal(t, &Limit{Name: "a", Window: MaxWindow, Max: 7, Policy: Log, Fail: FailOpen, Mode: out.Mode}, out)
-	require.EqualValues(t, 5, l.Max)
-	var bad *FieldError
-	for _, most := range []int64{0, MaxExactHits + 1} {
-		_, err := l.WithNumbers(MinWindow, most)
-		require.ErrorAs(t, err, &bad)
-		require.Equal(t, "max", bad.Field)
-	}
-}
-
 // Whatever a file says, Parse does not panic; its error is a FileError with a line of the file; and what it
 // accepts can be decided about.
 func FuzzParse(f *testing.F) {
@@ -97,7 +83,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := Parse(data)
-		var mistake *FileError
+		var mistake *yamlfile.Error
 		if err != nil {
 			if !errors.As(err, &mistake) || set != nil || mistake.Line < 0 || mistake.Line > lines(data) || mistake.Message == "" {
 				t.Fatalf("%v, %#v", set, err)
@@ -106,7 +92,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for name, l := range set {
 			before := *l
-			if err := l.check(); err != nil || name != l.Name || !namePattern.MatchString(name) || before.Policy != l.Policy || before.Fail != l.Fail || before.Mode != l.Mode || l.Share.Hits > l.Max {
+			if err := l.Check(); err != nil || name != l.Name || !namePattern.MatchString(name) || before.Policy != l.Policy || before.Fail != l.Fail || before.Mode != l.Mode || l.Share.Hits > l.Max {
 				t.Fatalf("%s: %+v, %v", name, l, err)
 			}
 			again, err := ParseTemplate(l.Key.String())

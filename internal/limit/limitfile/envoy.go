@@ -1,11 +1,10 @@
-package limit
+package limitfile
 
 import (
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -99,7 +98,7 @@ func (d *Descriptor) check(l *Limit) error {
 		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
 		case e.Value == "" && e.As == "" && !l.Key.Uses(VarKey):
-			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no place for it: say for which variable it is, such as as: %s", e.Key, l.Key, variables[0])
+			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no variable for it: name one with as, such as as: %s", e.Key, l.Key, variables[0])
 		}
 	}
 	for _, v := range variables {
@@ -172,18 +171,10 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 			return Descriptor{}, yamlfile.Errorf(item.Line, "key: it is missing: an entry of descriptor needs one")
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
-		if e.As != "" && !knownVariable(e.As) {
+		if e.As != "" && !isVariable(e.As) {
 			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path and header.NAME", e.As)
 		}
 		d.Entries = append(d.Entries, e)
 	}
 	return d, nil
-}
-
-// WithNumbers returns the limit with a request's window and max. If the window is the same, both share hits.
-// The error is a *FieldError.
-func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
-	out := *l
-	out.Window, out.Max = length, most
-	return &out, out.check()
 }

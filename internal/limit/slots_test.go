@@ -16,24 +16,24 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// placeOf is a take of a place.
-func placeOf(l *Limit, key, lease string) Take {
-	return Take{Limit: l, Key: key, Under: key, N: 1, Lease: lease}
+// slotOf is a take of a slot.
+func slotOf(l *Limit, key, lease string) Take {
+	return Take{Limit: l, Caller: key, Key: key, N: 1, Lease: lease}
 }
 
 func concurrentLimit(most int64, fail Fail) *Limit {
 	return &Limit{Name: "exports", Window: time.Minute, Max: most, Policy: Concurrent, Fail: fail, Mode: Enforce}
 }
 
-// checkPlaces plays a file about the places of alice. The section has max and the fail mode, and broken keeps commands from
+// checkSlots plays a file about the slots of alice. The section has max and the fail mode, and broken keeps commands from
 // Redis while it is away.
-func checkPlaces(t *testing.T, file string, broken *cut, fresh func(*testing.T) *world) {
+func checkSlots(t *testing.T, file string, broken *cut, fresh func(*testing.T) *world) {
 	cases.Check(t, file, func(t *testing.T, section, given string) string {
 		var most int64
 		var fail Fail
 		require.NoError(t, errOf(fmt.Sscanf(section, "max %d, %s", &most, &fail)))
 		w, l := fresh(t), concurrentLimit(most, fail)
-		other := newWorld(t, w.client, w.limiter.store.namespace)
+		other := newWorld(t, w.client, w.limiter.namespace)
 		lines := strings.Split(given, "\n")
 		for i, line := range lines {
 			words := strings.Fields(line)
@@ -45,17 +45,17 @@ func checkPlaces(t *testing.T, file string, broken *cut, fresh func(*testing.T) 
 			case "Redis":
 				broken.on = words[2] == "away"
 			case "elsewhere":
-				lines[i] += ": " + other.askPlace(words[1], placeOf(l, "alice", words[2]))
+				lines[i] += ": " + other.askSlot(words[1], slotOf(l, "alice", words[2]))
 			default:
-				lines[i] += ": " + w.askPlace(words[0], placeOf(l, "alice", words[1]))
+				lines[i] += ": " + w.askSlot(words[0], slotOf(l, "alice", words[1]))
 			}
 		}
 		return strings.Join(lines, "\n")
 	})
 }
 
-// askPlace is what comes of a question, in words. Moments are milliseconds from the beginning.
-func (w *world) askPlace(verb string, take Take) string {
+// askSlot is what comes of a question, in words. Moments are milliseconds from the beginning.
+func (w *world) askSlot(verb string, take Take) string {
 	w.t.Helper()
 	ctx, words := w.t.Context(), []string{}
 	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
@@ -64,7 +64,7 @@ func (w *world) askPlace(verb string, take Take) string {
 			say("until %d", ends.UnixMilli()-worldStart)
 			require.Equal(w.t, ends.UnixMilli()-w.clock, in.Milliseconds())
 		}
-		if source != FromRedis {
+		if source != SourceRedis {
 			say("by %s", source)
 		}
 	}
@@ -73,12 +73,12 @@ func (w *world) askPlace(verb string, take Take) string {
 	case "take", "look":
 		ask := map[string]func(context.Context, []Take) (Answer, error){"take": w.limiter.Take,
 			"look": w.limiter.Look}[verb]
-		w.limiter.denials.all = nil
+		w.limiter.refusals.all = nil
 		var a Answer
 		if a, err = ask(ctx, []Take{take}); err == nil {
 			d := a.Decisions[0]
 			say("%s, %d left", map[bool]string{true: "allowed", false: "refused"}[a.Allowed], d.Remaining)
-			require.Equal(w.t, d.Source == FromRedis, d.Certain)
+			require.Equal(w.t, d.Source == SourceRedis, d.Certain)
 			require.Equal(w.t, a.Allowed, d.RetryAfter == 0)
 			if !a.Allowed {
 				say("free after %d ms", d.RetryAfter.Milliseconds())
@@ -107,12 +107,12 @@ func (w *world) askPlace(verb string, take Take) string {
 	return strings.Join(words, ", ")
 }
 
-// A place and hits of other limits are taken together or not at all.
-func testPlacesTogether(t *testing.T, fresh func(*testing.T) *world) {
+// A slot and hits of other limits are taken together or not at all.
+func testSlotsTogether(t *testing.T, fresh func(*testing.T) *world) {
 	for _, other := range []string{"alice", "bob"} {
 		t.Run(other, func(t *testing.T) {
 			w, l, hits := fresh(t), concurrentLimit(1, FailClosed), adhoc(t, time.Hour, 2, Log)
-			first, second := placeOf(l, "alice", "a"), placeOf(l, "alice", "b")
+			first, second := slotOf(l, "alice", "a"), slotOf(l, "alice", "b")
 			if a := w.take(first, takeOf(hits, other, 1)); !a.Allowed || a.Decisions[0].Ends.IsZero() {
 				t.Fatalf("%+v", a)
 			}
@@ -120,25 +120,25 @@ func testPlacesTogether(t *testing.T, fresh func(*testing.T) *world) {
 				t.Fatalf("%+v", a)
 			}
 			w.wantRemaining(hits, other, 1)
-			require.Equal(t, "released", w.askPlace("release", first))
+			require.Equal(t, "released", w.askSlot("release", first))
 			if a := w.take(second, takeOf(hits, other, 2)); a.Allowed || !a.Decisions[0].Ends.IsZero() {
 				t.Fatalf("%+v", a)
 			}
-			require.Equal(t, "not held", w.askPlace("renew", second), "though the take beside was refused")
+			require.Equal(t, "not held", w.askSlot("renew", second), "though the take beside was refused")
 			require.True(t, w.take(second, takeOf(hits, other, 1)).Allowed)
 			// What was held before stays held, whatever becomes of the others.
 			require.False(t, w.take(second, takeOf(hits, other, 1)).Allowed)
-			require.Contains(t, w.askPlace("renew", second), "held, until", "a place is lost that was asked for again")
+			require.Contains(t, w.askSlot("renew", second), "held, until", "a slot is lost that was asked for again")
 		})
 	}
 }
 
-func TestBadPlacesAreRefused(t *testing.T) {
+func TestBadSlotsAreRefused(t *testing.T) {
 	t.Parallel()
 	w, l, hits := newWorld(t, backends[2].start(t), "bad"), concurrentLimit(2, FailLocal), adhoc(t, time.Minute, 5, Log)
 	requireField := func(field string, err error) {
 		t.Helper()
-		var bad *LeaseError
+		var bad *TakeError
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, field, bad.Field)
 	}
@@ -151,20 +151,20 @@ func TestBadPlacesAreRefused(t *testing.T) {
 		{l, 1, "", "lease"}, {l, 1, "a b", "lease"}, {l, 1, strings.Repeat("a", 65), "lease"},
 		{hits, 1, "a", "lease"}, {l, 2, "a", "n"}, {l, -1, "a", "n"},
 	} {
-		take := placeOf(c.limit, "a", c.lease)
+		take := slotOf(c.limit, "a", c.lease)
 		take.N = c.n
 		requireField(c.field, errOf(w.limiter.Take(t.Context(), []Take{take})))
 	}
 	requireField("limit", errOf(w.limiter.Renew(t.Context(), takeOf(hits, "a", 1))))
 	requireField("lease", errOf(w.limiter.Release(t.Context(), takeOf(l, "a", 1))))
-	require.Error(t, errOf(Adhoc(time.Minute, 5, Concurrent)), "a limit without a name has places")
+	require.Error(t, errOf(Adhoc(time.Minute, 5, Concurrent)), "a limit without a name has slots")
 }
 
-func TestPlacesAreGivenOutWithoutRedis(t *testing.T) {
+func TestSlotsAreGivenOutWithoutRedis(t *testing.T) {
 	t.Parallel()
 	client, broken, worlds := backends[2].start(t), new(cut), 0
 	client.AddHook(hook(broken.process))
-	checkPlaces(t, "places-away", broken, func(t *testing.T) *world {
+	checkSlots(t, "slots-away", broken, func(t *testing.T) *world {
 		broken.on = false
 		worlds++
 		return newWorld(t, client, fmt.Sprint("away-", worlds))
@@ -172,7 +172,7 @@ func TestPlacesAreGivenOutWithoutRedis(t *testing.T) {
 }
 
 // TestPlacesBound draws holders that work, die, ask again and give back, at processes that share a Redis whose clock goes
-// back, and trouble on the way, as TestBound does. Whatever happens, no more than max hold a place at once if the limit is
+// back, and trouble on the way, as TestBound does. Whatever happens, no more than max hold a slot at once if the limit is
 // closed without Redis, and no more than max by one process if it is local. Without trouble, Redis decides exactly.
 func TestPlacesBound(t *testing.T) {
 	t.Parallel()
@@ -180,19 +180,19 @@ func TestPlacesBound(t *testing.T) {
 	for _, script := range append(heldScripts.decide[:], heldScripts.lease) {
 		require.NoError(t, script.Load(t.Context(), client).Err())
 	}
-	var seen placesSeen
+	var seen slotsSeen
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		if round++; enough(round, 30) {
 			return
 		}
-		s := newBoundRun(t, rt, client, fmt.Sprint("places-", round))
+		s := newBoundRun(t, rt, client, fmt.Sprint("slots-", round))
 		defer s.end()
 		s.limit = concurrentLimit(rapid.Int64Range(1, 4).Draw(rt, "max"), s.limit.Fail)
 		for _, p := range s.processes {
 			p.ahead.Store(max(0, p.ahead.Load()))
 		}
-		r := &placesRun{boundRun: s, seen: &seen, held: make(map[string]holder)}
+		r := &slotsRun{boundRun: s, seen: &seen, held: make(map[string]holder)}
 		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			if problem := r.step(rt); problem != "" {
 				rt.Fatal(problem + "\n" + strings.Join(s.story, "\n"))
@@ -206,24 +206,24 @@ func TestPlacesBound(t *testing.T) {
 	}
 }
 
-type placesSeen struct{ Schedules, Allowed, Refused, Renewed, Lost, Released, Undecided, Local, Again int }
+type slotsSeen struct{ Schedules, Allowed, Refused, Renewed, Lost, Released, Undecided, Local, Again int }
 
-type placesRun struct {
+type slotsRun struct {
 	*boundRun
-	seen   *placesSeen
+	seen   *slotsSeen
 	leases int
-	held   map[string]holder // by lease: who was told that it has a place
+	held   map[string]holder // by lease: who was told that it has a slot
 	tried  []string          // leases of takes that nobody has decided
 }
 
-// holder believes in its place until then.
+// holder believes in its slot until then.
 type holder struct {
 	until   int64
 	process int
 }
 
-// holders are how many believe in their places, of one process or of all.
-func (r *placesRun) holders(process int) (n int64) {
+// holders are how many believe in their slots, of one process or of all.
+func (r *slotsRun) holders(process int) (n int64) {
 	for _, h := range r.held {
 		if h.until > r.now.Load() && (process < 0 || process == h.process) {
 			n++
@@ -232,7 +232,7 @@ func (r *placesRun) holders(process int) (n int64) {
 	return n
 }
 
-func (r *placesRun) step(rt *rapid.T) string {
+func (r *slotsRun) step(rt *rapid.T) string {
 	now := r.now.Add(boundCell * rapid.SampledFrom([]int64{0, 0, 0, 0, 1, 7, 19, 20, 59, 60, 61}).Draw(rt, "seconds"))
 	i := rapid.IntRange(0, len(r.processes)-1).Draw(rt, "process")
 	p, what := r.processes[i], ""
@@ -242,7 +242,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 	if what == "Redis back" {
 		r.behind += boundCell * rapid.Int64Range(1, 90).Draw(rt, "by")
 	}
-	require.NoError(r.t, setClock(r.t.Context(), r.client, tagOf("alice"), now-r.behind).Err())
+	require.NoError(r.t, setClock(r.t.Context(), r.client, hashTag("alice"), now-r.behind).Err())
 	p.limiter.timeout = after(time.Minute)
 	switch what {
 	case "heal":
@@ -265,7 +265,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 		p.trouble.next(what)
 		defer p.trouble.next("")
 	}
-	take := placeOf(r.limit, "alice", lease)
+	take := slotOf(r.limit, "alice", lease)
 	said := ""
 	defer func() {
 		r.story = append(r.story, fmt.Sprintf("at %d s process %d (Redis %+d s) %s %s %s: %s", (now-worldStart)/1000, i, -r.behind/1000, action, lease, what, said))
@@ -295,7 +295,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 			return ""
 		}
 		r.seen.Allowed++
-		if a.Decisions[0].Source == FromLocal {
+		if a.Decisions[0].Source == SourceLocal {
 			r.seen.Local++
 		}
 		r.held[lease] = holder{now + r.limit.Window.Milliseconds(), i}
@@ -314,7 +314,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 		default:
 			r.seen.Lost++
 			if r.healthy && held {
-				return "without trouble a place is lost: " + said
+				return "without trouble a slot is lost: " + said
 			}
 			delete(r.held, lease)
 		}
@@ -324,7 +324,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 		said = fmt.Sprintf("%v %v", kept, err)
 		r.seen.Released++
 		if r.healthy && (err != nil || kept != held) {
-			return "without trouble a place is released wrongly: " + said
+			return "without trouble a slot is released wrongly: " + said
 		}
 	case "die": // it says nothing, and its lease ends
 	}
@@ -332,7 +332,7 @@ func (r *placesRun) step(rt *rapid.T) string {
 }
 
 // draw chooses a lease, and reports whether somebody believes in it.
-func (r *placesRun) draw(rt *rapid.T, action string) (lease string, held bool) {
+func (r *slotsRun) draw(rt *rapid.T, action string) (lease string, held bool) {
 	from := r.tried
 	if action != "again" {
 		from = nil
@@ -349,18 +349,18 @@ func (r *placesRun) draw(rt *rapid.T, action string) (lease string, held bool) {
 	return lease, r.held[lease].until > r.now.Load()
 }
 
-// tooMany says if more hold a place than may.
-func (r *placesRun) tooMany(now int64) string {
+// tooMany says if more hold a slot than may.
+func (r *slotsRun) tooMany(now int64) string {
 	if n := r.holders(-1); r.limit.Fail == FailClosed && n > r.limit.Max {
-		return fmt.Sprintf("%d hold a place of %d", n, r.limit.Max)
+		return fmt.Sprintf("%d hold a slot of %d", n, r.limit.Max)
 	}
 	for i := range r.processes {
 		if n := r.holders(i); n > r.limit.Max {
-			return fmt.Sprintf("%d hold a place of %d that process %d has given out", n, r.limit.Max, i)
+			return fmt.Sprintf("%d hold a slot of %d that process %d has given out", n, r.limit.Max, i)
 		}
 	}
-	take := placeOf(r.limit, "alice", "")
-	if n := r.client.ZCard(r.t.Context(), r.processes[0].limiter.store.key(&take)).Val(); r.limit.Fail == FailClosed && n > r.limit.Max {
+	take := slotOf(r.limit, "alice", "")
+	if n := r.client.ZCard(r.t.Context(), r.processes[0].limiter.key(&take)).Val(); r.limit.Fail == FailClosed && n > r.limit.Max {
 		return fmt.Sprintf("%d members are kept", n)
 	}
 	return ""

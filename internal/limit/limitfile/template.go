@@ -1,4 +1,4 @@
-package limit
+package limitfile
 
 import (
 	"errors"
@@ -48,7 +48,7 @@ func ParseTemplate(text string) (Template, error) {
 			break
 		}
 		name, after, closed := strings.Cut(after, "}")
-		if !closed || !knownVariable(name) {
+		if !closed || !isVariable(name) {
 			return Template{}, errTemplate
 		}
 		t.parts = append(t.parts, part{variable: name})
@@ -69,13 +69,13 @@ func ParseTemplate(text string) (Template, error) {
 	return t, nil
 }
 
-func knownVariable(name string) bool {
-	header, is := strings.CutPrefix(name, varHeader)
-	return is && header != "" || slices.Contains([]string{VarKey, VarIP, VarMethod, VarHost, VarPath}, name)
+func isVariable(name string) bool {
+	header, found := strings.CutPrefix(name, varHeader)
+	return found && header != "" || slices.Contains([]string{VarKey, VarIP, VarMethod, VarHost, VarPath}, name)
 }
 
-// VarOfHeader returns the variable of a header.
-func VarOfHeader(name string) string { return varHeader + name }
+// HeaderVariable returns the variable of a header.
+func HeaderVariable(name string) string { return varHeader + name }
 
 // SameVariable compares variables; names of headers without regard to case.
 func SameVariable(a, b string) bool {

@@ -1,0 +1,131 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+// A take under concurrent acquires a slot. Its holder renews the lease while it works, and then releases it.
+const (
+	RenewPath   = "/v1/renew"
+	ReleasePath = "/v1/release"
+)
+
+// leaseBody is the body of POST /v1/renew and /v1/release.
+type leaseBody struct {
+	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE with the policy concurrent." example:"exports"`
+	Key    string            `json:"key,omitempty" doc:"The key, as in the take." example:"customer-7"`
+	Lease  string            `json:"lease,omitempty" doc:"The lease, as the answer to the take has it." example:"export-17"`
+	IP     string            `json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
+	Method string            `json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
+	Host   string            `json:"host,omitempty" doc:"With limit, if its key template has {host}." example:"shop.example"`
+	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
+	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+}
+
+// RenewAnswer answers a renewal.
+type RenewAnswer struct {
+	Held   bool      `json:"held" doc:"Whether the slot is held. False only if the limit is in shadow mode: otherwise a lease that has ended is a problem with the status 409." example:"true"`
+	Lease  string    `json:"lease" doc:"The lease." example:"export-17"`
+	Ends   time.Time `json:"ends,omitzero" doc:"When it ends unless it is renewed, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
+	EndsIn float64   `json:"ends_in,omitempty" doc:"Seconds until then." example:"30"`
+	Limit  string    `json:"limit" doc:"The name of the limit." example:"exports"`
+	Source string    `json:"source" doc:"redis; or local: Redis could not be asked, and the limit's fail mode decided." example:"redis"`
+	Shadow bool      `json:"shadow,omitempty" doc:"Whether the limit is in shadow mode." example:"false"`
+}
+
+// ReleaseAnswer answers a release.
+type ReleaseAnswer struct {
+	Released bool   `json:"released" doc:"Whether the slot was held until now. False if the lease has ended, was released before, or was never given out: that is no error." example:"true"`
+	Lease    string `json:"lease" doc:"The lease." example:"export-17"`
+	Limit    string `json:"limit" doc:"The name of the limit." example:"exports"`
+}
+
+func (s *Service) registerSlots(a *api.API) {
+	body := func(about string) *huma.RequestBody {
+		return &huma.RequestBody{Description: about,
+			Content: map[string]*huma.MediaType{"application/json": {Example: leaseBody{Limit: "exports", Key: "customer-7", Lease: "export-17"}}}}
+	}
+	at := time.Date(2026, 11, 21, 10, 0, 30, 31e7, time.UTC)
+	renew := a.Operation(huma.Operation{
+		OperationID: "post-renew", Method: http.MethodPost, Path: RenewPath,
+		Summary: "Renew a lease",
+		Description: "Extends a lease of a limit with the policy concurrent to a whole window from now. It acquires nothing: a lease that has ended stays ended, " +
+			"because another may hold the slot. Renew about three times per window, so that one request can be lost.",
+		RequestBody: body("The limit, the key and the lease of the take."),
+		Responses:   api.SuccessOnly("The lease is renewed.", RenewAnswer{Held: true, Lease: "export-17", Ends: at, EndsIn: 30, Limit: "exports", Source: "redis"}),
+	})
+	describeForbidden(a, &renew)
+	renew.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse("The lease has ended or was released.", leaseEnded("export-17"), nil)
+	api.AnswerBody(a, renew, api.OverHTTP(s.Renew))
+	release := a.Operation(huma.Operation{
+		OperationID: "post-release", Method: http.MethodPost, Path: ReleasePath,
+		Summary:     "Release a lease",
+		Description: "Ends a lease of a limit with the policy concurrent at once, and frees its slot. Releasing it again, or one that has ended, is no error.",
+		RequestBody: body("The limit, the key and the lease of the take."),
+		Responses:   api.SuccessOnly("The slot is free.", ReleaseAnswer{Released: true, Lease: "export-17", Limit: "exports"}),
+	})
+	describeForbidden(a, &release)
+	api.AnswerBody(a, release, api.OverHTTP(s.Release))
+}
+
+// leaseEnded is the problem of a holder that has lost its slot.
+func leaseEnded(lease string) *web.Problem {
+	return web.NewProblem(http.StatusConflict, fmt.Sprintf("the lease %s has ended or was released: another may hold its slot: take a new one", web.Excerpt(lease))).OfKind(web.LeaseEnded)
+}
+
+// Renew checks a body and renews a lease. Its errors are for the client.
+func (s *Service) Renew(ctx context.Context, part string, b *leaseBody) (RenewAnswer, error) {
+	take, err := s.leaseTake(part, b)
+	if err != nil {
+		return RenewAnswer{}, err
+	}
+	lease, err := s.limiter.Renew(ctx, take)
+	if err != nil {
+		return RenewAnswer{}, web.InputProblem(s.limitError(ctx, err, []limit.Take{take}, false), part)
+	}
+	shadow := take.Limit.Mode == limit.Shadow
+	if !lease.Held && !shadow {
+		return RenewAnswer{}, leaseEnded(b.Lease)
+	}
+	return RenewAnswer{
+		Held: lease.Held, Lease: b.Lease, Ends: lease.Ends, EndsIn: floorSeconds(lease.EndsIn), Limit: b.Limit, Source: string(lease.Source), Shadow: shadow,
+	}, nil
+}
+
+// Release checks a body and releases a lease. Its errors are for the client.
+func (s *Service) Release(ctx context.Context, part string, b *leaseBody) (ReleaseAnswer, error) {
+	take, err := s.leaseTake(part, b)
+	if err != nil {
+		return ReleaseAnswer{}, err
+	}
+	released, err := s.limiter.Release(ctx, take)
+	if err != nil {
+		return ReleaseAnswer{}, web.InputProblem(s.limitError(ctx, err, []limit.Take{take}, false), part)
+	}
+	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
+}
+
+func (s *Service) leaseTake(part string, b *leaseBody) (take limit.Take, err error) {
+	err = s.limits.checkCounting()
+	if err != nil {
+		return take, err
+	}
+	if b.Limit == "" {
+		return take, web.BadInput("limit", "it is missing: name a limit with the policy concurrent").Problem(part)
+	}
+	take, err = s.limits.parseTake(&takeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
+	if err != nil {
+		return take, web.InputProblem(err, part)
+	}
+	return take, nil
+}

@@ -1,0 +1,230 @@
+package limit
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// redisStore keeps hits in Redis. Every decision is one script.
+type redisStore struct {
+	client  redis.UniversalClient
+	scripts *scriptSet
+}
+
+//go:embed lua
+var sources embed.FS
+
+// scriptSet holds one script per set of policies, because a script with one policy takes half the time of one
+// with all, and that of Cells has a fast path first.
+type scriptSet struct {
+	decide [1 << 4]*redis.Script
+	lease  *redis.Script // renews or ends one
+}
+
+// giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
+const giveStep = 1000
+
+var scripts = newScripts("", giveStep)
+
+// newScripts puts begin before each script: tests set Redis's clock there.
+func newScripts(begin string, step int) *scriptSet {
+	var out scriptSet
+	own := fmt.Sprintf("local policies, step = {}, %d\n", step)
+	for set := range out.decide {
+		text := begin
+		if set == 1<<0 { // only Policies[0], which is Cells
+			text += source("hot")
+		}
+		text += own
+		for i, policy := range NamedPolicies {
+			if set&(1<<i) != 0 {
+				text += source(string(policy))
+			}
+		}
+		out.decide[set] = redis.NewScript(text + source("decide"))
+	}
+	out.lease = redis.NewScript(begin + own + source(string(Concurrent)) + source("lease"))
+	return &out
+}
+
+func source(name string) string {
+	text, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // the tree has it
+	}
+	return string(text)
+}
+
+func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error) {
+	script, args := s.command(m, &r, at)
+	var reply []any
+	err = s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
+		reply, err = script.Run(ctx, node, r.keys, args...).Slice()
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseStates(reply, r.takes)
+}
+
+// command returns the script for a request's policies, and its arguments.
+func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []any) {
+	set := 0
+	args := make([]any, 1, 2+5*len(r.takes))
+	args[0] = int(m)
+	if len(r.takes) > 1 && slices.ContainsFunc(r.takes, func(t Take) bool { return t.Limit.Mode == Shadow }) {
+		args[0] = markShadows(m, r.takes)
+	}
+	for i := range r.takes {
+		l, most := r.takes[i].Limit, r.takes[i].Limit.Max
+		if r.reservations != nil {
+			most -= r.reservations[i].extra
+		}
+		for j, policy := range NamedPolicies {
+			if l.Policy == policy {
+				set |= 1 << j
+			}
+		}
+		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, r.takes[i].Lease)
+	}
+	if m == undo {
+		args = append(args, at)
+	}
+	return s.scripts.decide[set], args
+}
+
+// markShadows appends which takes are in shadow mode. A single take needs no mark: it blocks no other.
+func markShadows(m mode, takes []Take) string {
+	out := strconv.AppendInt(nil, int64(m), 10)
+	for i := range takes {
+		mark := byte('-')
+		if takes[i].Limit.Mode == Shadow {
+			mark = 's'
+		}
+		out = append(out, mark)
+	}
+	return string(out)
+}
+
+func parseStates(reply []any, takes []Take) (states []state, rest []int64, err error) {
+	states = make([]state, len(takes))
+	if len(reply) != len(takes) {
+		return nil, nil, fmt.Errorf("unexpected reply from Redis: %d results for %d takes", len(reply), len(takes))
+	}
+	for i, item := range reply {
+		fields, _ := item.([]any)
+		if len(fields) != 5 && len(fields) != 7 && len(fields) != 8 {
+			return nil, nil, fmt.Errorf("unexpected reply from Redis: %v", item)
+		}
+		var v [8]int64
+		for j, field := range fields {
+			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
+		}
+		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000}
+		switch last := v[4]; {
+		case v[0] == 0:
+			states[i].wait = time.Duration(last) * time.Millisecond
+		case last > 0:
+			states[i].counted, states[i].at = takes[i].N, last
+		case takes[i].N < 0:
+			states[i].counted = -v[5]
+		default:
+			states[i].counted = v[5]
+		}
+		if v[6] > 0 {
+			if rest == nil {
+				rest = make([]int64, len(takes))
+			}
+			rest[i] = v[6]
+		}
+	}
+	return states, rest, nil
+}
+
+func (s *redisStore) lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error) {
+	var v []int64
+	err = s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
+		v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(), take.Lease).Int64Slice()
+		return err
+	})
+	if err == nil && len(v) != 3 {
+		err = fmt.Errorf("unexpected reply from Redis: %v", v)
+	}
+	if err != nil {
+		return false, 0, 0, err
+	}
+	return v[0] == 1, time.Duration(v[1]) * time.Millisecond, v[2] / 1000, nil
+}
+
+func (s *redisStore) forget(ctx context.Context, key string) error {
+	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, key).Err() })
+}
+
+// onMaster calls run with a client of the node that has the key. A cluster client would retry a lost command,
+// and a take could count twice. If the key has moved, the node did nothing, and run is called once more.
+func (s *redisStore) onMaster(ctx context.Context, key string, run func(redis.Scripter) error) error {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return run(s.client)
+	}
+	const tries = 2
+	for try := 1; ; try++ {
+		node, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return err
+		}
+		err = run(node)
+		if _, moved := redis.IsMovedError(err); !moved || try == tries {
+			return err
+		}
+		cluster.ReloadState(ctx)
+	}
+}
+
+// refusedByRedis returns an error that would recur: the user may not run the script, or the key is foreign.
+func refusedByRedis(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case redis.IsPermissionError(err), redis.IsAuthError(err), isRefusedInScript(err.Error()):
+		return &ForbiddenError{err}
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return &ForeignError{err}
+	}
+	return nil
+}
+
+// isFull reports whether Redis refused a script for lack of memory. Then nothing was counted.
+func isFull(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+}
+
+// isRefusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this
+// text and not NOPERM: the first up to Redis 7.0, the second from 7.2 on.
+func isRefusedInScript(message string) bool {
+	return strings.Contains(message, "The user executing the script") || strings.Contains(message, "ACL failure in script")
+}
+
+// ForbiddenError means that the user of REDIS_URL lacks rights that a decision needs.
+type ForbiddenError struct{ Err error }
+
+func (e *ForbiddenError) Error() string {
+	return "the Redis user of this service may not count takes: it needs the rights in docs/limits.md"
+}
+func (e *ForbiddenError) Unwrap() error { return e.Err }
+
+// ForeignError means that another program has written to a key of a limit.
+type ForeignError struct{ Err error }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("a key of the limit was not written by Tallyroll: %v", e.Err)
+}
+func (e *ForeignError) Unwrap() error { return e.Err }
