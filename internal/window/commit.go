@@ -165,7 +165,7 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 		if err := sleep(ctx, backoff); err != nil {
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}
-		w.store.findMasters(ctx)
+		w.store.client.findMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }

@@ -156,7 +156,7 @@ func (r *Reader) erase(ctx context.Context, base survey, counters []string) (era
 			n, err := e.eraseChunk(ctx, chunk)
 			erased += n
 			if err != nil {
-				r.store.findMasters(ctx)
+				r.store.client.findMasters(ctx)
 				return erased, fmt.Errorf("erase %d counters of shard %d: %w", len(chunk), shard, err)
 			}
 			counters = counters[len(chunk):]
@@ -296,7 +296,7 @@ func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, er
 	for i, counter := range counters {
 		hashes[i] = e.hashes(counter)
 	}
-	err = e.store.watch(ctx, e.watch, func(tx *watched) error {
+	err = e.store.client.watch(ctx, e.watch, func(tx *watched) error {
 		there, at, now, err := e.look(ctx, tx, counters, hashes)
 		if err == nil {
 			err = e.checkNamespace(ctx)

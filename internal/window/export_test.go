@@ -3,7 +3,9 @@ package window
 import "time"
 
 // ReadInOrder is the method, for tests of what comes before what.
-var ReadInOrder = (*Store).readInOrder
+var ReadInOrder = func(s *Store, ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
+	return s.client.readInOrder(ctx, first, then, last)
+}
 
 // Gathered is how many hashes the next shared trip of a reader is to read.
 func Gathered(r *Reader) int { return r.trips.gathered() }

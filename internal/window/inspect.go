@@ -301,15 +301,12 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 // atOnce runs commands as one transaction. If failed returns an error, that of the last command, the outcome
 // of the others is unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
-	pipelined := i.store.client.TxPipelined
-	if i.store.cluster != nil { // whose client would send TIME, which has no key, to any node
-		node, err := i.store.cluster.MasterForKey(ctx, i.store.keys.cursor(shard, ""))
-		if err != nil {
-			return err
-		}
-		pipelined = node.TxPipelined
+	// A cluster's client would send TIME, which has no key, to any node.
+	node, err := i.store.client.nodeOf(ctx, i.store.keys.cursor(shard, ""))
+	if err != nil {
+		return err
 	}
-	cmds, err := pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := node.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		queue(p)
 		return nil
 	})

@@ -13,20 +13,40 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Where a command goes. With a single server or Sentinel there is no choice. On a cluster, a shard is a slot
-// on one node. Commands that count, or that must be read in order, go to that node's own client, because the
-// cluster's client follows redirects and retries command by command.
+// Client is one Redis server, Sentinel's master or a Redis Cluster. It decides where a command goes. On a
+// cluster, a shard is a slot on one node. Commands that count, or that must be read in order, go to that
+// node's own client, because the cluster's client follows redirects and retries command by command.
+type Client struct {
+	redis.UniversalClient
+	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
+}
+
+func newClient(client redis.UniversalClient) *Client {
+	cluster, _ := client.(*redis.ClusterClient)
+	return &Client{client, cluster}
+}
+
+// isCluster reports whether the client is a cluster's.
+func (c *Client) isCluster() bool { return c.cluster != nil }
+
+// nodeOf returns the client of the server that holds a key.
+func (c *Client) nodeOf(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if c.cluster == nil {
+		return c.UniversalClient, nil
+	}
+	return c.cluster.MasterForKey(ctx, key)
+}
 
 // findMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
 // slot may have moved or its master may have died.
-func (s *Store) findMasters(ctx context.Context) {
-	if s.cluster == nil {
+func (c *Client) findMasters(ctx context.Context) {
+	if c.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// ReloadState would return before it has asked, and the next attempt would go to the same node.
-	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
 // readInOrder sends the commands that the functions queue, each with its key as the first argument. What
@@ -38,10 +58,10 @@ func (s *Store) findMasters(ctx context.Context) {
 // at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
 // after the counts that it describes. If a slot is moving, everything is read again in three steps, with
 // redirects. That does not notice a fail-over between the first two that loses commits.
-func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
-	if s.cluster == nil {
+func (c *Client) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
+	if c.cluster == nil {
 		var clock *redis.TimeCmd
-		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error {
 			first(p)
 			then(p)
 			last(p)
@@ -50,33 +70,33 @@ func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pi
 		})
 		return serverTimes{"": clock.Val()}, err
 	}
-	times, err := s.readByNode(ctx, first, then)
+	times, err := c.readByNode(ctx, first, then)
 	if err == nil {
-		_, err = s.readByNode(ctx, last)
+		_, err = c.readByNode(ctx, last)
 	}
 	if err == nil {
 		return times, nil
 	}
-	s.cluster.ReloadState(ctx)
+	c.cluster.ReloadState(ctx)
 	if !redirected(err) {
 		return nil, err
 	}
 	for _, queue := range []func(redis.Pipeliner){first, then, last} {
-		if err := s.readRedirected(ctx, queue); err != nil {
+		if err := c.readRedirected(ctx, queue); err != nil {
 			return nil, err
 		}
 	}
-	return s.times(ctx)
+	return c.times(ctx)
 }
 
-func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (serverTimes, error) {
-	queued := s.cluster.Pipeline()
+func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (serverTimes, error) {
+	queued := c.cluster.Pipeline()
 	for _, queue := range steps {
 		queue(queued)
 	}
 	nodes := make(map[*redis.Client]redis.Pipeliner)
 	for _, cmd := range queued.Cmds() {
-		node, err := s.cluster.MasterForKey(ctx, cmd.Args()[1].(string))
+		node, err := c.cluster.MasterForKey(ctx, cmd.Args()[1].(string))
 		if err != nil {
 			return nil, err
 		}
@@ -116,17 +136,17 @@ func refusal(cmds []redis.Cmder) error {
 
 // readRedirected sends the queued commands through the cluster's client, which sees redirects only in replies
 // that it parses. So raw commands are sent as parsed ones and get their replies.
-func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
-	queued := s.cluster.Pipeline()
+func (c *Client) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
+	queued := c.cluster.Pipeline()
 	queue(queued)
 	parsed := make([]redis.Cmder, queued.Len())
 	for i, cmd := range queued.Cmds() {
 		parsed[i] = redis.NewCmd(ctx, cmd.Args()...)
 	}
-	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, parsed...) })
+	_, err := c.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, parsed...) })
 	for i, cmd := range queued.Cmds() {
 		if isSplit(parsed[i].Err()) && cmd.Name() == "pfcount" {
-			n, err := s.countUnion(ctx, cmd.Args()[1:])
+			n, err := c.countUnion(ctx, cmd.Args()[1:])
 			if err != nil {
 				return err
 			}
@@ -142,10 +162,20 @@ func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner))
 	return nil
 }
 
-func (s *Store) times(ctx context.Context) (serverTimes, error) {
+// now returns the latest of the servers' clocks, in Unix milliseconds.
+func (c *Client) now(ctx context.Context) (int64, error) {
+	if c.isCluster() {
+		times, err := c.times(ctx)
+		return times.latest().UnixMilli(), err
+	}
+	at, err := c.Time(ctx).Result()
+	return at.UnixMilli(), err
+}
+
+func (c *Client) times(ctx context.Context) (serverTimes, error) {
 	var mu sync.Mutex
 	out := make(serverTimes)
-	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	err := c.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		at, err := node.Time(ctx).Result()
 		mu.Lock()
 		defer mu.Unlock()
@@ -169,13 +199,13 @@ type server struct {
 }
 
 // masters returns the servers that hold the namespace: a single one, or a cluster's masters.
-func (s *Store) masters(ctx context.Context) ([]server, error) {
-	if s.cluster == nil {
-		return []server{{s.client, "Redis"}}, nil
+func (c *Client) masters(ctx context.Context) ([]server, error) {
+	if c.cluster == nil {
+		return []server{{c.UniversalClient, "Redis"}}, nil
 	}
 	var mu sync.Mutex
 	var out []server
-	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
 		out = append(out, server{node, "Redis at " + node.Options().Addr})
@@ -186,11 +216,11 @@ func (s *Store) masters(ctx context.Context) ([]server, error) {
 }
 
 // Servers returns how many servers hold the namespace: a cluster's masters, or one.
-func (s *Store) Servers(ctx context.Context) (int, error) {
-	if s.cluster == nil {
+func (c *Client) Servers(ctx context.Context) (int, error) {
+	if c.cluster == nil {
 		return 1, nil
 	}
-	masters, err := s.masters(ctx)
+	masters, err := c.masters(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("count the masters: %w", err)
 	}

@@ -37,7 +37,7 @@ type Reader struct {
 func NewReader(store *Store) *Reader {
 	r := &Reader{store: store}
 	// A node of a cluster that hangs would hold up the questions about the others.
-	r.trips.read, r.trips.apart = r.travel, store.cluster != nil
+	r.trips.read, r.trips.apart = r.travel, store.client.isCluster()
 	return r
 }
 

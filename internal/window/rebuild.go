@@ -20,7 +20,7 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.now(ctx)
+	now, err := s.client.now(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 		return nil, err
 	}
 	// Cells may have expired in between. What is held now was held while it was read.
-	if now, err = s.now(ctx); err != nil {
+	if now, err = s.client.now(ctx); err != nil {
 		return nil, err
 	}
 	out := slices.Clone(target)
@@ -59,7 +59,7 @@ var replicated = 2 * time.Second // tests shorten it
 // checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
 // shard's last key has all that was written before. A single server would lose the layout record too.
 func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
-	if s.cluster == nil {
+	if !s.client.isCluster() {
 		return nil
 	}
 	if err := sleep(ctx, replicated); err != nil {
@@ -112,16 +112,6 @@ func heir(streams map[string]Listed) (out string) {
 		}
 	}
 	return out
-}
-
-// now returns the latest of the servers' clocks, in Unix milliseconds.
-func (s *Store) now(ctx context.Context) (int64, error) {
-	if s.cluster != nil {
-		times, err := s.times(ctx)
-		return times.latest().UnixMilli(), err
-	}
-	at, err := s.client.Time(ctx).Result()
-	return at.UnixMilli(), err
 }
 
 // latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored.

@@ -183,7 +183,7 @@ var errLayoutChanged = &RetierError{"the layout record has changed meanwhile: do
 // swapLayout replaces the record have with next. If it fails, either may be there.
 func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
 	key := s.keys.layout()
-	err := s.watch(ctx, []string{key}, func(tx *watched) error {
+	err := s.client.watch(ctx, []string{key}, func(tx *watched) error {
 		var found *redis.StringCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { found = p.Get(ctx, key) }); err != nil {
 			return err

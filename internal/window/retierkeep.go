@@ -43,7 +43,7 @@ func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error 
 // fenceCursor tries again if the cursor is changed meanwhile.
 func (s *Store) fenceCursor(ctx context.Context, key string) error {
 	for {
-		err := s.watch(ctx, []string{key}, func(tx *watched) error {
+		err := s.client.watch(ctx, []string{key}, func(tx *watched) error {
 			var fields *redis.IntCmd
 			if err := tx.look(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
 				return err
@@ -90,7 +90,7 @@ func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 
 // scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
 func (s *Store) scan(ctx context.Context, do func(at server, keys []string) error) error {
-	servers, err := s.masters(ctx)
+	servers, err := s.client.masters(ctx)
 	if err != nil {
 		return fmt.Errorf("find the masters of the cluster: %w", err)
 	}

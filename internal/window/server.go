@@ -24,8 +24,8 @@ func (e *EvictionError) Error() string {
 // CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
 // rest. It returns human-readable warnings, and an *EvictionError if promises cannot be kept. If Redis hides
 // its settings, that is a warning.
-func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
-	servers, err := s.masters(ctx)
+func (c *Client) CheckServer(ctx context.Context) (warnings []string, err error) {
+	servers, err := c.masters(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find the masters of the cluster: %w", err)
 	}

@@ -13,18 +13,16 @@ import (
 
 // Store is a namespace in Redis.
 type Store struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
-	keys    keys
-	id      atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
-	clocks  latestClocks
+	client *Client
+	keys   keys
+	id     atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
+	clocks latestClocks
 }
 
 // NewStore returns the namespace ns on a client. The client, and the clients of a cluster's nodes, must not
 // retry commands, because a repeated HINCRBY counts twice. A cluster's client must read only from masters.
 func NewStore(client redis.UniversalClient, ns string) *Store {
-	cluster, _ := client.(*redis.ClusterClient)
-	return &Store{client: client, cluster: cluster, keys: keys{ns}}
+	return &Store{client: newClient(client), keys: keys{ns}}
 }
 
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.

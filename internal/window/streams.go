@@ -124,7 +124,7 @@ func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bo
 // changeStream changes the entry of a stream that is gone, if fit accepts that entry.
 func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
 	key := s.keys.streams()
-	err = s.watch(ctx, []string{key}, func(tx *watched) error {
+	err = s.client.watch(ctx, []string{key}, func(tx *watched) error {
 		var entry *redis.SliceCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { entry = p.HMGet(ctx, key, stream, beganField) }); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (l Layout) Keep() time.Duration {
 // another incarnation than created (Unix nanoseconds) stays. A later commit removes the expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
 	key := s.keys.cursor(shard, stream)
-	err := s.watch(ctx, []string{key}, func(tx *watched) error {
+	err := s.client.watch(ctx, []string{key}, func(tx *watched) error {
 		var incarnation *redis.StringCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { incarnation = p.HGet(ctx, key, "created") }); err != nil {
 			return err

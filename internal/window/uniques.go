@@ -72,9 +72,9 @@ func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
 }
 
 // countUnion is PFCOUNT key by key: while a slot moves, keys are on two nodes, and neither has all.
-func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
+func (c *Client) countUnion(ctx context.Context, keys []any) (int64, error) {
 	cells := make([]*redis.StringCmd, len(keys))
-	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := c.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, key := range keys {
 			cells[i] = p.Get(ctx, key.(string))
 		}

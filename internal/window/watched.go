@@ -22,16 +22,12 @@ type watched struct {
 
 // watch runs fn at most once, with a connection to the server of the keys, which share a slot. It retries
 // nothing and follows no redirect.
-func (s *Store) watch(ctx context.Context, keys []string, fn func(*watched) error) error {
-	run := s.client.Watch
-	if s.cluster != nil {
-		node, err := s.cluster.MasterForKey(ctx, keys[0])
-		if err != nil {
-			return err
-		}
-		run = node.Watch
+func (c *Client) watch(ctx context.Context, keys []string, fn func(*watched) error) error {
+	node, err := c.nodeOf(ctx, keys[0])
+	if err != nil {
+		return err
 	}
-	return run(ctx, func(tx *redis.Tx) error {
+	return node.Watch(ctx, func(tx *redis.Tx) error {
 		w := &watched{Tx: tx, keys: keys}
 		defer w.release(ctx)
 		return fn(w)
