@@ -42,7 +42,7 @@ func newRig(t testing.TB, url string) *rig {
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = window.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
-	r.Desk = newDesk(r.reader)
+	r.Desk = newDesk(window.Eraser{Reader: r.reader})
 	r.Handler = handlerOf(r.Desk)
 	return r
 }

@@ -72,7 +72,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	if err := a.judgeStreams(ctx); err != nil {
 		return err
 	}
-	began, err := a.store.HasBegan(ctx)
+	began, err := window.HasBegan(ctx, a.store)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (a *auditor) wait(ctx context.Context, items int) {
 
 // sweep reads all keys. It returns the streams with cursors.
 func (a *auditor) sweep(ctx context.Context) (streams []string, err error) {
-	err = a.store.Inspect(a.layout, nil).Sweep(ctx, func(found window.Swept) error {
+	err = window.Inspect(a.store, a.layout, nil).Sweep(ctx, func(found window.Swept) error {
 		a.wait(ctx, found.Keys)
 		for _, hash := range found.Uniques {
 			a.uniques[hash] = true

@@ -57,7 +57,7 @@ func (a *auditor) findStreams(ctx context.Context, withCursors []string) error {
 		}
 		a.streams = append(a.streams, s)
 	}
-	a.inspector = a.store.Inspect(a.layout, a.names())
+	a.inspector = window.Inspect(a.store, a.layout, a.names())
 	return nil
 }
 

@@ -326,7 +326,7 @@ func (c *committer) admitLost(ctx context.Context, shard int, before int64) erro
 		}
 	}
 	for fenced := err; errors.Is(fenced, window.ErrFenced); {
-		other, failed := c.store.OpenWriter(ctx, c.layout, c.stream, shard)
+		other, failed := window.OpenWriter(ctx, c.store, c.layout, c.stream, shard)
 		if failed != nil {
 			return errors.Join(err, failed)
 		}

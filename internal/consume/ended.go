@@ -190,7 +190,7 @@ func (e *Endings) admit(ctx context.Context, name string, created, before int64)
 	}
 	empty := window.NewBatch(e.Layout)
 	return eachShard(ctx, e.Layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := e.Store.OpenWriter(ctx, e.Layout, name, shard)
+		writer, err := window.OpenWriter(ctx, e.Store, e.Layout, name, shard)
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (e *Endings) AdmitLoss(ctx context.Context, name string) {
 func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
 	out := make([]window.Cursor, layout.Shards)
 	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := store.OpenWriter(ctx, layout, name, shard)
+		writer, err := window.OpenWriter(ctx, store, layout, name, shard)
 		if err == nil {
 			out[shard], _ = writer.Cursor()
 		}

@@ -86,7 +86,7 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 	if _, err := s.register(ctx, begin); err != nil {
 		return nil, err
 	}
-	servers, err := s.store.Servers(ctx)
+	servers, err := s.store.Client.Servers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *setup) judge(ctx context.Context) (*standing, error) {
 func (s *setup) openWriters(ctx context.Context) ([]*shardWriter, error) {
 	writers := make([]*shardWriter, s.layout.Shards)
 	err := eachShard(ctx, len(writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w, err := s.store.OpenWriter(ctx, s.layout, s.stream, shard)
+		w, err := window.OpenWriter(ctx, s.store, s.layout, s.stream, shard)
 		if err == nil {
 			w.OnRetry = s.redisLost
 			w.OnAdmit = s.admitted

@@ -123,11 +123,11 @@ func TestSlotMoves(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, master.Options().MaxRetries, "the clients of the nodes repeat nothing")
 		store, node := newRig(t, b).store, cluster.Nodes[1]
-		n, err := store.Servers(t.Context())
+		n, err := store.Client.Servers(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, n, "masters")
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-		_, err = store.CheckServer(t.Context())
+		_, err = store.Client.CheckServer(t.Context())
 		var eviction *window.EvictionError
 		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {
 			t.Errorf("%v; want it to name %s", err, node.Addr())

@@ -89,7 +89,7 @@ func (c *Commit) failed(err *ForeignError) {
 }
 
 // OpenWriter reads the cursor of a stream on a shard.
-func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, shard int) (*Writer, error) {
+func OpenWriter(ctx context.Context, s *Store, layout Layout, stream string, shard int) (*Writer, error) {
 	w := &Writer{
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:   s.keys.cursor(shard, stream),
@@ -98,7 +98,7 @@ func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, sh
 		OnRetry: func(error) {}, OnAdmit: func(error) {},
 	}
 	var err error
-	read := s.client.HMGet(ctx, w.key, slices.Concat(cursorFields, rareFields)...)
+	read := s.Client.HMGet(ctx, w.key, slices.Concat(cursorFields, rareFields)...)
 	if w.held, w.exists, err = recordFrom(w.key, read); err != nil {
 		return nil, fmt.Errorf("read cursor %s: %w", w.key, err)
 	}
@@ -165,7 +165,7 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 		if err := sleep(ctx, backoff); err != nil {
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}
-		w.store.client.findMasters(ctx)
+		w.store.Client.findMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }

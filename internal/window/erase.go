@@ -32,7 +32,7 @@ import (
 //   - A commit whose reply was lost looks for its cells. If the token has changed, a missing cell proves
 //     nothing: see Writer.inspect.
 //   - Both read a summary under what they watch, and change it in their transactions: a writer under its
-//     cursor, an eraser under the cursors of all streams and the token. So neither overwrites the other. The
+//     cursor, an shardEraser under the cursors of all streams and the token. So neither overwrites the other. The
 //     entry goes in the transaction that removes the cells, so the summaries count whatever a counter has in
 //     its cells afterwards.
 //   - A stream is listed before it has cursors. The commit that creates a cursor also changes the key, after
@@ -44,9 +44,9 @@ import (
 // append-only file runs the beginning of one again, it may remove later hits, and the next commit marks that.
 
 const (
-	// eraseCounters is the most counters per transaction, eraseHashes the most hashes and unique cells of
-	// these. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
-	eraseCounters, eraseHashes = 100, 5000
+	// maxCounters is the most counters per transaction, maxHashes the most hashes and unique cells of these.
+	// A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
+	maxCounters, maxHashes = 100, 5000
 	// eraseReads is how many summaries one MGET reads: at most 30 KB each, with one shard.
 	eraseReads = 100
 	// eraseNames is how many names are listed at a time, and removed before more are listed.
@@ -96,11 +96,14 @@ type Erased struct {
 	Next string
 }
 
+// Eraser is a Reader that also removes counters.
+type Eraser struct{ *Reader }
+
 // Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
 // Answer, and ErrEraseBusy.
-func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
-	_, err = surveyed(ctx, r, func(base survey) (int, error) {
-		n, err := r.erase(ctx, base, counters)
+func (r Eraser) Erase(ctx context.Context, counters []string) (out Erased, err error) {
+	_, err = surveyed(ctx, r.Reader, func(base survey) (int, error) {
+		n, err := r.eraseCounters(ctx, base, counters)
 		out.Counters += n
 		return n, err
 	})
@@ -108,19 +111,19 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 }
 
 // EraseListed removes some listed counters with a prefix, the first after a name. Its errors are Erase's.
-func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
-	_, err = surveyed(ctx, r, func(base survey) (int, error) {
+func (r Eraser) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
+	_, err = surveyed(ctx, r.Reader, func(base survey) (int, error) {
 		layout := base.dir.layout
 		sets := func(shard int) []string { // from which the names are removed
-			e := newEraser(r.store, layout, shard, nil, nil)
-			e.plan(base.at.milli, base.latestHit())
+			e := newShardEraser(r.store, layout, shard, nil, nil)
+			e.plan(base.at.milli, latestHitOf(base))
 			return e.sets
 		}
-		names, more, err := r.store.namesIn(ctx, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
+		names, more, err := namesIn(ctx, r.store, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
 		if err != nil {
 			return 0, err
 		}
-		n, err := r.erase(ctx, base, names)
+		n, err := r.eraseCounters(ctx, base, names)
 		out.Counters += n
 		if err == nil && more {
 			out.Next = names[len(names)-1]
@@ -130,7 +133,7 @@ func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Era
 	return out, err
 }
 
-func (s survey) latestHit() int64 {
+func latestHitOf(s survey) int64 {
 	out := s.at.milli
 	for _, shard := range s.shards {
 		out = max(out, shard.latest)
@@ -138,7 +141,7 @@ func (s survey) latestHit() int64 {
 	return out
 }
 
-func (r *Reader) erase(ctx context.Context, base survey, counters []string) (erased int, err error) {
+func (r Eraser) eraseCounters(ctx context.Context, base survey, counters []string) (erased int, err error) {
 	layout := base.dir.layout
 	shards := make([][]string, layout.Shards)
 	for _, counter := range counters {
@@ -149,14 +152,14 @@ func (r *Reader) erase(ctx context.Context, base survey, counters []string) (era
 		if len(counters) == 0 {
 			continue
 		}
-		e := newEraser(r.store, layout, shard, base.dir.streams, counters)
-		e.plan(base.at.milli, base.latestHit())
+		e := newShardEraser(r.store, layout, shard, base.dir.streams, counters)
+		e.plan(base.at.milli, latestHitOf(base))
 		for len(counters) > 0 {
 			chunk := counters[:min(len(counters), e.counters)]
 			n, err := e.eraseChunk(ctx, chunk)
 			erased += n
 			if err != nil {
-				r.store.client.findMasters(ctx)
+				r.store.Client.findMasters(ctx)
 				return erased, fmt.Errorf("erase %d counters of shard %d: %w", len(chunk), shard, err)
 			}
 			counters = counters[len(chunk):]
@@ -165,7 +168,7 @@ func (r *Reader) erase(ctx context.Context, base survey, counters []string) (era
 	return erased, nil
 }
 
-type eraser struct {
+type shardEraser struct {
 	store   *Store
 	layout  Layout
 	shard   int
@@ -202,8 +205,8 @@ type knownTops struct {
 	texts map[string]string // nil if they have not been read
 }
 
-func newEraser(store *Store, layout Layout, shard int, streams, counters []string) *eraser {
-	e := &eraser{
+func newShardEraser(store *Store, layout Layout, shard int, streams, counters []string) *shardEraser {
+	e := &shardEraser{
 		store: store, layout: layout, shard: shard, streams: streams, watch: []string{store.keys.erased(shard)},
 		wanted: make(map[string]bool, len(counters)), known: make([]knownTops, len(streams)),
 	}
@@ -221,7 +224,7 @@ func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
 	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
 }
 
-func (e *eraser) plan(now, latest int64) {
+func (e *shardEraser) plan(now, latest int64) {
 	e.now, latest = now, max(now, latest)
 	e.epochs, e.uniques, e.sets = e.epochs[:0], e.uniques[:0], e.sets[:0]
 	e.tops = make([][]topOf, len(e.streams))
@@ -237,7 +240,7 @@ func (e *eraser) plan(now, latest int64) {
 	for _, t := range e.layout.UniqueTiers {
 		add(&e.uniques, t)
 	}
-	e.counters = int(min(eraseCounters, max(1, eraseHashes/keys)))
+	e.counters = int(min(maxCounters, max(1, maxHashes/keys)))
 	e.until = latest + span
 	coarsest := len(e.layout.Tiers) - 1
 	t := e.layout.Tiers[coarsest]
@@ -262,7 +265,7 @@ func (e *eraser) plan(now, latest int64) {
 	}
 }
 
-func (e *eraser) hashes(counter string) (out []string) {
+func (e *shardEraser) hashes(counter string) (out []string) {
 	for i, t := range e.layout.Tiers {
 		for epoch := e.epochs[i].first; epoch <= e.epochs[i].last; epoch++ {
 			out = append(out, e.store.keys.hash(cellHash{shard: e.shard, counter: counter, tier: t, epoch: epoch}))
@@ -277,7 +280,7 @@ func (e *eraser) hashes(counter string) (out []string) {
 }
 
 // eraseChunk removes some counters in one transaction, and returns how many had hits.
-func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int, err error) {
+func (e *shardEraser) eraseChunk(ctx context.Context, counters []string) (erased int, err error) {
 	for try := range eraseTries {
 		erased, err = e.attempt(ctx, counters)
 		if !errors.Is(err, redis.TxFailedErr) {
@@ -291,12 +294,12 @@ func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int,
 }
 
 // attempt tries once. The error is redis.TxFailedErr if a commit or another erasure interrupted it.
-func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, err error) {
+func (e *shardEraser) attempt(ctx context.Context, counters []string) (erased int, err error) {
 	hashes := make([][]string, len(counters))
 	for i, counter := range counters {
 		hashes[i] = e.hashes(counter)
 	}
-	err = e.store.client.watch(ctx, e.watch, func(tx *watched) error {
+	err = e.store.Client.watch(ctx, e.watch, func(tx *watched) error {
 		there, at, now, err := e.look(ctx, tx, counters, hashes)
 		if err == nil {
 			err = e.checkNamespace(ctx)
@@ -314,10 +317,10 @@ func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, er
 	return erased, err
 }
 
-// checkNamespace returns errStale if a stream is listed that the eraser does not have, or if the tiers have
+// checkNamespace returns errStale if a stream is listed that the shardEraser does not have, or if the tiers have
 // changed, and ErrEraseRetier while a change of tiers has not ended, because the cells of the other tiers
 // would stay. A change that begins later alters the cursors, which are watched, before it reads any cell.
-func (e *eraser) checkNamespace(ctx context.Context) error {
+func (e *shardEraser) checkNamespace(ctx context.Context) error {
 	record, err := e.store.layout(ctx)
 	switch {
 	case err != nil:
@@ -346,7 +349,7 @@ type placed struct {
 
 // look reads the last erasure and the cursors, and whether anything but summaries exists of the counters. now
 // is Redis's clock in Unix seconds.
-func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
+func (e *shardEraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd
 	cursors := make([]*redis.SliceCmd, len(e.streams))
@@ -376,7 +379,7 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 		return false, nil, 0, err
 	}
 	if erased != e.erased {
-		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
+		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another shardEraser may have changed summaries
 	}
 	// Redis's clock, too: the cursor of a recreated stream does not show how late earlier hits were.
 	latest := clock.Val().UnixMilli()
@@ -418,7 +421,7 @@ type changedTop struct {
 
 // removeFromTops returns the summaries that list any of the counters, without these. If a stream's cursor has
 // moved, it reads the stream's summaries again.
-func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
+func (e *shardEraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
 	gone := make(map[string]bool, len(counters))
 	for _, counter := range counters {
 		gone[counter] = true
@@ -451,7 +454,7 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 }
 
 // readTops reads the summaries with wanted counters, by key. It skips those that another program has written.
-func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
+func (e *shardEraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)
 	for some := range slices.Chunk(tops, eraseReads) {
 		keys := make([]string, len(some))
@@ -477,7 +480,7 @@ func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[s
 }
 
 // exec sends MULTI … EXEC. now is Redis's clock in Unix seconds.
-func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashes [][]string, changed []changedTop, at []placed, now int64) (erased int, err error) {
+func (e *shardEraser) exec(ctx context.Context, tx *watched, counters []string, hashes [][]string, changed []changedTop, at []placed, now int64) (erased int, err error) {
 	members := make([]any, len(counters))
 	for i := range counters {
 		members[i] = counters[i]

@@ -104,7 +104,7 @@ func (e *exportReachError) Error() string {
 // *StepError in a *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
 	return surveyed(ctx, r, func(found survey) (Export, error) {
-		out, err := found.dir.layout.planExport(q, found.at.milli, found.asOf())
+		out, err := planExport(found.dir.layout, q, found.at.milli, found.asOf())
 		if err != nil {
 			return Export{}, &QuestionError{0, err}
 		}
@@ -113,7 +113,7 @@ func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, err
 }
 
 // planExport decides the range and the steps at now (Unix milliseconds).
-func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
+func planExport(l Layout, q ExportQuestion, now, asOf int64) (Export, error) {
 	closed := min(asOf, now)
 	if q.To != Now && q.To-now > maxEndAhead.Milliseconds() {
 		return Export{}, &AheadError{To: q.To, Now: now}
@@ -137,7 +137,7 @@ func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 	if q.To != Now && r.From >= r.To {
 		return Export{}, &EmptyError{r}
 	}
-	step, err := l.exportStep(q.Step, r.From, now)
+	step, err := exportStep(l, q.Step, r.From, now)
 	if err != nil {
 		return Export{}, err
 	}
@@ -149,11 +149,11 @@ func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 		out.Cut = q.To != Now
 		out.Range.To = max(out.Range.From, floorDiv(closed, length)*length)
 	}
-	_, err = l.exportTier(out, now)
+	_, err = exportTier(l, out, now)
 	return out, err
 }
 
-func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, error) {
+func exportStep(l Layout, step time.Duration, from, now int64) (time.Duration, error) {
 	if step == 0 {
 		t, _, err := l.holding(l.Tiers, from, now, false)
 		return t.Cell, err
@@ -165,7 +165,7 @@ func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, 
 }
 
 // exportTier returns the cheapest tier that holds the range. All such have all of its hits (see Layout.Plan).
-func (l Layout) exportTier(e Export, now int64) (Tier, error) {
+func exportTier(l Layout, e Export, now int64) (Tier, error) {
 	var fit, held Tiers
 	for _, t := range l.Tiers {
 		if e.Step%t.Cell == 0 {
@@ -182,12 +182,12 @@ func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 		return Tier{}, &exportReachError{e.Step, e.Range.From, fit}
 	}
 	return slices.MinFunc(held, func(a, b Tier) int {
-		return cmp.Or(cmp.Compare(max(a.since, e.Range.From), max(b.since, e.Range.From)), cmp.Compare(a.roomOf(e.Range), b.roomOf(e.Range)))
+		return cmp.Or(cmp.Compare(max(a.since, e.Range.From), max(b.since, e.Range.From)), cmp.Compare(roomOf(a, e.Range), roomOf(b, e.Range)))
 	}), nil
 }
 
 // roomOf returns how many cells the hashes of a range can hold.
-func (t Tier) roomOf(r Range) int64 {
+func roomOf(t Tier, r Range) int64 {
 	first, last := t.epochsOf(r)
 	return (last - first + 1) * t.cellsPerEpoch()
 }
@@ -205,7 +205,7 @@ func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (Expo
 }
 
 func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e Export, at ExportPlace) (ExportPage, error) {
-	tier, err := dir.layout.exportTier(e, now.milli)
+	tier, err := exportTier(dir.layout, e, now.milli)
 	if err != nil {
 		return ExportPage{}, &QuestionError{0, err}
 	}
@@ -257,7 +257,7 @@ func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export,
 	if r.MaxCells > 0 {
 		room = min(room, r.MaxCells)
 	}
-	most := min(room/tier.roomOf(piece), exportNames)
+	most := min(room/roomOf(tier, piece), exportNames)
 	if most > 0 {
 		names, more, err = r.namesAfter(ctx, l, piece, e.Prefix, at.Counter, int(most))
 		return names, piece, more, err

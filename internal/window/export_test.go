@@ -1,10 +1,15 @@
 package window
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // ReadInOrder is the method, for tests of what comes before what.
 var ReadInOrder = func(s *Store, ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
-	return s.client.readInOrder(ctx, first, then, last)
+	return s.Client.readInOrder(ctx, first, then, last)
 }
 
 // Gathered is how many hashes the next shared trip of a reader is to read.

@@ -10,7 +10,7 @@ import (
 // without new hits until the total is at most most. Its errors are those of Answer.
 func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (Answers, time.Duration, error) {
 	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
-		plans, err := l.planAll([]Question{{counter, Last(length)}}, now)
+		plans, err := planAll(l, []Question{{counter, Last(length)}}, now)
 		if err == nil {
 			plans[0] = plans[0].alone() // of a divided range, a later one needs other hashes
 		}

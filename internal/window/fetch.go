@@ -60,7 +60,7 @@ func (r *Reader) blame(plans []Plan, err error) error {
 				return &QuestionError{i, err}
 			}
 		}
-		if plans[i].counts(r.store.keys, foreign.Key) {
+		if countsKey(&plans[i], r.store.keys, foreign.Key) {
 			return &QuestionError{i, err}
 		}
 	}

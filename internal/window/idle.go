@@ -75,7 +75,7 @@ func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (m
 
 // Claim reads the claim about a stream; the zero value if there is none.
 func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
-	values, err := s.client.HMGet(ctx, s.keys.idle(), stream).Result()
+	values, err := s.Client.HMGet(ctx, s.keys.idle(), stream).Result()
 	if err != nil {
 		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, foreign(s.keys.idle(), err))
 	}
@@ -99,7 +99,7 @@ func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim
 		values = append(values, stream, claims[stream].String())
 	}
 	var had *redis.SliceCmd
-	cmds, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
+	cmds, err := s.Client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
 		had = p.HMGet(ctx, s.keys.idle(), streams...)
 		p.HSet(ctx, s.keys.idle(), values...)
 		p.Expire(ctx, s.keys.idle(), claimsLast)
@@ -118,7 +118,7 @@ func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim
 
 // RemoveClaim removes the claim about a stream that no longer exists.
 func (s *Store) RemoveClaim(ctx context.Context, stream string) error {
-	if err := s.client.HDel(ctx, s.keys.idle(), stream).Err(); err != nil {
+	if err := s.Client.HDel(ctx, s.keys.idle(), stream).Err(); err != nil {
 		return fmt.Errorf("remove the claim about %s: %w", stream, foreign(s.keys.idle(), err))
 	}
 	return nil

@@ -74,7 +74,7 @@ type Inspector struct {
 }
 
 // Inspect returns an Inspector that reads the cursors of these streams.
-func (s *Store) Inspect(layout Layout, streams []string) *Inspector {
+func Inspect(s *Store, layout Layout, streams []string) *Inspector {
 	return &Inspector{store: s, layout: layout, streams: streams}
 }
 
@@ -302,7 +302,7 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 // of the others is unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
 	// A cluster's client would send TIME, which has no key, to any node.
-	node, err := i.store.client.nodeOf(ctx, i.store.keys.cursor(shard, ""))
+	node, err := i.store.Client.nodeOf(ctx, i.store.keys.cursor(shard, ""))
 	if err != nil {
 		return err
 	}
@@ -326,12 +326,12 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
 	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
 	alive := Range{coarsest.epochStart(coarsest.firstEpoch(math.MaxUint64, now)), max(now, latest) + hashAhead + 1} // with the longest jitter
-	return i.store.namesOn(ctx, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
+	return namesOn(ctx, i.store, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
 }
 
 // HasBegan reports whether streams have ended, some of which may no longer be listed.
-func (s *Store) HasBegan(ctx context.Context) (bool, error) {
-	return s.client.HExists(ctx, s.keys.streams(), beganField).Result()
+func HasBegan(ctx context.Context, s *Store) (bool, error) {
+	return s.Client.HExists(ctx, s.keys.streams(), beganField).Result()
 }
 
 // CursorKey returns the key of a cursor, for messages.
@@ -373,7 +373,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 		listed  *redis.FloatCmd // nil: only the coarsest hash lists a name
 	}
 	var looks []hashLook
-	pipe := i.store.client.Pipeline()
+	pipe := i.store.Client.Pipeline()
 	for _, key := range keys {
 		k := i.store.keys.split(key)
 		if k.kind != "cursor" && k.kind != "u" && k.generation != i.layout.Tiers[0].generation {
@@ -383,7 +383,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 		case "cursor":
 			out.Streams = append(out.Streams, k.rest)
 		case "h":
-			h, tier, what := i.layout.parseHash(k.shard, k.rest)
+			h, tier, what := parseHash(i.layout, k.shard, k.rest)
 			if what != "" {
 				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
 				continue
@@ -394,7 +394,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 			}
 			looks = append(looks, look)
 		case "u":
-			cell, _, what := i.layout.Uniques().parseHash(k.shard, k.rest)
+			cell, _, what := parseHash(i.layout.Uniques(), k.shard, k.rest)
 			if what != "" {
 				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
 				continue
@@ -426,7 +426,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 // Again checks a key again, and reports whether it still has the same oddity.
 func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
 	if !odd.Expiry && odd.Counter == "" {
-		n, err := i.store.client.Exists(ctx, odd.Key).Result()
+		n, err := i.store.Client.Exists(ctx, odd.Key).Result()
 		return n > 0, err
 	}
 	found, err := i.judge(ctx, []string{odd.Key})
@@ -434,7 +434,7 @@ func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
 }
 
 // parseHash parses what follows "h:" in the key of a hash of cells. what describes an error, or is empty.
-func (l Layout) parseHash(shard int, rest string) (h cellHash, tier int, what string) {
+func parseHash(l Layout, shard int, rest string) (h cellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, ok := strings.Cut(rest, ":")
 	tier = slices.IndexFunc(l.Tiers, func(t Tier) bool { return FormatDuration(t.Cell) == cell })

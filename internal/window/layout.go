@@ -84,7 +84,7 @@ type tiersJSON struct {
 // Version 2 has a generation or a change. Programs that do not know these must not read or count by it.
 const layoutVersion, changedVersion, layoutHash = 1, 2, "xxhash64"
 
-func (ts Tiers) toJSON() tiersJSON {
+func tiersToJSON(ts Tiers) tiersJSON {
 	out := tiersJSON{Tiers: ts.String(), EpochCells: ts.epochCells(), Generation: ts[0].generation}
 	for _, t := range ts {
 		out.CompleteFrom = append(out.CompleteFrom, t.since)
@@ -117,14 +117,14 @@ func (j tiersJSON) parse() (Tiers, error) {
 
 func (r layoutRecord) encode() string {
 	record := layoutJSON{
-		Version: layoutVersion, tiersJSON: r.Tiers.toJSON(), UniqueTiers: FormatUniqueTiers(r.UniqueTiers),
+		Version: layoutVersion, tiersJSON: tiersToJSON(r.Tiers), UniqueTiers: FormatUniqueTiers(r.UniqueTiers),
 		UniquesListed: len(r.UniqueTiers) > 0, Shards: r.Shards, Hash: layoutHash, ID: r.id,
 	}
 	if record.UniqueTiers == recordUniqueTiers {
 		record.UniqueTiers = "" // as versions write it that do not know them
 	}
 	if r.change != nil {
-		record.Change = &changeJSON{Phase: r.change.phase, tiersJSON: r.change.other.toJSON()}
+		record.Change = &changeJSON{Phase: r.change.phase, tiersJSON: tiersToJSON(r.change.other)}
 	}
 	if record.Generation > 0 || record.Change != nil {
 		record.Version = changedVersion

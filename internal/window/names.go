@@ -111,14 +111,14 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 	layout := base.dir.layout
 	coarsest := layout.Tiers[len(layout.Tiers)-1]
 	longest := Last(coarsest.Window)
-	plans, err := layout.planAll([]Question{{"", longest}}, base.at.milli)
+	plans, err := planAll(layout, []Question{{"", longest}}, base.at.milli)
 	if err != nil {
 		return Names{}, err
 	}
 	plan := plans[0]
 	spans := []Span{longest}
 	if q.Totals != nil {
-		more, err := layout.planAll([]Question{{"", *q.Totals}}, base.at.milli)
+		more, err := planAll(layout, []Question{{"", *q.Totals}}, base.at.milli)
 		if err != nil {
 			return Names{}, err
 		}
@@ -200,13 +200,13 @@ func (r *Reader) readNames(ctx context.Context, base survey, names []string, spa
 // namesAfter returns the first listed names after a name, or at least some. more reports if there are others.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
-	return r.store.namesOn(ctx, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
+	return namesOn(ctx, r.store, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
 }
 
 // namesOn is namesAfter for the shards from first to before end, asking each for each names.
-func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
+func namesOn(ctx context.Context, s *Store, l Layout, first, end, each int, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
-	return s.namesIn(ctx, func(shard int) (sets []string) {
+	return namesIn(ctx, s, func(shard int) (sets []string) {
 		for set := coarsest.namesOf(coarsest.epochAt(longest.From)); set <= coarsest.namesOf(coarsest.epochAt(longest.To-1)); set++ {
 			sets = append(sets, s.keys.names(shard, coarsest, set))
 		}
@@ -214,13 +214,13 @@ func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, lon
 	}, first, end, each, prefix, after, most)
 }
 
-func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
+func namesIn(ctx context.Context, s *Store, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
 		between.Min = "(" + after
 	}
 	var lists []*redis.StringSliceCmd
-	if cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	if cmds, err := s.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := first; shard < end; shard++ {
 			for _, set := range sets(shard) {
 				lists = append(lists, p.ZRangeByLex(ctx, set, between))

@@ -33,7 +33,7 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 	waitsFor, unread := false, false // there is a live stream; there is one without a cursor
 	for i, cursor := range cursors {
 		listed := dir.listed[dir.streams[i]]
-		c, found, err := cursor.record()
+		c, found, err := recordOf(cursor)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func progressOf(stream string, listed Listed, cursors []reply, claim Claim) (Pro
 	var all []record
 	var created int64
 	for _, cursor := range cursors {
-		c, found, err := cursor.record()
+		c, found, err := recordOf(cursor)
 		if err != nil {
 			return Progress{}, err
 		}

@@ -37,7 +37,7 @@ type Reader struct {
 func NewReader(store *Store) *Reader {
 	r := &Reader{store: store}
 	// A node of a cluster that hangs would hold up the questions about the others.
-	r.trips.read, r.trips.apart = r.travel, store.client.isCluster()
+	r.trips.read, r.trips.apart = r.travel, store.Client.isCluster()
 	return r
 }
 
@@ -58,7 +58,7 @@ func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, err
 	return found.totals(), nil
 }
 
-func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {
+func planAll(l Layout, questions []Question, now int64) ([]Plan, error) {
 	plans := make([]Plan, len(questions))
 	for i, q := range questions {
 		asked, err := q.Span.At(now)
@@ -78,7 +78,7 @@ type planner func(l Layout, now int64) ([]Plan, error)
 // sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
 func sumOf(questions []Question) planner {
 	return func(l Layout, now int64) ([]Plan, error) {
-		plans, err := l.planAll(questions, now)
+		plans, err := planAll(l, questions, now)
 		for i := range plans {
 			plans[i].sums = true
 		}

@@ -15,16 +15,16 @@ import (
 // it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
 // of whole cells of one tier: of those that fit, the one that holds the longest time, with every hit of it
 // (Layout.Plan).
-func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
+func rebuild(ctx context.Context, s *Store, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.client.now(ctx)
+	now, err := s.Client.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	latest, err := s.latestApplied(ctx, l, streams)
+	latest, err := latestApplied(ctx, s, l, streams)
 	if err != nil {
 		return nil, err
 	}
@@ -35,15 +35,15 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 		if err := b.shard(ctx, shard); err != nil {
 			return nil, err
 		}
-		if err := s.client.Set(ctx, s.keys.built(shard, target[0].generation), "1", 0).Err(); err != nil {
+		if err := s.Client.Set(ctx, s.keys.built(shard, target[0].generation), "1", 0).Err(); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.checkBuilt(ctx, l.Shards, target[0].generation); err != nil {
+	if err := checkBuilt(ctx, s, l.Shards, target[0].generation); err != nil {
 		return nil, err
 	}
 	// Cells may have expired in between. What is held now was held while it was read.
-	if now, err = s.client.now(ctx); err != nil {
+	if now, err = s.Client.now(ctx); err != nil {
 		return nil, err
 	}
 	out := slices.Clone(target)
@@ -58,15 +58,15 @@ var replicated = 2 * time.Second // tests shorten it
 
 // checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
 // shard's last key has all that was written before. A single server would lose the layout record too.
-func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
-	if !s.client.isCluster() {
+func checkBuilt(ctx context.Context, s *Store, shards, generation int) error {
+	if !s.Client.isCluster() {
 		return nil
 	}
 	if err := sleep(ctx, replicated); err != nil {
 		return err
 	}
 	for shard := range shards {
-		there, err := s.client.Exists(ctx, s.keys.built(shard, generation)).Result()
+		there, err := s.Client.Exists(ctx, s.keys.built(shard, generation)).Result()
 		if err != nil {
 			return err
 		}
@@ -115,11 +115,11 @@ func heir(streams map[string]Listed) (out string) {
 }
 
 // latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored.
-func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]Listed) (latest int64, err error) {
+func latestApplied(ctx context.Context, s *Store, l Layout, streams map[string]Listed) (latest int64, err error) {
 	for stream := range streams {
 		for shard := range l.Shards {
 			key := s.keys.cursor(shard, stream)
-			c, found, err := recordFrom(key, s.client.HMGet(ctx, key, cursorFields...))
+			c, found, err := recordFrom(key, s.Client.HMGet(ctx, key, cursorFields...))
 			if err != nil {
 				return 0, err
 			}
@@ -198,7 +198,7 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	for after, more := "", true; more; {
 		var names []string
 		var err error
-		names, more, err = b.store.namesOn(ctx, b.from, shard, shard+1, most+1, all, "", after, most)
+		names, more, err = namesOn(ctx, b.store, b.from, shard, shard+1, most+1, all, "", after, most)
 		if err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string, to
 	coarsest := b.to.Tiers[len(b.to.Tiers)-1]
 	listed := make(map[int64][]string) // by set
 	size := b.to.summarySize()
-	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
 			hash := HashCounter([]byte(name))
 			sets := make(map[int64]bool)
@@ -285,7 +285,7 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 		reply         *redis.MapStringStringCmd
 	}
 	var reads []read
-	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
 			for j, t := range b.from.Tiers {
 				if !slices.Contains(b.sources, j) {
@@ -357,7 +357,7 @@ func (s *summary) keepLargest(size int) {
 }
 
 func (b *rebuilding) writeTops(ctx context.Context, shard int, tops map[segment]*summary) error {
-	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for at, top := range tops {
 			t := b.to.Tiers[at.tier]
 			if deadline := t.segmentDeadline(at.number); deadline*1000 > b.now {

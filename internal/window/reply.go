@@ -200,7 +200,7 @@ func (e *elements) count() (n int64, ok bool) {
 // maxDigits are the digits of the largest int64. Fewer than twice as many never wrap round to a count.
 const maxDigits = 19
 
-func (r reply) record() (c record, found bool, err error) {
+func recordOf(r reply) (c record, found bool, err error) {
 	fields, err := r.elements()
 	if err != nil {
 		return record{}, false, err

@@ -36,7 +36,7 @@ func TestRepliesAreRead(t *testing.T) {
 			}
 			var c record
 			var found bool
-			c, found, err = r.record()
+			c, found, err = recordOf(r)
 			out = fmt.Sprintf("seq %d as_of %d by %q %v", c.Seq, c.AsOf, c.by, found)
 		}
 		if err != nil {
@@ -106,7 +106,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		r := reply{"k", text}
 		_, _, _ = r.value()
-		_, _, _ = r.record()
+		_, _, _ = recordOf(r)
 		_, _ = r.hash()
 		if cells, err := r.cells(); err != nil && cells != nil {
 			t.Errorf("%v comes with %v", err, cells)

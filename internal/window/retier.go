@@ -86,10 +86,10 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 // Retier changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
 // same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
 // same.
-func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
+func Retier(ctx context.Context, s *Store, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
 	have, err := s.layout(ctx)
 	if err == nil && have.change != nil && have.change.phase == confirmed {
-		have, err = s.endChange(ctx, have, tell)
+		have, err = endChange(ctx, s, have, tell)
 	}
 	if err != nil {
 		return nil, false, err
@@ -99,27 +99,27 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 	case have.change == nil && same:
 		return builtOf(have.Tiers), false, nil
 	case have.change == nil:
-		if have, err = s.setChange(ctx, have, have.Tiers, &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}); err != nil {
+		if have, err = setChange(ctx, s, have, have.Tiers, &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}); err != nil {
 			return nil, false, err
 		}
 	case have.change.phase == building && same: // no worker may count before all that was built is gone: the next change builds there
-		if have, err = s.endChange(ctx, have, tell); err != nil {
+		if have, err = endChange(ctx, s, have, tell); err != nil {
 			return nil, false, err
 		}
 		return builtOf(have.Tiers), false, nil
 	case have.change.phase == switched && same:
 		return builtOf(have.Tiers), false, nil
 	case have.change.phase == switched || !have.change.other.answerAlike(tiers):
-		return nil, false, s.inTheWay(have)
+		return nil, false, inTheWay(s, have)
 	}
 	target := have.change.other
-	if err := s.fence(ctx, have.Layout, tell); err != nil {
+	if err := fenceAll(ctx, s, have.Layout, tell); err != nil {
 		return nil, false, err
 	}
-	if target, err = s.rebuild(ctx, have.Layout, target, tell); err != nil {
+	if target, err = rebuild(ctx, s, have.Layout, target, tell); err != nil {
 		return nil, false, err
 	}
-	if _, err = s.setChange(ctx, have, target, &change{switched, have.Tiers}); err != nil {
+	if _, err = setChange(ctx, s, have, target, &change{switched, have.Tiers}); err != nil {
 		return nil, false, err
 	}
 	return builtOf(target), true, nil
@@ -134,7 +134,7 @@ func builtOf(tiers Tiers) []Built {
 }
 
 // RetierConfirm deletes what is left of the old tiers, and returns the new ones. Workers may count meanwhile.
-func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, error) {
+func RetierConfirm(ctx context.Context, s *Store, tell RetierProgress) (Tiers, error) {
 	have, err := s.layout(ctx)
 	if err != nil {
 		return nil, err
@@ -143,18 +143,18 @@ func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, 
 	case have.change == nil:
 		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s", s.keys.namespace, have.Tiers)}
 	case have.change.phase == switched:
-		if have, err = s.setChange(ctx, have, have.Tiers, &change{confirmed, have.change.other}); err != nil {
+		if have, err = setChange(ctx, s, have, have.Tiers, &change{confirmed, have.change.other}); err != nil {
 			return nil, err
 		}
 	case have.change.phase == building:
-		return nil, s.inTheWay(have)
+		return nil, inTheWay(s, have)
 	}
-	have, err = s.endChange(ctx, have, tell)
+	have, err = endChange(ctx, s, have, tell)
 	return have.Tiers, err
 }
 
 // inTheWay returns the error that says what an unfinished change needs first.
-func (s *Store) inTheWay(have layoutRecord) error {
+func inTheWay(s *Store, have layoutRecord) error {
 	other := have.change.other
 	if have.change.phase == building {
 		return &RetierError{fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to go on, or ingest --retier '%s' to keep the old tiers",
@@ -164,26 +164,26 @@ func (s *Store) inTheWay(have layoutRecord) error {
 }
 
 // endChange deletes what a confirmed or abandoned change has left, and returns the record.
-func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierProgress) (layoutRecord, error) {
-	if err := s.deleteGeneration(ctx, have.change.other[0].generation, tell); err != nil {
+func endChange(ctx context.Context, s *Store, have layoutRecord, tell RetierProgress) (layoutRecord, error) {
+	if err := deleteGeneration(ctx, s, have.change.other[0].generation, tell); err != nil {
 		return have, err
 	}
-	return s.setChange(ctx, have, have.Tiers, nil)
+	return setChange(ctx, s, have, have.Tiers, nil)
 }
 
-func (s *Store) setChange(ctx context.Context, have layoutRecord, tiers Tiers, c *change) (layoutRecord, error) {
+func setChange(ctx context.Context, s *Store, have layoutRecord, tiers Tiers, c *change) (layoutRecord, error) {
 	next := have
 	next.Tiers, next.change = tiers, c
-	return next, s.swapLayout(ctx, have, next)
+	return next, swapLayout(ctx, s, have, next)
 }
 
 // errLayoutChanged means that another process has written the layout record.
 var errLayoutChanged = &RetierError{"the layout record has changed meanwhile: does another ingest --retier run? Wait for its end, and run this one again"}
 
 // swapLayout replaces the record have with next. If it fails, either may be there.
-func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
+func swapLayout(ctx context.Context, s *Store, have, next layoutRecord) error {
 	key := s.keys.layout()
-	err := s.client.watch(ctx, []string{key}, func(tx *watched) error {
+	err := s.Client.watch(ctx, []string{key}, func(tx *watched) error {
 		var found *redis.StringCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { found = p.Get(ctx, key) }); err != nil {
 			return err

@@ -20,15 +20,15 @@ const (
 
 // fence alters "by" in every cursor, listed or not. A worker that was paused does not know that it may not
 // count; its next commit finds another "by".
-func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error {
-	streams, err := s.cursorStreams(ctx)
+func fenceAll(ctx context.Context, s *Store, l Layout, tell RetierProgress) error {
+	streams, err := cursorStreams(ctx, s)
 	if err != nil {
 		return err
 	}
 	done := 0
 	for _, stream := range streams {
 		for shard := range l.Shards {
-			if err := s.fenceCursor(ctx, s.keys.cursor(shard, stream)); err != nil {
+			if err := fenceCursor(ctx, s, s.keys.cursor(shard, stream)); err != nil {
 				return err
 			}
 			if done++; done%tellEvery == 0 {
@@ -41,9 +41,9 @@ func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error 
 }
 
 // fenceCursor tries again if the cursor is changed meanwhile.
-func (s *Store) fenceCursor(ctx context.Context, key string) error {
+func fenceCursor(ctx context.Context, s *Store, key string) error {
 	for {
-		err := s.client.watch(ctx, []string{key}, func(tx *watched) error {
+		err := s.Client.watch(ctx, []string{key}, func(tx *watched) error {
 			var fields *redis.IntCmd
 			if err := tx.look(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
 				return err
@@ -68,7 +68,7 @@ func (s *Store) fenceCursor(ctx context.Context, key string) error {
 }
 
 // cursorStreams returns the streams that are listed or have a cursor, sorted.
-func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
+func cursorStreams(ctx context.Context, s *Store) ([]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 
 // scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
 func (s *Store) scan(ctx context.Context, do func(at server, keys []string) error) error {
-	servers, err := s.client.masters(ctx)
+	servers, err := s.Client.masters(ctx)
 	if err != nil {
 		return fmt.Errorf("find the masters of the cluster: %w", err)
 	}
@@ -113,7 +113,7 @@ func (s *Store) scan(ctx context.Context, do func(at server, keys []string) erro
 }
 
 // deleteGeneration deletes the cells, names and summaries of tiers from which no answers come.
-func (s *Store) deleteGeneration(ctx context.Context, generation int, tell RetierProgress) error {
+func deleteGeneration(ctx context.Context, s *Store, generation int, tell RetierProgress) error {
 	goes := func(k shardKey) bool {
 		switch k.kind {
 		case "h", "names", "top":
@@ -143,8 +143,8 @@ func (s *Store) deleteGeneration(ctx context.Context, generation int, tell Retie
 }
 
 // Moves reports whether workers count. They change a cursor, or an idle stream's claim, every second.
-func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
-	before, err := s.places(ctx)
+func Moves(ctx context.Context, s *Store, within time.Duration) (bool, error) {
+	before, err := cursorPositions(ctx, s)
 	if err != nil || len(before) == 0 {
 		return false, err
 	}
@@ -156,7 +156,7 @@ func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 			return false, ctx.Err()
 		case <-ticker.C:
 		}
-		now, err := s.places(ctx)
+		now, err := cursorPositions(ctx, s)
 		if err != nil || !maps.Equal(before, now) {
 			return err == nil, err
 		}
@@ -165,19 +165,19 @@ func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 }
 
 // places returns what workers write into the cursors of the first shard, and the claims.
-func (s *Store) places(ctx context.Context) (map[string]string, error) {
+func cursorPositions(ctx context.Context, s *Store) (map[string]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := s.client.HGetAll(ctx, s.keys.idle()).Result()
+	claims, err := s.Client.HGetAll(ctx, s.keys.idle()).Result()
 	if err != nil {
 		return nil, foreign(s.keys.idle(), err)
 	}
 	out := make(map[string]string)
 	for stream := range listed {
 		key := s.keys.cursor(0, stream)
-		place, err := s.client.HMGet(ctx, key, "seq", "as_of", "opened", "by").Result()
+		place, err := s.Client.HMGet(ctx, key, "seq", "as_of", "opened", "by").Result()
 		if err != nil {
 			return nil, foreign(key, err)
 		}

@@ -30,7 +30,7 @@ func (s *Store) KeepRules(ctx context.Context, texts map[string][]byte) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := s.client.HSet(ctx, key, missing...).Err(); err != nil {
+	if err := s.Client.HSet(ctx, key, missing...).Err(); err != nil {
 		return fmt.Errorf("keep rules: %w", foreign(key, err))
 	}
 	return nil
@@ -38,7 +38,7 @@ func (s *Store) KeepRules(ctx context.Context, texts map[string][]byte) error {
 
 // RulesText reads the text with a fingerprint. found is false if Redis does not hold it.
 func (s *Store) RulesText(ctx context.Context, fingerprint string) (text []byte, found bool, err error) {
-	text, err = s.client.HGet(ctx, s.keys.rules(), fingerprint).Bytes()
+	text, err = s.Client.HGet(ctx, s.keys.rules(), fingerprint).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, false, nil
 	}
@@ -50,7 +50,7 @@ func (s *Store) RulesText(ctx context.Context, fingerprint string) (text []byte,
 
 // RulesKept lists the fingerprints of the texts that Redis holds.
 func (s *Store) RulesKept(ctx context.Context) ([]string, error) {
-	kept, err := s.client.HKeys(ctx, s.keys.rules()).Result()
+	kept, err := s.Client.HKeys(ctx, s.keys.rules()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the rules that are kept: %w", foreign(s.keys.rules(), err))
 	}
@@ -59,7 +59,7 @@ func (s *Store) RulesKept(ctx context.Context) ([]string, error) {
 
 // DropRules removes texts that no cursor names any more.
 func (s *Store) DropRules(ctx context.Context, fingerprints []string) error {
-	if err := s.client.HDel(ctx, s.keys.rules(), fingerprints...).Err(); err != nil {
+	if err := s.Client.HDel(ctx, s.keys.rules(), fingerprints...).Err(); err != nil {
 		return fmt.Errorf("remove rules: %w", foreign(s.keys.rules(), err))
 	}
 	return nil

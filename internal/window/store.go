@@ -13,7 +13,7 @@ import (
 
 // Store is a namespace in Redis.
 type Store struct {
-	client *Client
+	Client *Client
 	keys   keys
 	id     atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
 	clocks latestClocks
@@ -22,7 +22,7 @@ type Store struct {
 // NewStore returns the namespace ns on a client. The client, and the clients of a cluster's nodes, must not
 // retry commands, because a repeated HINCRBY counts twice. A cluster's client must read only from masters.
 func NewStore(client redis.UniversalClient, ns string) *Store {
-	return &Store{client: newClient(client), keys: keys{ns}}
+	return &Store{Client: newClient(client), keys: keys{ns}}
 }
 
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
@@ -58,11 +58,11 @@ var ErrLayoutLost = errors.New("the layout record is lost: a running worker writ
 
 // CheckLayout returns ErrLayoutLost if only the layout record was deleted.
 func (s *Store) CheckLayout(ctx context.Context) error {
-	streams, err := s.client.Exists(ctx, s.keys.streams()).Result()
+	streams, err := s.Client.Exists(ctx, s.keys.streams()).Result()
 	if err != nil || streams == 0 {
 		return err
 	}
-	record, err := s.client.Exists(ctx, s.keys.layout()).Result() // after the streams: the record is written before them
+	record, err := s.Client.Exists(ctx, s.keys.layout()).Result() // after the streams: the record is written before them
 	if err == nil && record == 0 {
 		err = ErrLayoutLost
 	}
@@ -99,7 +99,7 @@ func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	if id == "" {
 		id = rand.Text()
 	}
-	if err := s.client.SetNX(ctx, s.keys.layout(), layoutRecord{Layout: want, id: id}.encode(), 0).Err(); err != nil {
+	if err := s.Client.SetNX(ctx, s.keys.layout(), layoutRecord{Layout: want, id: id}.encode(), 0).Err(); err != nil {
 		return Layout{}, fmt.Errorf("write layout of %s: %w", s.keys.namespace, err)
 	}
 	have, err := s.layout(ctx)
@@ -129,7 +129,7 @@ func (s *Store) Identify(ctx context.Context) (Layout, string, error) {
 }
 
 func (s *Store) layout(ctx context.Context) (layoutRecord, error) {
-	text, err := s.client.Get(ctx, s.keys.layout()).Result()
+	text, err := s.Client.Get(ctx, s.keys.layout()).Result()
 	switch err := foreign(s.keys.layout(), err); {
 	case errors.Is(err, redis.Nil):
 		return layoutRecord{}, &noLayoutError{s.keys.namespace}

@@ -79,7 +79,7 @@ func (s *Store) AddStream(ctx context.Context, stream string) error {
 
 // AddStreamSince lists a stream as live. created is Listed.Created.
 func (s *Store) AddStreamSince(ctx context.Context, stream string, created int64) error {
-	if err := s.client.HSet(ctx, s.keys.streams(), stream, Listed{Created: created}.value()).Err(); err != nil {
+	if err := s.Client.HSet(ctx, s.keys.streams(), stream, Listed{Created: created}.value()).Err(); err != nil {
 		return fmt.Errorf("list stream %s: %w", stream, foreign(s.keys.streams(), err))
 	}
 	return nil
@@ -87,7 +87,7 @@ func (s *Store) AddStreamSince(ctx context.Context, stream string, created int64
 
 // AddUnknownStream lists a stream as live if it is not listed at all.
 func (s *Store) AddUnknownStream(ctx context.Context, stream string) error {
-	if err := s.client.HSetNX(ctx, s.keys.streams(), stream, Listed{}.value()).Err(); err != nil {
+	if err := s.Client.HSetNX(ctx, s.keys.streams(), stream, Listed{}.value()).Err(); err != nil {
 		return fmt.Errorf("list stream %s: %w", stream, foreign(s.keys.streams(), err))
 	}
 	return nil
@@ -95,7 +95,7 @@ func (s *Store) AddUnknownStream(ctx context.Context, stream string) error {
 
 // Streams reads the list, by name.
 func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
-	values, err := s.client.HGetAll(ctx, s.keys.streams()).Result()
+	values, err := s.Client.HGetAll(ctx, s.keys.streams()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the list of streams: %w", foreign(s.keys.streams(), err))
 	}
@@ -124,7 +124,7 @@ func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bo
 // changeStream changes the entry of a stream that is gone, if fit accepts that entry.
 func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
 	key := s.keys.streams()
-	err = s.client.watch(ctx, []string{key}, func(tx *watched) error {
+	err = s.Client.watch(ctx, []string{key}, func(tx *watched) error {
 		var entry *redis.SliceCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { entry = p.HMGet(ctx, key, stream, beganField) }); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (l Layout) Keep() time.Duration {
 // another incarnation than created (Unix nanoseconds) stays. A later commit removes the expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
 	key := s.keys.cursor(shard, stream)
-	err := s.client.watch(ctx, []string{key}, func(tx *watched) error {
+	err := s.Client.watch(ctx, []string{key}, func(tx *watched) error {
 		var incarnation *redis.StringCmd
 		if err := tx.look(ctx, func(p redis.Pipeliner) { incarnation = p.HGet(ctx, key, "created") }); err != nil {
 			return err

@@ -50,7 +50,7 @@ func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
 }
 
 func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (Top, error) {
-	plans, err := base.dir.layout.planAll([]Question{{"", span}}, base.at.milli)
+	plans, err := planAll(base.dir.layout, []Question{{"", span}}, base.at.milli)
 	if err != nil {
 		return Top{}, err
 	}
@@ -85,7 +85,7 @@ func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []
 	level, first, last, whole := layout.segments(plan)
 	tier := layout.Tiers[level]
 	var read []*summaries
-	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := r.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range layout.Shards {
 			var keys []string
 			for _, stream := range base.dir.streams {
@@ -139,7 +139,7 @@ func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	if int(s.there.Val()) <= len(s.keys)-len(missing) {
 		return nil
 	}
-	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := r.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range missing {
 			p.Get(ctx, key)
 		}

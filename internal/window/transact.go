@@ -13,7 +13,7 @@ import (
 func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, out *Commit) error {
 	start := time.Now()
 	applied := false
-	err := w.store.client.watch(ctx, w.watch, func(tx *watched) (err error) {
+	err := w.store.Client.watch(ctx, w.watch, func(tx *watched) (err error) {
 		applied, err = w.transact(ctx, tx, batch, next, out)
 		return err
 	})

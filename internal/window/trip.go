@@ -28,7 +28,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 	record, idle := redis.NewRawCmd(ctx, "get", k.layout()), redis.NewRawCmd(ctx, "hgetall", k.idle())
 	list := redis.NewRawCmd(ctx, "hgetall", k.streams())
 	t.sent = r.local()
-	t.times, err = r.store.client.readInOrder(ctx, func(p redis.Pipeliner) {
+	t.times, err = r.store.Client.readInOrder(ctx, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, record, idle)
 		t.cursors.queue(ctx, p, "hmget", cursorArgs...)
 	}, func(p redis.Pipeliner) {

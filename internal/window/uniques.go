@@ -131,7 +131,7 @@ func (r *Reader) nameForeign(ctx context.Context, err error) error {
 		return err
 	}
 	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
-		switch err := r.store.client.PFCount(ctx, key).Err(); {
+		switch err := r.store.Client.PFCount(ctx, key).Err(); {
 		case isAboutValue(err):
 			return &ForeignError{key, err}
 		case err != nil: // it may be this key or a later one
@@ -142,7 +142,7 @@ func (r *Reader) nameForeign(ctx context.Context, err error) error {
 }
 
 // counts reports whether a key is that of one of the plan's unique cells.
-func (p *Plan) counts(k keys, key string) bool {
+func countsKey(p *Plan, k keys, key string) bool {
 	for _, u := range p.unions {
 		for _, c := range u {
 			if k.unique(p.shard, c.tier, c.number, p.counter) == key {

@@ -53,7 +53,7 @@ type retiering struct {
 func (r *retiering) do(ctx context.Context, order string) error {
 	tell := r.teller()
 	if order == "confirm" {
-		tiers, err := r.store.RetierConfirm(ctx, tell)
+		tiers, err := window.RetierConfirm(ctx, r.store, tell)
 		if err == nil {
 			r.say("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
 		}
@@ -71,7 +71,7 @@ func (r *retiering) do(ctx context.Context, order string) error {
 	if err := r.refuseWorkers(ctx); err != nil {
 		return err
 	}
-	built, changed, err := r.store.Retier(ctx, tiers, tell)
+	built, changed, err := window.Retier(ctx, r.store, tiers, tell)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (r *retiering) refuseWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moves, err := r.store.Moves(ctx, quietFor)
+	moves, err := window.Moves(ctx, r.store, quietFor)
 	if err != nil {
 		return err
 	}

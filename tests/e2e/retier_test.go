@@ -73,7 +73,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	half, stop := context.WithCancel(t.Context())
 	tiers, err := window.ParseTiers(after)
 	require.NoError(t, err)
-	_, _, err = window.NewStore(s.redis.Client(), "tallyroll").Retier(half, tiers, func(what string, _ int) {
+	_, _, err = window.Retier(half, window.NewStore(s.redis.Client(), "tallyroll"), tiers, func(what string, _ int) {
 		if what == "counters" {
 			stop()
 		}
