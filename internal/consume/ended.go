@@ -175,7 +175,7 @@ func (e *Endings) remove(ctx context.Context, name string, after int64) error {
 	if err := e.expireCursors(ctx, name, cursors, 0); err != nil {
 		return err
 	}
-	if err := e.Store.RemoveClaim(ctx, name); err != nil {
+	if err := e.Store.Claims.Remove(ctx, name); err != nil {
 		return err
 	}
 	_, err = e.Store.RemoveStream(ctx, name, func() (bool, error) { return e.isGone(ctx, name) })

@@ -78,7 +78,7 @@ func (c *claims) keepWriting(ctx context.Context, store *window.Store, upToDate 
 			continue
 		}
 		writing, cancel := context.WithTimeout(ctx, claimWithin)
-		changed, err := store.WriteClaims(writing, next, before)
+		changed, err := store.Claims.Write(writing, next, before)
 		cancel()
 		if ctx.Err() == nil && c.note(next, changed, err) {
 			log.Warn().Err(err).Int("streams", len(next)).Msg("as_of of idle streams could not be written: their cursors move instead")

@@ -198,7 +198,7 @@ func (s *setup) findRules(ctx context.Context, begin *standing) error {
 		}
 		if !found { // and a later version follows, because the present rules are in memory
 			return s.lost(max(from+1, n.From), needed[i+1].From-1, "Redis does not hold rules "+n.Rules,
-				fmt.Sprintf("put the file back, as it was then, with redis-cli -x HSET %s %s < FILE; or ", s.store.RulesKey(), n.Rules))
+				fmt.Sprintf("put the file back, as it was then, with redis-cli -x HSET %s %s < FILE; or ", s.store.Rules.Key(), n.Rules))
 		}
 		begin.sets[n.Rules] = set
 	}
@@ -216,7 +216,7 @@ func (s *setup) keepRules(ctx context.Context, standing *standing) error {
 	for fingerprint, set := range standing.sets {
 		texts[fingerprint] = set.Text()
 	}
-	return s.store.KeepRules(ctx, texts)
+	return s.store.Rules.Keep(ctx, texts)
 }
 
 func namedRules(cursors []window.Cursor, into map[string]bool) error {

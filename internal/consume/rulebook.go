@@ -98,17 +98,17 @@ func (b *Rulebook) find(ctx context.Context, store *window.Store, fingerprint st
 			return set, true, nil
 		}
 	}
-	text, found, err := store.RulesText(ctx, fingerprint)
+	text, found, err := store.Rules.Read(ctx, fingerprint)
 	if err != nil || !found {
 		return nil, false, err
 	}
 	set, err = rules.Parse(text)
 	if err != nil {
-		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w", store.RulesKey(), fingerprint, err)
+		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w", store.Rules.Key(), fingerprint, err)
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
-		return nil, false, &window.ForeignError{Key: store.RulesKey(), Err: err}
+		return nil, false, &window.ForeignError{Key: store.Rules.Key(), Err: err}
 	}
 	if b != nil {
 		b.mu.Lock()
@@ -164,7 +164,7 @@ func (s *sweeper) keepSweeping(ctx context.Context) {
 // sweep removes texts that no listed stream's cursor has named at two checks. A session that names one again
 // in that instant writes it again after its cursors.
 func (s *sweeper) sweep(ctx context.Context) error {
-	kept, err := s.store.RulesKept(ctx)
+	kept, err := s.store.Rules.Fingerprints(ctx)
 	if err != nil || len(kept) == 0 {
 		s.unnamed = nil
 		return err
@@ -194,7 +194,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if len(drop) == 0 {
 		return nil
 	}
-	if err := s.store.DropRules(ctx, drop); err != nil {
+	if err := s.store.Rules.Remove(ctx, drop); err != nil {
 		return err
 	}
 	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them any more")

@@ -73,11 +73,17 @@ func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (m
 	return out, nil
 }
 
-// Claim reads the claim about a stream; the zero value if there is none.
-func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
-	values, err := s.Client.HMGet(ctx, s.keys.idle(), stream).Result()
+// Claims are the claims of a namespace.
+type Claims struct {
+	client *Client
+	key    string
+}
+
+// Read reads the claim about a stream; the zero value if there is none.
+func (c Claims) Read(ctx context.Context, stream string) (Claim, error) {
+	values, err := c.client.HMGet(ctx, c.key, stream).Result()
 	if err != nil {
-		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, foreign(s.keys.idle(), err))
+		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, foreign(c.key, err))
 	}
 	text, exists := values[0].(string)
 	if !exists {
@@ -85,24 +91,24 @@ func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
 	}
 	claim, err := parseClaim(stream, text)
 	if err != nil {
-		return Claim{}, &ForeignError{s.keys.idle(), err}
+		return Claim{}, &ForeignError{c.key, err}
 	}
 	return claim, nil
 }
 
-// WriteClaims writes claims, by stream. It returns the streams of before, this worker's last claims, whose
+// Write writes claims, by stream. It returns the streams of before, this worker's last claims, whose
 // claim in Redis was another: Redis may have lost commits too, or another worker reads the stream.
-func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
+func (c Claims) Write(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
 	streams := slices.Sorted(maps.Keys(claims))
 	values := make([]any, 0, 2*len(streams))
 	for _, stream := range streams {
 		values = append(values, stream, claims[stream].String())
 	}
 	var had *redis.SliceCmd
-	cmds, err := s.Client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
-		had = p.HMGet(ctx, s.keys.idle(), streams...)
-		p.HSet(ctx, s.keys.idle(), values...)
-		p.Expire(ctx, s.keys.idle(), claimsLast)
+	cmds, err := c.client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
+		had = p.HMGet(ctx, c.key, streams...)
+		p.HSet(ctx, c.key, values...)
+		p.Expire(ctx, c.key, claimsLast)
 		return nil
 	})
 	if err != nil {
@@ -116,10 +122,10 @@ func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim
 	return changed, nil
 }
 
-// RemoveClaim removes the claim about a stream that no longer exists.
-func (s *Store) RemoveClaim(ctx context.Context, stream string) error {
-	if err := s.Client.HDel(ctx, s.keys.idle(), stream).Err(); err != nil {
-		return fmt.Errorf("remove the claim about %s: %w", stream, foreign(s.keys.idle(), err))
+// Remove removes the claim about a stream that no longer exists.
+func (c Claims) Remove(ctx context.Context, stream string) error {
+	if err := c.client.HDel(ctx, c.key, stream).Err(); err != nil {
+		return fmt.Errorf("remove the claim about %s: %w", stream, foreign(c.key, err))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 // Store is a namespace in Redis.
 type Store struct {
 	Client *Client
+	Claims Claims
+	Rules  RuleTexts
 	keys   keys
 	id     atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
 	clocks latestClocks
@@ -22,7 +24,9 @@ type Store struct {
 // NewStore returns the namespace ns on a client. The client, and the clients of a cluster's nodes, must not
 // retry commands, because a repeated HINCRBY counts twice. A cluster's client must read only from masters.
 func NewStore(client redis.UniversalClient, ns string) *Store {
-	return &Store{Client: newClient(client), keys: keys{ns}}
+	k := keys{ns}
+	c := newClient(client)
+	return &Store{Client: c, Claims: Claims{c, k.idle()}, Rules: RuleTexts{c, k.rules()}, keys: k}
 }
 
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
