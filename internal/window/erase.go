@@ -102,7 +102,7 @@ type Eraser struct{ *Reader }
 // Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
 // Answer, and ErrEraseBusy.
 func (r Eraser) Erase(ctx context.Context, counters []string) (out Erased, err error) {
-	_, err = surveyed(ctx, r.Reader, func(base survey) (int, error) {
+	_, err = WithSurvey(ctx, r.Reader, func(base Survey) (int, error) {
 		n, err := r.eraseCounters(ctx, base, counters)
 		out.Counters += n
 		return n, err
@@ -112,11 +112,11 @@ func (r Eraser) Erase(ctx context.Context, counters []string) (out Erased, err e
 
 // EraseListed removes some listed counters with a prefix, the first after a name. Its errors are Erase's.
 func (r Eraser) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
-	_, err = surveyed(ctx, r.Reader, func(base survey) (int, error) {
-		layout := base.dir.layout
+	_, err = WithSurvey(ctx, r.Reader, func(base Survey) (int, error) {
+		layout := base.Layout()
 		sets := func(shard int) []string { // from which the names are removed
 			e := newShardEraser(r.store, layout, shard, nil, nil)
-			e.plan(base.at.milli, latestHitOf(base))
+			e.plan(base.Now(), base.LatestHit())
 			return e.sets
 		}
 		names, more, err := namesIn(ctx, r.store, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
@@ -133,16 +133,8 @@ func (r Eraser) EraseListed(ctx context.Context, prefix, after string) (out Eras
 	return out, err
 }
 
-func latestHitOf(s survey) int64 {
-	out := s.at.milli
-	for _, shard := range s.shards {
-		out = max(out, shard.latest)
-	}
-	return out
-}
-
-func (r Eraser) eraseCounters(ctx context.Context, base survey, counters []string) (erased int, err error) {
-	layout := base.dir.layout
+func (r Eraser) eraseCounters(ctx context.Context, base Survey, counters []string) (erased int, err error) {
+	layout := base.Layout()
 	shards := make([][]string, layout.Shards)
 	for _, counter := range counters {
 		shard := layout.ShardOf(HashCounter([]byte(counter)))
@@ -152,8 +144,8 @@ func (r Eraser) eraseCounters(ctx context.Context, base survey, counters []strin
 		if len(counters) == 0 {
 			continue
 		}
-		e := newShardEraser(r.store, layout, shard, base.dir.streams, counters)
-		e.plan(base.at.milli, latestHitOf(base))
+		e := newShardEraser(r.store, layout, shard, base.Streams(), counters)
+		e.plan(base.Now(), base.LatestHit())
 		for len(counters) > 0 {
 			chunk := counters[:min(len(counters), e.counters)]
 			n, err := e.eraseChunk(ctx, chunk)
@@ -317,7 +309,7 @@ func (e *shardEraser) attempt(ctx context.Context, counters []string) (erased in
 	return erased, err
 }
 
-// checkNamespace returns errStale if a stream is listed that the shardEraser does not have, or if the tiers have
+// checkNamespace returns ErrStale if a stream is listed that the shardEraser does not have, or if the tiers have
 // changed, and ErrEraseRetier while a change of tiers has not ended, because the cells of the other tiers
 // would stay. A change that begins later alters the cursors, which are watched, before it reads any cell.
 func (e *shardEraser) checkNamespace(ctx context.Context) error {
@@ -328,7 +320,7 @@ func (e *shardEraser) checkNamespace(ctx context.Context) error {
 	case record.change != nil:
 		return ErrEraseRetier
 	case record.Tiers[0].generation != e.layout.Tiers[0].generation:
-		return errStale
+		return ErrStale
 	}
 	listed, err := e.store.Streams(ctx)
 	if err != nil {
@@ -336,7 +328,7 @@ func (e *shardEraser) checkNamespace(ctx context.Context) error {
 	}
 	for stream := range listed {
 		if !slices.Contains(e.streams, stream) {
-			return errStale
+			return ErrStale
 		}
 	}
 	return nil

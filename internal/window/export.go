@@ -103,7 +103,7 @@ func (e *exportReachError) Error() string {
 // BeginExport decides range and steps by the current cursors. Its errors are those of Answer, and a
 // *StepError in a *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
-	return surveyed(ctx, r, func(found survey) (Export, error) {
+	return WithSurvey(ctx, r, func(found Survey) (Export, error) {
 		out, err := planExport(found.dir.layout, q, found.at.milli, found.asOf())
 		if err != nil {
 			return Export{}, &QuestionError{0, err}
@@ -232,7 +232,7 @@ func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e 
 	}
 	whole := Plan{Range: e.Range}
 	whole.add(tier, e.Range)
-	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: survey{found}.complete(whole)}
+	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: Survey{found}.complete(whole)}
 	if e.Range.From < e.Range.To && out.AsOf < e.Range.To {
 		return ExportPage{}, ErrReopened
 	}

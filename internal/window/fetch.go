@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fetch plans for a moment, and reads once what the plans need. The error is errStale if they turn out to be
+// fetch plans for a moment, and reads once what the plans need. The error is ErrStale if they turn out to be
 // old. It reads the cursors before the hashes, so the counts can only be newer than AsOf, and the clock last:
 // what had not expired by then was there.
 func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan planner) (snapshot, error) {
@@ -36,10 +36,10 @@ func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan pla
 	}
 	if !same {
 		r.forget(dir)
-		return snapshot{}, errStale
+		return snapshot{}, ErrStale
 	}
 	if !holds {
-		return snapshot{}, errStale
+		return snapshot{}, ErrStale
 	}
 	out := snapshot{keys: r.store.keys, dir: dir, plans: plans, at: at, clock: trip.times.latest().UnixMilli()}
 	if err := out.parse(need, trip); err != nil {

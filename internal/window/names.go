@@ -104,10 +104,10 @@ const (
 // Names lists the counters that may have hits in the longest window before now. Its errors are those of
 // Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; for none it is a *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
-	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
+	return WithSurvey(ctx, r, func(base Survey) (Names, error) { return r.names(ctx, base, q) })
 }
 
-func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names, error) {
+func (r *Reader) names(ctx context.Context, base Survey, q NamesQuestion) (Names, error) {
 	layout := base.dir.layout
 	coarsest := layout.Tiers[len(layout.Tiers)-1]
 	longest := Last(coarsest.Window)
@@ -147,7 +147,7 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 			return Names{}, err
 		}
 		if !r.holds(base, time.Duration(coarsest.grace())*time.Millisecond) {
-			return Names{}, errStale
+			return Names{}, ErrStale
 		}
 		if more {
 			out.Next = names[len(names)-1]
@@ -174,7 +174,7 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 }
 
 // readNames adds counters that may have hits in the first span, with their answers about the second, if any.
-func (r *Reader) readNames(ctx context.Context, base survey, names []string, spans []Span, out *Names) error {
+func (r *Reader) readNames(ctx context.Context, base Survey, names []string, spans []Span, out *Names) error {
 	if len(names) == 0 {
 		return nil
 	}

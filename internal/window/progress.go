@@ -88,7 +88,7 @@ type Progress struct {
 // ErrNoLayout before the first worker has started, and a *ForeignError if another program has written to a
 // key.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
-	streams, err = surveyed(ctx, r, func(found survey) ([]Progress, error) {
+	streams, err = WithSurvey(ctx, r, func(found Survey) ([]Progress, error) {
 		id = found.dir.id
 		streams := make([]Progress, len(found.dir.streams))
 		for i, stream := range found.dir.streams {

@@ -41,8 +41,8 @@ func NewReader(store *Store) *Reader {
 	return r
 }
 
-// errStale means that a plan's layout, list of streams or time was wrong. The question may be planned again.
-var errStale = errors.New("layout, streams or time have changed while Redis was asked")
+// ErrStale means that a plan's layout, list of streams or time was wrong. The question may be planned again.
+var ErrStale = errors.New("layout, streams or time have changed while Redis was asked")
 
 // maxTries bounds how often a question is planned. The second plan uses what the first attempt has found.
 const maxTries = 3
@@ -99,7 +99,7 @@ func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
 
 func untilFresh[T any](try func() (T, error)) (out T, err error) {
 	for range maxTries {
-		if out, err = try(); !errors.Is(err, errStale) {
+		if out, err = try(); !errors.Is(err, ErrStale) {
 			break
 		}
 	}
@@ -142,7 +142,7 @@ func (r *Reader) look(ctx context.Context) (*directory, error) {
 	dir, err := parseDirectory(t.record, t.list)
 	if errors.Is(err, ErrNoLayout) {
 		r.remember(nil)
-		err = &noLayoutError{r.store.keys.namespace}
+		err = NoLayout(r.store.keys.namespace)
 	}
 	if err != nil {
 		return nil, err

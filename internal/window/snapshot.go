@@ -73,7 +73,7 @@ func (s *snapshot) deal(need need, hashes, sums [][]storedCell) {
 }
 
 // settle moves the snapshot to the moment when all of it had been read. It has hits stored since it was
-// planned, after the end of a span that ends now. If that moment needs other hashes, the error is errStale.
+// planned, after the end of a span that ends now. If that moment needs other hashes, the error is ErrStale.
 func (s *snapshot) settle(plan planner) error {
 	if s.clock <= s.at.milli {
 		return nil
@@ -84,7 +84,7 @@ func (s *snapshot) settle(plan planner) error {
 	}
 	for i := range later {
 		if !later[i].readsLike(&s.plans[i]) {
-			return errStale
+			return ErrStale
 		}
 	}
 	s.plans, s.at.milli = later, s.clock

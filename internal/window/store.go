@@ -35,6 +35,9 @@ var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start
 // noLayoutError is an ErrNoLayout that names the namespace, in case it, or the Redis, is the wrong one.
 type noLayoutError struct{ namespace string }
 
+// NoLayout returns the ErrNoLayout of a namespace.
+func NoLayout(namespace string) error { return &noLayoutError{namespace} }
+
 func (e *noLayoutError) Error() string {
 	return fmt.Sprintf("no worker has counted in the namespace %s yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE", e.namespace)
 }
@@ -136,7 +139,7 @@ func (s *Store) layout(ctx context.Context) (layoutRecord, error) {
 	text, err := s.Client.Get(ctx, s.keys.layout()).Result()
 	switch err := foreign(s.keys.layout(), err); {
 	case errors.Is(err, redis.Nil):
-		return layoutRecord{}, &noLayoutError{s.keys.namespace}
+		return layoutRecord{}, NoLayout(s.keys.namespace)
 	case IsForeign(err):
 		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	case err != nil:

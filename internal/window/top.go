@@ -46,10 +46,10 @@ type candidate struct {
 // order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
 // Floor then bounds what may be missing.
 func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
-	return surveyed(ctx, r, func(base survey) (Top, error) { return r.top(ctx, base, asked, limit) })
+	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return r.top(ctx, base, asked, limit) })
 }
 
-func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (Top, error) {
+func (r *Reader) top(ctx context.Context, base Survey, span Span, limit int) (Top, error) {
 	plans, err := planAll(base.dir.layout, []Question{{"", span}}, base.at.milli)
 	if err != nil {
 		return Top{}, err
@@ -80,7 +80,7 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 }
 
 // candidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
-func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
+func (r *Reader) candidates(ctx context.Context, base Survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
 	layout := base.dir.layout
 	level, first, last, whole := layout.segments(plan)
 	tier := layout.Tiers[level]
@@ -103,7 +103,7 @@ func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []
 		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, foreignReply(cmds, err))
 	}
 	if !r.holds(base, time.Duration(tier.grace())*time.Millisecond) {
-		return nil, 0, false, errStale
+		return nil, 0, false, ErrStale
 	}
 	for _, shard := range read {
 		if err := r.checkSummaries(ctx, shard); err != nil {
@@ -176,7 +176,7 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	return listed, unlisted, nil
 }
 
-func (r *Reader) readCandidates(ctx context.Context, base survey, asked Span, chunk []candidate, out *Top) error {
+func (r *Reader) readCandidates(ctx context.Context, base Survey, asked Span, chunk []candidate, out *Top) error {
 	questions := make([]Question, len(chunk))
 	for i, c := range chunk {
 		questions[i] = Question{c.counter, asked}
