@@ -29,7 +29,7 @@ type batchModel struct {
 	cells    map[modelCell]int64
 	expiries map[string]hashExpiry
 	names    map[string]string // of hashes of the coarsest tier
-	top      map[segment]map[string]int64
+	top      map[Segment]map[string]int64
 }
 
 type modelCell struct {
@@ -42,8 +42,8 @@ func (m *batchModel) add(l Layout, counter string, at, stored, n, now int64) {
 	m.hits += n
 	hash := HashCounter([]byte(counter))
 	for i, tier := range l.Tiers {
-		epoch, field := tier.place(tier.cellAt(at))
-		deadline := tier.deadline(epoch, hash)
+		epoch, field := tier.EpochAndField(tier.CellAt(at))
+		deadline := tier.Deadline(epoch, hash)
 		if deadline*1000 <= stored || deadline <= now {
 			continue
 		}
@@ -51,10 +51,10 @@ func (m *batchModel) add(l Layout, counter string, at, stored, n, now int64) {
 		m.cells[modelCell{key, field}] += n
 		m.expiries[key] = hashExpiry{key, hashID(hash, i, epoch), deadline}
 		if i == len(l.Tiers)-1 {
-			m.names[key] = fmt.Sprint(tier.namesOf(epoch), counter)
+			m.names[key] = fmt.Sprint(tier.NamesOf(epoch), counter)
 		}
-		if l.isLevel(i) {
-			s := segment{i, floorDiv(at, tier.segmentMillis())}
+		if l.HasSummaries(i) {
+			s := Segment{i, FloorDiv(at, tier.segmentMillis())}
 			if m.top[s] == nil {
 				m.top[s] = map[string]int64{}
 			}
@@ -89,7 +89,7 @@ func TestChangesOfABatch(t *testing.T) {
 			models := make([]batchModel, l.Shards)
 			for i := range models {
 				models[i] = batchModel{cells: map[modelCell]int64{}, expiries: map[string]hashExpiry{}, names: map[string]string{},
-					top: map[segment]map[string]int64{}}
+					top: map[Segment]map[string]int64{}}
 			}
 			batch.Reset()
 			most := rapid.SampledFrom([]int{20, 0}).Draw(t, "counters")
@@ -102,7 +102,7 @@ func TestChangesOfABatch(t *testing.T) {
 			}
 			for shard, m := range models {
 				s := batch.Shard(shard)
-				c.workOut(s, shard, keys{"ns"}, &known[shard], &registerMemory{}, now)
+				c.workOut(s, shard, Keys{"ns"}, &known[shard], &registerMemory{}, now)
 				commands := len(c.increments) + len(m.expiries) + len(m.top) + 2*len(c.names)
 				fresh := later == 0 && len(c.trusted) == 0
 				if s.Commands() < commands || fresh && s.Commands() > commands && !s.inexact {
@@ -116,9 +116,9 @@ func TestChangesOfABatch(t *testing.T) {
 					t.Fatalf("shard %d says %d commands and %d hits when it has counted them again, and has %d and %d",
 						shard, s.Commands(), s.Hits(), commands, m.hits)
 				}
-				for _, counter := range s.counters {
+				for _, counter := range s.Counters {
 					if !slices.IsSortedFunc(counter.slots, func(a, b slotHits) int { return cmp.Compare(a.slot, b.slot) }) {
-						t.Fatalf("counter %s has the slots %v in this order", counter.name, counter.slots)
+						t.Fatalf("counter %s has the slots %v in this order", counter.Name, counter.slots)
 					}
 				}
 			}
@@ -140,7 +140,7 @@ func checkChanges(t *rapid.T, c *changes, m batchModel, again map[uint64]bool, n
 	}
 	expiries, names, listed := map[string]hashExpiry{}, map[string]int{}, map[string]int{}
 	for _, h := range c.set {
-		if again[h.id] && h.deadline-now >= trustSeconds {
+		if again[h.id] && h.deadline-now >= TrustSeconds {
 			t.Fatalf("the expiry of %+v is set twice", h)
 		}
 		if name := m.names[h.key]; name != "" {
@@ -148,7 +148,7 @@ func checkChanges(t *rapid.T, c *changes, m batchModel, again map[uint64]bool, n
 		}
 	}
 	for _, h := range c.trusted {
-		if !again[h.id] || h.deadline-now < trustSeconds {
+		if !again[h.id] || h.deadline-now < TrustSeconds {
 			t.Fatalf("%+v is taken to be set", h)
 		}
 	}
@@ -170,7 +170,7 @@ func checkChanges(t *rapid.T, c *changes, m batchModel, again map[uint64]bool, n
 	for s, want := range m.top {
 		got := map[string]int64{}
 		for _, l := range c.hits(s) {
-			got[l.name] += l.count
+			got[l.Name] += l.Count
 		}
 		if !maps.Equal(got, want) || len(got) != len(c.hits(s)) {
 			t.Fatalf("segment %+v has %v, want %v", s, c.hits(s), want)
@@ -229,7 +229,7 @@ func BenchmarkOrder(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					batch.Add(name, hash, times[i%hits], stored, 1)
 					if i%flush == flush-1 {
-						c.workOut(batch.Shard(0), 0, keys{"bench"}, &expiryMemory{}, &registerMemory{}, stored/1000)
+						c.workOut(batch.Shard(0), 0, Keys{"bench"}, &expiryMemory{}, &registerMemory{}, stored/1000)
 						batch.Reset()
 					}
 				}

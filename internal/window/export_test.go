@@ -8,8 +8,8 @@ import (
 )
 
 // ReadInOrder is the method, for tests of what comes before what.
-var ReadInOrder = func(s *Store, ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
-	return s.Client.readInOrder(ctx, first, then, last)
+var ReadInOrder = func(s *Store, ctx context.Context, first, then, last func(redis.Pipeliner)) (ServerTimes, error) {
+	return s.Client.ReadInOrder(ctx, first, then, last)
 }
 
 // Gathered is how many hashes the next shared trip of a reader is to read.

@@ -302,7 +302,7 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 					continue
 				}
 				for _, key := range keys {
-					if got := trip.hashes.reply(key); err != nil || got != (reply{key, "of " + key}) {
+					if got := trip.hashes.reply(key); err != nil || got != (Reply{key, "of " + key}) {
 						t.Errorf("%s: %+v %v", key, got, err)
 					}
 				}

@@ -50,15 +50,15 @@ func parseClaim(stream, text string) (Claim, error) {
 		if i < len(n) {
 			n[i], err = strconv.ParseInt(part, 10, 64)
 		}
-		if err != nil || len(parts) != len(n) || !isMoment(n[3]) {
+		if err != nil || len(parts) != len(n) || !IsMoment(n[3]) {
 			return Claim{}, fmt.Errorf(`its field %s is %q: "created seq stored as_of" was expected`, stream, text)
 		}
 	}
 	return Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}, nil
 }
 
-// parseClaims parses the claims about listed streams, by name. The error is a *ForeignError.
-func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (map[string]Claim, error) {
+// ParseClaims parses the claims about listed streams, by name. The error is a *ForeignError.
+func (k Keys) ParseClaims(listed map[string]Listed, values map[string]string) (map[string]Claim, error) {
 	out := make(map[string]Claim, len(values))
 	for stream, text := range values {
 		if _, ok := listed[stream]; !ok {
@@ -66,7 +66,7 @@ func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (m
 		}
 		claim, err := parseClaim(stream, text)
 		if err != nil {
-			return nil, &ForeignError{k.idle(), err}
+			return nil, &ForeignError{k.Claims(), err}
 		}
 		out[stream] = claim
 	}
@@ -83,7 +83,7 @@ type Claims struct {
 func (c Claims) Read(ctx context.Context, stream string) (Claim, error) {
 	values, err := c.client.HMGet(ctx, c.key, stream).Result()
 	if err != nil {
-		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, foreign(c.key, err))
+		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, WrapForeign(c.key, err))
 	}
 	text, exists := values[0].(string)
 	if !exists {
@@ -112,7 +112,7 @@ func (c Claims) Write(ctx context.Context, claims, before map[string]Claim) (cha
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write %d claims: %w", len(claims), foreignReply(cmds, err))
+		return nil, fmt.Errorf("write %d claims: %w", len(claims), WrapForeignReply(cmds, err))
 	}
 	for i, stream := range streams {
 		if was, ok := before[stream]; ok && had.Val()[i] != was.String() {
@@ -125,7 +125,7 @@ func (c Claims) Write(ctx context.Context, claims, before map[string]Claim) (cha
 // Remove removes the claim about a stream that no longer exists.
 func (c Claims) Remove(ctx context.Context, stream string) error {
 	if err := c.client.HDel(ctx, c.key, stream).Err(); err != nil {
-		return fmt.Errorf("remove the claim about %s: %w", stream, foreign(c.key, err))
+		return fmt.Errorf("remove the claim about %s: %w", stream, WrapForeign(c.key, err))
 	}
 	return nil
 }

@@ -21,25 +21,25 @@ type Client struct {
 	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
 }
 
-func newClient(client redis.UniversalClient) *Client {
+func NewClient(client redis.UniversalClient) *Client {
 	cluster, _ := client.(*redis.ClusterClient)
 	return &Client{client, cluster}
 }
 
-// isCluster reports whether the client is a cluster's.
-func (c *Client) isCluster() bool { return c.cluster != nil }
+// IsCluster reports whether the client is a cluster's.
+func (c *Client) IsCluster() bool { return c.cluster != nil }
 
-// nodeOf returns the client of the server that holds a key.
-func (c *Client) nodeOf(ctx context.Context, key string) (redis.UniversalClient, error) {
+// NodeOf returns the client of the server that holds a key.
+func (c *Client) NodeOf(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if c.cluster == nil {
 		return c.UniversalClient, nil
 	}
 	return c.cluster.MasterForKey(ctx, key)
 }
 
-// findMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
+// RefreshMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
 // slot may have moved or its master may have died.
-func (c *Client) findMasters(ctx context.Context) {
+func (c *Client) RefreshMasters(ctx context.Context) {
 	if c.cluster == nil {
 		return
 	}
@@ -49,7 +49,7 @@ func (c *Client) findMasters(ctx context.Context) {
 	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
-// readInOrder sends the commands that the functions queue, each with its key as the first argument. What
+// ReadInOrder sends the commands that the functions queue, each with its key as the first argument. What
 // first reads from a shard is never newer than what then reads from it, and nothing that either reads is
 // newer than what last reads. It may call the functions again; only the commands of the last call have
 // replies, with the errors of single keys. It returns the servers' clocks after first and then.
@@ -58,7 +58,7 @@ func (c *Client) findMasters(ctx context.Context) {
 // at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
 // after the counts that it describes. If a slot is moving, everything is read again in three steps, with
 // redirects. That does not notice a fail-over between the first two that loses commits.
-func (c *Client) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
+func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (ServerTimes, error) {
 	if c.cluster == nil {
 		var clock *redis.TimeCmd
 		_, err := c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -68,7 +68,7 @@ func (c *Client) readInOrder(ctx context.Context, first, then, last func(redis.P
 			clock = p.Time(ctx)
 			return nil
 		})
-		return serverTimes{"": clock.Val()}, err
+		return ServerTimes{"": clock.Val()}, err
 	}
 	times, err := c.readByNode(ctx, first, then)
 	if err == nil {
@@ -89,7 +89,7 @@ func (c *Client) readInOrder(ctx context.Context, first, then, last func(redis.P
 	return c.times(ctx)
 }
 
-func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (serverTimes, error) {
+func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (ServerTimes, error) {
 	queued := c.cluster.Pipeline()
 	for _, queue := range steps {
 		queue(queued)
@@ -115,7 +115,7 @@ func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner))
 		})
 	}
 	err := group.Wait()
-	times := make(serverTimes, len(clocks))
+	times := make(ServerTimes, len(clocks))
 	for address, clock := range clocks {
 		times[address] = clock.Val()
 	}
@@ -126,7 +126,7 @@ func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner))
 func refusal(cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
 		if raw, ok := cmd.(*redis.RawCmd); ok {
-			if err := errorIn(raw.Val()); err != nil && !isAboutValue(err) {
+			if err := errorIn(raw.Val()); err != nil && !IsAboutValue(err) {
 				return err
 			}
 		}
@@ -162,19 +162,19 @@ func (c *Client) readRedirected(ctx context.Context, queue func(redis.Pipeliner)
 	return nil
 }
 
-// now returns the latest of the servers' clocks, in Unix milliseconds.
-func (c *Client) now(ctx context.Context) (int64, error) {
-	if c.isCluster() {
+// Now returns the latest of the servers' clocks, in Unix milliseconds.
+func (c *Client) Now(ctx context.Context) (int64, error) {
+	if c.IsCluster() {
 		times, err := c.times(ctx)
-		return times.latest().UnixMilli(), err
+		return times.Latest().UnixMilli(), err
 	}
 	at, err := c.Time(ctx).Result()
 	return at.UnixMilli(), err
 }
 
-func (c *Client) times(ctx context.Context) (serverTimes, error) {
+func (c *Client) times(ctx context.Context) (ServerTimes, error) {
 	var mu sync.Mutex
-	out := make(serverTimes)
+	out := make(ServerTimes)
 	err := c.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		at, err := node.Time(ctx).Result()
 		mu.Lock()
@@ -193,25 +193,25 @@ func redirected(err error) bool {
 // isSplit reports whether no node has all keys of a command, because their slot is moving.
 func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN ") }
 
-type server struct {
+type Server struct {
 	redis.Cmdable
-	name string // for messages
+	Name string // for messages
 }
 
-// masters returns the servers that hold the namespace: a single one, or a cluster's masters.
-func (c *Client) masters(ctx context.Context) ([]server, error) {
+// Masters returns the servers that hold the namespace: a single one, or a cluster's masters.
+func (c *Client) Masters(ctx context.Context) ([]Server, error) {
 	if c.cluster == nil {
-		return []server{{c.UniversalClient, "Redis"}}, nil
+		return []Server{{c.UniversalClient, "Redis"}}, nil
 	}
 	var mu sync.Mutex
-	var out []server
+	var out []Server
 	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		out = append(out, server{node, "Redis at " + node.Options().Addr})
+		out = append(out, Server{node, "Redis at " + node.Options().Addr})
 		return nil
 	})
-	slices.SortFunc(out, func(a, b server) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(out, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
 	return out, err
 }
 
@@ -220,7 +220,7 @@ func (c *Client) Servers(ctx context.Context) (int, error) {
 	if c.cluster == nil {
 		return 1, nil
 	}
-	masters, err := c.masters(ctx)
+	masters, err := c.Masters(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("count the masters: %w", err)
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// scanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
-	scanCount = 1000
+	// ScanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
+	ScanCount = 1000
 	// tellEvery is the number of cursors between two calls of RetierProgress.
 	tellEvery = 1000
 )
@@ -28,7 +28,7 @@ func fenceAll(ctx context.Context, s *Store, l Layout, tell RetierProgress) erro
 	done := 0
 	for _, stream := range streams {
 		for shard := range l.Shards {
-			if err := fenceCursor(ctx, s, s.keys.cursor(shard, stream)); err != nil {
+			if err := fenceCursor(ctx, s, s.Keys.Cursor(shard, stream)); err != nil {
 				return err
 			}
 			if done++; done%tellEvery == 0 {
@@ -43,16 +43,16 @@ func fenceAll(ctx context.Context, s *Store, l Layout, tell RetierProgress) erro
 // fenceCursor tries again if the cursor is changed meanwhile.
 func fenceCursor(ctx context.Context, s *Store, key string) error {
 	for {
-		err := s.Client.watch(ctx, []string{key}, func(tx *watched) error {
+		err := s.Client.Watch(ctx, []string{key}, func(tx *WatchedTx) error {
 			var fields *redis.IntCmd
-			if err := tx.look(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
+			if err := tx.Read(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
 				return err
 			}
 			n, err := fields.Result()
 			if err != nil || n == 0 {
-				return foreign(key, err)
+				return WrapForeign(key, err)
 			}
-			_, err = tx.exec(ctx, func(p redis.Pipeliner) { p.HSet(ctx, key, "by", newMark()) })
+			_, err = tx.Exec(ctx, func(p redis.Pipeliner) { p.HSet(ctx, key, "by", newMark()) })
 			return err
 		})
 		if err == nil {
@@ -77,10 +77,10 @@ func cursorStreams(ctx context.Context, s *Store) ([]string, error) {
 	for stream := range listed {
 		streams[stream] = true
 	}
-	err = s.scan(ctx, func(_ server, keys []string) error {
+	err = s.Scan(ctx, func(_ Server, keys []string) error {
 		for _, key := range keys {
-			if k := s.keys.split(key); k.kind == "cursor" {
-				streams[k.rest] = true
+			if k := s.Keys.Parse(key); k.Kind == "cursor" {
+				streams[k.Rest] = true
 			}
 		}
 		return nil
@@ -88,18 +88,18 @@ func cursorStreams(ctx context.Context, s *Store) ([]string, error) {
 	return slices.Sorted(maps.Keys(streams)), err
 }
 
-// scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
-func (s *Store) scan(ctx context.Context, do func(at server, keys []string) error) error {
-	servers, err := s.Client.masters(ctx)
+// Scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
+func (s *Store) Scan(ctx context.Context, do func(at Server, keys []string) error) error {
+	servers, err := s.Client.Masters(ctx)
 	if err != nil {
 		return fmt.Errorf("find the masters of the cluster: %w", err)
 	}
 	for _, at := range servers {
 		var cursor uint64
 		for {
-			keys, next, err := at.Scan(ctx, cursor, s.keys.namespace+":{*}:*", scanCount).Result()
+			keys, next, err := at.Scan(ctx, cursor, s.Keys.Namespace+":{*}:*", ScanCount).Result()
 			if err != nil {
-				return fmt.Errorf("look for keys in %s: %w", at.name, err)
+				return fmt.Errorf("look for keys in %s: %w", at.Name, err)
 			}
 			if err := do(at, keys); err != nil {
 				return err
@@ -114,16 +114,16 @@ func (s *Store) scan(ctx context.Context, do func(at server, keys []string) erro
 
 // deleteGeneration deletes the cells, names and summaries of tiers from which no answers come.
 func deleteGeneration(ctx context.Context, s *Store, generation int, tell RetierProgress) error {
-	goes := func(k shardKey) bool {
-		switch k.kind {
+	goes := func(k ShardKey) bool {
+		switch k.Kind {
 		case "h", "names", "top":
-			return k.generation == generation
+			return k.Generation == generation
 		}
-		return k.kind == "built"
+		return k.Kind == "built"
 	}
 	done := 0
-	return s.scan(ctx, func(at server, keys []string) error {
-		keys = slices.DeleteFunc(keys, func(key string) bool { return !goes(s.keys.split(key)) })
+	return s.Scan(ctx, func(at Server, keys []string) error {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return !goes(s.Keys.Parse(key)) })
 		if len(keys) == 0 {
 			return nil
 		}
@@ -170,16 +170,16 @@ func cursorPositions(ctx context.Context, s *Store) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims, err := s.Client.HGetAll(ctx, s.keys.idle()).Result()
+	claims, err := s.Client.HGetAll(ctx, s.Keys.Claims()).Result()
 	if err != nil {
-		return nil, foreign(s.keys.idle(), err)
+		return nil, WrapForeign(s.Keys.Claims(), err)
 	}
 	out := make(map[string]string)
 	for stream := range listed {
-		key := s.keys.cursor(0, stream)
+		key := s.Keys.Cursor(0, stream)
 		place, err := s.Client.HMGet(ctx, key, "seq", "as_of", "opened", "by").Result()
 		if err != nil {
-			return nil, foreign(key, err)
+			return nil, WrapForeign(key, err)
 		}
 		out[stream] = fmt.Sprint(claims[stream], place)
 	}

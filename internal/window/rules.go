@@ -35,7 +35,7 @@ func (r RuleTexts) Keep(ctx context.Context, texts map[string][]byte) error {
 		return nil
 	}
 	if err := r.client.HSet(ctx, r.key, missing...).Err(); err != nil {
-		return fmt.Errorf("keep rules: %w", foreign(r.key, err))
+		return fmt.Errorf("keep rules: %w", WrapForeign(r.key, err))
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (r RuleTexts) Read(ctx context.Context, fingerprint string) (text []byte, f
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read rules %s: %w", fingerprint, foreign(r.key, err))
+		return nil, false, fmt.Errorf("read rules %s: %w", fingerprint, WrapForeign(r.key, err))
 	}
 	return text, true, nil
 }
@@ -56,7 +56,7 @@ func (r RuleTexts) Read(ctx context.Context, fingerprint string) (text []byte, f
 func (r RuleTexts) Fingerprints(ctx context.Context) ([]string, error) {
 	kept, err := r.client.HKeys(ctx, r.key).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list the rules that are kept: %w", foreign(r.key, err))
+		return nil, fmt.Errorf("list the rules that are kept: %w", WrapForeign(r.key, err))
 	}
 	return kept, nil
 }
@@ -64,7 +64,7 @@ func (r RuleTexts) Fingerprints(ctx context.Context) ([]string, error) {
 // Remove removes texts that no cursor names any more.
 func (r RuleTexts) Remove(ctx context.Context, fingerprints []string) error {
 	if err := r.client.HDel(ctx, r.key, fingerprints...).Err(); err != nil {
-		return fmt.Errorf("remove rules: %w", foreign(r.key, err))
+		return fmt.Errorf("remove rules: %w", WrapForeign(r.key, err))
 	}
 	return nil
 }

@@ -12,10 +12,10 @@ type Survey struct {
 }
 
 // Layout returns the namespace's layout.
-func (s Survey) Layout() Layout { return s.dir.layout }
+func (s Survey) Layout() Layout { return s.dir.Layout }
 
 // Streams returns the listed streams, sorted by name.
-func (s Survey) Streams() []string { return s.dir.streams }
+func (s Survey) Streams() []string { return s.dir.Streams }
 
 // Now returns the moment of the survey by Redis's clock, in Unix milliseconds.
 func (s Survey) Now() int64 { return s.at.milli }
@@ -32,7 +32,7 @@ func (s Survey) LatestHit() int64 {
 // complete reports whether no hit of a plan is known to be missing, whatever shard its counter is on.
 func (s Survey) complete(p Plan) bool {
 	for shard := range s.shards {
-		p.shard = shard
+		p.Shard = shard
 		if !s.snapshot.complete(&p) {
 			return false
 		}
@@ -66,7 +66,7 @@ func WithSurvey[T any](ctx context.Context, r *Reader, next func(Survey) (T, err
 		found, asked := r.ask(ctx, func(l Layout, _ int64) ([]Plan, error) {
 			shards := make([]Plan, l.Shards)
 			for i := range shards {
-				shards[i].shard = i
+				shards[i].Shard = i
 			}
 			return shards, nil
 		})
@@ -100,7 +100,7 @@ func (r *Reader) answerAfter(ctx context.Context, base Survey, questions []Quest
 func (r *Reader) About(ctx context.Context) (layout Layout, countingSince int64, err error) {
 	layout, err = WithSurvey(ctx, r, func(found Survey) (Layout, error) {
 		countingSince = found.countingSince()
-		return found.dir.layout, nil
+		return found.dir.Layout, nil
 	})
 	return layout, countingSince, err
 }
