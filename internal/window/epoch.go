@@ -1,6 +1,9 @@
 package window
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A hash holds an epoch of a counter and tier: two windows, or EpochCells cells if that is less. It expires a
 // window (and some slack) after its epoch. So hashes stay small, and a window of n epochs touches at most n+1
@@ -48,7 +51,7 @@ func (t Tier) EpochAt(milli int64) int64 { return FloorDiv(milli, t.EpochMillis(
 // The jitter depends only on the counter's hash, so that a million hashes do not expire at once. It is at
 // most a quarter window, and at most an epoch, because then the hashes of the next epoch begin to expire, and
 // a longer one would not spread them further. A hash of two windows expires before the hash after next
-// begins.
+// begins. The product of hash and jitter must fit into 64 bits, so no jitter is longer than 49 days.
 func (t Tier) Deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.EpochMillis()
 	jitter := int64((counterHash >> 32) * uint64(t.longestJitter()) >> 32)
@@ -56,7 +59,9 @@ func (t Tier) Deadline(epoch int64, counterHash uint64) int64 {
 }
 
 // longestJitter is in milliseconds.
-func (t Tier) longestJitter() int64 { return min(t.Window.Milliseconds()/4, t.EpochMillis()) }
+func (t Tier) longestJitter() int64 {
+	return min(t.Window.Milliseconds()/4, t.EpochMillis(), math.MaxUint32)
+}
 
 // kept returns how long a hash lives after its epoch, at most, in milliseconds.
 func (t Tier) kept() int64 { return t.Window.Milliseconds() + t.Grace() + t.longestJitter() + 1000 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -90,5 +91,19 @@ func TestDeadlinesAreSpread(t *testing.T) {
 	}
 	if first != 256+3600+300 && first != 256+3600+300+1 || last < first+250 || last > first+256 {
 		t.Errorf("hashes that span 256 s expire from %d to %d", first, last)
+	}
+}
+
+// The jitter of a window of five years would overflow if it were a quarter of it.
+func TestNamesOutliveTheHashesOfALongWindow(t *testing.T) {
+	t.Parallel()
+	tiers, err := ParseTiers("1d/1825d")
+	require.NoError(t, err)
+	tier, last := tiers[0], int64(0)
+	for high := range uint64(1 << 10) {
+		deadline := tier.Deadline(0, high<<54)
+		require.GreaterOrEqual(t, deadline, last, "a larger hash has a longer jitter")
+		require.LessOrEqual(t, deadline, tier.NamesDeadline(tier.NamesOf(0)))
+		last = deadline
 	}
 }
