@@ -145,12 +145,12 @@ func TestEachChangeByHandIsFoundAndNamed(t *testing.T) {
 		{"no number", func() { client.HSet(ctx, hash("1h"), "x", "y") }, 1, []string{":c7 is not Tallyroll's", `field "x" is "y"`}},
 		{"another type", func() { client.Set(ctx, hash("1h"), "x", time.Hour) }, 2, []string{":c7 is not Tallyroll's", "WRONGTYPE", "Redis has 0 hits, the streams 5"}},
 		{"a cursor that goes back", func() {
-			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", -1)
-		}, some, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it names message 199 as stored at"}},
+			client.HIncrBy(ctx, r.store.Keys.Cursor(shard, "HITS"), "seq", -1)
+		}, some, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": it names message 199 as stored at"}},
 		{"a cursor that goes on", func() {
-			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", 5)
-		}, 1, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
-		{"a cursor that is lost", func() { client.Del(ctx, r.store.CursorKey(shard, "HITS")) }, some, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
+			client.HIncrBy(ctx, r.store.Keys.Cursor(shard, "HITS"), "seq", 5)
+		}, 1, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
+		{"a cursor that is lost", func() { client.Del(ctx, r.store.Keys.Cursor(shard, "HITS")) }, some, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
 		{"the list of streams", func() { client.Del(ctx, "test:streams") }, 1, []string{"stream HITS has cursors, and is not listed"}},
 		{"a hash of another shard", func() {
 			client.HSet(ctx, fmt.Sprintf("test:{%d}:h:1h:9:c7", (shard+1)%4), "0", 1)
@@ -238,7 +238,7 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	r.mustFind(1)
 	layout, err := r.store.Layout(ctx)
 	require.NoError(t, err)
-	cursor := r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
+	cursor := r.store.Keys.Cursor(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
 	restore := r.keep()
 	for name, admit := range map[string]func(){
 		"the cursor admits it": func() { client.HSet(ctx, cursor, "incomplete_before", time.Now().UnixMilli()) },

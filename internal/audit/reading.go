@@ -83,7 +83,7 @@ func (a *auditor) checkEnd(s *stream) {
 }
 
 func (a *auditor) cursorDiffers(s *stream, shard int, format string, args ...any) {
-	key := a.store.CursorKey(shard, s.name)
+	key := a.store.Keys.Cursor(shard, s.name)
 	if a.said[key] {
 		return
 	}

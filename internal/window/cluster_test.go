@@ -99,7 +99,7 @@ func TestSlotMoves(t *testing.T) {
 			const wantSeq = "$1\r\n1\r\n"
 			var seq, counts *redis.RawCmd
 			knewCursor, knewCounts := false, false
-			require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+			require.NoError(t, errOf(r.store.Client.ReadInOrder(t.Context(), func(p redis.Pipeliner) {
 				seq = read(p, "hget", cursor, "seq")
 			}, func(p redis.Pipeliner) {
 				knewCursor = string(seq.Val()) == wantSeq // and not that it has moved

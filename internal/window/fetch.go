@@ -175,7 +175,7 @@ func needOf(k Keys, dir *Directory, plans []Plan) (out need) {
 			out.at = append(out.at, index)
 		}
 		for _, u := range p.Unions {
-			out.counts = append(out.counts, out.addUnion(u.Key(k, p), len(u)))
+			out.counts = append(out.counts, out.addUnion(unionKey(u, k, p), len(u)))
 		}
 	}
 	return out

@@ -334,8 +334,6 @@ func HasBegan(ctx context.Context, s *Store) (bool, error) {
 	return s.Client.HExists(ctx, s.Keys.Streams(), BeganField).Result()
 }
 
-// CursorKey returns the key of a cursor, for messages.
-func (s *Store) CursorKey(shard int, stream string) string { return s.Keys.Cursor(shard, stream) }
 
 // Oddity is a key that is not as a writer leaves it.
 type Oddity struct {

@@ -26,7 +26,7 @@ type Plan struct {
 	Sums      bool // of a hash whose cells all count in full, their sum will do
 
 	// Unions are the sets of unique cells that a plan about uniques counts; such a plan has no stretches.
-	Unions []union
+	Unions []Union
 }
 
 // stretch is a part of the range, with the epochs of the tier that answers it.
@@ -212,7 +212,7 @@ func (p *Plan) HashCount() (n int) {
 
 // ReadsLike reports whether two plans read the same hashes of their counters in the same way and order.
 func (p *Plan) ReadsLike(o *Plan) bool {
-	return slices.EqualFunc(p.Unions, o.Unions, slices.Equal[union]) && slices.EqualFunc(p.Stretches, o.Stretches, func(a, b stretch) bool {
+	return slices.EqualFunc(p.Unions, o.Unions, slices.Equal[Union]) && slices.EqualFunc(p.Stretches, o.Stretches, func(a, b stretch) bool {
 		return a.Tier == b.Tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
 			(!p.Sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) && a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
 	})

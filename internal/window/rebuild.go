@@ -53,8 +53,9 @@ func rebuild(ctx context.Context, s *Store, l Layout, target Tiers, tell RetierP
 	return out, nil
 }
 
-// replicated is how long a cluster gets to copy what was written, before the layout record relies on it.
-var replicated = 2 * time.Second // tests shorten it
+// ReplicationTime is how long a cluster gets to copy what was written, before the layout record relies on it.
+// Tests shorten it.
+var ReplicationTime = 2 * time.Second
 
 // checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
 // shard's last key has all that was written before. A single server would lose the layout record too.
@@ -62,7 +63,7 @@ func checkBuilt(ctx context.Context, s *Store, shards, generation int) error {
 	if !s.Client.IsCluster() {
 		return nil
 	}
-	if err := Sleep(ctx, replicated); err != nil {
+	if err := Sleep(ctx, ReplicationTime); err != nil {
 		return err
 	}
 	for shard := range shards {

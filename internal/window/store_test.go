@@ -17,7 +17,10 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestMain(m *testing.M) { stack.Main(m) }
+func TestMain(m *testing.M) {
+	window.ReplicationTime = 20 * time.Millisecond
+	stack.Main(m)
+}
 
 // TestStore runs every exported method of a rig, one suite for every kind of Redis.
 func TestStore(t *testing.T) {

@@ -42,12 +42,12 @@ type unionCell struct {
 func (c unionCell) start() int64 { return c.Tier.CellStart(c.Number) }
 func (c unionCell) end() int64   { return c.Tier.CellStart(c.Number + 1) }
 
-type union []unionCell
+type Union []unionCell
 
 // keySeparator separates the keys of a union. No name has control characters.
 const keySeparator = "\n"
 
-func (u union) Key(k Keys, p *Plan) string {
+func unionKey(u Union, k Keys, p *Plan) string {
 	var out strings.Builder
 	for i, c := range u {
 		if i > 0 {
@@ -242,8 +242,8 @@ func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 }
 
 // unions returns the unions to count: the cells inside, and then repeatedly with the cells of one gap more.
-func (c *uniqueCover) unions() (out []union) {
-	var all union
+func (c *uniqueCover) unions() (out []Union) {
+	var all Union
 	for _, s := range c.inside {
 		for n := s.firstEpoch; n <= s.lastEpoch; n++ {
 			all = append(all, unionCell{s.Tier, n})

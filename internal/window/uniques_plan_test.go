@@ -34,7 +34,7 @@ func visitsLeft(visits []visit, c unionCell, now int64) map[int]bool {
 	return out
 }
 
-func unionOf(visits []visit, u union, now int64) map[int]bool {
+func unionOf(visits []visit, u Union, now int64) map[int]bool {
 	out := make(map[int]bool)
 	for _, c := range u {
 		maps.Copy(out, visitsLeft(visits, c, now))
