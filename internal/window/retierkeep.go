@@ -11,12 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// ScanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
-	ScanCount = 1000
-	// tellEvery is the number of cursors between two calls of RetierProgress.
-	tellEvery = 1000
-)
+// ScanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
+const ScanCount = 1000
+
+// tellEvery is the number of cursors between two calls of RetierProgress.
+const tellEvery = 1000
 
 // fence alters "by" in every cursor, listed or not. A worker that was paused does not know that it may not
 // count; its next commit finds another "by".
