@@ -259,7 +259,7 @@ func (t *tenure) read(ctx context.Context, group *errgroup.Group) error {
 	if err != nil {
 		return fmt.Errorf("read the stream of states: %w", err)
 	}
-	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+	return readAll(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		e := &entry{seq: meta.Sequence.Stream, stored: meta.Timestamp}
 		_ = json.Unmarshal(m.Data(), &e.Record) // a foreign message concerns no target
 		if t.add(m.Subject(), e) {

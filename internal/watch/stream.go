@@ -367,7 +367,7 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 	if waiting == 0 {
 		caughtUp()
 	}
-	return read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+	return readAll(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		l.take(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
 		l.mu.Lock()
 		l.clock, l.clockAt = meta.Timestamp, time.Now()
@@ -384,7 +384,7 @@ func (l *log) follow(ctx context.Context, policy jetstream.DeliverPolicy, caught
 // readerGone is how long the server keeps an abandoned consumer.
 const readerGone = 30 * time.Second
 
-func read(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+func readAll(ctx context.Context, consumer jetstream.Consumer, take func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
 	if err != nil {
 		return fmt.Errorf("read the stream of states: %w", err)

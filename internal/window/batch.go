@@ -174,6 +174,9 @@ func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
 // registers (see weigh). It may be too high if many slots of a counter are out of order (see note).
 func (s *ShardBatch) Commands() int { return s.commands }
 
+// IsExact reports whether Commands is the number, and not only a bound, of a first transaction.
+func (s *ShardBatch) IsExact() bool { return !s.inexact }
+
 // Hits returns the number of hits, each counted once however many tiers hold it.
 func (s *ShardBatch) Hits() int64 { return s.hits }
 

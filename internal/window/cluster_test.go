@@ -18,9 +18,9 @@ import (
 // the other, its keys.
 func TestSlotMoves(t *testing.T) {
 	t.Parallel()
-	cluster := stack.Cluster(t, 0)
-	b := &backend{client: stack.ProgramClient(t, cluster.URL())}
-	startMove := func(key string) *stack.SlotMove { return cluster.MoveSlot(key, cluster.Other(key)) }
+	nodes := stack.Cluster(t, 0)
+	b := &backend{client: stack.ProgramClient(t, nodes.URL())}
+	startMove := func(key string) *stack.SlotMove { return nodes.MoveSlot(key, nodes.Other(key)) }
 	cursor := cursorKey(shardOf("a"))
 
 	for name, half := range map[string]func(hashes []string) []string{
@@ -122,7 +122,7 @@ func TestSlotMoves(t *testing.T) {
 		master, err := b.client.(*redis.ClusterClient).MasterForKey(t.Context(), cursorKey(0))
 		require.NoError(t, err)
 		require.Zero(t, master.Options().MaxRetries, "the clients of the nodes repeat nothing")
-		store, node := newRig(t, b).store, cluster.Nodes[1]
+		store, node := newRig(t, b).store, nodes.Nodes[1]
 		n, err := store.Client.Servers(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, n, "masters")

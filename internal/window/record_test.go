@@ -1,6 +1,8 @@
 package window
 
 import (
+	"tallyroll/tests/cases"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -99,14 +101,14 @@ func TestLayoutRecordComesBack(t *testing.T) {
 	for _, text := range []string{"off", recordUniqueTiers, "1m/1h,1d/64d"} {
 		tiers, err := ParseUniqueTiers(text)
 		require.NoError(t, err)
-		record := LayoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
+		record := LayoutRecord{Layout: Layout{Tiers: mustParseTiers(t, DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
 		got, err := ParseLayoutRecord(record.Encode())
 		require.NoError(t, err)
 		require.Equal(t, tiers, got.UniqueTiers)
 		require.Equal(t, text, FormatUniqueTiers(got.UniqueTiers))
 	}
-	uniques := mustTiers(t, recordUniqueTiers).Cut(1)
-	record := LayoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: uniques, Shards: 16}, id: "A"}
+	uniques := mustParseTiers(t, recordUniqueTiers).Cut(1)
+	record := LayoutRecord{Layout: Layout{Tiers: mustParseTiers(t, DefaultTiers), UniqueTiers: uniques, Shards: 16}, id: "A"}
 	text := record.Encode()
 	require.Equal(t, `{"version":1,"tiers":"`+DefaultTiers+
 		`","epoch_cells":256,"uniques_listed":true,"shards":16,"hash":"xxhash64","id":"A"}`, text)
@@ -115,4 +117,35 @@ func TestLayoutRecordComesBack(t *testing.T) {
 		require.ErrorIs(t, err, ErrBadLayout)
 		require.ErrorContains(t, err, "TALLYROLL_NAMESPACE")
 	}
+}
+
+func mustParseTiers(t testing.TB, text string) Tiers {
+	t.Helper()
+	tiers, err := ParseTiers(text)
+	require.NoError(t, err)
+	return tiers
+}
+
+// What Redis replied about a cursor is read, and what is not Tallyroll's is told from what may pass.
+func TestCursorRepliesAreRead(t *testing.T) {
+	t.Parallel()
+	cases.Check(t, "cursors", func(_ *testing.T, _, given string) string {
+		r := Reply{"k", given}
+		if !strings.ContainsAny(given, "*-") {
+			fields := strings.Split(given, ",")
+			r.Text = fmt.Sprintf("*%d\r\n", len(fields))
+			for _, field := range fields {
+				r.Text += fmt.Sprintf("$%d\r\n%s\r\n", len(field), field)
+			}
+		}
+		c, found, err := ParseCursorReply(r)
+		out := fmt.Sprintf("seq %d as_of %d by %q %v", c.Seq, c.AsOf, c.By, found)
+		if err != nil {
+			out += fmt.Sprintf("\nerror: %v", err)
+		}
+		if IsForeign(err) {
+			out += "\nforeign"
+		}
+		return out
+	})
 }

@@ -38,11 +38,11 @@ func (t Tier) segmentCells() int64 {
 // SegmentOf returns the number, since 1970, of the segment that a cell belongs to.
 func (t Tier) SegmentOf(cell int64) int64 { return FloorDiv(cell, t.segmentCells()) }
 
-func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.CellMillis() }
+func (t Tier) SegmentMillis() int64 { return t.segmentCells() * t.CellMillis() }
 
 // SegmentDeadline returns the Unix second at which a summary expires: when no window and grace reaches back.
 func (t Tier) SegmentDeadline(number int64) int64 {
-	end := (number + 1) * t.segmentMillis()
+	end := (number + 1) * t.SegmentMillis()
 	w := t.Window.Milliseconds()
 	return (end + w + t.Grace() + 999) / 1000
 }
@@ -62,7 +62,7 @@ func (l Layout) Segments(p Plan) (tier int, first, last int64, whole bool) {
 		if !whole && t.Since <= from {
 			tier, whole = -1, true
 		}
-		if tier < 0 || 4*t.segmentMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
+		if tier < 0 || 4*t.SegmentMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
 			tier, first, last = i, f, n
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.inexact && s.commands > maxCommands {
-			s.recount()
+			s.Recount()
 		}
 		if s.commands <= maxCommands || from.Ahead != (Ahead{}) || from.Created != to.Created {
 			yield(s, to)
@@ -94,8 +94,8 @@ func (s *ShardBatch) count(c *CounterHits) {
 	}
 }
 
-// recount counts the commands of all counters again, in order of time, so that none counts twice.
-func (s *ShardBatch) recount() {
+// Recount counts the commands of all counters again, in order of time, so that none counts twice.
+func (s *ShardBatch) Recount() {
 	s.hits, s.commands, s.inexact = 0, 0, false
 	clear(s.Segments)
 	clear(s.names)

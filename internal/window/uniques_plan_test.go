@@ -171,20 +171,6 @@ func TestBoundsOfUniques(t *testing.T) {
 	}
 }
 
-// A plan about uniques is good for as long as the cells that it reads surely live.
-func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
-	t.Parallel()
-	l := Layout{Shards: 4, UniqueTiers: mustTiers(t, "1s/20s,1m/1h")}
-	now := time.Date(2026, 11, 24, 10, 0, 30, 5e8, time.UTC).UnixMilli()
-	for window, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
-		p, err := l.PlanUniques(Question{"c", Last(window)}, now, false)
-		require.NoError(t, err)
-		if got := graceOf([]Plan{p.Plan}); got != want {
-			t.Errorf("%v: %v, want %v", window, got, want)
-		}
-	}
-}
-
 // The bounds hold as often as they say for any number of different ones, however few: an estimate of few is hardly ever
 // wrong, and one of many is as wrong as its standard error says.
 func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
