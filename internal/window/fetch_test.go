@@ -14,11 +14,11 @@ func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
 	require.NoError(t, err)
 	l := Layout{Shards: 4, UniqueTiers: tiers}
 	now := time.Date(2026, 11, 24, 10, 0, 30, 5e8, time.UTC).UnixMilli()
-	for window, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
-		p, err := l.PlanUniques(Question{"c", Last(window)}, now, false)
+	for length, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
+		p, err := l.PlanUniques(Question{"c", Last(length)}, now, false)
 		require.NoError(t, err)
 		if got := graceOf([]Plan{p.Plan}); got != want {
-			t.Errorf("%v: %v, want %v", window, got, want)
+			t.Errorf("%v: %v, want %v", length, got, want)
 		}
 	}
 }

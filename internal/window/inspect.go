@@ -334,7 +334,6 @@ func HasBegan(ctx context.Context, s *Store) (bool, error) {
 	return s.Client.HExists(ctx, s.Keys.Streams(), BeganField).Result()
 }
 
-
 // Oddity is a key that is not as a writer leaves it.
 type Oddity struct {
 	Key     string
