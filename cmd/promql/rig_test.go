@@ -61,7 +61,7 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), cursor.AsOf, h.n)
 	}
 	for shard := range layout.Shards {
-		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		w, err := window.OpenWriter(ctx, store, layout, "HITS", shard)
 		require.NoError(t, err)
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
 			t.Fatal(err)

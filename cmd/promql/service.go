@@ -81,7 +81,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: access.Authorize(reader), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: access.Authorize(window.Eraser{Reader: reader}), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns

@@ -36,7 +36,7 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	stack.WatchClock(redis.Client()).Hold(&now)
 	all := window.NewReader(window.NewStore(redis.Client(), asking.Namespace))
 	all.Local = func() time.Time { return now }
-	r := access.Authorize(all)
+	r := access.Authorize(window.Eraser{Reader: all})
 	ctx := access.With(t.Context(), access.StartToken("a.", "c.", "nobody.", "zz"))
 
 	for _, limit := range []int{1, 7, 40, 80, 1000} {
@@ -76,7 +76,7 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	}
 	for _, after := range []string{"", "a.20", "b", "c.deep.39", "zzz"} {
 		all.MaxCells = 0
-		want := slices.DeleteFunc(rows(all, after), func(row window.ExportRow) bool { return !slices.Contains(own, row.Counter) })
+		want := slices.DeleteFunc(rows(window.Eraser{Reader: all}, after), func(row window.ExportRow) bool { return !slices.Contains(own, row.Counter) })
 		for _, all.MaxCells = range []int64{0, 1000, 300} { // with few cells, a page has a few counters
 			if found := rows(r, after); !slices.Equal(found, want) {
 				t.Errorf("%d cells, after %q: %d rows, want %d:\n%v", all.MaxCells, after, len(found), len(want), found)

@@ -171,7 +171,7 @@ func (s *script) commit() {
 			batch.Add([]byte(h.Key), window.HashCounter([]byte(h.Key)), h.At.UnixMilli(), cursor.AsOf, h.N)
 		}
 		for shard := range layout.Shards {
-			w, err := s.rig.store.OpenWriter(ctx, layout, name, shard)
+			w, err := window.OpenWriter(ctx, s.rig.store, layout, name, shard)
 			require.NoError(s.t, err)
 			_, err = w.Commit(ctx, batch.Shard(shard), cursor)
 			require.NoError(s.t, err)

@@ -43,7 +43,7 @@ func newRig(t testing.TB, url string) *rig {
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = window.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
-	r.Service = newService(r.reader)
+	r.Service = newService(window.Eraser{Reader: r.reader})
 	r.Handler = handlerOf(r.Service)
 	return r
 }

@@ -47,7 +47,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	if a.layout, err = a.store.Layout(ctx); err != nil {
 		return err
 	}
-	if a.keys, err = sweepKeys(ctx, a.store.Inspect(a.layout, nil), a.pace); err != nil {
+	if a.keys, err = sweepKeys(ctx, window.Inspect(a.store, a.layout, nil), a.pace); err != nil {
 		return err
 	}
 	if a.streams, err = findStreams(ctx, a.store, a.js, a.namespace, a.layout, a.keys.streams, a.pace); err != nil {
@@ -59,7 +59,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	if err := a.streams.confirm(ctx); err != nil {
 		return err
 	}
-	began, err := a.store.HasBegan(ctx)
+	began, err := window.HasBegan(ctx, a.store)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 	}
 	r := &reading{
 		stream: s, index: index, ledger: l, report: &a.report, recount: recount, pace: a.pace, bar: a.bar, log: a.log, to: to,
-		cursorKey: func(shard int) string { return a.store.CursorKey(shard, s.name) }, finished: make(chan struct{}),
+		cursorKey: func(shard int) string { return a.store.Keys.Cursor(shard, s.name) }, finished: make(chan struct{}),
 	}
 	return r.subtract(ctx)
 }

@@ -145,12 +145,12 @@ func TestEachChangeByHandIsFoundAndNamed(t *testing.T) {
 		{"no number", func() { client.HSet(ctx, hash("1h"), "x", "y") }, 1, []string{":c7 is not Tallyroll's", `field "x" is "y"`}},
 		{"another type", func() { client.Set(ctx, hash("1h"), "x", time.Hour) }, 2, []string{":c7 is not Tallyroll's", "WRONGTYPE", "Redis has 0 hits, the streams 5"}},
 		{"a cursor that goes back", func() {
-			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", -1)
-		}, some, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it names message 199 as stored at"}},
+			client.HIncrBy(ctx, r.store.Keys.Cursor(shard, "HITS"), "seq", -1)
+		}, some, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": it names message 199 as stored at"}},
 		{"a cursor that goes on", func() {
-			client.HIncrBy(ctx, r.store.CursorKey(shard, "HITS"), "seq", 5)
-		}, 1, []string{"cursor " + r.store.CursorKey(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
-		{"a cursor that is lost", func() { client.Del(ctx, r.store.CursorKey(shard, "HITS")) }, some, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
+			client.HIncrBy(ctx, r.store.Keys.Cursor(shard, "HITS"), "seq", 5)
+		}, 1, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
+		{"a cursor that is lost", func() { client.Del(ctx, r.store.Keys.Cursor(shard, "HITS")) }, some, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
 		{"the list of streams", func() { client.Del(ctx, "test:streams") }, 1, []string{"stream HITS has cursors, and is not listed"}},
 		{"a hash of another shard", func() {
 			client.HSet(ctx, fmt.Sprintf("test:{%d}:h:1h:9:c7", (shard+1)%4), "0", 1)
@@ -238,7 +238,7 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	r.mustFind(1)
 	layout, err := r.store.Layout(ctx)
 	require.NoError(t, err)
-	cursor := r.store.CursorKey(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
+	cursor := r.store.Keys.Cursor(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
 	restore := r.keep()
 	for name, admit := range map[string]func(){
 		"the cursor admits it": func() { client.HSet(ctx, cursor, "incomplete_before", time.Now().UnixMilli()) },
@@ -262,7 +262,7 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 	r.publish("hits.a", "")
 	r.awaitApplied("HITS")
 	stop()
-	if erased, err := window.NewReader(r.store).Erase(t.Context(), []string{"a"}); err != nil || erased.Counters != 1 {
+	if erased, err := (window.Eraser{Reader: window.NewReader(r.store)}).Erase(t.Context(), []string{"a"}); err != nil || erased.Counters != 1 {
 		t.Fatalf("%+v, %v", erased, err)
 	}
 	if got := r.mustFindNothing(); got.erased != 2 || !strings.Contains(got.text, "undecided: 2 cells have fewer hits") {
@@ -296,7 +296,7 @@ func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	tiers, err := window.ParseTiers("2m/2h,1h/1d,1d/32d")
 	require.NoError(t, err)
 	tell := func(string, int) {}
-	if _, changed, err := r.store.Retier(t.Context(), tiers, tell); err != nil || !changed {
+	if _, changed, err := window.Retier(t.Context(), r.store, tiers, tell); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	before := r.mustFindNothing()
@@ -307,7 +307,7 @@ func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	if after := r.mustFindNothing(); before.counters == 0 || after.hits <= before.hits {
 		t.Errorf("%s, and then %s", before.String(), after.String())
 	}
-	_, err = r.store.RetierConfirm(t.Context(), tell)
+	_, err = window.RetierConfirm(t.Context(), r.store, tell)
 	require.NoError(t, err)
 	r.mustFindNothing()
 	r.increment("test:{*}:g1:h:1h:*", 1)
@@ -335,7 +335,7 @@ func TestCommitWithPartsToComeHasNoDifference(t *testing.T) {
 		batch.Add([]byte(name), window.HashCounter([]byte(name)), at, at, 1)
 		to.Seq, to.Stored, to.Latest, to.AsOf = m.Sequence, m.Time.UnixNano(), m.Time.UnixNano(), at
 	}
-	w, err := r.store.OpenWriter(ctx, layout, "HITS", 0)
+	w, err := window.OpenWriter(ctx, r.store, layout, "HITS", 0)
 	require.NoError(t, err)
 	applied := int64(0)
 	for part, cursor := range batch.Shard(0).Split(window.Cursor{Created: to.Created}, to, 100) {

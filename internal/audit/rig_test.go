@@ -147,7 +147,7 @@ func (r *rig) awaitApplied(streams ...string) {
 		last := s.CachedInfo().State.LastSeq
 		stack.Eventually(r.t, "the cursors to reach the end", func() (bool, string) {
 			for shard := range 4 {
-				seq, _ := r.client.HGet(r.t.Context(), r.store.CursorKey(shard, name), "seq").Uint64()
+				seq, _ := r.client.HGet(r.t.Context(), r.store.Keys.Cursor(shard, name), "seq").Uint64()
 				if seq != last {
 					return false, fmt.Sprintf("shard %d is at %d of %d", shard, seq, last)
 				}

@@ -91,7 +91,7 @@ func findStreams(ctx context.Context, store *window.Store, js jetstream.JetStrea
 		}
 		set.all = append(set.all, s)
 	}
-	set.inspector = store.Inspect(layout, names)
+	set.inspector = window.Inspect(store, layout, names)
 	return set, nil
 }
 

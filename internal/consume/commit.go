@@ -308,7 +308,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 		}
 	}
 	for fenced := err; errors.Is(fenced, window.ErrFenced); {
-		other, failed := c.Store.OpenWriter(ctx, c.Layout, c.stream, shard)
+		other, failed := window.OpenWriter(ctx, c.Store, c.Layout, c.stream, shard)
 		if failed != nil {
 			return errors.Join(err, failed)
 		}

@@ -179,7 +179,7 @@ func (e *Endings) removeStream(ctx context.Context, name string, after int64) er
 	if err := e.expireCursors(ctx, name, cursors, 0); err != nil {
 		return err
 	}
-	if err := e.Store.RemoveClaim(ctx, name); err != nil {
+	if err := e.Store.Claims.Remove(ctx, name); err != nil {
 		return err
 	}
 	_, err = e.Store.RemoveStream(ctx, name, func() (bool, error) { return e.isGone(ctx, name) })
@@ -195,7 +195,7 @@ func (e *Endings) markIncomplete(ctx context.Context, name string, created, befo
 	}
 	empty := window.NewBatch(e.Layout)
 	return eachShard(ctx, e.Layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := e.Store.OpenWriter(ctx, e.Layout, name, shard)
+		writer, err := window.OpenWriter(ctx, e.Store, e.Layout, name, shard)
 		if err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func (s *sweeper) sweepPeriodically(ctx context.Context) {
 // sweep removes texts that no cursor of a listed stream has named at two checks. A session that names one
 // again in that instant writes it again after its cursors.
 func (s *sweeper) sweep(ctx context.Context) error {
-	kept, err := s.store.RulesKept(ctx)
+	kept, err := s.store.Rules.Fingerprints(ctx)
 	if err != nil || len(kept) == 0 {
 		s.unnamedTexts = nil
 		return err
@@ -290,7 +290,7 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	if len(drop) == 0 {
 		return nil
 	}
-	if err := s.store.DropRules(ctx, drop); err != nil {
+	if err := s.store.Rules.Remove(ctx, drop); err != nil {
 		return err
 	}
 	s.log.Info().Strs("rules", drop).Msg("rules removed from Redis: no cursor names them")

@@ -27,7 +27,7 @@ func BenchmarkCommitFarRedis(b *testing.B) {
 	writers := make([]*window.Writer, shards)
 	for i := range writers {
 		var err error
-		if writers[i], err = store.OpenWriter(b.Context(), benchLayout, "HITS", i); err != nil {
+		if writers[i], err = window.OpenWriter(b.Context(), store, benchLayout, "HITS", i); err != nil {
 			b.Fatal(err)
 		}
 	}

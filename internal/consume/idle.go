@@ -79,7 +79,7 @@ func (c *claims) writePeriodically(ctx context.Context, store *window.Store, all
 			continue
 		}
 		writing, cancel := context.WithTimeout(ctx, claimWithin)
-		changed, err := store.WriteClaims(writing, next, before)
+		changed, err := store.Claims.Write(writing, next, before)
 		cancel()
 		if ctx.Err() == nil && c.record(next, changed, err) {
 			log.Warn().Err(err).Int("streams", len(next)).

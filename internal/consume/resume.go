@@ -9,6 +9,7 @@ import (
 
 	"tallyroll/internal/rules"
 	"tallyroll/internal/source"
+	"tallyroll/internal/window"
 )
 
 // planner decides where each shard of a session continues, before the stream is read.
@@ -40,7 +41,7 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 	if _, err := p.register(ctx, p.resumePlan); err != nil {
 		return nil, err
 	}
-	servers, err := p.Store.Servers(ctx)
+	servers, err := p.Store.Client.Servers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 func (p planner) openWriters(ctx context.Context) error {
 	p.writers = make([]*shardWriter, p.Layout.Shards)
 	return eachShard(ctx, len(p.writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w, err := p.Store.OpenWriter(ctx, p.Layout, p.stream, shard)
+		w, err := window.OpenWriter(ctx, p.Store, p.Layout, p.stream, shard)
 		if err == nil {
 			w.OnRetry = p.redisLost
 			w.OnAdmit = p.reportRedisFault
@@ -156,7 +157,7 @@ func (p planner) readRules(ctx context.Context) error {
 		if !found { // and a later version follows, because the present rules are in memory
 			return p.rulesLost(max(smallest+1, n.From), needed[i+1].From-1, "Redis does not hold rules "+n.Rules,
 				fmt.Sprintf("put the file back, as it was then, with redis-cli -x HSET %s %s < FILE; or ",
-					p.Store.RulesKey(), n.Rules))
+					p.Store.Rules.Key(), n.Rules))
 		}
 		p.ruleSets[n.Rules] = set
 	}

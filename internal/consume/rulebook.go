@@ -97,18 +97,18 @@ func (b *Rulebook) lookup(ctx context.Context, store *window.Store, fingerprint 
 			return set, true, nil
 		}
 	}
-	text, found, err := store.RulesText(ctx, fingerprint)
+	text, found, err := store.Rules.Read(ctx, fingerprint)
 	if err != nil || !found {
 		return nil, false, err
 	}
 	set, err = rules.Parse(text)
 	if err != nil {
 		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w",
-			store.RulesKey(), fingerprint, err)
+			store.Rules.Key(), fingerprint, err)
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
-		return nil, false, &window.ForeignError{Key: store.RulesKey(), Err: err}
+		return nil, false, &window.ForeignError{Key: store.Rules.Key(), Err: err}
 	}
 	if b != nil {
 		b.mu.Lock()

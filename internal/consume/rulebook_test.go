@@ -47,7 +47,7 @@ func TestRulesAreSwept(t *testing.T) {
 
 	keep := func(texts map[string][]byte) {
 		t.Helper()
-		require.NoError(t, store.KeepRules(t.Context(), texts))
+		require.NoError(t, store.Rules.Keep(t.Context(), texts))
 	}
 	keep(map[string][]byte{"00": []byte("x"), "01": []byte("y")})
 	s := &sweeper{layout: testLayout, store: store, log: log}
@@ -56,7 +56,7 @@ func TestRulesAreSwept(t *testing.T) {
 		require.NoError(t, s.sweep(t.Context()))
 		want = append(want, book.Current().Fingerprint())
 		slices.Sort(want)
-		kept, err := store.RulesKept(t.Context())
+		kept, err := store.Rules.Fingerprints(t.Context())
 		if slices.Sort(kept); err != nil || !slices.Equal(kept, want) {
 			t.Errorf("Redis keeps the rules %v, %v, want %v", kept, err, want)
 		}

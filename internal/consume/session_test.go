@@ -97,12 +97,12 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		return true
 	}
 	for shard := range layout.Shards {
-		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		w, err := window.OpenWriter(ctx, store, layout, "HITS", shard)
 		require.NoError(t, err)
 		s.plan.writers = append(s.plan.writers, &shardWriter{Writer: w})
 	}
 	// Another worker takes shard 0.
-	other, err := store.OpenWriter(ctx, layout, "HITS", 0)
+	other, err := window.OpenWriter(ctx, store, layout, "HITS", 0)
 	require.NoError(t, err)
 	require.NoError(t, errOf(other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7})))
 
@@ -111,7 +111,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		t.Error("the flush does not say that it failed")
 	}
 	for shard := range layout.Shards {
-		w, err := store.OpenWriter(t.Context(), layout, "HITS", shard)
+		w, err := window.OpenWriter(t.Context(), store, layout, "HITS", shard)
 		require.NoError(t, err)
 		if c, _ := w.Cursor(); c.Seq == 2 {
 			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)

@@ -182,7 +182,7 @@ func (s *setup) keepRules(ctx context.Context, plan *resumePlan) error {
 	for fingerprint, set := range plan.ruleSets {
 		texts[fingerprint] = set.Text()
 	}
-	return s.Store.KeepRules(ctx, texts)
+	return s.Store.Rules.Keep(ctx, texts)
 }
 
 var errRecreated = errors.New("the stream was recreated")
@@ -203,7 +203,7 @@ const readConcurrency = 8
 func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
 	out := make([]window.Cursor, layout.Shards)
 	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := store.OpenWriter(ctx, layout, name, shard)
+		writer, err := window.OpenWriter(ctx, store, layout, name, shard)
 		if err == nil {
 			out[shard], _ = writer.Cursor()
 		}

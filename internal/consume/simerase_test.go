@@ -94,11 +94,11 @@ func (w *simWorld) erase(e simEvent) {
 		defer client.Close()
 		reader := window.NewReader(window.NewStore(client, simNamespace))
 		if counters != nil {
-			_, _ = reader.Erase(ctx, counters) // whatever goes wrong: what is not erased stays
+			_, _ = window.Eraser{Reader: reader}.Erase(ctx, counters) // whatever goes wrong: what is not erased stays
 			return
 		}
 		for next := ""; ; {
-			erased, err := reader.EraseListed(ctx, prefix, next)
+			erased, err := window.Eraser{Reader: reader}.EraseListed(ctx, prefix, next)
 			if next = erased.Next; err != nil || next == "" {
 				return
 			}

@@ -59,7 +59,7 @@ func serveRedis(t testing.TB, url string, now time.Time, change ...func(*Setting
 	stack.WatchClock(client).Hold(&now)
 	reader := window.NewReader(window.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
-	return serve(t, reader, limit.New(client, asking.Namespace, stack.Hung), change...)
+	return serve(t, window.Eraser{Reader: reader}, limit.New(client, asking.Namespace, stack.Hung), change...)
 }
 
 // fakeService is a service without Redis.

@@ -38,7 +38,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	store := window.NewStore(client, settings.Redis.Namespace)
 	requests := window.NewReader(store)
 	requests.MaxCells, requests.MaxPoints, requests.MaxUniqueCells = settings.MaxCells, settings.MaxPoints, settings.MaxUniqueCells
-	s, err := newService(requests, window.NewReader(store), takes, settings, log)
+	s, err := newService(window.Eraser{Reader: requests}, window.Eraser{Reader: window.NewReader(store)}, takes, settings, log)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type Batch struct {
 // in Unix milliseconds. Later slots are larger.
 type timeSlot int64
 
-func (t timeSlot) begins() int64      { return int64(t >> maxTiers) }
-func (t timeSlot) isIn(tier int) bool { return t>>tier&1 != 0 }
+func (t timeSlot) Begins() int64      { return int64(t >> maxTiers) }
+func (t timeSlot) IsIn(tier int) bool { return t>>tier&1 != 0 }
 
 func (t timeSlot) tiers() int { return bits.OnesCount8(uint8(t)) }
 
@@ -41,8 +41,8 @@ func kindOf(tiers Tiers) kind {
 	for i, t := range tiers {
 		k.newest = min(k.newest, t.Window.Milliseconds())
 		for held := range k.lengths {
-			if timeSlot(held).isIn(i) {
-				k.lengths[held] = gcd(k.lengths[held], t.cellMillis())
+			if timeSlot(held).IsIn(i) {
+				k.lengths[held] = gcd(k.lengths[held], t.CellMillis())
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
 		held = k.heldBy(counterHash, at, stored)
 	}
 	length := k.lengths[held]
-	return timeSlot(floorDiv(at, length)*length<<maxTiers | int64(held))
+	return timeSlot(FloorDiv(at, length)*length<<maxTiers | int64(held))
 }
 
 // heldBy returns a bit set of the tiers that still held the moment at when the hit was stored.
@@ -71,25 +71,25 @@ func (k *kind) heldBy(counterHash uint64, at, stored int64) (tiers int) {
 
 // ShardBatch is the part of a batch that belongs to one shard.
 type ShardBatch struct {
-	layout   Layout
-	counters []counterHits
+	Layout   Layout
+	Counters []CounterHits
 	index    counterIndex
 	hits     int64
 	end      int64 // see End
 	commands int
 	inexact  bool                 // commands may be fewer: see note
-	segments map[segment]struct{} // that its hits are in
-	names    map[int64]struct{}   // the sets of names that its hits belong to; see Tier.namesOf
+	Segments map[Segment]struct{} // that its hits are in
+	names    map[int64]struct{}   // the sets of names that its hits belong to; see Tier.NamesOf
 	extras   bool                 // a counter has some
 }
 
-// counterHits are a counter's hits by time slot, in order of first occurrence. They fill a cache line.
-type counterHits struct {
-	name        string
-	counterHash uint64
+// CounterHits are a counter's hits by time slot, in order of first occurrence. They fill a cache line.
+type CounterHits struct {
+	Name        string
+	CounterHash uint64
 	slots       []slotHits
 	unordered   bool    // a slot is less than the one before it
-	extras      *extras // nil for most counters
+	Extras      *extras // nil for most counters
 }
 
 type slotHits struct {
@@ -100,13 +100,13 @@ type slotHits struct {
 // extras hold what only a counter with many slots out of order, or with unique values, needs.
 type extras struct {
 	places       slotIndex // of its slots; nil until one is looked for that is not among the last few
-	uniques      []slotUniques
+	Uniques      []SlotUniques
 	uniquePlaces slotIndex // the same, of uniques
 }
 
-type slotUniques struct {
-	slot   timeSlot
-	sketch unique.Sketch
+type SlotUniques struct {
+	Slot   timeSlot
+	Sketch unique.Sketch
 }
 
 // slotIndex finds a slot among a counter's, so that the order of times does not affect a hit's cost.
@@ -125,7 +125,7 @@ func NewBatch(layout Layout) *Batch {
 }
 
 func newShardBatch(layout Layout) ShardBatch {
-	return ShardBatch{layout: layout, segments: make(map[segment]struct{}), names: make(map[int64]struct{})}
+	return ShardBatch{Layout: layout, Segments: make(map[Segment]struct{}), names: make(map[int64]struct{})}
 }
 
 func gcd(a, b int64) int64 {
@@ -139,16 +139,16 @@ func gcd(a, b int64) int64 {
 func (b *Batch) Reset() {
 	for i := range b.shards {
 		s := &b.shards[i]
-		for i := range s.counters {
+		for i := range s.Counters {
 			if !s.extras {
 				break
 			}
-			s.counters[i].extras = nil
+			s.Counters[i].Extras = nil
 		}
 		s.extras = false
-		s.counters = s.counters[:0]
+		s.Counters = s.Counters[:0]
 		clear(s.index)
-		clear(s.segments)
+		clear(s.Segments)
 		clear(s.names)
 		s.hits, s.end, s.commands, s.inexact = 0, 0, 0, false
 	}
@@ -174,6 +174,9 @@ func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
 // registers (see weigh). It may be too high if many slots of a counter are out of order (see note).
 func (s *ShardBatch) Commands() int { return s.commands }
 
+// IsExact reports whether Commands is the number, and not only a bound, of a first transaction.
+func (s *ShardBatch) IsExact() bool { return !s.inexact }
+
 // Hits returns the number of hits, each counted once however many tiers hold it.
 func (s *ShardBatch) Hits() int64 { return s.hits }
 
@@ -187,7 +190,7 @@ func (l Layout) CommandsPerHit(isUnique bool) int {
 		n += 3 * len(l.UniqueTiers)
 	}
 	for i := range l.Tiers {
-		if l.isLevel(i) {
+		if l.HasSummaries(i) {
 			n++
 		}
 	}
@@ -216,14 +219,14 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	b.bytes += slotBytes
 	if c.places() != nil {
 		b.bytes += placeBytes
-		c.extras.places[slot] = len(c.slots)
+		c.Extras.places[slot] = len(c.slots)
 	}
 	c.unordered = c.unordered || len(c.slots) > 0 && slot < c.slots[len(c.slots)-1].slot
 	s.note(c.slots, c.unordered, slot)
 	c.slots = append(c.slots, slotHits{slot, n})
 }
 
-func (b *Batch) find(s *ShardBatch, c *counterHits, slot timeSlot) *slotHits {
+func (b *Batch) find(s *ShardBatch, c *CounterHits, slot timeSlot) *slotHits {
 	for i := len(c.slots) - 1; i >= 0 && c.places() == nil; i-- {
 		h := &c.slots[i]
 		if h.slot == slot {
@@ -247,19 +250,19 @@ func (b *Batch) find(s *ShardBatch, c *counterHits, slot timeSlot) *slotHits {
 	return nil
 }
 
-func (c *counterHits) places() slotIndex {
-	if c.extras == nil {
+func (c *CounterHits) places() slotIndex {
+	if c.Extras == nil {
 		return nil
 	}
-	return c.extras.places
+	return c.Extras.places
 }
 
 // extrasOf returns a counter's extras for writing; it creates them if needed.
-func (s *ShardBatch) extrasOf(c *counterHits) *extras {
-	if c.extras == nil {
-		c.extras, s.extras = new(extras), true
+func (s *ShardBatch) extrasOf(c *CounterHits) *extras {
+	if c.Extras == nil {
+		c.Extras, s.extras = new(extras), true
 	}
-	return c.extras
+	return c.Extras
 }
 
 // AddUnique is Add for hits with a unique value; r is the value's register.
@@ -271,66 +274,66 @@ func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int6
 	}
 	s := &b.shards[b.layout.ShardOf(counterHash)]
 	u, added := b.uniquesOf(s.extrasOf(s.counter(counter, counterHash)), slot)
-	bytes, weight := u.sketch.Bytes(), s.weigh(u)
+	bytes, weight := u.Sketch.Bytes(), s.weigh(u)
 	if added {
 		bytes, weight = -sketchBytes, 0
 		s.commands += 2 * slot.tiers() // in coarse tiers they may share a cell: at most as many
 	}
-	u.sketch.Add(r)
-	b.bytes += u.sketch.Bytes() - bytes
+	u.Sketch.Add(r)
+	b.bytes += u.Sketch.Bytes() - bytes
 	s.commands += s.weigh(u) - weight
 }
 
-func (b *Batch) uniquesOf(x *extras, slot timeSlot) (found *slotUniques, added bool) {
-	for i := len(x.uniques) - 1; i >= 0 && x.uniquePlaces == nil; i-- { // the newest is almost always the right one
-		if x.uniques[i].slot == slot {
-			return &x.uniques[i], false
+func (b *Batch) uniquesOf(x *extras, slot timeSlot) (found *SlotUniques, added bool) {
+	for i := len(x.Uniques) - 1; i >= 0 && x.uniquePlaces == nil; i-- { // the newest is almost always the right one
+		if x.Uniques[i].Slot == slot {
+			return &x.Uniques[i], false
 		}
-		if len(x.uniques)-i == fewSlots {
-			x.uniquePlaces = make(slotIndex, 2*len(x.uniques))
-			for place := range x.uniques {
-				x.uniquePlaces[x.uniques[place].slot] = place
+		if len(x.Uniques)-i == fewSlots {
+			x.uniquePlaces = make(slotIndex, 2*len(x.Uniques))
+			for place := range x.Uniques {
+				x.uniquePlaces[x.Uniques[place].Slot] = place
 			}
-			b.bytes += placeBytes * len(x.uniques)
+			b.bytes += placeBytes * len(x.Uniques)
 		}
 	}
 	if place, ok := x.uniquePlaces[slot]; ok {
-		return &x.uniques[place], false
+		return &x.Uniques[place], false
 	}
 	if x.uniquePlaces != nil {
-		x.uniquePlaces[slot] = len(x.uniques)
+		x.uniquePlaces[slot] = len(x.Uniques)
 		b.bytes += placeBytes
 	}
-	x.uniques = append(x.uniques, slotUniques{slot: slot})
-	return &x.uniques[len(x.uniques)-1], true
+	x.Uniques = append(x.Uniques, SlotUniques{Slot: slot})
+	return &x.Uniques[len(x.Uniques)-1], true
 }
 
 // weigh returns as how many commands the registers of a slot count. Redis searches a HyperLogLog of fewer
 // than some 2000 registers from the beginning: one takes 0.1 µs if it is empty, and up to 2.6 µs, as much as
 // an increment, if it is nearly full. Later ones take 0.03 to 0.06 µs (Redis 7.0).
-func (s *ShardBatch) weigh(u *slotUniques) int {
+func (s *ShardBatch) weigh(u *SlotUniques) int {
 	const costly = 2000
-	n := u.sketch.Held()
-	return u.slot.tiers() * (min(n, costly) + max(0, n-costly)/16)
+	n := u.Sketch.Held()
+	return u.Slot.tiers() * (min(n, costly) + max(0, n-costly)/16)
 }
 
 // counter finds the counter or adds it, reusing the memory of an earlier one.
-func (s *ShardBatch) counter(name []byte, counterHash uint64) *counterHits {
-	if 2*len(s.counters) >= len(s.index) {
-		s.index = s.index.grown(s.counters)
+func (s *ShardBatch) counter(name []byte, counterHash uint64) *CounterHits {
+	if 2*len(s.Counters) >= len(s.index) {
+		s.index = s.index.grown(s.Counters)
 	}
-	slot := s.index.slot(s.counters, name, counterHash)
+	slot := s.index.slot(s.Counters, name, counterHash)
 	if found := *slot; found != 0 {
-		return &s.counters[uint32(found)-1]
+		return &s.Counters[uint32(found)-1]
 	}
-	i := len(s.counters)
-	if i < cap(s.counters) {
-		s.counters = s.counters[:i+1]
+	i := len(s.Counters)
+	if i < cap(s.Counters) {
+		s.Counters = s.Counters[:i+1]
 	} else {
-		s.counters = append(s.counters, counterHits{})
+		s.Counters = append(s.Counters, CounterHits{})
 	}
-	at := &s.counters[i]
-	*at = counterHits{name: string(name), counterHash: counterHash, slots: at.slots[:0]}
+	at := &s.Counters[i]
+	*at = CounterHits{Name: string(name), CounterHash: counterHash, slots: at.slots[:0]}
 	*slot = indexEntry(counterHash, i)
 	return at
 }
@@ -343,25 +346,25 @@ type counterIndex []uint64
 func indexEntry(counterHash uint64, place int) uint64 { return counterHash<<32 | uint64(place+1) }
 
 // slot returns the slot of a counter, or the empty one that it would take. At least one slot must be empty.
-func (x counterIndex) slot(counters []counterHits, name []byte, counterHash uint64) *uint64 {
+func (x counterIndex) slot(counters []CounterHits, name []byte, counterHash uint64) *uint64 {
 	mask := uint64(len(x) - 1)
 	for i := counterHash >> 32 & mask; ; i = (i + 1) & mask { // the lower half has chosen the shard
 		slot := x[i]
-		if slot == 0 || slot>>32 == counterHash&math.MaxUint32 && counters[uint32(slot)-1].name == string(name) {
+		if slot == 0 || slot>>32 == counterHash&math.MaxUint32 && counters[uint32(slot)-1].Name == string(name) {
 			return &x[i]
 		}
 	}
 }
 
-func (x counterIndex) grown(counters []counterHits) counterIndex {
+func (x counterIndex) grown(counters []CounterHits) counterIndex {
 	larger := make(counterIndex, max(64, 2*len(x)))
 	mask := uint64(len(larger) - 1)
 	for place := range counters {
-		i := counters[place].counterHash >> 32 & mask
+		i := counters[place].CounterHash >> 32 & mask
 		for larger[i] != 0 {
 			i = (i + 1) & mask
 		}
-		larger[i] = indexEntry(counters[place].counterHash, place)
+		larger[i] = indexEntry(counters[place].CounterHash, place)
 	}
 	return larger
 }
@@ -370,23 +373,23 @@ func (x counterIndex) grown(counters []counterHits) counterIndex {
 // hash, and those for summaries and names that no other counter has changed yet. before are the counter's
 // other slots. If they are unordered, note compares only the last few, and may count a cell or a hash again.
 func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
-	for i, t := range s.layout.Tiers {
-		if !added.isIn(i) {
+	for i, t := range s.Layout.Tiers {
+		if !added.IsIn(i) {
 			continue
 		}
-		cell := t.cellAt(added.begins())
-		epoch, _ := t.place(cell)
+		cell := t.CellAt(added.Begins())
+		epoch, _ := t.EpochAndField(cell)
 		newCell, newHash := true, true
 		for n := len(before) - 1; n >= 0 && newCell; n-- {
 			if unordered && len(before)-n > fewSlots {
 				s.inexact = true
 				break
 			}
-			if !before[n].slot.isIn(i) {
+			if !before[n].slot.IsIn(i) {
 				continue
 			}
-			have := t.cellAt(before[n].slot.begins())
-			haveEpoch, _ := t.place(have)
+			have := t.CellAt(before[n].slot.Begins())
+			haveEpoch, _ := t.EpochAndField(have)
 			newCell, newHash = have != cell, newHash && haveEpoch != epoch
 			if !unordered {
 				break // the earlier ones lie in this cell and hash, or in earlier ones
@@ -396,35 +399,35 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 			continue // its hash, summary and name are known too
 		}
 		s.commands++
-		if s.layout.isLevel(i) {
-			before := len(s.segments)
-			s.segments[segment{i, t.segmentOf(cell)}] = struct{}{}
-			s.commands += len(s.segments) - before
+		if s.Layout.HasSummaries(i) {
+			before := len(s.Segments)
+			s.Segments[Segment{i, t.SegmentOf(cell)}] = struct{}{}
+			s.commands += len(s.Segments) - before
 		}
 		if !newHash {
 			continue
 		}
 		s.commands++
-		if i == len(s.layout.Tiers)-1 {
+		if i == len(s.Layout.Tiers)-1 {
 			before := len(s.names)
-			s.names[t.namesOf(epoch)] = struct{}{}
+			s.names[t.NamesOf(epoch)] = struct{}{}
 			s.commands += 2 * (len(s.names) - before)
 		}
 	}
 }
 
-// order sorts the slots by time, and drops their indexes.
-func (c *counterHits) order() {
-	x := c.extras
+// Order sorts the slots by time, and drops their indexes.
+func (c *CounterHits) Order() {
+	x := c.Extras
 	if c.unordered {
 		slices.SortFunc(c.slots, func(a, b slotHits) int { return cmp.Compare(a.slot, b.slot) })
 		if c.unordered = false; x != nil {
 			x.places = nil
 		}
 	}
-	bySlot := func(a, b slotUniques) int { return cmp.Compare(a.slot, b.slot) }
-	if x != nil && !slices.IsSortedFunc(x.uniques, bySlot) {
-		slices.SortFunc(x.uniques, bySlot)
+	bySlot := func(a, b SlotUniques) int { return cmp.Compare(a.Slot, b.Slot) }
+	if x != nil && !slices.IsSortedFunc(x.Uniques, bySlot) {
+		slices.SortFunc(x.Uniques, bySlot)
 		x.uniquePlaces = nil
 	}
 }

@@ -77,7 +77,7 @@ func BenchmarkCommit(b *testing.B) {
 		b.Run(test.name, func(b *testing.B) {
 			ctx, client := b.Context(), server.Client()
 			require.NoError(b, client.FlushAll(ctx).Err())
-			w, err := window.NewStore(client, "bench").OpenWriter(ctx, one, "HITS", 0)
+			w, err := window.OpenWriter(ctx, window.NewStore(client, "bench"), one, "HITS", 0)
 			require.NoError(b, err)
 			now := time.Now()
 			batch := window.NewBatch(one)

@@ -88,7 +88,7 @@ func TestBoundsHoldOnBursts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, tier, p.Tier)
 		cells := leftBy(Layout{Tiers: Tiers{tier}, Shards: l.Shards}, "c", seen, now)
-		got, want := p.sum(p.cellsOf(cells), 0), truth(seen, p.Range)
+		got, want := p.Sum(p.cellsOf(cells), 0), truth(seen, p.Range)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("window of %d ms at %d: %+v does not hold the truth, %d", window, now, got, want)
 		}

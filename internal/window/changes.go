@@ -6,12 +6,12 @@ type changes struct {
 	increments []increment
 	set        []hashExpiry       // to be set, after all increments
 	trusted    []hashExpiry       // assumed to be set already
-	names      map[int64][]string // by set (see Tier.namesOf), the counters whose expiry the transaction sets
-	segments   []segmentHits
+	names      map[int64][]string // by set (see Tier.NamesOf), the counters whose expiry the transaction sets
+	segments   []SegmentHits
 	raises     raises
 
-	index map[segment]int // of segments
-	cells []cellHits      // of the current counter
+	index map[Segment]int // of segments
+	cells []CellHits      // of the current counter
 }
 
 type increment struct {
@@ -26,58 +26,58 @@ type hashExpiry struct {
 	deadline int64  // Unix seconds
 }
 
-type segmentHits struct {
-	segment
-	counters []listing
+type SegmentHits struct {
+	Segment
+	Counters []Listing
 }
 
-type cellHits struct {
-	tier         int
-	cell         int64 // see Tier.cellAt
-	epoch, field int64 // see Tier.place
-	n            int64
-	first        bool // it is the first of the counter's cells in its hash
+type CellHits struct {
+	Tier         int
+	Cell         int64 // see Tier.CellAt
+	Epoch, Field int64 // see Tier.place
+	N            int64
+	First        bool // it is the first of the counter's cells in its hash
 }
 
-// trustSeconds is how long a hash must still live for its expiry to be assumed set. An EXEC is never on its
+// TrustSeconds is how long a hash must still live for its expiry to be assumed set. An EXEC is never on its
 // way that long: a worker that has died cannot repair what its last EXEC does.
-const trustSeconds = 60
+const TrustSeconds = 60
 
 // workOut computes what a batch changes at now (Redis's clock, Unix seconds), without cells that have expired
 // meanwhile. known are the hashes whose expiry was set, raised the registers that are in Redis.
-func (c *changes) workOut(batch *ShardBatch, shard int, keys keys, known *expiryMemory, raised *registerMemory, now int64) {
+func (c *changes) workOut(batch *ShardBatch, shard int, keys Keys, known *expiryMemory, raised *registerMemory, now int64) {
 	c.reset()
-	layout := batch.layout
-	for i := range batch.counters {
-		counter := &batch.counters[i]
-		counter.order()
-		if counter.extras != nil {
+	layout := batch.Layout
+	for i := range batch.Counters {
+		counter := &batch.Counters[i]
+		counter.Order()
+		if counter.Extras != nil {
 			c.raises.workOut(layout, shard, keys, counter, raised, now)
 		}
-		c.cells = batch.cells(counter, c.cells)
+		c.cells = batch.Cells(counter, c.cells)
 		for _, cell := range c.cells {
-			t := layout.Tiers[cell.tier]
-			deadline := t.deadline(cell.epoch, counter.counterHash)
+			t := layout.Tiers[cell.Tier]
+			deadline := t.Deadline(cell.Epoch, counter.CounterHash)
 			if deadline <= now {
 				continue
 			}
-			key := keys.hash(cellHash{shard: shard, counter: counter.name, tier: t, epoch: cell.epoch})
-			c.increments = append(c.increments, increment{key, cell.field, cell.n, deadline})
-			if layout.isLevel(cell.tier) {
-				c.segment(segment{cell.tier, t.segmentOf(cell.cell)}).add(counter.name, cell.n)
+			key := keys.Hash(CellHash{Shard: shard, Counter: counter.Name, Tier: t, Epoch: cell.Epoch})
+			c.increments = append(c.increments, increment{key, cell.Field, cell.N, deadline})
+			if layout.HasSummaries(cell.Tier) {
+				c.segment(Segment{cell.Tier, t.SegmentOf(cell.Cell)}).Add(counter.Name, cell.N)
 			}
-			if !cell.first {
+			if !cell.First {
 				continue
 			}
-			h := hashExpiry{key, hashID(counter.counterHash, cell.tier, cell.epoch), deadline}
-			if known.has(h.id) && deadline-now >= trustSeconds {
+			h := hashExpiry{key, hashID(counter.CounterHash, cell.Tier, cell.Epoch), deadline}
+			if known.has(h.id) && deadline-now >= TrustSeconds {
 				c.trusted = append(c.trusted, h)
 				continue
 			}
 			c.set = append(c.set, h)
-			if cell.tier == len(layout.Tiers)-1 {
-				set := t.namesOf(cell.epoch)
-				c.names[set] = append(c.names[set], counter.name)
+			if cell.Tier == len(layout.Tiers)-1 {
+				set := t.NamesOf(cell.Epoch)
+				c.names[set] = append(c.names[set], counter.Name)
 			}
 		}
 	}
@@ -90,15 +90,15 @@ func (c *changes) reset() {
 	clear(c.set)
 	clear(c.trusted)
 	for i := range c.segments {
-		clear(c.segments[i].counters)
+		clear(c.segments[i].Counters)
 	}
 	c.raises.reset()
 	c.increments, c.set, c.trusted, c.segments = c.increments[:0], c.set[:0], c.trusted[:0], c.segments[:0]
-	c.names, c.index = make(map[int64][]string), make(map[segment]int)
+	c.names, c.index = make(map[int64][]string), make(map[Segment]int)
 }
 
 // segment finds the segment or adds it, reusing the memory of an earlier one.
-func (c *changes) segment(s segment) *segmentHits {
+func (c *changes) segment(s Segment) *SegmentHits {
 	i, ok := c.index[s]
 	if !ok {
 		i = len(c.segments)
@@ -106,46 +106,46 @@ func (c *changes) segment(s segment) *segmentHits {
 		if i < cap(c.segments) {
 			c.segments = c.segments[:i+1]
 		} else {
-			c.segments = append(c.segments, segmentHits{})
+			c.segments = append(c.segments, SegmentHits{})
 		}
-		c.segments[i] = segmentHits{s, c.segments[i].counters[:0]}
+		c.segments[i] = SegmentHits{s, c.segments[i].Counters[:0]}
 	}
 	return &c.segments[i]
 }
 
-// add adds hits of a counter. All hits of one counter must be added in a row.
-func (s *segmentHits) add(counter string, n int64) {
-	if last := len(s.counters) - 1; last >= 0 && s.counters[last].name == counter {
-		s.counters[last].count = addCounts(s.counters[last].count, n)
+// Add adds hits of a counter. All hits of one counter must be added in a row.
+func (s *SegmentHits) Add(counter string, n int64) {
+	if last := len(s.Counters) - 1; last >= 0 && s.Counters[last].Name == counter {
+		s.Counters[last].Count = AddCounts(s.Counters[last].Count, n)
 		return
 	}
-	s.counters = append(s.counters, listing{counter, n})
+	s.Counters = append(s.Counters, Listing{counter, n})
 }
 
-func (c *changes) hits(s segment) []listing {
+func (c *changes) hits(s Segment) []Listing {
 	if i, ok := c.index[s]; ok {
-		return c.segments[i].counters
+		return c.segments[i].Counters
 	}
 	return nil
 }
 
-// cells returns the cells of a counter whose slots are in order, tier by tier. It uses the memory of into.
-func (s *ShardBatch) cells(c *counterHits, into []cellHits) []cellHits {
+// Cells returns the cells of a counter whose slots are in order, tier by tier. It uses the memory of into.
+func (s *ShardBatch) Cells(c *CounterHits, into []CellHits) []CellHits {
 	into = into[:0]
-	for i, t := range s.layout.Tiers {
+	for i, t := range s.Layout.Tiers {
 		first := true
 		for _, h := range c.slots {
-			if !h.slot.isIn(i) {
+			if !h.slot.IsIn(i) {
 				continue
 			}
-			cell := t.cellAt(h.slot.begins())
+			cell := t.CellAt(h.slot.Begins())
 			last := len(into) - 1
-			if !first && into[last].cell == cell {
-				into[last].n += h.n
+			if !first && into[last].Cell == cell {
+				into[last].N += h.n
 				continue
 			}
-			epoch, field := t.place(cell)
-			into = append(into, cellHits{i, cell, epoch, field, h.n, first || into[last].epoch != epoch})
+			epoch, field := t.EpochAndField(cell)
+			into = append(into, CellHits{i, cell, epoch, field, h.n, first || into[last].Epoch != epoch})
 			first = false
 		}
 	}

@@ -18,10 +18,10 @@ const (
 	clockMemory = time.Minute
 )
 
-// serverTimes maps servers' addresses (empty for a single server) to the times of their clocks.
-type serverTimes map[string]time.Time
+// ServerTimes maps servers' addresses (empty for a single server) to the times of their clocks.
+type ServerTimes map[string]time.Time
 
-func (t serverTimes) latest() (out time.Time) {
+func (t ServerTimes) Latest() (out time.Time) {
 	for _, at := range t {
 		if at.After(out) {
 			out = at
@@ -74,7 +74,7 @@ func (c *clocks) latest(local time.Time) (instant, bool) {
 
 // learn records the servers' times of a round trip between these local moments. It reports whether a plan
 // still holds: every clock was as estimated, and none has advanced by more than grace, that of the hashes.
-func (c *clocks) learn(planned instant, sent, received time.Time, times serverTimes, grace time.Duration) (holds bool) {
+func (c *clocks) learn(planned instant, sent, received time.Time, times ServerTimes, grace time.Duration) (holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	holds = true
@@ -136,8 +136,8 @@ type latestClocks struct {
 	latest map[int]time.Time // by shard
 }
 
-// observe records a time of a shard's server, and returns the latest one.
-func (c *latestClocks) observe(shard int, now time.Time) time.Time {
+// Observe records a time of a shard's server, and returns the latest one.
+func (c *latestClocks) Observe(shard int, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.latest == nil {

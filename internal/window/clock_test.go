@@ -22,7 +22,7 @@ func TestEstimateOfOneClock(t *testing.T) {
 		}
 		sent := local
 		local, redis = local.Add(took), redis.Add(took)
-		return c.learn(at, sent, local, serverTimes{"": redis}, grace)
+		return c.learn(at, sent, local, ServerTimes{"": redis}, grace)
 	}
 	const minute = time.Minute
 	pass := func(by time.Duration) { local, redis = local.Add(by), redis.Add(by) }
@@ -59,14 +59,14 @@ func TestEveryQuestionLearnsThatTheClockWasSet(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, time.Hour} {
 		var c clocks
 		local, redis := time.Unix(1e9, 0), time.Unix(2e9, 0)
-		c.learn(instant{milli: redis.UnixMilli(), local: local}, local, local, serverTimes{"": redis}, time.Minute)
+		c.learn(instant{milli: redis.UnixMilli(), local: local}, local, local, ServerTimes{"": redis}, time.Minute)
 		at, _ := c.now(local)
 		for i := range 2 {
-			if c.learn(at, local, local.Add(time.Millisecond), serverTimes{"": redis.Add(set)}, 24*time.Hour) {
+			if c.learn(at, local, local.Add(time.Millisecond), ServerTimes{"": redis.Add(set)}, 24*time.Hour) {
 				t.Errorf("set by %v: question %d goes on with its plan", set, i)
 			}
 		}
-		if at, _ = c.now(local); !c.learn(at, local, local.Add(time.Millisecond), serverTimes{"": redis.Add(set)}, time.Minute) {
+		if at, _ = c.now(local); !c.learn(at, local, local.Add(time.Millisecond), ServerTimes{"": redis.Add(set)}, time.Minute) {
 			t.Errorf("set by %v: what was planned with the new time does not hold", set)
 		}
 	}
@@ -81,13 +81,13 @@ func TestLatestClockOfACluster(t *testing.T) {
 	ahead := map[string]time.Duration{"a": 10 * time.Second, "b": 0, "c": -10 * time.Second}
 	ask := func(servers ...string) (holds bool) {
 		t.Helper()
-		times := serverTimes{}
+		times := ServerTimes{}
 		at, ok := c.now(local)
 		for _, s := range servers {
 			times[s] = local.Add(ahead[s])
 		}
 		if !ok {
-			at = instant{milli: times.latest().UnixMilli(), local: local}
+			at = instant{milli: times.Latest().UnixMilli(), local: local}
 		}
 		return c.learn(at, local, local, times, time.Minute)
 	}

@@ -18,9 +18,9 @@ import (
 // the other, its keys.
 func TestSlotMoves(t *testing.T) {
 	t.Parallel()
-	cluster := stack.Cluster(t, 0)
-	b := &backend{client: stack.ProgramClient(t, cluster.URL())}
-	startMove := func(key string) *stack.SlotMove { return cluster.MoveSlot(key, cluster.Other(key)) }
+	nodes := stack.Cluster(t, 0)
+	b := &backend{client: stack.ProgramClient(t, nodes.URL())}
+	startMove := func(key string) *stack.SlotMove { return nodes.MoveSlot(key, nodes.Other(key)) }
 	cursor := cursorKey(shardOf("a"))
 
 	for name, half := range map[string]func(hashes []string) []string{
@@ -99,7 +99,7 @@ func TestSlotMoves(t *testing.T) {
 			const wantSeq = "$1\r\n1\r\n"
 			var seq, counts *redis.RawCmd
 			knewCursor, knewCounts := false, false
-			require.NoError(t, errOf(window.ReadInOrder(r.store, t.Context(), func(p redis.Pipeliner) {
+			require.NoError(t, errOf(r.store.Client.ReadInOrder(t.Context(), func(p redis.Pipeliner) {
 				seq = read(p, "hget", cursor, "seq")
 			}, func(p redis.Pipeliner) {
 				knewCursor = string(seq.Val()) == wantSeq // and not that it has moved
@@ -122,12 +122,12 @@ func TestSlotMoves(t *testing.T) {
 		master, err := b.client.(*redis.ClusterClient).MasterForKey(t.Context(), cursorKey(0))
 		require.NoError(t, err)
 		require.Zero(t, master.Options().MaxRetries, "the clients of the nodes repeat nothing")
-		store, node := newRig(t, b).store, cluster.Nodes[1]
-		n, err := store.Servers(t.Context())
+		store, node := newRig(t, b).store, nodes.Nodes[1]
+		n, err := store.Client.Servers(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, n, "masters")
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-		_, err = store.CheckServer(t.Context())
+		_, err = store.Client.CheckServer(t.Context())
 		var eviction *window.EvictionError
 		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {
 			t.Errorf("%v; want it to name %s", err, node.Addr())

@@ -34,9 +34,9 @@ type Writer struct {
 	key    string   // of the cursor
 	watch  []string // that key, and keys.erased
 
-	id        string // see record.by; another one from each change of rareFields on
-	held      record // what Redis last had, for compare-and-set
-	exists    bool   // whether the record existed then
+	id        string       // see record.by; another one from each change of RareFields on
+	held      CursorRecord // what Redis last had, for compare-and-set
+	exists    bool         // whether the record existed then
 	expiries  expiryMemory
 	registers registerMemory
 	erased    string // what keys.erased had when expiries and registers were remembered, see erase.go
@@ -89,17 +89,17 @@ func (c *Commit) failed(err *ForeignError) {
 }
 
 // OpenWriter reads the cursor of a stream on a shard.
-func (s *Store) OpenWriter(ctx context.Context, layout Layout, stream string, shard int) (*Writer, error) {
+func OpenWriter(ctx context.Context, s *Store, layout Layout, stream string, shard int) (*Writer, error) {
 	w := &Writer{
 		store: s, layout: layout, stream: stream, shard: shard,
-		key:   s.keys.cursor(shard, stream),
-		watch: []string{s.keys.cursor(shard, stream), s.keys.erased(shard)},
+		key:   s.Keys.Cursor(shard, stream),
+		watch: []string{s.Keys.Cursor(shard, stream), s.Keys.Erasure(shard)},
 		id:    newWriterID(), registers: registerMemory{most: max(knownRegisters/layout.Shards, leastRegisters)},
 		OnRetry: func(error) {}, OnAdmit: func(error) {},
 	}
 	var err error
-	read := s.client.HMGet(ctx, w.key, slices.Concat(cursorFields, rareFields)...)
-	if w.held, w.exists, err = recordFrom(w.key, read); err != nil {
+	read := s.Client.HMGet(ctx, w.key, slices.Concat(CursorFields, RareFields)...)
+	if w.held, w.exists, err = ParseCursor(w.key, read); err != nil {
 		return nil, fmt.Errorf("read cursor %s: %w", w.key, err)
 	}
 	return w, nil
@@ -115,12 +115,12 @@ func (w *Writer) Cursor() (Cursor, bool) { return w.held.Cursor, w.exists }
 // ErrFenced and ErrRewound mean that no hit was added unless the cursor says so, and that the writer is
 // unusable. *ForeignError (the cursor cannot be read) means that no hit was added.
 func (w *Writer) Commit(ctx context.Context, batch *ShardBatch, to Cursor) (Commit, error) {
-	next := record{Cursor: to, by: w.held.by}
-	if !next.sameRare(w.held) {
+	next := CursorRecord{Cursor: to, By: w.held.By}
+	if !next.HasSameRare(w.held) {
 		w.id = newWriterID() // if Redis loses this change, what is left must differ from it
 	}
-	if batch.Hits() > 0 || !w.exists || !next.same(w.held) || !next.sameRare(w.held) {
-		next.by = w.id
+	if batch.Hits() > 0 || !w.exists || !next.IsSameAs(w.held) || !next.HasSameRare(w.held) {
+		next.By = w.id
 	}
 	return w.commit(ctx, batch, next)
 }
@@ -133,13 +133,13 @@ func (w *Writer) Write(ctx context.Context, to Cursor) error {
 
 // Take is a Write that fences every other writer, also with an equal cursor. Call it before the first Commit.
 func (w *Writer) Take(ctx context.Context, to Cursor) error {
-	_, err := w.commit(ctx, w.nothing(), record{Cursor: to, by: w.id})
+	_, err := w.commit(ctx, w.nothing(), CursorRecord{Cursor: to, By: w.id})
 	return err
 }
 
-func (w *Writer) nothing() *ShardBatch { return &ShardBatch{layout: w.layout} }
+func (w *Writer) nothing() *ShardBatch { return &ShardBatch{Layout: w.layout} }
 
-func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Commit, error) {
+func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next CursorRecord) (Commit, error) {
 	var out Commit
 	if batch.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, batch.Hits())
@@ -162,10 +162,10 @@ func (w *Writer) commit(ctx context.Context, batch *ShardBatch, next record) (Co
 			continue // another writer changed the cursor, or counters were erased: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
-		if err := sleep(ctx, backoff); err != nil {
+		if err := Sleep(ctx, backoff); err != nil {
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}
-		w.store.findMasters(ctx)
+		w.store.Client.RefreshMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }

@@ -139,7 +139,7 @@ func (r *rig) TestForeignCursorEndsTheWriter(t *testing.T) {
 	} {
 		require.NoError(t, write())
 		mustName(t, key, errOf(s.try("a", now, 1)))
-		mustName(t, key, errOf(r.store.OpenWriter(t.Context(), layout, "HITS", shardOf("a"))))
+		mustName(t, key, errOf(window.OpenWriter(t.Context(), r.store, layout, "HITS", shardOf("a"))))
 	}
 }
 

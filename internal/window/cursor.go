@@ -49,13 +49,13 @@ func (c Cursor) Applied(counterHash uint64) uint64 {
 	return c.Seq
 }
 
-func (c Cursor) behind(o Cursor) bool {
+func (c Cursor) IsBehind(o Cursor) bool {
 	return c.Seq < o.Seq || c.Seq == o.Seq && c.Ahead.Done < o.Ahead.Done
 }
 
-// latestHit returns a moment (Unix milliseconds) up to which applied hits may have been stored. Latest does
+// LatestHit returns a moment (Unix milliseconds) up to which applied hits may have been stored. Latest does
 // not cover earlier streams of this name, but these had stored all of theirs at its creation.
-func (c Cursor) latestHit() int64 {
+func (c Cursor) LatestHit() int64 {
 	return max(c.Created, c.Latest, c.Stored, c.Ahead.Stored) / 1e6
 }
 
@@ -78,54 +78,56 @@ func partOf(counterHash uint64, parts int) int {
 	return int(high)
 }
 
-// record is a cursor as Redis keeps it.
-type record struct {
+// CursorRecord is a cursor as Redis keeps it.
+type CursorRecord struct {
 	Cursor
-	// opened counts transactions: the first command increments it, the last copies it to closed; see torn.
-	opened, closed int64
-	// by is the writer that last took the cursor, or moved it over hits. After a loss, another worker can
+	// Opened counts transactions: the first command increments it, the last copies it to closed; see torn.
+	Opened, Closed int64
+	// By is the writer that last took the cursor, or moved it over hits. After a loss, another worker can
 	// reach the same position over other messages, and this writer's memory of expiries and names is wrong.
-	by string
+	By string
 }
 
-// same reports whether two records come from the same commits. It ignores as_of, which every idle worker may
-// move, and the marks of torn transactions. For the rare fields see sameRare.
-func (r record) same(o record) bool {
-	r.AsOf, r.Naming, r.Refused, r.opened, r.closed = o.AsOf, o.Naming, o.Refused, o.opened, o.closed
+// IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker may
+// move, and the marks of torn transactions. For the rare fields see HasSameRare.
+func (r CursorRecord) IsSameAs(o CursorRecord) bool {
+	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed
 	return r == o
 }
 
-// torn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
+// IsTorn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
 // its append-only file, its next start leaves the beginning there, and the start after that runs it with the
 // following transaction, so opened is one too high. Absolute marks would not show it, because the following
 // transaction overwrites them.
-func (r record) torn() bool { return r.opened != r.closed }
+func (r CursorRecord) IsTorn() bool { return r.Opened != r.Closed }
 
-// sameRare reports whether the rareFields are equal. Each change of one of them gets a new "by".
-func (r record) sameRare(o record) bool { return r.Naming == o.Naming && r.Refused == o.Refused }
+// HasSameRare reports whether the RareFields are equal. Each change of one of them gets a new "by".
+func (r CursorRecord) HasSameRare(o CursorRecord) bool {
+	return r.Naming == o.Naming && r.Refused == o.Refused
+}
 
-var cursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
+var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
 
 const (
-	wholeNumbers = 8 // how many of cursorFields, from the first on, are whole numbers
+	wholeNumbers = 8 // how many of CursorFields, from the first on, are whole numbers
 	openedField  = 6 // where opened stands among them
 )
 
-var cursorArgs = func() (out []any) {
-	for _, field := range cursorFields {
+var CursorArgs = func() (out []any) {
+	for _, field := range CursorFields {
 		out = append(out, field)
 	}
 	return out
 }()
 
-// rareFields are read when a writer is opened, and written when they change: the naming can be long.
-var rareFields = []string{"naming", "refused"}
+// RareFields are read when a writer is opened, and written when they change: the naming can be long.
+var RareFields = []string{"naming", "refused"}
 
-// values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
-func (c record) values(before record) []any {
+// Values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
+func (c CursorRecord) Values(before CursorRecord) []any {
 	out := []any{
 		"created", c.Created, "seq", c.Seq, "stored", c.Stored, "latest", c.Latest, "as_of", c.AsOf,
-		"incomplete_before", c.IncompleteBefore, "closed", c.closed, "ahead", c.Ahead.String(), "by", c.by,
+		"incomplete_before", c.IncompleteBefore, "closed", c.Closed, "ahead", c.Ahead.String(), "by", c.By,
 	}
 	if c.Ended != before.Ended {
 		out = append(out, "ended", c.Ended)
@@ -157,19 +159,19 @@ func parseAhead(text string) (a Ahead, err error) {
 	return a, nil
 }
 
-// recordFrom parses the reply to HMGET key with cursorFields, perhaps with rareFields. found is false without
+// ParseCursor parses the reply to HMGET key with CursorFields, perhaps with RareFields. found is false without
 // a record. If it cannot be read, the error is a *ForeignError.
-func recordFrom(key string, reply *redis.SliceCmd) (c record, found bool, err error) {
+func ParseCursor(key string, reply *redis.SliceCmd) (c CursorRecord, found bool, err error) {
 	if err := reply.Err(); err != nil {
-		return record{}, false, foreign(key, err)
+		return CursorRecord{}, false, WrapForeign(key, err)
 	}
 	if c, found, err = parseRecord(reply.Val()); err != nil {
-		return record{}, false, &ForeignError{Key: key, Err: err}
+		return CursorRecord{}, false, &ForeignError{Key: key, Err: err}
 	}
 	return c, found, nil
 }
 
-func parseRecord(reply []any) (c record, found bool, err error) {
+func parseRecord(reply []any) (c CursorRecord, found bool, err error) {
 	missing := 0
 	text := make([]string, len(reply))
 	for i, v := range reply {
@@ -186,40 +188,40 @@ func parseRecord(reply []any) (c record, found bool, err error) {
 	return parseFields(text, missing)
 }
 
-// parseFields parses cursorFields, perhaps with rareFields. Missing fields are empty; all missing: not found.
-func parseFields(text []string, missing int) (c record, found bool, err error) {
-	if extra := len(text) - len(cursorFields); extra != 0 && extra != len(rareFields) {
-		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(cursorFields))
+// parseFields parses CursorFields, perhaps with RareFields. Missing fields are empty; all missing: not found.
+func parseFields(text []string, missing int) (c CursorRecord, found bool, err error) {
+	if extra := len(text) - len(CursorFields); extra != 0 && extra != len(RareFields) {
+		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(CursorFields))
 	}
 	if missing == len(text) {
 		return c, false, nil
 	}
 	if missing == len(text)-1 && text[openedField] != "" { // the torn beginning of the transaction that was to write it
-		c.opened, err = strconv.ParseInt(text[openedField], 10, 64)
+		c.Opened, err = strconv.ParseInt(text[openedField], 10, 64)
 		return c, false, err
 	}
-	for i, dst := range [wholeNumbers]*int64{&c.Created, nil, &c.Stored, &c.Latest, &c.AsOf, &c.IncompleteBefore, &c.opened, &c.closed} {
+	for i, dst := range [wholeNumbers]*int64{&c.Created, nil, &c.Stored, &c.Latest, &c.AsOf, &c.IncompleteBefore, &c.Opened, &c.Closed} {
 		if dst == nil {
 			c.Seq, err = strconv.ParseUint(text[i], 10, 64)
 		} else {
 			*dst, err = strconv.ParseInt(text[i], 10, 64)
 		}
 		if err != nil {
-			return record{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", cursorFields[i], text[i])
+			return CursorRecord{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", CursorFields[i], text[i])
 		}
 	}
-	if !isMoment(c.AsOf) {
-		return record{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 were expected", c.AsOf)
+	if !IsMoment(c.AsOf) {
+		return CursorRecord{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 were expected", c.AsOf)
 	}
 	if c.Ahead, err = parseAhead(text[wholeNumbers]); err != nil {
-		return record{}, false, err
+		return CursorRecord{}, false, err
 	}
-	c.by, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
-	if rare := text[len(cursorFields):]; len(rare) > 0 {
+	c.By, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
+	if rare := text[len(CursorFields):]; len(rare) > 0 {
 		c.Naming = rare[0]
 		if rare[1] != "" { // or there has been no reject
 			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
-				return record{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
+				return CursorRecord{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
 			}
 		}
 	}

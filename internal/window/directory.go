@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// directory is a namespace's layout and list of streams. They seldom change, so a Reader keeps them and
+// Directory is a namespace's layout and list of streams. They seldom change, so a Reader keeps them and
 // compares them in each round trip.
-type directory struct {
-	layout  Layout
-	id      string            // see Store.ID
-	streams []string          // sorted by name
-	listed  map[string]Listed // by name
-	began   int64             // see beganField; 0 if no stream has ended
+type Directory struct {
+	Layout  Layout
+	Id      string            // see Store.ID
+	Streams []string          // sorted by name
+	Listed  map[string]Listed // by name
+	Began   int64             // see BeganField; 0 if no stream has ended
 
 	// Redis's replies and their values.
 	record, list string
@@ -21,44 +21,44 @@ type directory struct {
 	values       map[string]string // the list of streams
 }
 
-// parseDirectory parses the replies about the two keys. Errors name the key; ErrNoLayout: there is no layout.
-func parseDirectory(record, list reply) (*directory, error) {
+// ParseDirectory parses the replies about the two keys. Errors name the key; ErrNoLayout: there is no layout.
+func ParseDirectory(record, list Reply) (*Directory, error) {
 	text, values, err := directoryIn(record, list)
 	if err != nil {
 		return nil, err
 	}
-	layout, err := parseLayoutRecord(text)
+	layout, err := ParseLayoutRecord(text)
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w", record.key, err)
+		return nil, fmt.Errorf("key %s: %w", record.Key, err)
 	}
 	listed, err := parseList(values)
 	if err != nil {
-		return nil, &ForeignError{list.key, err}
+		return nil, &ForeignError{list.Key, err}
 	}
-	began, err := parseBegan(values[beganField])
+	began, err := parseBegan(values[BeganField])
 	if err != nil {
-		return nil, &ForeignError{list.key, err}
+		return nil, &ForeignError{list.Key, err}
 	}
-	return &directory{
-		layout: layout.Layout, id: layout.id, streams: slices.Sorted(maps.Keys(listed)), listed: listed, began: began,
-		record: record.text, list: list.text, text: text, values: values,
+	return &Directory{
+		Layout: layout.Layout, Id: layout.id, Streams: slices.Sorted(maps.Keys(listed)), Listed: listed, Began: began,
+		record: record.Text, list: list.Text, text: text, values: values,
 	}, nil
 }
 
-func directoryIn(record, list reply) (text string, values map[string]string, err error) {
-	text, exists, err := record.value()
+func directoryIn(record, list Reply) (text string, values map[string]string, err error) {
+	text, exists, err := record.Value()
 	if err == nil && !exists {
 		err = ErrNoLayout
 	}
 	if err == nil {
-		values, err = list.hash()
+		values, err = list.Hash()
 	}
 	return text, values, err
 }
 
-// is reports whether Redis still has the same values, perhaps in another order.
-func (d *directory) is(record, list reply) (bool, error) {
-	if d.record == record.text && d.list == list.text {
+// Matches reports whether Redis still has the same values, perhaps in another order.
+func (d *Directory) Matches(record, list Reply) (bool, error) {
+	if d.record == record.Text && d.list == list.Text {
 		return true, nil
 	}
 	text, values, err := directoryIn(record, list)

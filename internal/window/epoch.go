@@ -1,6 +1,9 @@
 package window
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A hash holds an epoch of a counter and tier: two windows, or EpochCells cells if that is less. It expires a
 // window (and some slack) after its epoch. So hashes stay small, and a window of n epochs touches at most n+1
@@ -12,69 +15,71 @@ const maxGrace = 5 * time.Minute
 // twoWindows returns the number of cells in two windows.
 func (t Tier) twoWindows() int64 { return int64(2 * t.Window / t.Cell) }
 
-// cellsPerEpoch returns the number of cells that one hash can hold.
-func (t Tier) cellsPerEpoch() int64 {
+// CellsPerEpoch returns the number of cells that one hash can hold.
+func (t Tier) CellsPerEpoch() int64 {
 	if t.epoch > 0 {
 		return t.epoch
 	}
 	return t.twoWindows()
 }
 
-func (t Tier) cellMillis() int64  { return t.Cell.Milliseconds() }
-func (t Tier) epochMillis() int64 { return t.cellsPerEpoch() * t.cellMillis() }
+func (t Tier) CellMillis() int64  { return t.Cell.Milliseconds() }
+func (t Tier) EpochMillis() int64 { return t.CellsPerEpoch() * t.CellMillis() }
 
-// cellAt returns the number, since 1970, of the cell that holds a moment.
-func (t Tier) cellAt(milli int64) int64 { return floorDiv(milli, t.cellMillis()) }
+// CellAt returns the number, since 1970, of the cell that holds a moment.
+func (t Tier) CellAt(milli int64) int64 { return FloorDiv(milli, t.CellMillis()) }
 
-func (t Tier) cellStart(cell int64) int64 { return cell * t.cellMillis() }
+func (t Tier) CellStart(cell int64) int64 { return cell * t.CellMillis() }
 
-// place returns the epoch of a cell and its field in that epoch's hash.
-func (t Tier) place(cell int64) (epoch, field int64) {
-	n := t.cellsPerEpoch()
-	epoch = floorDiv(cell, n)
+// EpochAndField returns the epoch of a cell and its field in that epoch's hash.
+func (t Tier) EpochAndField(cell int64) (epoch, field int64) {
+	n := t.CellsPerEpoch()
+	epoch = FloorDiv(cell, n)
 	return epoch, cell - epoch*n
 }
 
-// cellOf is the inverse of place.
-func (t Tier) cellOf(epoch, field int64) int64 { return epoch*t.cellsPerEpoch() + field }
+// CellIn is the inverse of place.
+func (t Tier) CellIn(epoch, field int64) int64 { return epoch*t.CellsPerEpoch() + field }
 
-func (t Tier) epochStart(epoch int64) int64 { return epoch * t.epochMillis() }
+func (t Tier) EpochStart(epoch int64) int64 { return epoch * t.EpochMillis() }
 
-func (t Tier) epochAt(milli int64) int64 { return floorDiv(milli, t.epochMillis()) }
+func (t Tier) EpochAt(milli int64) int64 { return FloorDiv(milli, t.EpochMillis()) }
 
-// deadline returns the Unix second at which the hash of an epoch expires: the epoch's end, plus a window in
+// Deadline returns the Unix second at which the hash of an epoch expires: the epoch's end, plus a window in
 // which it still answers, plus grace, plus a jitter.
 //
 // The jitter depends only on the counter's hash, so that a million hashes do not expire at once. It is at
 // most a quarter window, and at most an epoch, because then the hashes of the next epoch begin to expire, and
 // a longer one would not spread them further. A hash of two windows expires before the hash after next
-// begins.
-func (t Tier) deadline(epoch int64, counterHash uint64) int64 {
-	end := (epoch + 1) * t.epochMillis()
+// begins. The product of hash and jitter must fit into 64 bits, so no jitter is longer than 49 days.
+func (t Tier) Deadline(epoch int64, counterHash uint64) int64 {
+	end := (epoch + 1) * t.EpochMillis()
 	jitter := int64((counterHash >> 32) * uint64(t.longestJitter()) >> 32)
-	return (end + t.Window.Milliseconds() + t.grace() + jitter + 999) / 1000
+	return (end + t.Window.Milliseconds() + t.Grace() + jitter + 999) / 1000
 }
 
 // longestJitter is in milliseconds.
-func (t Tier) longestJitter() int64 { return min(t.Window.Milliseconds()/4, t.epochMillis()) }
+func (t Tier) longestJitter() int64 {
+	return min(t.Window.Milliseconds()/4, t.EpochMillis(), math.MaxUint32)
+}
 
 // kept returns how long a hash lives after its epoch, at most, in milliseconds.
-func (t Tier) kept() int64 { return t.Window.Milliseconds() + t.grace() + t.longestJitter() + 1000 }
+func (t Tier) kept() int64 { return t.Window.Milliseconds() + t.Grace() + t.longestJitter() + 1000 }
 
-// firstEpoch returns the earliest epoch whose hash can still exist at now (Unix milliseconds).
-func (t Tier) firstEpoch(counterHash uint64, now int64) int64 {
-	epoch := t.epochAt(now-t.kept()) - 1
-	for t.deadline(epoch, counterHash)*1000 <= now {
+// FirstEpoch returns the earliest epoch whose hash can still exist at now (Unix milliseconds).
+func (t Tier) FirstEpoch(counterHash uint64, now int64) int64 {
+	epoch := t.EpochAt(now-t.kept()) - 1
+	for t.Deadline(epoch, counterHash)*1000 <= now {
 		epoch++
 	}
 	return epoch
 }
 
-// grace is in milliseconds; see maxGrace.
-func (t Tier) grace() int64 { return min(t.Window.Milliseconds()/4, maxGrace.Milliseconds()) }
+// Grace is in milliseconds; see maxGrace.
+func (t Tier) Grace() int64 { return min(t.Window.Milliseconds()/4, maxGrace.Milliseconds()) }
 
-// floorDiv rounds down, even before 1970.
-func floorDiv(a, b int64) int64 {
+// FloorDiv rounds down, even before 1970.
+func FloorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
 		q--

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -26,30 +27,30 @@ func TestEpochsOfATier(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		tier, now, hash := genTier.Draw(t, "tier"), genMoment.Draw(t, "now"), rapid.Uint64().Draw(t, "hash")
-		w, span, current := tier.Window.Milliseconds(), tier.epochMillis(), tier.epochAt(now)
+		w, span, current := tier.Window.Milliseconds(), tier.EpochMillis(), tier.EpochAt(now)
 		at := rapid.Int64Range(now-w, now-1).Draw(t, "at")
-		cell, epoch := tier.cellAt(at), tier.epochAt(at)
-		if start := tier.cellStart(cell); at < start || at >= start+tier.cellMillis() {
+		cell, epoch := tier.CellAt(at), tier.EpochAt(at)
+		if start := tier.CellStart(cell); at < start || at >= start+tier.CellMillis() {
 			t.Fatalf("%d is not in cell %d, which begins at %d", at, cell, start)
 		}
-		e, field := tier.place(cell)
-		if e != epoch || field < 0 || field >= tier.cellsPerEpoch() || tier.cellOf(e, field) != cell {
+		e, field := tier.EpochAndField(cell)
+		if e != epoch || field < 0 || field >= tier.CellsPerEpoch() || tier.CellIn(e, field) != cell {
 			t.Fatalf("cell %d is field %d of epoch %d; its moment is in epoch %d", cell, field, e, epoch)
 		}
-		if first := tier.epochAt(at); current-first > (now-at+span-1)/span {
+		if first := tier.EpochAt(at); current-first > (now-at+span-1)/span {
 			t.Fatalf("the window from %d to %d touches epochs %d to %d", at, now, first, current)
 		}
 
-		if !(tier.deadline(current, hash)*1000 > now) {
+		if !(tier.Deadline(current, hash)*1000 > now) {
 			t.Fatal("the current epoch is past its deadline")
 		}
-		if deadline := tier.deadline(epoch, hash) * 1000; deadline <= at+w {
+		if deadline := tier.Deadline(epoch, hash) * 1000; deadline <= at+w {
 			t.Fatalf("a hit at %d expires at %d, inside its window", at, deadline)
 		}
 		// Whole seconds round a deadline up by less than one; with windows of a second
 		// or two that can reach into the next epoch.
-		gone := current - (w+tier.grace()+min(w/4, span)+span-1)/span - 1
-		if d := tier.deadline(gone, hash) * 1000; d-999 > now {
+		gone := current - (w+tier.Grace()+min(w/4, span)+span-1)/span - 1
+		if d := tier.Deadline(gone, hash) * 1000; d-999 > now {
 			t.Fatalf("at %d the epoch %d before the current one lives until %d", now, current-gone, d)
 		}
 		if span == 2*w && gone != current-2 {
@@ -57,11 +58,11 @@ func TestEpochsOfATier(t *testing.T) {
 		}
 
 		// A name is listed for as long as a hash that it was listed for lives, and where a question looks for it.
-		set := tier.namesOf(epoch)
-		if names := tier.namesDeadline(set); names < tier.deadline(epoch, hash) {
-			t.Fatalf("the names expire at %d, a hash of theirs at %d", names, tier.deadline(epoch, hash))
+		set := tier.NamesOf(epoch)
+		if names := tier.NamesDeadline(set); names < tier.Deadline(epoch, hash) {
+			t.Fatalf("the names expire at %d, a hash of theirs at %d", names, tier.Deadline(epoch, hash))
 		}
-		first, last := tier.namesOf(tier.epochAt(now-w)), tier.namesOf(tier.epochAt(now-1))
+		first, last := tier.NamesOf(tier.EpochAt(now-w)), tier.NamesOf(tier.EpochAt(now-1))
 		if set < first || set > last || last-first > 1 {
 			t.Fatalf("set %d of a hit is not among %d to %d, or these are more than two", set, first, last)
 		}
@@ -76,7 +77,7 @@ func TestDeadlinesAreSpread(t *testing.T) {
 	tier := Tier{Cell: time.Minute, Window: time.Hour}
 	seen := map[int64]int{}
 	for i := range 10_000 {
-		seen[tier.deadline(0, HashCounter([]byte{byte(i), byte(i >> 8)}))]++
+		seen[tier.Deadline(0, HashCounter([]byte{byte(i), byte(i >> 8)}))]++
 	}
 	if len(seen) < 850 { // a quarter of an hour has 900 seconds
 		t.Errorf("10,000 counters expire in %d different seconds; want about 900", len(seen))
@@ -85,10 +86,24 @@ func TestDeadlinesAreSpread(t *testing.T) {
 	tier = Tiers{{Cell: time.Second, Window: time.Hour}}.Cut(EpochCells)[0]
 	first, last := int64(math.MaxInt64), int64(0)
 	for i := range 10_000 {
-		at := tier.deadline(0, HashCounter([]byte{byte(i), byte(i >> 8)}))
+		at := tier.Deadline(0, HashCounter([]byte{byte(i), byte(i >> 8)}))
 		first, last = min(first, at), max(last, at)
 	}
 	if first != 256+3600+300 && first != 256+3600+300+1 || last < first+250 || last > first+256 {
 		t.Errorf("hashes that span 256 s expire from %d to %d", first, last)
+	}
+}
+
+// The jitter of a window of five years would overflow if it were a quarter of it.
+func TestNamesOutliveTheHashesOfALongWindow(t *testing.T) {
+	t.Parallel()
+	tiers, err := ParseTiers("1d/1825d")
+	require.NoError(t, err)
+	tier, last := tiers[0], int64(0)
+	for high := range uint64(1 << 10) {
+		deadline := tier.Deadline(0, high<<54)
+		require.GreaterOrEqual(t, deadline, last, "a larger hash has a longer jitter")
+		require.LessOrEqual(t, deadline, tier.NamesDeadline(tier.NamesOf(0)))
+		last = deadline
 	}
 }

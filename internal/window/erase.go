@@ -19,7 +19,7 @@ import (
 // summaries. It goes shard by shard, in transactions of a few counters each, each counter as a whole. A call
 // that fails leaves the rest listed, for another call.
 //
-// Each transaction writes a new token (see erasureText) to the key "erased" of its shard. Every writer
+// Each transaction writes a new token (see NewErasure) to the key "erased" of its shard. Every writer
 // watches that key and its cursor, and reads it in each look. This makes erasures and commits exclude each
 // other:
 //
@@ -32,7 +32,7 @@ import (
 //   - A commit whose reply was lost looks for its cells. If the token has changed, a missing cell proves
 //     nothing: see Writer.inspect.
 //   - Both read a summary under what they watch, and change it in their transactions: a writer under its
-//     cursor, an eraser under the cursors of all streams and the token. So neither overwrites the other. The
+//     cursor, an shardEraser under the cursors of all streams and the token. So neither overwrites the other. The
 //     entry goes in the transaction that removes the cells, so the summaries count whatever a counter has in
 //     its cells afterwards.
 //   - A stream is listed before it has cursors. The commit that creates a cursor also changes the key, after
@@ -44,9 +44,9 @@ import (
 // append-only file runs the beginning of one again, it may remove later hits, and the next commit marks that.
 
 const (
-	// eraseCounters is the most counters per transaction, eraseHashes the most hashes and unique cells of
-	// these. A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
-	eraseCounters, eraseHashes = 100, 5000
+	// maxCounters is the most counters per transaction, maxHashes the most hashes and unique cells of these.
+	// A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
+	maxCounters, maxHashes = 100, 5000
 	// eraseReads is how many summaries one MGET reads: at most 30 KB each, with one shard.
 	eraseReads = 100
 	// eraseNames is how many names are listed at a time, and removed before more are listed.
@@ -62,28 +62,28 @@ var ErrEraseBusy = errors.New("workers commit to a shard too often for an erasur
 // ErrEraseRetier means that a change of the namespace's tiers has not ended.
 var ErrEraseRetier = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
 
-// lastErasure parses the token in keys.erased; "" if there is none. The last writer to have created a cursor
+// ParseErasure parses the token in keys.erased; "" if there is none. The last writer to have created a cursor
 // follows it.
-func lastErasure(reply *redis.StringCmd) (string, error) {
+func ParseErasure(reply *redis.StringCmd) (string, error) {
 	text, err := reply.Result()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return "", nil
 	case err != nil:
-		return "", foreign(reply.Args()[1].(string), err)
+		return "", WrapForeign(reply.Args()[1].(string), err)
 	}
 	text, _, _ = strings.Cut(text, " ")
 	return text, nil
 }
 
-// erasureText returns a random token for an erasure after another one. It begins with the moment (Unix
+// NewErasure returns a random token for an erasure after another one. It begins with the moment (Unix
 // milliseconds) up to which it may have removed hits, for a comparison of cells with streams.
-func erasureText(before string, upTo int64) string {
-	return strconv.FormatInt(max(upTo, erasedUpTo(before)), 10) + "-" + rand.Text()[:12]
+func NewErasure(before string, upTo int64) string {
+	return strconv.FormatInt(max(upTo, ErasedUpTo(before)), 10) + "-" + rand.Text()[:12]
 }
 
-// erasedUpTo returns the moment in a token of lastErasure; 0 if nothing was ever erased.
-func erasedUpTo(text string) int64 {
+// ErasedUpTo returns the moment in a token of ParseErasure; 0 if nothing was ever erased.
+func ErasedUpTo(text string) int64 {
 	moment, _, _ := strings.Cut(text, "-")
 	n, _ := strconv.ParseInt(moment, 10, 64)
 	return n
@@ -96,11 +96,14 @@ type Erased struct {
 	Next string
 }
 
+// Eraser is a Reader that also removes counters.
+type Eraser struct{ *Reader }
+
 // Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
 // Answer, and ErrEraseBusy.
-func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err error) {
-	_, err = surveyed(ctx, r, func(base survey) (int, error) {
-		n, err := r.erase(ctx, base, counters)
+func (r Eraser) Erase(ctx context.Context, counters []string) (out Erased, err error) {
+	_, err = WithSurvey(ctx, r.Reader, func(base Survey) (int, error) {
+		n, err := r.eraseCounters(ctx, base, counters)
 		out.Counters += n
 		return n, err
 	})
@@ -108,19 +111,19 @@ func (r *Reader) Erase(ctx context.Context, counters []string) (out Erased, err 
 }
 
 // EraseListed removes some listed counters with a prefix, the first after a name. Its errors are Erase's.
-func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
-	_, err = surveyed(ctx, r, func(base survey) (int, error) {
-		layout := base.dir.layout
+func (r Eraser) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
+	_, err = WithSurvey(ctx, r.Reader, func(base Survey) (int, error) {
+		layout := base.Layout()
 		sets := func(shard int) []string { // from which the names are removed
-			e := newEraser(r.store, layout, shard, nil, nil)
-			e.plan(base.at.milli, base.latestHit())
+			e := newShardEraser(r.Store, layout, shard, nil, nil)
+			e.plan(base.Now(), base.LatestHit())
 			return e.sets
 		}
-		names, more, err := r.store.namesIn(ctx, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
+		names, more, err := MergeSets(ctx, r.Store, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
 		if err != nil {
 			return 0, err
 		}
-		n, err := r.erase(ctx, base, names)
+		n, err := r.eraseCounters(ctx, base, names)
 		out.Counters += n
 		if err == nil && more {
 			out.Next = names[len(names)-1]
@@ -130,16 +133,8 @@ func (r *Reader) EraseListed(ctx context.Context, prefix, after string) (out Era
 	return out, err
 }
 
-func (s survey) latestHit() int64 {
-	out := s.at.milli
-	for _, shard := range s.shards {
-		out = max(out, shard.latest)
-	}
-	return out
-}
-
-func (r *Reader) erase(ctx context.Context, base survey, counters []string) (erased int, err error) {
-	layout := base.dir.layout
+func (r Eraser) eraseCounters(ctx context.Context, base Survey, counters []string) (erased int, err error) {
+	layout := base.Layout()
 	shards := make([][]string, layout.Shards)
 	for _, counter := range counters {
 		shard := layout.ShardOf(HashCounter([]byte(counter)))
@@ -149,14 +144,14 @@ func (r *Reader) erase(ctx context.Context, base survey, counters []string) (era
 		if len(counters) == 0 {
 			continue
 		}
-		e := newEraser(r.store, layout, shard, base.dir.streams, counters)
-		e.plan(base.at.milli, base.latestHit())
+		e := newShardEraser(r.Store, layout, shard, base.Streams(), counters)
+		e.plan(base.Now(), base.LatestHit())
 		for len(counters) > 0 {
 			chunk := counters[:min(len(counters), e.counters)]
 			n, err := e.eraseChunk(ctx, chunk)
 			erased += n
 			if err != nil {
-				r.store.findMasters(ctx)
+				r.Store.Client.RefreshMasters(ctx)
 				return erased, fmt.Errorf("erase %d counters of shard %d: %w", len(chunk), shard, err)
 			}
 			counters = counters[len(chunk):]
@@ -165,7 +160,7 @@ func (r *Reader) erase(ctx context.Context, base survey, counters []string) (era
 	return erased, nil
 }
 
-type eraser struct {
+type shardEraser struct {
 	store   *Store
 	layout  Layout
 	shard   int
@@ -174,21 +169,21 @@ type eraser struct {
 	wanted  map[string]bool
 
 	// The plan: which keys may exist.
-	counters int       // that a transaction removes
-	now      int64     // Unix milliseconds
-	until    int64     // keys are planned for hits up to this moment
-	sets     []string  // of names
-	tops     [][]topOf // by stream
-	epochs   []alive   // by tier
-	uniques  []alive   // by unique tier
+	counters int          // that a transaction removes
+	now      int64        // Unix milliseconds
+	until    int64        // keys are planned for hits up to this moment
+	sets     []string     // of names
+	tops     [][]topOf    // by stream
+	epochs   []EpochRange // by tier
+	uniques  []EpochRange // by unique tier
 
 	// The summaries that list a wanted counter. They are current while cursors and erasures are unchanged.
 	erased string
 	known  []knownTops // by stream
 }
 
-// alive is a range of epochs of a tier whose keys may still exist.
-type alive struct{ first, last int64 }
+// EpochRange is a range of epochs of a tier whose keys may still exist.
+type EpochRange struct{ First, Last int64 }
 
 // topOf is the key of a summary, and when it expires (Unix seconds).
 type topOf struct {
@@ -198,17 +193,17 @@ type topOf struct {
 
 // knownTops are summaries of a stream, by key, as they were when its cursor was at a position.
 type knownTops struct {
-	at    record
+	at    CursorRecord
 	texts map[string]string // nil if they have not been read
 }
 
-func newEraser(store *Store, layout Layout, shard int, streams, counters []string) *eraser {
-	e := &eraser{
-		store: store, layout: layout, shard: shard, streams: streams, watch: []string{store.keys.erased(shard)},
+func newShardEraser(store *Store, layout Layout, shard int, streams, counters []string) *shardEraser {
+	e := &shardEraser{
+		store: store, layout: layout, shard: shard, streams: streams, watch: []string{store.Keys.Erasure(shard)},
 		wanted: make(map[string]bool, len(counters)), known: make([]knownTops, len(streams)),
 	}
 	for _, stream := range streams {
-		e.watch = append(e.watch, store.keys.cursor(shard, stream))
+		e.watch = append(e.watch, store.Keys.Cursor(shard, stream))
 	}
 	for _, counter := range counters {
 		e.wanted[counter] = true
@@ -216,20 +211,20 @@ func newEraser(store *Store, layout Layout, shard int, streams, counters []strin
 	return e
 }
 
-// epochsAlive returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
-func (t Tier) epochsAlive(now, latest int64) (first, last int64) {
-	return t.epochAt(now-t.kept()) - 1, t.epochAt(max(now, latest)) + 1
+// LiveEpochs returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
+func (t Tier) LiveEpochs(now, latest int64) (first, last int64) {
+	return t.EpochAt(now-t.kept()) - 1, t.EpochAt(max(now, latest)) + 1
 }
 
-func (e *eraser) plan(now, latest int64) {
+func (e *shardEraser) plan(now, latest int64) {
 	e.now, latest = now, max(now, latest)
 	e.epochs, e.uniques, e.sets = e.epochs[:0], e.uniques[:0], e.sets[:0]
 	e.tops = make([][]topOf, len(e.streams))
 	keys, span := int64(0), int64(math.MaxInt64)
-	add := func(to *[]alive, t Tier) {
-		first, last := t.epochsAlive(now, latest)
-		*to = append(*to, alive{first, last})
-		keys, span = keys+last-first+1, min(span, t.epochMillis())
+	add := func(to *[]EpochRange, t Tier) {
+		first, last := t.LiveEpochs(now, latest)
+		*to = append(*to, EpochRange{first, last})
+		keys, span = keys+last-first+1, min(span, t.EpochMillis())
 	}
 	for _, t := range e.layout.Tiers {
 		add(&e.epochs, t)
@@ -237,53 +232,53 @@ func (e *eraser) plan(now, latest int64) {
 	for _, t := range e.layout.UniqueTiers {
 		add(&e.uniques, t)
 	}
-	e.counters = int(min(eraseCounters, max(1, eraseHashes/keys)))
+	e.counters = int(min(maxCounters, max(1, maxHashes/keys)))
 	e.until = latest + span
 	coarsest := len(e.layout.Tiers) - 1
 	t := e.layout.Tiers[coarsest]
-	for set := t.namesOf(e.epochs[coarsest].first); set <= t.namesOf(e.epochs[coarsest].last); set++ {
-		e.sets = append(e.sets, e.store.keys.names(e.shard, t, set))
+	for set := t.NamesOf(e.epochs[coarsest].First); set <= t.NamesOf(e.epochs[coarsest].Last); set++ {
+		e.sets = append(e.sets, e.store.Keys.Names(e.shard, t, set))
 	}
 	if len(e.uniques) > 0 {
-		for set := e.layout.uniqueNamesOf(e.until); e.layout.uniqueNamesDeadline(set)*1000 > now; set-- {
-			e.sets = append(e.sets, e.store.keys.uniqueNames(e.shard, set))
+		for set := e.layout.UniqueNamesOf(e.until); e.layout.UniqueNamesDeadline(set)*1000 > now; set-- {
+			e.sets = append(e.sets, e.store.Keys.UniqueNames(e.shard, set))
 		}
 	}
 	for i, t := range e.layout.Tiers {
-		if !e.layout.isLevel(i) {
+		if !e.layout.HasSummaries(i) {
 			continue
 		}
-		oldest := now - t.Window.Milliseconds() - t.grace() - 1000
-		for number := t.segmentOf(t.cellAt(oldest)) - 1; number <= t.segmentOf(t.cellAt(e.until)); number++ {
+		oldest := now - t.Window.Milliseconds() - t.Grace() - 1000
+		for number := t.SegmentOf(t.CellAt(oldest)) - 1; number <= t.SegmentOf(t.CellAt(e.until)); number++ {
 			for s, stream := range e.streams {
-				e.tops[s] = append(e.tops[s], topOf{e.store.keys.summary(e.shard, t, number, stream), t.segmentDeadline(number)})
+				e.tops[s] = append(e.tops[s], topOf{e.store.Keys.Summary(e.shard, t, number, stream), t.SegmentDeadline(number)})
 			}
 		}
 	}
 }
 
-func (e *eraser) hashes(counter string) (out []string) {
+func (e *shardEraser) hashes(counter string) (out []string) {
 	for i, t := range e.layout.Tiers {
-		for epoch := e.epochs[i].first; epoch <= e.epochs[i].last; epoch++ {
-			out = append(out, e.store.keys.hash(cellHash{shard: e.shard, counter: counter, tier: t, epoch: epoch}))
+		for epoch := e.epochs[i].First; epoch <= e.epochs[i].Last; epoch++ {
+			out = append(out, e.store.Keys.Hash(CellHash{Shard: e.shard, Counter: counter, Tier: t, Epoch: epoch}))
 		}
 	}
 	for i, t := range e.layout.UniqueTiers {
-		for cell := e.uniques[i].first; cell <= e.uniques[i].last; cell++ {
-			out = append(out, e.store.keys.unique(e.shard, t, cell, counter))
+		for cell := e.uniques[i].First; cell <= e.uniques[i].Last; cell++ {
+			out = append(out, e.store.Keys.Unique(e.shard, t, cell, counter))
 		}
 	}
 	return out
 }
 
 // eraseChunk removes some counters in one transaction, and returns how many had hits.
-func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int, err error) {
+func (e *shardEraser) eraseChunk(ctx context.Context, counters []string) (erased int, err error) {
 	for try := range eraseTries {
 		erased, err = e.attempt(ctx, counters)
 		if !errors.Is(err, redis.TxFailedErr) {
 			return erased, err
 		}
-		if err := sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
+		if err := Sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
 			return 0, err
 		}
 	}
@@ -291,12 +286,12 @@ func (e *eraser) eraseChunk(ctx context.Context, counters []string) (erased int,
 }
 
 // attempt tries once. The error is redis.TxFailedErr if a commit or another erasure interrupted it.
-func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, err error) {
+func (e *shardEraser) attempt(ctx context.Context, counters []string) (erased int, err error) {
 	hashes := make([][]string, len(counters))
 	for i, counter := range counters {
 		hashes[i] = e.hashes(counter)
 	}
-	err = e.store.watch(ctx, e.watch, func(tx *watched) error {
+	err = e.store.Client.Watch(ctx, e.watch, func(tx *WatchedTx) error {
 		there, at, now, err := e.look(ctx, tx, counters, hashes)
 		if err == nil {
 			err = e.checkNamespace(ctx)
@@ -314,18 +309,18 @@ func (e *eraser) attempt(ctx context.Context, counters []string) (erased int, er
 	return erased, err
 }
 
-// checkNamespace returns errStale if a stream is listed that the eraser does not have, or if the tiers have
+// checkNamespace returns ErrStale if a stream is listed that the shardEraser does not have, or if the tiers have
 // changed, and ErrEraseRetier while a change of tiers has not ended, because the cells of the other tiers
 // would stay. A change that begins later alters the cursors, which are watched, before it reads any cell.
-func (e *eraser) checkNamespace(ctx context.Context) error {
-	record, err := e.store.layout(ctx)
+func (e *shardEraser) checkNamespace(ctx context.Context) error {
+	record, err := e.store.ReadLayout(ctx)
 	switch {
 	case err != nil:
 		return err
-	case record.change != nil:
+	case record.Change != nil:
 		return ErrEraseRetier
-	case record.Tiers[0].generation != e.layout.Tiers[0].generation:
-		return errStale
+	case record.Tiers[0].Generation != e.layout.Tiers[0].Generation:
+		return ErrStale
 	}
 	listed, err := e.store.Streams(ctx)
 	if err != nil {
@@ -333,30 +328,30 @@ func (e *eraser) checkNamespace(ctx context.Context) error {
 	}
 	for stream := range listed {
 		if !slices.Contains(e.streams, stream) {
-			return errStale
+			return ErrStale
 		}
 	}
 	return nil
 }
 
 type placed struct {
-	record
+	CursorRecord
 	exists bool
 }
 
 // look reads the last erasure and the cursors, and whether anything but summaries exists of the counters. now
 // is Redis's clock in Unix seconds.
-func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
+func (e *shardEraser) look(ctx context.Context, tx *WatchedTx, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd
 	cursors := make([]*redis.SliceCmd, len(e.streams))
 	found := make([]*redis.IntCmd, len(counters))
 	var listed []*redis.FloatCmd
-	err = tx.look(ctx, func(p redis.Pipeliner) {
+	err = tx.Read(ctx, func(p redis.Pipeliner) {
 		clock = p.Time(ctx)
 		last = p.Get(ctx, e.watch[0])
 		for s := range e.streams {
-			cursors[s] = p.HMGet(ctx, e.watch[1+s], cursorFields...)
+			cursors[s] = p.HMGet(ctx, e.watch[1+s], CursorFields...)
 		}
 		for i, counter := range counters {
 			found[i] = p.Exists(ctx, hashes[i]...)
@@ -371,21 +366,21 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 	if err != nil {
 		return false, nil, 0, err
 	}
-	erased, err := lastErasure(last)
+	erased, err := ParseErasure(last)
 	if err != nil {
 		return false, nil, 0, err
 	}
 	if erased != e.erased {
-		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another eraser may have changed summaries
+		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another shardEraser may have changed summaries
 	}
 	// Redis's clock, too: the cursor of a recreated stream does not show how late earlier hits were.
 	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
 	for s, cursor := range cursors {
-		if at[s].record, at[s].exists, err = recordFrom(e.watch[1+s], cursor); err != nil {
+		if at[s].CursorRecord, at[s].exists, err = ParseCursor(e.watch[1+s], cursor); err != nil {
 			return false, nil, 0, err
 		}
-		latest = max(latest, at[s].latestHit())
+		latest = max(latest, at[s].LatestHit())
 	}
 	if latest > e.until { // there may be keys that the plan does not know
 		e.plan(max(e.now, clock.Val().UnixMilli()), latest)
@@ -403,7 +398,7 @@ func (e *eraser) look(ctx context.Context, tx *watched, counters []string, hashe
 		case l.Err() == nil:
 			there = true
 		case !errors.Is(l.Err(), redis.Nil):
-			return false, nil, 0, foreign(l.Args()[1].(string), l.Err())
+			return false, nil, 0, WrapForeign(l.Args()[1].(string), l.Err())
 		}
 	}
 	return there, at, clock.Val().Unix(), nil
@@ -418,14 +413,14 @@ type changedTop struct {
 
 // removeFromTops returns the summaries that list any of the counters, without these. If a stream's cursor has
 // moved, it reads the stream's summaries again.
-func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []string, at []placed) (out []changedTop, err error) {
+func (e *shardEraser) removeFromTops(ctx context.Context, tx *WatchedTx, counters []string, at []placed) (out []changedTop, err error) {
 	gone := make(map[string]bool, len(counters))
 	for _, counter := range counters {
 		gone[counter] = true
 	}
 	for s := range e.streams {
-		place := at[s].record
-		place.AsOf, place.IncompleteBefore, place.opened, place.closed = 0, 0, 0, 0 // no summary changes with them alone
+		place := at[s].CursorRecord
+		place.AsOf, place.IncompleteBefore, place.Opened, place.Closed = 0, 0, 0, 0 // no summary changes with them alone
 		if e.known[s].texts == nil || e.known[s].at != place {
 			texts, err := e.readTops(ctx, tx, e.tops[s])
 			if err != nil {
@@ -438,12 +433,12 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 			if !known {
 				continue
 			}
-			found, err := parseSummary(text)
+			found, err := ParseSummary(text)
 			if err != nil {
 				return nil, &ForeignError{top.key, err} // it was read before
 			}
-			if found.remove(gone) {
-				out = append(out, changedTop{top, s, found.encode(), found.listsAny(e.wanted)})
+			if found.Remove(gone) {
+				out = append(out, changedTop{top, s, found.Encode(), found.ListsAny(e.wanted)})
 			}
 		}
 	}
@@ -451,7 +446,7 @@ func (e *eraser) removeFromTops(ctx context.Context, tx *watched, counters []str
 }
 
 // readTops reads the summaries with wanted counters, by key. It skips those that another program has written.
-func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[string]string, error) {
+func (e *shardEraser) readTops(ctx context.Context, tx *WatchedTx, tops []topOf) (map[string]string, error) {
 	out := make(map[string]string)
 	for some := range slices.Chunk(tops, eraseReads) {
 		keys := make([]string, len(some))
@@ -467,8 +462,8 @@ func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[s
 			if !ok {
 				continue
 			}
-			found, err := parseSummary(text)
-			if err == nil && found.listsAny(e.wanted) {
+			found, err := ParseSummary(text)
+			if err == nil && found.ListsAny(e.wanted) {
 				out[top.key] = text
 			}
 		}
@@ -477,19 +472,19 @@ func (e *eraser) readTops(ctx context.Context, tx *watched, tops []topOf) (map[s
 }
 
 // exec sends MULTI … EXEC. now is Redis's clock in Unix seconds.
-func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashes [][]string, changed []changedTop, at []placed, now int64) (erased int, err error) {
+func (e *shardEraser) exec(ctx context.Context, tx *WatchedTx, counters []string, hashes [][]string, changed []changedTop, at []placed, now int64) (erased int, err error) {
 	members := make([]any, len(counters))
 	for i := range counters {
 		members[i] = counters[i]
 	}
 	upTo := (now + 1) * 1000
 	for s := range at {
-		upTo = max(upTo, at[s].latestHit()+1)
+		upTo = max(upTo, at[s].LatestHit()+1)
 	}
-	text := erasureText(e.erased, upTo)
+	text := NewErasure(e.erased, upTo)
 	var first *redis.StatusCmd
 	removed := make([]*redis.IntCmd, len(counters))
-	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
+	results, err := tx.Exec(ctx, func(p redis.Pipeliner) {
 		// First: if a torn file runs a part of this again, no writer may go on trusting what is removed then.
 		first = p.Set(ctx, e.watch[0], text, 0)
 		for s := range at {
@@ -531,7 +526,7 @@ func (e *eraser) exec(ctx context.Context, tx *watched, counters []string, hashe
 		}
 	}
 	for _, command := range results {
-		if failed := foreignCommand(command); failed != nil {
+		if failed := FindForeign(command); failed != nil {
 			return erased, failed
 		}
 	}

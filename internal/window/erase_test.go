@@ -20,7 +20,7 @@ import (
 
 func (r *rig) erase(counters ...string) int {
 	r.t.Helper()
-	out, err := r.reader.Erase(r.t.Context(), counters)
+	out, err := window.Eraser{Reader: r.reader}.Erase(r.t.Context(), counters)
 	require.NoError(r.t, err)
 	return out.Counters
 }
@@ -74,7 +74,7 @@ func (r *rig) TestErasureLeavesNothing(t *testing.T) {
 	for _, counter := range []string{"shop.3", "blog.4", "nobody"} {
 		require.Empty(t, r.left(counter))
 	}
-	out, err := r.reader.EraseListed(t.Context(), "shop.", "")
+	out, err := window.Eraser{Reader: r.reader}.EraseListed(t.Context(), "shop.", "")
 	if err != nil || out.Counters != 9 || out.Next != "" {
 		t.Errorf("by prefix: %+v, %v; want 9", out, err)
 	}
@@ -176,7 +176,7 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 	}
 	eraseShop := func() {
 		t.Helper()
-		out, err := reader.EraseListed(ctx, "shop.", "")
+		out, err := window.Eraser{Reader: reader}.EraseListed(ctx, "shop.", "")
 		if err != nil || out.Counters != 2 {
 			t.Errorf("by prefix: %+v, %v; want 2", out, err)
 		}
@@ -200,9 +200,9 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 
 	count(2)
 	expire("names:*", "h:*")
-	_, _, err := store.Retier(ctx, must(window.ParseTiers("1s/1m,1m/2h")), quiet)
+	_, _, err := window.Retier(ctx, store, must(window.ParseTiers("1s/1m,1m/2h")), quiet)
 	require.NoError(t, err)
-	require.NoError(t, errOf(store.RetierConfirm(ctx, quiet)))
+	require.NoError(t, errOf(window.RetierConfirm(ctx, store, quiet)))
 	eraseShop()
 }
 
@@ -269,7 +269,7 @@ func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 			for _, name := range some {
 				all[name].least.Store(all[name].done.Load())
 			}
-			if _, err := r.reader.Erase(t.Context(), some); err != nil {
+			if _, err := (window.Eraser{Reader: r.reader}).Erase(t.Context(), some); err != nil {
 				t.Errorf("erase: %v", err)
 				return
 			}

@@ -50,7 +50,7 @@ func ExampleReader_Answer() {
 		at := now.Add(-ago).UnixMilli()
 		batch.Add(name, window.HashCounter(name), at, at, n)
 	}
-	writer := must(store.OpenWriter(ctx, layout, "HITS", 0))
+	writer := must(window.OpenWriter(ctx, store, layout, "HITS", 0))
 	must(writer.Commit(ctx, batch.Shard(0), window.Cursor{
 		Created: now.Add(-48 * time.Hour).UnixNano(), Seq: 3, Stored: now.UnixNano(), AsOf: now.UnixMilli(),
 	}))

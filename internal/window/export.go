@@ -103,8 +103,8 @@ func (e *exportReachError) Error() string {
 // BeginExport decides range and steps by the current cursors. Its errors are those of Answer, and a
 // *StepError in a *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
-	return surveyed(ctx, r, func(found survey) (Export, error) {
-		out, err := found.dir.layout.planExport(q, found.at.milli, found.asOf())
+	return WithSurvey(ctx, r, func(found Survey) (Export, error) {
+		out, err := planExport(found.dir.Layout, q, found.at.milli, found.asOf())
 		if err != nil {
 			return Export{}, &QuestionError{0, err}
 		}
@@ -113,9 +113,9 @@ func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, err
 }
 
 // planExport decides the range and the steps at now (Unix milliseconds).
-func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
+func planExport(l Layout, q ExportQuestion, now, asOf int64) (Export, error) {
 	closed := min(asOf, now)
-	if q.To != Now && q.To-now > maxEndAhead.Milliseconds() {
+	if q.To != Now && q.To-now > MaxEndAhead.Milliseconds() {
 		return Export{}, &AheadError{To: q.To, Now: now}
 	}
 	r := Range{q.From, q.To}
@@ -125,7 +125,7 @@ func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 		if closed <= 0 { // some stream has not been counted yet
 			r.To = now
 		}
-		r.To = floorDiv(r.To, dayMillis) * dayMillis
+		r.To = FloorDiv(r.To, dayMillis) * dayMillis
 	case r.To == Now && r.From >= now:
 		return Export{}, &EmptyError{Range{r.From, now}}
 	case r.To == Now:
@@ -137,25 +137,25 @@ func (l Layout) planExport(q ExportQuestion, now, asOf int64) (Export, error) {
 	if q.To != Now && r.From >= r.To {
 		return Export{}, &EmptyError{r}
 	}
-	step, err := l.exportStep(q.Step, r.From, now)
+	step, err := exportStep(l, q.Step, r.From, now)
 	if err != nil {
 		return Export{}, err
 	}
 	length := step.Milliseconds()
 	out := Export{Prefix: q.Prefix, Step: step}
-	out.Range.From = floorDiv(r.From, length) * length
-	out.Range.To = -floorDiv(-r.To, length) * length
+	out.Range.From = FloorDiv(r.From, length) * length
+	out.Range.To = -FloorDiv(-r.To, length) * length
 	if out.Range.To > closed {
 		out.Cut = q.To != Now
-		out.Range.To = max(out.Range.From, floorDiv(closed, length)*length)
+		out.Range.To = max(out.Range.From, FloorDiv(closed, length)*length)
 	}
-	_, err = l.exportTier(out, now)
+	_, err = exportTier(l, out, now)
 	return out, err
 }
 
-func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, error) {
+func exportStep(l Layout, step time.Duration, from, now int64) (time.Duration, error) {
 	if step == 0 {
-		t, _, err := l.holding(l.Tiers, from, now, false)
+		t, _, err := l.Holding(l.Tiers, from, now, false)
 		return t.Cell, err
 	}
 	if slices.ContainsFunc(l.Tiers, func(t Tier) bool { return t.Cell == step || step%t.Cell == 0 && 24*time.Hour%step == 0 }) {
@@ -165,12 +165,12 @@ func (l Layout) exportStep(step time.Duration, from, now int64) (time.Duration, 
 }
 
 // exportTier returns the cheapest tier that holds the range. All such have all of its hits (see Layout.Plan).
-func (l Layout) exportTier(e Export, now int64) (Tier, error) {
+func exportTier(l Layout, e Export, now int64) (Tier, error) {
 	var fit, held Tiers
 	for _, t := range l.Tiers {
 		if e.Step%t.Cell == 0 {
 			fit = append(fit, t)
-			if t.holdsSince(e.Range.From, now) {
+			if t.HoldsSince(e.Range.From, now) {
 				held = append(held, t)
 			}
 		}
@@ -182,14 +182,14 @@ func (l Layout) exportTier(e Export, now int64) (Tier, error) {
 		return Tier{}, &exportReachError{e.Step, e.Range.From, fit}
 	}
 	return slices.MinFunc(held, func(a, b Tier) int {
-		return cmp.Or(cmp.Compare(max(a.since, e.Range.From), max(b.since, e.Range.From)), cmp.Compare(a.roomOf(e.Range), b.roomOf(e.Range)))
+		return cmp.Or(cmp.Compare(max(a.Since, e.Range.From), max(b.Since, e.Range.From)), cmp.Compare(roomOf(a, e.Range), roomOf(b, e.Range)))
 	}), nil
 }
 
 // roomOf returns how many cells the hashes of a range can hold.
-func (t Tier) roomOf(r Range) int64 {
-	first, last := t.epochsOf(r)
-	return (last - first + 1) * t.cellsPerEpoch()
+func roomOf(t Tier, r Range) int64 {
+	first, last := t.EpochsOf(r)
+	return (last - first + 1) * t.CellsPerEpoch()
 }
 
 // ExportPage reads the page after a place. Its errors are those of Answer, and ErrReopened, and a
@@ -204,26 +204,26 @@ func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (Expo
 	})
 }
 
-func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e Export, at ExportPlace) (ExportPage, error) {
-	tier, err := dir.layout.exportTier(e, now.milli)
+func (r *Reader) exportPage(ctx context.Context, dir *Directory, now instant, e Export, at ExportPlace) (ExportPage, error) {
+	tier, err := exportTier(dir.Layout, e, now.milli)
 	if err != nil {
 		return ExportPage{}, &QuestionError{0, err}
 	}
-	names, piece, more, err := r.exportNames(ctx, dir.layout, tier, e, at)
+	names, piece, more, err := r.exportNames(ctx, dir.Layout, tier, e, at)
 	if err != nil {
 		return ExportPage{}, err
 	}
 	found, err := r.fetch(ctx, dir, now, func(l Layout, now int64) ([]Plan, error) {
-		if !tier.holdsSince(e.Range.From, now) {
+		if !tier.HoldsSince(e.Range.From, now) {
 			return nil, &QuestionError{0, &exportReachError{e.Step, e.Range.From, Tiers{tier}}}
 		}
 		plans := make([]Plan, len(names), len(names)+l.Shards)
 		for i, name := range names {
-			plans[i] = l.newPlan(name, piece, now, tier)
-			plans[i].add(tier, piece)
+			plans[i] = l.NewPlan(name, piece, now, tier)
+			plans[i].Add(tier, piece)
 		}
 		for shard := range l.Shards { // for the cursors of all of them
-			plans = append(plans, Plan{shard: shard})
+			plans = append(plans, Plan{Shard: shard})
 		}
 		return plans, nil
 	})
@@ -231,8 +231,8 @@ func (r *Reader) exportPage(ctx context.Context, dir *directory, now instant, e 
 		return ExportPage{}, err
 	}
 	whole := Plan{Range: e.Range}
-	whole.add(tier, e.Range)
-	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: survey{found}.complete(whole)}
+	whole.Add(tier, e.Range)
+	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: Survey{found}.complete(whole)}
 	if e.Range.From < e.Range.To && out.AsOf < e.Range.To {
 		return ExportPage{}, ErrReopened
 	}
@@ -257,7 +257,7 @@ func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export,
 	if r.MaxCells > 0 {
 		room = min(room, r.MaxCells)
 	}
-	most := min(room/tier.roomOf(piece), exportNames)
+	most := min(room/roomOf(tier, piece), exportNames)
 	if most > 0 {
 		names, more, err = r.namesAfter(ctx, l, piece, e.Prefix, at.Counter, int(most))
 		return names, piece, more, err
@@ -272,7 +272,7 @@ func (r *Reader) exportNames(ctx context.Context, l Layout, tier Tier, e Export,
 	}
 	// Both edges of the piece may lie in a hash of which the rest is not asked for.
 	step := e.Step.Milliseconds()
-	steps := max(1, (room-2*tier.cellsPerEpoch())*tier.cellMillis()/step)
+	steps := max(1, (room-2*tier.CellsPerEpoch())*tier.CellMillis()/step)
 	piece.To = min(piece.To, piece.From+steps*step)
 	return names, piece, more, nil
 }
@@ -283,11 +283,11 @@ func (e Export) rows(found snapshot, piece Range, counters int) (out []ExportRow
 	hits := make([]Estimate, (piece.To-piece.From)/step)
 	for i := range counters {
 		clear(hits)
-		p := seriesPlan{Plan: found.plans[i], step: step}
-		p.count(hits, found.cells[i], 0)
+		p := SeriesPlan{Plan: found.plans[i], Step: step}
+		p.Count(hits, found.cells[i], 0)
 		for j, n := range hits {
 			if n.Total > 0 {
-				out = append(out, ExportRow{p.counter, piece.From + int64(j)*step, n.Total})
+				out = append(out, ExportRow{p.Counter, piece.From + int64(j)*step, n.Total})
 			}
 		}
 	}

@@ -19,16 +19,16 @@ func TestFall(t *testing.T) {
 		length := time.Duration(rapid.Int64Range(1, int64(longest/time.Second)).Draw(t, "seconds")) * time.Second
 		// The cells stay as they are, so that only time passes.
 		cells := leftBy(l, "a", hits, now)
-		total := func(p *Plan) int64 { return p.sum(p.cellsOf(cells), 0).Total }
+		total := func(p *Plan) int64 { return p.Sum(p.cellsOf(cells), 0).Total }
 		plan := func(now int64) *Plan {
 			p, err := l.Plan("a", Range{now - length.Milliseconds(), now}, now)
 			require.NoError(t, err)
 			return &p
 		}
 
-		p := plan(now).alone()
+		p := plan(now).Alone()
 		most := rapid.Int64Range(0, max(1, total(&p)+1)).Draw(t, "most")
-		wait := p.fall(most, total)
+		wait := p.Fall(most, total)
 		// Later plans are made anew: they show that none of the hashes was missing.
 		if later := total(plan(now + wait.Milliseconds())); later > most {
 			t.Fatalf("%d after %v; want at most %d", later, wait, most)

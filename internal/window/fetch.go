@@ -9,15 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fetch plans for a moment, and reads once what the plans need. The error is errStale if they turn out to be
+// fetch plans for a moment, and reads once what the plans need. The error is ErrStale if they turn out to be
 // old. It reads the cursors before the hashes, so the counts can only be newer than AsOf, and the clock last:
 // what had not expired by then was there.
-func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan planner) (snapshot, error) {
-	plans, err := plan(dir.layout, at.milli)
+func (r *Reader) fetch(ctx context.Context, dir *Directory, at instant, plan planner) (snapshot, error) {
+	plans, err := plan(dir.Layout, at.milli)
 	if err != nil {
 		return snapshot{}, err
 	}
-	need := needOf(r.store.keys, dir, plans)
+	need := needOf(r.Store.Keys, dir, plans)
 	if r.MaxCells > 0 && need.room > r.MaxCells {
 		return snapshot{}, &TooMuchError{What: "cells", Count: need.room, Max: r.MaxCells}
 	}
@@ -29,19 +29,19 @@ func (r *Reader) fetch(ctx context.Context, dir *directory, at instant, plan pla
 		return snapshot{}, fmt.Errorf("read %d hashes and cells of uniques: %w", need.size(), err)
 	}
 	holds := r.clocks.learn(at, trip.sent, trip.received, trip.times, graceOf(plans))
-	same, err := dir.is(trip.record, trip.list)
+	same, err := dir.Matches(trip.record, trip.list)
 	if err != nil {
 		r.forget(dir)
 		return snapshot{}, err
 	}
 	if !same {
 		r.forget(dir)
-		return snapshot{}, errStale
+		return snapshot{}, ErrStale
 	}
 	if !holds {
-		return snapshot{}, errStale
+		return snapshot{}, ErrStale
 	}
-	out := snapshot{keys: r.store.keys, dir: dir, plans: plans, at: at, clock: trip.times.latest().UnixMilli()}
+	out := snapshot{keys: r.Store.Keys, dir: dir, plans: plans, at: at, clock: trip.times.Latest().UnixMilli()}
 	if err := out.parse(need, trip); err != nil {
 		return snapshot{}, r.blame(plans, r.nameForeign(ctx, err))
 	}
@@ -55,12 +55,12 @@ func (r *Reader) blame(plans []Plan, err error) error {
 		return err
 	}
 	for i := range plans {
-		for h := range plans[i].hashes {
-			if r.store.keys.hash(h) == foreign.Key {
+		for h := range plans[i].Hashes {
+			if r.Store.Keys.Hash(h) == foreign.Key {
 				return &QuestionError{i, err}
 			}
 		}
-		if plans[i].counts(r.store.keys, foreign.Key) {
+		if countsKey(&plans[i], r.Store.Keys, foreign.Key) {
 			return &QuestionError{i, err}
 		}
 	}
@@ -75,7 +75,7 @@ func (r *Reader) affordable(least int, plans ...Plan) (int, error) {
 	}
 	var each int64
 	for i := range plans {
-		each += plans[i].room()
+		each += plans[i].Capacity()
 	}
 	if need := each * int64(least); need > r.MaxCells {
 		return 0, &TooMuchError{What: "cells", Count: need, Max: r.MaxCells}
@@ -98,7 +98,7 @@ func (s *keySet) queue(ctx context.Context, p redis.Pipeliner, name string, more
 	}
 }
 
-func (s *keySet) reply(key string) reply { return reply{key, string(s.replies[s.at[key]].Val())} }
+func (s *keySet) reply(key string) Reply { return Reply{key, string(s.replies[s.at[key]].Val())} }
 
 func (s *keySet) add(key string) (index int, added bool) {
 	if i, ok := s.at[key]; ok {
@@ -149,33 +149,33 @@ type need struct {
 	room   int64 // how many cells the hashes can hold
 }
 
-func needOf(k keys, dir *directory, plans []Plan) (out need) {
-	asked := make([]bool, dir.layout.Shards)
+func needOf(k Keys, dir *Directory, plans []Plan) (out need) {
+	asked := make([]bool, dir.Layout.Shards)
 	for i := range plans {
 		p := &plans[i]
-		if !asked[p.shard] {
-			asked[p.shard] = true
-			out.shards = append(out.shards, p.shard)
-			for _, stream := range dir.streams {
-				out.cursors.add(k.cursor(p.shard, stream))
+		if !asked[p.Shard] {
+			asked[p.Shard] = true
+			out.shards = append(out.shards, p.Shard)
+			for _, stream := range dir.Streams {
+				out.cursors.add(k.Cursor(p.Shard, stream))
 			}
 		}
-		for h := range p.hashes {
+		for h := range p.Hashes {
 			set := &out.hashes
-			if h.sum {
+			if h.Sum {
 				set = &out.sums
 			}
-			index, added := set.add(k.hash(h))
+			index, added := set.add(k.Hash(h))
 			if added {
-				out.room += h.tier.cellsPerEpoch()
+				out.room += h.Tier.CellsPerEpoch()
 			}
-			if h.sum {
+			if h.Sum {
 				index = ^index
 			}
 			out.at = append(out.at, index)
 		}
-		for _, u := range p.unions {
-			out.counts = append(out.counts, out.addUnion(u.key(k, p), len(u)))
+		for _, u := range p.Unions {
+			out.counts = append(out.counts, out.addUnion(unionKey(u, k, p), len(u)))
 		}
 	}
 	return out

@@ -137,3 +137,16 @@ func (g *gatherer) travel(t *trip) {
 	}
 	t.err = g.read(ctx, t)
 }
+
+// gathered is how many hashes the next trip reads.
+func (g *gatherer) gathered() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gathering == nil {
+		return 0
+	}
+	return len(g.gathering.hashes.keys)
+}
+
+// Gathered returns how many hashes the next shared trip is to read.
+func (r *Reader) Gathered() int { return r.trips.gathered() }

@@ -110,16 +110,6 @@ func (r *slowRedis) trips() int {
 	return r.underWay
 }
 
-// gathered is how many hashes the next trip reads.
-func (g *gatherer) gathered() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.gathering == nil {
-		return 0
-	}
-	return len(g.gathering.hashes.keys)
-}
-
 func TestQuestionsThatComeTogetherShareATrip(t *testing.T) {
 	t.Parallel()
 	withSlowRedis(t, func(t *testing.T, r *slowRedis, first []<-chan asked) {
@@ -302,7 +292,7 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 					continue
 				}
 				for _, key := range keys {
-					if got := trip.hashes.reply(key); err != nil || got != (reply{key, "of " + key}) {
+					if got := trip.hashes.reply(key); err != nil || got != (Reply{key, "of " + key}) {
 						t.Errorf("%s: %+v %v", key, got, err)
 					}
 				}

@@ -50,15 +50,15 @@ func parseClaim(stream, text string) (Claim, error) {
 		if i < len(n) {
 			n[i], err = strconv.ParseInt(part, 10, 64)
 		}
-		if err != nil || len(parts) != len(n) || !isMoment(n[3]) {
+		if err != nil || len(parts) != len(n) || !IsMoment(n[3]) {
 			return Claim{}, fmt.Errorf(`its field %s is %q: "created seq stored as_of" was expected`, stream, text)
 		}
 	}
 	return Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}, nil
 }
 
-// parseClaims parses the claims about listed streams, by name. The error is a *ForeignError.
-func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (map[string]Claim, error) {
+// ParseClaims parses the claims about listed streams, by name. The error is a *ForeignError.
+func (k Keys) ParseClaims(listed map[string]Listed, values map[string]string) (map[string]Claim, error) {
 	out := make(map[string]Claim, len(values))
 	for stream, text := range values {
 		if _, ok := listed[stream]; !ok {
@@ -66,18 +66,24 @@ func (k keys) parseClaims(listed map[string]Listed, values map[string]string) (m
 		}
 		claim, err := parseClaim(stream, text)
 		if err != nil {
-			return nil, &ForeignError{k.idle(), err}
+			return nil, &ForeignError{k.Claims(), err}
 		}
 		out[stream] = claim
 	}
 	return out, nil
 }
 
-// Claim reads the claim about a stream; the zero value if there is none.
-func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
-	values, err := s.client.HMGet(ctx, s.keys.idle(), stream).Result()
+// Claims are the claims of a namespace.
+type Claims struct {
+	client *Client
+	key    string
+}
+
+// Read reads the claim about a stream; the zero value if there is none.
+func (c Claims) Read(ctx context.Context, stream string) (Claim, error) {
+	values, err := c.client.HMGet(ctx, c.key, stream).Result()
 	if err != nil {
-		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, foreign(s.keys.idle(), err))
+		return Claim{}, fmt.Errorf("read the claim about %s: %w", stream, WrapForeign(c.key, err))
 	}
 	text, exists := values[0].(string)
 	if !exists {
@@ -85,28 +91,28 @@ func (s *Store) Claim(ctx context.Context, stream string) (Claim, error) {
 	}
 	claim, err := parseClaim(stream, text)
 	if err != nil {
-		return Claim{}, &ForeignError{s.keys.idle(), err}
+		return Claim{}, &ForeignError{c.key, err}
 	}
 	return claim, nil
 }
 
-// WriteClaims writes claims, by stream. It returns the streams of before, this worker's last claims, whose
+// Write writes claims, by stream. It returns the streams of before, this worker's last claims, whose
 // claim in Redis was another: Redis may have lost commits too, or another worker reads the stream.
-func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
+func (c Claims) Write(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
 	streams := slices.Sorted(maps.Keys(claims))
 	values := make([]any, 0, 2*len(streams))
 	for _, stream := range streams {
 		values = append(values, stream, claims[stream].String())
 	}
 	var had *redis.SliceCmd
-	cmds, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
-		had = p.HMGet(ctx, s.keys.idle(), streams...)
-		p.HSet(ctx, s.keys.idle(), values...)
-		p.Expire(ctx, s.keys.idle(), claimsLast)
+	cmds, err := c.client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
+		had = p.HMGet(ctx, c.key, streams...)
+		p.HSet(ctx, c.key, values...)
+		p.Expire(ctx, c.key, claimsLast)
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write %d claims: %w", len(claims), foreignReply(cmds, err))
+		return nil, fmt.Errorf("write %d claims: %w", len(claims), WrapForeignReply(cmds, err))
 	}
 	for i, stream := range streams {
 		if was, ok := before[stream]; ok && had.Val()[i] != was.String() {
@@ -116,10 +122,10 @@ func (s *Store) WriteClaims(ctx context.Context, claims, before map[string]Claim
 	return changed, nil
 }
 
-// RemoveClaim removes the claim about a stream that no longer exists.
-func (s *Store) RemoveClaim(ctx context.Context, stream string) error {
-	if err := s.client.HDel(ctx, s.keys.idle(), stream).Err(); err != nil {
-		return fmt.Errorf("remove the claim about %s: %w", stream, foreign(s.keys.idle(), err))
+// Remove removes the claim about a stream that no longer exists.
+func (c Claims) Remove(ctx context.Context, stream string) error {
+	if err := c.client.HDel(ctx, c.key, stream).Err(); err != nil {
+		return fmt.Errorf("remove the claim about %s: %w", stream, WrapForeign(c.key, err))
 	}
 	return nil
 }

@@ -78,20 +78,20 @@ func (r *rig) TestClaimMovesAsOf(t *testing.T) {
 	other.Stored++
 	mustClaim := func(want window.Claim) {
 		t.Helper()
-		got, err := r.store.Claim(ctx, "HITS")
+		got, err := r.store.Claims.Read(ctx, "HITS")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
 	r.checkAsOf(now, at.AsOf, nil)
-	require.NoError(t, errOf(r.store.WriteClaims(ctx, map[string]window.Claim{"HITS": other}, nil)))
+	require.NoError(t, errOf(r.store.Claims.Write(ctx, map[string]window.Claim{"HITS": other}, nil)))
 	r.checkAsOf(now, at.AsOf, nil)
-	require.NoError(t, errOf(r.store.WriteClaims(ctx, map[string]window.Claim{"HITS": claim, "UNLISTED": other}, nil)))
+	require.NoError(t, errOf(r.store.Claims.Write(ctx, map[string]window.Claim{"HITS": claim, "UNLISTED": other}, nil)))
 	r.checkAsOf(now, claim.AsOf, nil)
 	mustClaim(claim)
 	if ttl := r.client.TTL(ctx, "test:idle").Val(); ttl <= 0 || ttl > time.Hour {
 		t.Errorf("the claims expire in %v, want an hour", ttl)
 	}
-	require.NoError(t, r.store.RemoveClaim(ctx, "HITS"))
+	require.NoError(t, r.store.Claims.Remove(ctx, "HITS"))
 	r.checkAsOf(now, at.AsOf, nil)
 	mustClaim(window.Claim{})
 }
@@ -103,7 +103,7 @@ func (r *rig) TestLostClaimsAreNoticed(t *testing.T) {
 	}
 	write := func(claims, before map[string]window.Claim, want ...string) {
 		t.Helper()
-		if changed, err := r.store.WriteClaims(t.Context(), claims, before); err != nil || !slices.Equal(changed, want) {
+		if changed, err := r.store.Claims.Write(t.Context(), claims, before); err != nil || !slices.Equal(changed, want) {
 			t.Errorf("changed %q, %v: want %q", changed, err, want)
 		}
 	}
@@ -127,13 +127,13 @@ func (r *rig) TestForeignClaimsAreNamed(t *testing.T) {
 	for _, value := range []string{"", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "1  2 3"} {
 		require.NoError(t, r.client.HSet(ctx, "test:idle", "HITS", value, "UNLISTED", "x").Err())
 		r.checkAsOf(now, 0, named)
-		mustName(t, "test:idle", errOf(r.store.Claim(ctx, "HITS")))
+		mustName(t, "test:idle", errOf(r.store.Claims.Read(ctx, "HITS")))
 	}
 	require.NoError(t, r.client.HDel(ctx, "test:idle", "HITS").Err())
 	r.checkAsOf(now, at.AsOf, nil) // what is claimed about a stream that is not listed is not in the way
 	require.NoError(t, r.client.Set(ctx, "test:idle", "not ours", 0).Err())
 	r.checkAsOf(now, 0, named)
-	mustName(t, "test:idle", errOf(r.store.Claim(ctx, "HITS")))
-	mustName(t, "test:idle", errOf(r.store.WriteClaims(ctx, map[string]window.Claim{"HITS": {}}, nil)))
-	mustName(t, "test:idle", r.store.RemoveClaim(ctx, "HITS"))
+	mustName(t, "test:idle", errOf(r.store.Claims.Read(ctx, "HITS")))
+	mustName(t, "test:idle", errOf(r.store.Claims.Write(ctx, map[string]window.Claim{"HITS": {}}, nil)))
+	mustName(t, "test:idle", r.store.Claims.Remove(ctx, "HITS"))
 }

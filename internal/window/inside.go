@@ -18,7 +18,7 @@ func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 	}
 	for i, t := range ts[1:] {
 		whole := t.wholeCells(r)
-		whole.From = max(whole.From, t.since)
+		whole.From = max(whole.From, t.Since)
 		if t.Cell%fine.Cell != 0 || whole.From >= whole.To {
 			continue
 		}
@@ -33,22 +33,22 @@ func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
 
 // isShort reports whether a range is no longer than a hash. It then lies in two hashes at most, and its edges
 // usually need both. With the default tiers, only a range of more than 256 hours is longer.
-func (t Tier) isShort(r Range) bool { return r.To-r.From <= t.epochMillis() }
+func (t Tier) isShort(r Range) bool { return r.To-r.From <= t.EpochMillis() }
 
 // cost returns the cost of reading a range from a tier's hashes. Each is read whole, and may be full.
 func (t Tier) cost(r Range) int64 {
 	if r.From >= r.To {
 		return 0
 	}
-	first, last := t.epochsOf(r)
-	return (last - first + 1) * (hashCost + t.cellsPerEpoch())
+	first, last := t.EpochsOf(r)
+	return (last - first + 1) * (hashCost + t.CellsPerEpoch())
 }
 
-func (t Tier) epochsOf(r Range) (first, last int64) { return t.epochAt(r.From), t.epochAt(r.To - 1) }
+func (t Tier) EpochsOf(r Range) (first, last int64) { return t.EpochAt(r.From), t.EpochAt(r.To - 1) }
 
 // wholeCells returns the part of a range that consists of whole cells. Without any, From is not before To.
 func (t Tier) wholeCells(r Range) Range {
-	return Range{t.cellStart(t.cellAt(r.From-1) + 1), t.cellStart(t.cellAt(r.To))}
+	return Range{t.CellStart(t.CellAt(r.From-1) + 1), t.CellStart(t.CellAt(r.To))}
 }
 
 func (ts Tiers) from(t Tier) Tiers { return ts[slices.Index(ts, t):] }

@@ -28,18 +28,18 @@ type CellID struct {
 func (l Layout) AppendCells(to []CellID, counterHash uint64, at, stored int64) []CellID {
 	for i, t := range l.Tiers {
 		if t.holds(counterHash, at, stored) {
-			to = append(to, CellID{i, t.cellAt(at)})
+			to = append(to, CellID{i, t.CellAt(at)})
 		}
 	}
 	return to
 }
 
 // CellStart returns the first moment of a cell, in Unix milliseconds.
-func (l Layout) CellStart(c CellID) int64 { return l.Tiers[c.Tier].cellStart(c.Cell) }
+func (l Layout) CellStart(c CellID) int64 { return l.Tiers[c.Tier].CellStart(c.Cell) }
 
 // CompleteFrom returns a moment in Unix milliseconds: cells of the tier that begin earlier may lack hits,
 // because they were built from those of other tiers. 0: no cell does.
-func (l Layout) CompleteFrom(tier int) int64 { return l.Tiers[tier].since }
+func (l Layout) CompleteFrom(tier int) int64 { return l.Tiers[tier].Since }
 
 // AppendUniqueCells is AppendCells for hits with a unique value. The Tier of the cells indexes UniqueTiers.
 func (l Layout) AppendUniqueCells(to []CellID, counterHash uint64, at, stored int64) []CellID {
@@ -50,10 +50,10 @@ func (l Layout) AppendUniqueCells(to []CellID, counterHash uint64, at, stored in
 // the messages would set now, because tiers before a change rejected other hits as too late.
 func (l Layout) UniquesFrom(now int64) int64 {
 	t := l.Tiers[len(l.Tiers)-1]
-	if t.generation == 0 {
+	if t.Generation == 0 {
 		return 0
 	}
-	return max(t.since, now-t.Window.Milliseconds())
+	return max(t.Since, now-t.Window.Milliseconds())
 }
 
 // Uniques returns the layout of unique cells, which are keys of their own: for CellStart and CellExpires.
@@ -62,8 +62,8 @@ func (l Layout) Uniques() Layout { return Layout{Tiers: l.UniqueTiers, Shards: l
 // CellExpires returns the Unix second at which the hash that holds a counter's cell expires.
 func (l Layout) CellExpires(c CellID, counterHash uint64) int64 {
 	t := l.Tiers[c.Tier]
-	epoch, _ := t.place(c.Cell)
-	return t.deadline(epoch, counterHash)
+	epoch, _ := t.EpochAndField(c.Cell)
+	return t.Deadline(epoch, counterHash)
 }
 
 // Inspector reads a namespace as it is. It is not safe for concurrent use.
@@ -74,7 +74,7 @@ type Inspector struct {
 }
 
 // Inspect returns an Inspector that reads the cursors of these streams.
-func (s *Store) Inspect(layout Layout, streams []string) *Inspector {
+func Inspect(s *Store, layout Layout, streams []string) *Inspector {
 	return &Inspector{store: s, layout: layout, streams: streams}
 }
 
@@ -114,13 +114,13 @@ type FoundCell struct {
 	N int64
 }
 
-// hashAhead is how far ahead of Redis's clock (ms) hashes are looked for: the clock of NATS may be ahead.
-const hashAhead = 60_000
+// HashAhead is how far ahead of Redis's clock (ms) hashes are looked for: the clock of NATS may be ahead.
+const HashAhead = 60_000
 
 // HashesPerCounter returns the most hashes of a counter that Read asks for. Unique cells count as an eighth
 // of a hash: most counters have few, and Redis takes less time for one of 12 KiB than for a full hash.
 func (l Layout) HashesPerCounter() (n int) {
-	of := func(t Tier) int { return int((t.kept()+hashAhead)/t.epochMillis()) + 2 }
+	of := func(t Tier) int { return int((t.kept()+HashAhead)/t.EpochMillis()) + 2 }
 	for _, t := range l.UniqueTiers {
 		n += of(t)
 	}
@@ -148,14 +148,14 @@ type askedUniques struct {
 // when the latest hit was stored, by NATS's clock. Unique cells are read of the counters that withUniques
 // selects. Errors of single hashes are in Found.
 func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
-	out := Found{Until: max(now, latest) + hashAhead, Counters: make([]FoundCounter, len(counters))}
+	out := Found{Until: max(now, latest) + HashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
 	uniques := make([]askedUniques, len(counters))
 	for n, name := range counters {
 		out.Counters[n].Name = name
 		hash := HashCounter([]byte(name))
 		for tier, t := range i.layout.Tiers {
-			for epoch := t.firstEpoch(hash, now); epoch <= t.epochAt(out.Until-1); epoch++ {
+			for epoch := t.FirstEpoch(hash, now); epoch <= t.EpochAt(out.Until-1); epoch++ {
 				asked = append(asked, askedHash{counter: n, tier: tier, epoch: epoch})
 			}
 		}
@@ -167,7 +167,7 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 			continue
 		}
 		for tier, t := range i.layout.UniqueTiers {
-			for cell := t.firstEpoch(hash, now); cell <= t.cellAt(out.Until-1); cell++ {
+			for cell := t.FirstEpoch(hash, now); cell <= t.CellAt(out.Until-1); cell++ {
 				u.cells = append(u.cells, CellID{tier, cell})
 			}
 		}
@@ -175,10 +175,10 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	var cursors []*redis.SliceCmd
 	var clock *redis.TimeCmd
 	err := i.atOnce(ctx, shard, func(p redis.Pipeliner) {
-		cursors = i.ask(ctx, p, shard, cursorFields)
+		cursors = i.ask(ctx, p, shard, CursorFields)
 		for n := range asked {
 			a := &asked[n]
-			key := i.store.keys.hash(cellHash{shard: shard, counter: counters[a.counter], tier: i.layout.Tiers[a.tier], epoch: a.epoch})
+			key := i.store.Keys.Hash(CellHash{Shard: shard, Counter: counters[a.counter], Tier: i.layout.Tiers[a.tier], Epoch: a.epoch})
 			a.reply = p.HGetAll(ctx, key)
 		}
 		for n := range uniques {
@@ -210,7 +210,7 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 func (i *Inspector) uniqueKeys(shard int, counter string, cells []CellID) []string {
 	out := make([]string, len(cells))
 	for n, c := range cells {
-		out[n] = i.store.keys.unique(shard, i.layout.UniqueTiers[c.Tier], c.Cell, counter)
+		out[n] = i.store.Keys.Unique(shard, i.layout.UniqueTiers[c.Tier], c.Cell, counter)
 	}
 	return out
 }
@@ -245,11 +245,11 @@ func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	for field, value := range a.reply.Val() {
 		f, err := strconv.ParseInt(field, 10, 64)
 		n, errN := strconv.ParseInt(value, 10, 64)
-		if err != nil || errN != nil || f < 0 || f >= t.cellsPerEpoch() {
+		if err != nil || errN != nil || f < 0 || f >= t.CellsPerEpoch() {
 			bad = fmt.Sprintf("field %q is %q", field, value)
 			continue
 		}
-		c.Cells = append(c.Cells, FoundCell{CellID{a.tier, t.cellOf(a.epoch, f)}, n})
+		c.Cells = append(c.Cells, FoundCell{CellID{a.tier, t.CellIn(a.epoch, f)}, n})
 	}
 	if bad != "" {
 		c.Bad = append(c.Bad, &ForeignError{Key: key, Err: errors.New(bad)})
@@ -263,25 +263,25 @@ func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, era
 	var last *redis.StringCmd
 	var now *redis.TimeCmd
 	err = i.atOnce(ctx, shard, func(p redis.Pipeliner) {
-		cursors = i.ask(ctx, p, shard, slices.Concat(cursorFields, rareFields))
-		last = p.Get(ctx, i.store.keys.erased(shard))
+		cursors = i.ask(ctx, p, shard, slices.Concat(CursorFields, RareFields))
+		last = p.Get(ctx, i.store.Keys.Erasure(shard))
 		now = p.Time(ctx)
 	}, func() error { return now.Err() })
 	var text string
 	if err == nil {
-		text, err = lastErasure(last)
+		text, err = ParseErasure(last)
 	}
 	if err != nil {
 		return nil, 0, time.Time{}, fmt.Errorf("read the cursors of shard %d: %w", shard, err)
 	}
 	places, err = i.places(shard, cursors)
-	return places, erasedUpTo(text), now.Val(), err
+	return places, ErasedUpTo(text), now.Val(), err
 }
 
 func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, fields []string) []*redis.SliceCmd {
 	out := make([]*redis.SliceCmd, len(i.streams))
 	for n, stream := range i.streams {
-		out[n] = p.HMGet(ctx, i.store.keys.cursor(shard, stream), fields...)
+		out[n] = p.HMGet(ctx, i.store.Keys.Cursor(shard, stream), fields...)
 	}
 	return out
 }
@@ -289,11 +289,11 @@ func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, field
 func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error) {
 	out := make([]Place, len(replies))
 	for n, reply := range replies {
-		found, exists, err := recordFrom(i.store.keys.cursor(shard, i.streams[n]), reply)
+		found, exists, err := ParseCursor(i.store.Keys.Cursor(shard, i.streams[n]), reply)
 		if err != nil {
 			return nil, err
 		}
-		out[n] = Place{found.Cursor, exists, found.torn()}
+		out[n] = Place{found.Cursor, exists, found.IsTorn()}
 	}
 	return out, nil
 }
@@ -301,15 +301,12 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 // atOnce runs commands as one transaction. If failed returns an error, that of the last command, the outcome
 // of the others is unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
-	pipelined := i.store.client.TxPipelined
-	if i.store.cluster != nil { // whose client would send TIME, which has no key, to any node
-		node, err := i.store.cluster.MasterForKey(ctx, i.store.keys.cursor(shard, ""))
-		if err != nil {
-			return err
-		}
-		pipelined = node.TxPipelined
+	// A cluster's client would send TIME, which has no key, to any node.
+	node, err := i.store.Client.NodeOf(ctx, i.store.Keys.Cursor(shard, ""))
+	if err != nil {
+		return err
 	}
-	cmds, err := pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := node.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		queue(p)
 		return nil
 	})
@@ -328,17 +325,14 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 // more. now and latest are as for Read.
 func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
 	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
-	alive := Range{coarsest.epochStart(coarsest.firstEpoch(math.MaxUint64, now)), max(now, latest) + hashAhead + 1} // with the longest jitter
-	return i.store.namesOn(ctx, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
+	alive := Range{coarsest.EpochStart(coarsest.FirstEpoch(math.MaxUint64, now)), max(now, latest) + HashAhead + 1} // with the longest jitter
+	return ListNames(ctx, i.store, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
 }
 
 // HasBegan reports whether streams have ended, some of which may no longer be listed.
-func (s *Store) HasBegan(ctx context.Context) (bool, error) {
-	return s.client.HExists(ctx, s.keys.streams(), beganField).Result()
+func HasBegan(ctx context.Context, s *Store) (bool, error) {
+	return s.Client.HExists(ctx, s.Keys.Streams(), BeganField).Result()
 }
-
-// CursorKey returns the key of a cursor, for messages.
-func (s *Store) CursorKey(shard int, stream string) string { return s.keys.cursor(shard, stream) }
 
 // Oddity is a key that is not as a writer leaves it.
 type Oddity struct {
@@ -358,7 +352,7 @@ type Swept struct {
 
 // Sweep checks all keys of the namespace, and passes what it finds to each. It scans all keys in Redis.
 func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
-	return i.store.scan(ctx, func(_ server, keys []string) error {
+	return i.store.Scan(ctx, func(_ Server, keys []string) error {
 		found, err := i.judge(ctx, keys)
 		if err != nil {
 			return err
@@ -368,7 +362,7 @@ func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
 }
 
 func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
-	out := Swept{Keys: scanCount}
+	out := Swept{Keys: ScanCount}
 	type hashLook struct {
 		key     string
 		counter string
@@ -376,33 +370,33 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 		listed  *redis.FloatCmd // nil: only the coarsest hash lists a name
 	}
 	var looks []hashLook
-	pipe := i.store.client.Pipeline()
+	pipe := i.store.Client.Pipeline()
 	for _, key := range keys {
-		k := i.store.keys.split(key)
-		if k.kind != "cursor" && k.kind != "u" && k.generation != i.layout.Tiers[0].generation {
+		k := i.store.Keys.Parse(key)
+		if k.Kind != "cursor" && k.Kind != "u" && k.Generation != i.layout.Tiers[0].Generation {
 			continue // of the tiers before a change, or after it
 		}
-		switch k.kind {
+		switch k.Kind {
 		case "cursor":
-			out.Streams = append(out.Streams, k.rest)
+			out.Streams = append(out.Streams, k.Rest)
 		case "h":
-			h, tier, what := i.layout.parseHash(k.shard, k.rest)
+			h, tier, what := parseHash(i.layout, k.Shard, k.Rest)
 			if what != "" {
 				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
 				continue
 			}
-			look := hashLook{key: key, counter: h.counter, ttl: pipe.TTL(ctx, key)}
+			look := hashLook{key: key, counter: h.Counter, ttl: pipe.TTL(ctx, key)}
 			if tier == len(i.layout.Tiers)-1 {
-				look.listed = pipe.ZScore(ctx, i.store.keys.names(k.shard, h.tier, h.tier.namesOf(h.epoch)), h.counter)
+				look.listed = pipe.ZScore(ctx, i.store.Keys.Names(k.Shard, h.Tier, h.Tier.NamesOf(h.Epoch)), h.Counter)
 			}
 			looks = append(looks, look)
 		case "u":
-			cell, _, what := i.layout.Uniques().parseHash(k.shard, k.rest)
+			cell, _, what := parseHash(i.layout.Uniques(), k.Shard, k.Rest)
 			if what != "" {
 				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
 				continue
 			}
-			out.Uniques = append(out.Uniques, HashCounter([]byte(cell.counter)))
+			out.Uniques = append(out.Uniques, HashCounter([]byte(cell.Counter)))
 			looks = append(looks, hashLook{key: key, ttl: pipe.TTL(ctx, key)})
 		}
 	}
@@ -429,7 +423,7 @@ func (i *Inspector) judge(ctx context.Context, keys []string) (Swept, error) {
 // Again checks a key again, and reports whether it still has the same oddity.
 func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
 	if !odd.Expiry && odd.Counter == "" {
-		n, err := i.store.client.Exists(ctx, odd.Key).Result()
+		n, err := i.store.Client.Exists(ctx, odd.Key).Result()
 		return n > 0, err
 	}
 	found, err := i.judge(ctx, []string{odd.Key})
@@ -437,7 +431,7 @@ func (i *Inspector) Again(ctx context.Context, odd Oddity) (bool, error) {
 }
 
 // parseHash parses what follows "h:" in the key of a hash of cells. what describes an error, or is empty.
-func (l Layout) parseHash(shard int, rest string) (h cellHash, tier int, what string) {
+func parseHash(l Layout, shard int, rest string) (h CellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, ok := strings.Cut(rest, ":")
 	tier = slices.IndexFunc(l.Tiers, func(t Tier) bool { return FormatDuration(t.Cell) == cell })
@@ -450,5 +444,5 @@ func (l Layout) parseHash(shard int, rest string) (h cellHash, tier int, what st
 	case shard != l.ShardOf(HashCounter([]byte(counter))):
 		return h, tier, fmt.Sprintf("its counter belongs to shard %d", l.ShardOf(HashCounter([]byte(counter))))
 	}
-	return cellHash{shard: shard, counter: counter, tier: l.Tiers[tier], epoch: number}, tier, ""
+	return CellHash{Shard: shard, Counter: counter, Tier: l.Tiers[tier], Epoch: number}, tier, ""
 }

@@ -18,12 +18,12 @@ import (
 //	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
-//	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see lastErasure
+//	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see ParseErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
-//	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.namesOf; expires
-//	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.segmentOf; expires
-//	<ns>:{<shard>}:unames:<set>                   ZSET    counters with unique values, all of score 0; see Layout.uniqueNamesOf; expires
-//	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier; number: Tier.cellAt; expires
+//	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.NamesOf; expires
+//	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.SegmentOf; expires
+//	<ns>:{<shard>}:unames:<set>                   ZSET    counters with unique values, all of score 0; see Layout.UniqueNamesOf; expires
+//	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier; number: Tier.CellAt; expires
 //
 // If a namespace's tiers were changed, "h", "names" and "top" have "g<generation>:" after the braces. All
 // generations share "u" and "unames", because unique tiers do not change and a repeated PFADD changes
@@ -41,87 +41,87 @@ func CheckNamespace(ns string) error {
 	return nil
 }
 
-type keys struct{ namespace string }
+type Keys struct{ Namespace string }
 
-func (k keys) layout() string  { return k.namespace + ":layout" }
-func (k keys) streams() string { return k.namespace + ":streams" }
-func (k keys) idle() string    { return k.namespace + ":idle" }
-func (k keys) rules() string   { return k.namespace + ":rules" }
+func (k Keys) Layout() string  { return k.Namespace + ":layout" }
+func (k Keys) Streams() string { return k.Namespace + ":streams" }
+func (k Keys) Claims() string  { return k.Namespace + ":idle" }
+func (k Keys) rules() string   { return k.Namespace + ":rules" }
 
-func (k keys) cursor(shard int, stream string) string {
-	return k.namespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + stream
+func (k Keys) Cursor(shard int, stream string) string {
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + stream
 }
 
-func (k keys) erased(shard int) string {
-	return k.namespace + ":{" + strconv.Itoa(shard) + "}:erased"
+func (k Keys) Erasure(shard int) string {
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:erased"
 }
 
-// hash builds a key with a single allocation: a commit or a question needs thousands.
-func (k keys) hash(h cellHash) string {
-	out := append(make([]byte, 0, 128), k.namespace...)
-	out = strconv.AppendInt(append(out, ":{"...), int64(h.shard), 10)
-	out = append(h.tier.appendGeneration(append(out, "}:"...)), "h:"...)
-	out = appendDuration(out, h.tier.Cell)
-	out = strconv.AppendInt(append(out, ':'), h.epoch, 10)
-	out = append(append(out, ':'), h.counter...)
+// Hash builds a key with a single allocation: a commit or a question needs thousands.
+func (k Keys) Hash(h CellHash) string {
+	out := append(make([]byte, 0, 128), k.Namespace...)
+	out = strconv.AppendInt(append(out, ":{"...), int64(h.Shard), 10)
+	out = append(h.Tier.AppendGeneration(append(out, "}:"...)), "h:"...)
+	out = AppendDuration(out, h.Tier.Cell)
+	out = strconv.AppendInt(append(out, ':'), h.Epoch, 10)
+	out = append(append(out, ':'), h.Counter...)
 	return string(out)
 }
 
-func (k keys) unique(shard int, t Tier, cell int64, counter string) string {
-	out := append(make([]byte, 0, 128), k.namespace...)
+func (k Keys) Unique(shard int, t Tier, cell int64, counter string) string {
+	out := append(make([]byte, 0, 128), k.Namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(shard), 10)
-	out = appendDuration(append(out, "}:u:"...), t.Cell)
+	out = AppendDuration(append(out, "}:u:"...), t.Cell)
 	out = strconv.AppendInt(append(out, ':'), cell, 10)
 	out = append(append(out, ':'), counter...)
 	return string(out)
 }
 
-// names returns the key of a set of names; t is the coarsest tier.
-func (k keys) names(shard int, t Tier, set int64) string {
-	return k.of(shard, t.generation) + "names:" + strconv.FormatInt(set, 10)
+// Names returns the key of a set of names; t is the coarsest tier.
+func (k Keys) Names(shard int, t Tier, set int64) string {
+	return k.of(shard, t.Generation) + "names:" + strconv.FormatInt(set, 10)
 }
 
-func (k keys) uniqueNames(shard int, set int64) string {
+func (k Keys) UniqueNames(shard int, set int64) string {
 	return k.of(shard, 0) + "unames:" + strconv.FormatInt(set, 10)
 }
 
-func (k keys) summary(shard int, t Tier, number int64, stream string) string {
-	return k.of(shard, t.generation) + "top:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+func (k Keys) Summary(shard int, t Tier, number int64, stream string) string {
+	return k.of(shard, t.Generation) + "top:" + FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
 }
 
 // of returns the prefix of the keys of a shard and a generation.
-func (k keys) of(shard, generation int) string {
-	return k.namespace + ":{" + strconv.Itoa(shard) + "}:" + string(Tier{generation: generation}.appendGeneration(nil))
+func (k Keys) of(shard, generation int) string {
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:" + string(Tier{Generation: generation}.AppendGeneration(nil))
 }
 
-func (t Tier) appendGeneration(to []byte) []byte {
-	if t.generation == 0 {
+func (t Tier) AppendGeneration(to []byte) []byte {
+	if t.Generation == 0 {
 		return to
 	}
-	return append(strconv.AppendInt(append(to, 'g'), int64(t.generation), 10), ':')
+	return append(strconv.AppendInt(append(to, 'g'), int64(t.Generation), 10), ':')
 }
 
-func (k keys) built(shard, generation int) string { return k.of(shard, generation) + "built" }
+func (k Keys) Built(shard, generation int) string { return k.of(shard, generation) + "built" }
 
-// shardKey is a parsed key: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other.
-type shardKey struct {
-	shard, generation int
-	kind, rest        string
+// ShardKey is a parsed key: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other.
+type ShardKey struct {
+	Shard, Generation int
+	Kind, Rest        string
 }
 
-func (k keys) split(key string) (out shardKey) {
-	rest, ok := strings.CutPrefix(key, k.namespace+":{")
+func (k Keys) Parse(key string) (out ShardKey) {
+	rest, ok := strings.CutPrefix(key, k.Namespace+":{")
 	number, rest, found := strings.Cut(rest, "}:")
 	var err error
-	if out.shard, err = strconv.Atoi(number); !ok || !found || err != nil {
-		return shardKey{}
+	if out.Shard, err = strconv.Atoi(number); !ok || !found || err != nil {
+		return ShardKey{}
 	}
-	out.kind, out.rest, _ = strings.Cut(rest, ":")
-	if number, ok := strings.CutPrefix(out.kind, "g"); ok {
-		if out.generation, err = strconv.Atoi(number); err != nil {
-			return shardKey{}
+	out.Kind, out.Rest, _ = strings.Cut(rest, ":")
+	if number, ok := strings.CutPrefix(out.Kind, "g"); ok {
+		if out.Generation, err = strconv.Atoi(number); err != nil {
+			return ShardKey{}
 		}
-		out.kind, out.rest, _ = strings.Cut(out.rest, ":")
+		out.Kind, out.Rest, _ = strings.Cut(out.Rest, ":")
 	}
 	return out
 }
@@ -139,16 +139,16 @@ func (e *ForeignError) Error() string {
 
 func (e *ForeignError) Unwrap() error { return e.Err }
 
-// foreign names the key if its value has another type, and returns any other error unchanged.
-func foreign(key string, err error) error {
-	if isAboutValue(err) {
+// WrapForeign names the key if its value has another type, and returns any other error unchanged.
+func WrapForeign(key string, err error) error {
+	if IsAboutValue(err) {
 		return &ForeignError{Key: key, Err: err}
 	}
 	return err
 }
 
-// isAboutValue reports whether Redis replied that a value has another type, or is a broken HyperLogLog.
-func isAboutValue(err error) bool {
+// IsAboutValue reports whether Redis replied that a value has another type, or is a broken HyperLogLog.
+func IsAboutValue(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "INVALIDOBJ")
 }
 
@@ -158,8 +158,8 @@ func IsForeign(err error) bool {
 	return errors.As(err, &f)
 }
 
-// foreignCommand returns why a command of an applied transaction failed (always its key's value), or nil.
-func foreignCommand(command redis.Cmder) *ForeignError {
+// FindForeign returns why a command of an applied transaction failed (always its key's value), or nil.
+func FindForeign(command redis.Cmder) *ForeignError {
 	if command.Err() == nil {
 		return nil
 	}
@@ -175,15 +175,15 @@ func foreignCommand(command redis.Cmder) *ForeignError {
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
-// foreignReply returns the error of a pipeline, and names the key if its value has another type. The first
+// WrapForeignReply returns the error of a pipeline, and names the key if its value has another type. The first
 // argument of each command is its key.
-func foreignReply(cmds []redis.Cmder, err error) error {
+func WrapForeignReply(cmds []redis.Cmder, err error) error {
 	if err == nil {
 		return nil
 	}
 	for _, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
-			return foreign(cmd.Args()[1].(string), cmd.Err())
+			return WrapForeign(cmd.Args()[1].(string), cmd.Err())
 		}
 	}
 	return err

@@ -20,8 +20,8 @@ type Layout struct {
 // MaxShards bounds SHARDS: each stream has a cursor per shard, which moves every second if there are hits.
 const MaxShards = 4096
 
-// validate checks what ParseTiers does not: the number of shards.
-func (l Layout) validate() error {
+// Validate checks what ParseTiers does not: the number of shards.
+func (l Layout) Validate() error {
 	if len(l.Tiers) == 0 {
 		return fmt.Errorf("no tiers")
 	}
@@ -44,16 +44,16 @@ func (l Layout) Holds(counterHash uint64, at, stored int64) bool {
 }
 
 func (t Tier) holds(counterHash uint64, at, stored int64) bool {
-	return t.deadline(t.epochAt(at), counterHash)*1000 > stored
+	return t.Deadline(t.EpochAt(at), counterHash)*1000 > stored
 }
 
 // ErrBadLayout means that this program cannot read the layout record: another version or program wrote it.
 var ErrBadLayout = errors.New("layout record")
 
-type layoutRecord struct {
+type LayoutRecord struct {
 	Layout
 	id     string  // see Store.ID
-	change *change // nil if no change of the tiers is under way
+	Change *Change // nil if no change of the tiers is under way
 }
 
 type layoutJSON struct {
@@ -82,12 +82,12 @@ type tiersJSON struct {
 }
 
 // Version 2 has a generation or a change. Programs that do not know these must not read or count by it.
-const layoutVersion, changedVersion, layoutHash = 1, 2, "xxhash64"
+const layoutVersion, ChangedVersion, LayoutHash = 1, 2, "xxhash64"
 
-func (ts Tiers) toJSON() tiersJSON {
-	out := tiersJSON{Tiers: ts.String(), EpochCells: ts.epochCells(), Generation: ts[0].generation}
+func tiersToJSON(ts Tiers) tiersJSON {
+	out := tiersJSON{Tiers: ts.String(), EpochCells: ts.EpochCells(), Generation: ts[0].Generation}
 	for _, t := range ts {
-		out.CompleteFrom = append(out.CompleteFrom, t.since)
+		out.CompleteFrom = append(out.CompleteFrom, t.Since)
 	}
 	if out.Generation == 0 {
 		out.CompleteFrom = nil
@@ -106,28 +106,28 @@ func (j tiersJSON) parse() (Tiers, error) {
 	if j.Generation < 0 || len(j.CompleteFrom) > 0 && len(j.CompleteFrom) != len(tiers) {
 		return nil, fmt.Errorf("%w has generation %d and %d moments for %d tiers", ErrBadLayout, j.Generation, len(j.CompleteFrom), len(tiers))
 	}
-	tiers = tiers.Cut(j.EpochCells).inGeneration(j.Generation)
+	tiers = tiers.Cut(j.EpochCells).InGeneration(j.Generation)
 	for i, since := range j.CompleteFrom {
-		if tiers[i].since = since; !isMoment(since) || tiers[i].cellStart(tiers[i].cellAt(since)) != since {
+		if tiers[i].Since = since; !IsMoment(since) || tiers[i].CellStart(tiers[i].CellAt(since)) != since {
 			return nil, fmt.Errorf("%w says that the tier %s is complete from %d, where none of its cells begins", ErrBadLayout, tiers[i], since)
 		}
 	}
 	return tiers, nil
 }
 
-func (r layoutRecord) encode() string {
+func (r LayoutRecord) Encode() string {
 	record := layoutJSON{
-		Version: layoutVersion, tiersJSON: r.Tiers.toJSON(), UniqueTiers: FormatUniqueTiers(r.UniqueTiers),
-		UniquesListed: len(r.UniqueTiers) > 0, Shards: r.Shards, Hash: layoutHash, ID: r.id,
+		Version: layoutVersion, tiersJSON: tiersToJSON(r.Tiers), UniqueTiers: FormatUniqueTiers(r.UniqueTiers),
+		UniquesListed: len(r.UniqueTiers) > 0, Shards: r.Shards, Hash: LayoutHash, ID: r.id,
 	}
 	if record.UniqueTiers == recordUniqueTiers {
 		record.UniqueTiers = "" // as versions write it that do not know them
 	}
-	if r.change != nil {
-		record.Change = &changeJSON{Phase: r.change.phase, tiersJSON: r.change.other.toJSON()}
+	if r.Change != nil {
+		record.Change = &changeJSON{Phase: r.Change.Phase, tiersJSON: tiersToJSON(r.Change.Other)}
 	}
 	if record.Generation > 0 || record.Change != nil {
-		record.Version = changedVersion
+		record.Version = ChangedVersion
 	}
 	out, err := json.Marshal(record)
 	if err != nil {
@@ -136,31 +136,31 @@ func (r layoutRecord) encode() string {
 	return string(out)
 }
 
-// parseLayoutRecord parses what encode wrote. Its errors are ErrBadLayout.
-func parseLayoutRecord(text string) (layoutRecord, error) {
+// ParseLayoutRecord parses what encode wrote. Its errors are ErrBadLayout.
+func ParseLayoutRecord(text string) (LayoutRecord, error) {
 	var found layoutJSON
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
-	if found.Version != layoutVersion && found.Version != changedVersion || found.Hash != layoutHash {
-		return layoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d and %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
-			ErrBadLayout, found.Version, found.Hash, layoutVersion, changedVersion, layoutHash)
+	if found.Version != layoutVersion && found.Version != ChangedVersion || found.Hash != LayoutHash {
+		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d and %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
+			ErrBadLayout, found.Version, found.Hash, layoutVersion, ChangedVersion, LayoutHash)
 	}
 	tiers, err := found.tiersJSON.parse()
 	if err != nil {
-		return layoutRecord{}, err
+		return LayoutRecord{}, err
 	}
 	uniqueTiers, err := ParseUniqueTiers(cmp.Or(found.UniqueTiers, recordUniqueTiers))
 	if err != nil {
-		return layoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
+		return LayoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
 	}
-	out := layoutRecord{Layout: Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards}, id: found.ID}
-	if err := out.validate(); err != nil {
-		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	out := LayoutRecord{Layout: Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards}, id: found.ID}
+	if err := out.Validate(); err != nil {
+		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
 	if found.Change != nil {
-		if out.change, err = found.Change.parse(); err != nil {
-			return layoutRecord{}, err
+		if out.Change, err = found.Change.parse(); err != nil {
+			return LayoutRecord{}, err
 		}
 	}
 	return out, nil

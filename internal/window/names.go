@@ -19,26 +19,26 @@ import (
 // unique cell is also listed in a set of the coarsest unique tier's two windows, which only erasures read.
 // The name goes into the transaction that updates the first registers of a cell that its writer knows of.
 
-// namesOf returns the number, since 1970, of the set that lists the names for an epoch.
-func (t Tier) namesOf(epoch int64) int64 { return floorDiv(epoch*t.cellsPerEpoch(), t.twoWindows()) }
+// NamesOf returns the number, since 1970, of the set that lists the names for an epoch.
+func (t Tier) NamesOf(epoch int64) int64 { return FloorDiv(epoch*t.CellsPerEpoch(), t.twoWindows()) }
 
-// namesDeadline returns the Unix second at which a set of names expires: the latest deadline of its hashes.
-func (t Tier) namesDeadline(set int64) int64 {
-	lastEpoch := floorDiv((set+1)*t.twoWindows()-1, t.cellsPerEpoch())
-	return t.deadline(lastEpoch, math.MaxUint64)
+// NamesDeadline returns the Unix second at which a set of names expires: the latest deadline of its hashes.
+func (t Tier) NamesDeadline(set int64) int64 {
+	lastEpoch := FloorDiv((set+1)*t.twoWindows()-1, t.CellsPerEpoch())
+	return t.Deadline(lastEpoch, math.MaxUint64)
 }
 
-// uniqueNamesOf returns the number, since 1970, of the set for unique cells that begin at a moment.
-func (l Layout) uniqueNamesOf(milli int64) int64 {
+// UniqueNamesOf returns the number, since 1970, of the set for unique cells that begin at a moment.
+func (l Layout) UniqueNamesOf(milli int64) int64 {
 	t := l.UniqueTiers[len(l.UniqueTiers)-1]
-	return t.namesOf(t.epochAt(milli))
+	return t.NamesOf(t.EpochAt(milli))
 }
 
-// uniqueNamesDeadline returns the Unix second at which such a set expires: the latest deadline of its cells.
-func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
+// UniqueNamesDeadline returns the Unix second at which such a set expires: the latest deadline of its cells.
+func (l Layout) UniqueNamesDeadline(set int64) (out int64) {
 	end := (set + 1) * 2 * l.UniqueTiers[len(l.UniqueTiers)-1].Window.Milliseconds()
 	for _, t := range l.UniqueTiers {
-		out = max(out, t.deadline(t.cellAt(end-1), math.MaxUint64))
+		out = max(out, t.Deadline(t.CellAt(end-1), math.MaxUint64))
 	}
 	return out
 }
@@ -47,14 +47,14 @@ func (l Layout) uniqueNamesDeadline(set int64) (out int64) {
 func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	coarsest := w.layout.Tiers[len(w.layout.Tiers)-1]
 	for set, names := range w.changes.names {
-		list(ctx, p, w.store.keys.names(w.shard, coarsest, set), names, coarsest.namesDeadline(set))
+		List(ctx, p, w.store.Keys.Names(w.shard, coarsest, set), names, coarsest.NamesDeadline(set))
 	}
 	for set, names := range w.changes.raises.names {
-		list(ctx, p, w.store.keys.uniqueNames(w.shard, set), names, w.layout.uniqueNamesDeadline(set))
+		List(ctx, p, w.store.Keys.UniqueNames(w.shard, set), names, w.layout.UniqueNamesDeadline(set))
 	}
 }
 
-func list(ctx context.Context, p redis.Pipeliner, set string, names []string, deadline int64) {
+func List(ctx context.Context, p redis.Pipeliner, set string, names []string, deadline int64) {
 	members := make([]redis.Z, len(names))
 	for i := range names {
 		members[i].Member = names[i]
@@ -104,21 +104,21 @@ const (
 // Names lists the counters that may have hits in the longest window before now. Its errors are those of
 // Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; for none it is a *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
-	return surveyed(ctx, r, func(base survey) (Names, error) { return r.names(ctx, base, q) })
+	return WithSurvey(ctx, r, func(base Survey) (Names, error) { return r.names(ctx, base, q) })
 }
 
-func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names, error) {
-	layout := base.dir.layout
+func (r *Reader) names(ctx context.Context, base Survey, q NamesQuestion) (Names, error) {
+	layout := base.dir.Layout
 	coarsest := layout.Tiers[len(layout.Tiers)-1]
 	longest := Last(coarsest.Window)
-	plans, err := layout.planAll([]Question{{"", longest}}, base.at.milli)
+	plans, err := planAll(layout, []Question{{"", longest}}, base.at.milli)
 	if err != nil {
 		return Names{}, err
 	}
 	plan := plans[0]
 	spans := []Span{longest}
 	if q.Totals != nil {
-		more, err := layout.planAll([]Question{{"", *q.Totals}}, base.at.milli)
+		more, err := planAll(layout, []Question{{"", *q.Totals}}, base.at.milli)
 		if err != nil {
 			return Names{}, err
 		}
@@ -146,8 +146,8 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 		if err != nil {
 			return Names{}, err
 		}
-		if !r.holds(base, time.Duration(coarsest.grace())*time.Millisecond) {
-			return Names{}, errStale
+		if !r.holds(base, time.Duration(coarsest.Grace())*time.Millisecond) {
+			return Names{}, ErrStale
 		}
 		if more {
 			out.Next = names[len(names)-1]
@@ -174,7 +174,7 @@ func (r *Reader) names(ctx context.Context, base survey, q NamesQuestion) (Names
 }
 
 // readNames adds counters that may have hits in the first span, with their answers about the second, if any.
-func (r *Reader) readNames(ctx context.Context, base survey, names []string, spans []Span, out *Names) error {
+func (r *Reader) readNames(ctx context.Context, base Survey, names []string, spans []Span, out *Names) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -200,27 +200,27 @@ func (r *Reader) readNames(ctx context.Context, base survey, names []string, spa
 // namesAfter returns the first listed names after a name, or at least some. more reports if there are others.
 func (r *Reader) namesAfter(ctx context.Context, l Layout, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
-	return r.store.namesOn(ctx, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
+	return ListNames(ctx, r.Store, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
 }
 
-// namesOn is namesAfter for the shards from first to before end, asking each for each names.
-func (s *Store) namesOn(ctx context.Context, l Layout, first, end, each int, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
+// ListNames is namesAfter for the shards from first to before end, asking each for each names.
+func ListNames(ctx context.Context, s *Store, l Layout, first, end, each int, longest Range, prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
-	return s.namesIn(ctx, func(shard int) (sets []string) {
-		for set := coarsest.namesOf(coarsest.epochAt(longest.From)); set <= coarsest.namesOf(coarsest.epochAt(longest.To-1)); set++ {
-			sets = append(sets, s.keys.names(shard, coarsest, set))
+	return MergeSets(ctx, s, func(shard int) (sets []string) {
+		for set := coarsest.NamesOf(coarsest.EpochAt(longest.From)); set <= coarsest.NamesOf(coarsest.EpochAt(longest.To-1)); set++ {
+			sets = append(sets, s.Keys.Names(shard, coarsest, set))
 		}
 		return sets
 	}, first, end, each, prefix, after, most)
 }
 
-func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
+func MergeSets(ctx context.Context, s *Store, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
 		between.Min = "(" + after
 	}
 	var lists []*redis.StringSliceCmd
-	if cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	if cmds, err := s.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := first; shard < end; shard++ {
 			for _, set := range sets(shard) {
 				lists = append(lists, p.ZRangeByLex(ctx, set, between))
@@ -228,7 +228,7 @@ func (s *Store) namesIn(ctx context.Context, sets func(shard int) []string, firs
 		}
 		return nil
 	}); err != nil {
-		return nil, false, fmt.Errorf("read names of %d shards: %w", end-first, foreignReply(cmds, err))
+		return nil, false, fmt.Errorf("read names of %d shards: %w", end-first, WrapForeignReply(cmds, err))
 	}
 	names, more = mergeNames(lists, each, most)
 	return names, more, nil

@@ -13,23 +13,43 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Where a command goes. With a single server or Sentinel there is no choice. On a cluster, a shard is a slot
-// on one node. Commands that count, or that must be read in order, go to that node's own client, because the
-// cluster's client follows redirects and retries command by command.
+// Client is one Redis server, Sentinel's master or a Redis Cluster. It decides where a command goes. On a
+// cluster, a shard is a slot on one node. Commands that count, or that must be read in order, go to that
+// node's own client, because the cluster's client follows redirects and retries command by command.
+type Client struct {
+	redis.UniversalClient
+	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
+}
 
-// findMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
+func NewClient(client redis.UniversalClient) *Client {
+	cluster, _ := client.(*redis.ClusterClient)
+	return &Client{client, cluster}
+}
+
+// IsCluster reports whether the client is a cluster's.
+func (c *Client) IsCluster() bool { return c.cluster != nil }
+
+// NodeOf returns the client of the server that holds a key.
+func (c *Client) NodeOf(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if c.cluster == nil {
+		return c.UniversalClient, nil
+	}
+	return c.cluster.MasterForKey(ctx, key)
+}
+
+// RefreshMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
 // slot may have moved or its master may have died.
-func (s *Store) findMasters(ctx context.Context) {
-	if s.cluster == nil {
+func (c *Client) RefreshMasters(ctx context.Context) {
+	if c.cluster == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// ReloadState would return before it has asked, and the next attempt would go to the same node.
-	_ = s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
 
-// readInOrder sends the commands that the functions queue, each with its key as the first argument. What
+// ReadInOrder sends the commands that the functions queue, each with its key as the first argument. What
 // first reads from a shard is never newer than what then reads from it, and nothing that either reads is
 // newer than what last reads. It may call the functions again; only the commands of the last call have
 // replies, with the errors of single keys. It returns the servers' clocks after first and then.
@@ -38,45 +58,45 @@ func (s *Store) findMasters(ctx context.Context) {
 // at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
 // after the counts that it describes. If a slot is moving, everything is read again in three steps, with
 // redirects. That does not notice a fail-over between the first two that loses commits.
-func (s *Store) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (serverTimes, error) {
-	if s.cluster == nil {
+func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (ServerTimes, error) {
+	if c.cluster == nil {
 		var clock *redis.TimeCmd
-		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_, err := c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error {
 			first(p)
 			then(p)
 			last(p)
 			clock = p.Time(ctx)
 			return nil
 		})
-		return serverTimes{"": clock.Val()}, err
+		return ServerTimes{"": clock.Val()}, err
 	}
-	times, err := s.readByNode(ctx, first, then)
+	times, err := c.readByNode(ctx, first, then)
 	if err == nil {
-		_, err = s.readByNode(ctx, last)
+		_, err = c.readByNode(ctx, last)
 	}
 	if err == nil {
 		return times, nil
 	}
-	s.cluster.ReloadState(ctx)
+	c.cluster.ReloadState(ctx)
 	if !redirected(err) {
 		return nil, err
 	}
 	for _, queue := range []func(redis.Pipeliner){first, then, last} {
-		if err := s.readRedirected(ctx, queue); err != nil {
+		if err := c.readRedirected(ctx, queue); err != nil {
 			return nil, err
 		}
 	}
-	return s.times(ctx)
+	return c.times(ctx)
 }
 
-func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (serverTimes, error) {
-	queued := s.cluster.Pipeline()
+func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (ServerTimes, error) {
+	queued := c.cluster.Pipeline()
 	for _, queue := range steps {
 		queue(queued)
 	}
 	nodes := make(map[*redis.Client]redis.Pipeliner)
 	for _, cmd := range queued.Cmds() {
-		node, err := s.cluster.MasterForKey(ctx, cmd.Args()[1].(string))
+		node, err := c.cluster.MasterForKey(ctx, cmd.Args()[1].(string))
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +115,7 @@ func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) 
 		})
 	}
 	err := group.Wait()
-	times := make(serverTimes, len(clocks))
+	times := make(ServerTimes, len(clocks))
 	for address, clock := range clocks {
 		times[address] = clock.Val()
 	}
@@ -106,7 +126,7 @@ func (s *Store) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) 
 func refusal(cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
 		if raw, ok := cmd.(*redis.RawCmd); ok {
-			if err := errorIn(raw.Val()); err != nil && !isAboutValue(err) {
+			if err := errorIn(raw.Val()); err != nil && !IsAboutValue(err) {
 				return err
 			}
 		}
@@ -116,17 +136,17 @@ func refusal(cmds []redis.Cmder) error {
 
 // readRedirected sends the queued commands through the cluster's client, which sees redirects only in replies
 // that it parses. So raw commands are sent as parsed ones and get their replies.
-func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
-	queued := s.cluster.Pipeline()
+func (c *Client) readRedirected(ctx context.Context, queue func(redis.Pipeliner)) error {
+	queued := c.cluster.Pipeline()
 	queue(queued)
 	parsed := make([]redis.Cmder, queued.Len())
 	for i, cmd := range queued.Cmds() {
 		parsed[i] = redis.NewCmd(ctx, cmd.Args()...)
 	}
-	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, parsed...) })
+	_, err := c.cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return p.BatchProcess(ctx, parsed...) })
 	for i, cmd := range queued.Cmds() {
 		if isSplit(parsed[i].Err()) && cmd.Name() == "pfcount" {
-			n, err := s.countUnion(ctx, cmd.Args()[1:])
+			n, err := c.countUnion(ctx, cmd.Args()[1:])
 			if err != nil {
 				return err
 			}
@@ -142,10 +162,20 @@ func (s *Store) readRedirected(ctx context.Context, queue func(redis.Pipeliner))
 	return nil
 }
 
-func (s *Store) times(ctx context.Context) (serverTimes, error) {
+// Now returns the latest of the servers' clocks, in Unix milliseconds.
+func (c *Client) Now(ctx context.Context) (int64, error) {
+	if c.IsCluster() {
+		times, err := c.times(ctx)
+		return times.Latest().UnixMilli(), err
+	}
+	at, err := c.Time(ctx).Result()
+	return at.UnixMilli(), err
+}
+
+func (c *Client) times(ctx context.Context) (ServerTimes, error) {
 	var mu sync.Mutex
-	out := make(serverTimes)
-	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	out := make(ServerTimes)
+	err := c.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		at, err := node.Time(ctx).Result()
 		mu.Lock()
 		defer mu.Unlock()
@@ -163,34 +193,34 @@ func redirected(err error) bool {
 // isSplit reports whether no node has all keys of a command, because their slot is moving.
 func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN ") }
 
-type server struct {
+type Server struct {
 	redis.Cmdable
-	name string // for messages
+	Name string // for messages
 }
 
-// masters returns the servers that hold the namespace: a single one, or a cluster's masters.
-func (s *Store) masters(ctx context.Context) ([]server, error) {
-	if s.cluster == nil {
-		return []server{{s.client, "Redis"}}, nil
+// Masters returns the servers that hold the namespace: a single one, or a cluster's masters.
+func (c *Client) Masters(ctx context.Context) ([]Server, error) {
+	if c.cluster == nil {
+		return []Server{{c.UniversalClient, "Redis"}}, nil
 	}
 	var mu sync.Mutex
-	var out []server
-	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+	var out []Server
+	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		out = append(out, server{node, "Redis at " + node.Options().Addr})
+		out = append(out, Server{node, "Redis at " + node.Options().Addr})
 		return nil
 	})
-	slices.SortFunc(out, func(a, b server) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(out, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
 	return out, err
 }
 
 // Servers returns how many servers hold the namespace: a cluster's masters, or one.
-func (s *Store) Servers(ctx context.Context) (int, error) {
-	if s.cluster == nil {
+func (c *Client) Servers(ctx context.Context) (int, error) {
+	if c.cluster == nil {
 		return 1, nil
 	}
-	masters, err := s.masters(ctx)
+	masters, err := c.Masters(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("count the masters: %w", err)
 	}

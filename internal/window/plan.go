@@ -19,30 +19,30 @@ type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range
 	Range Range
 
-	counter   string
-	shard     int
-	stretches []stretch // in order; together they make up the range; no two of them read the same hash
+	Counter   string
+	Shard     int
+	Stretches []stretch // in order; together they make up the range; no two of them read the same hash
 	now       int64
-	sums      bool // of a hash whose cells all count in full, their sum will do
+	Sums      bool // of a hash whose cells all count in full, their sum will do
 
-	// unions are the sets of unique cells that a plan about uniques counts; such a plan has no stretches.
-	unions []union
+	// Unions are the sets of unique cells that a plan about uniques counts; such a plan has no stretches.
+	Unions []Union
 }
 
 // stretch is a part of the range, with the epochs of the tier that answers it.
 type stretch struct {
 	Range
-	tier                  Tier
+	Tier                  Tier
 	firstEpoch, lastEpoch int64
 }
 
-// cellHash identifies a hash of cells.
-type cellHash struct {
-	shard   int
-	counter string
-	tier    Tier
-	epoch   int64
-	sum     bool // only the sum of its cells is asked for
+// CellHash identifies a hash of cells.
+type CellHash struct {
+	Shard   int
+	Counter string
+	Tier    Tier
+	Epoch   int64
+	Sum     bool // only the sum of its cells is asked for
 }
 
 type outOfReachError struct {
@@ -79,7 +79,7 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := l.newPlan(counter, r, now, tier)
+	p := l.NewPlan(counter, r, now, tier)
 	for {
 		finer, edge, ok := l.refine(tier, r, now)
 		if !ok {
@@ -92,18 +92,18 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	return p, nil
 }
 
-func (p Plan) alone() Plan {
-	p.stretches = nil
-	p.add(p.Tier, p.Range)
+func (p Plan) Alone() Plan {
+	p.Stretches = nil
+	p.Add(p.Tier, p.Range)
 	return p
 }
 
-func (l Layout) newPlan(counter string, r Range, now int64, t Tier) Plan {
-	return Plan{Tier: t, Range: r, counter: counter, shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
+func (l Layout) NewPlan(counter string, r Range, now int64, t Tier) Plan {
+	return Plan{Tier: t, Range: r, Counter: counter, Shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
 }
 
-func (p Plan) of(counter string, l Layout) Plan {
-	p.counter, p.shard = counter, l.ShardOf(HashCounter([]byte(counter)))
+func (p Plan) For(counter string, l Layout) Plan {
+	p.Counter, p.Shard = counter, l.ShardOf(HashCounter([]byte(counter)))
 	return p
 }
 
@@ -127,24 +127,24 @@ func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 		if !fit(t) {
 			continue
 		}
-		if t.since <= from {
+		if t.Since <= from {
 			return t, true
 		}
-		if !ok || t.since < out.since {
+		if !ok || t.Since < out.Since {
 			out, ok = t, true
 		}
 	}
 	return out, ok
 }
 
-func (p *Plan) lacks() bool {
-	return slices.ContainsFunc(p.stretches, func(s stretch) bool { return s.From < s.tier.since })
+func (p *Plan) Lacks() bool {
+	return slices.ContainsFunc(p.Stretches, func(s stretch) bool { return s.From < s.Tier.Since })
 }
 
 // refine finds the cell of tier t that the end of the range cuts, and the finest tier that can answer from
 // the beginning of that cell (edge) on. edge lies after r.From.
 func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok bool) {
-	edge = t.cellStart(t.cellAt(r.To))
+	edge = t.CellStart(t.CellAt(r.To))
 	if edge == r.To || r.To == now || edge <= r.From {
 		return Tier{}, 0, false
 	}
@@ -152,7 +152,7 @@ func (l Layout) refine(t Tier, r Range, now int64) (finer Tier, edge int64, ok b
 		if finer.Cell >= t.Cell {
 			break
 		}
-		if now-edge <= finer.Window.Milliseconds() && finer.since <= edge && finer.cellStart(finer.cellAt(edge)) == edge {
+		if now-edge <= finer.Window.Milliseconds() && finer.Since <= edge && finer.CellStart(finer.CellAt(edge)) == edge {
 			return finer, edge, true
 		}
 	}
@@ -167,27 +167,27 @@ func (p *Plan) cover(tiers Tiers, r Range) {
 		coarser, inside, _ = tiers.divide(r)
 	}
 	if coarser == nil {
-		p.add(tiers[0], r)
+		p.Add(tiers[0], r)
 		return
 	}
-	p.stretches = slices.Grow(p.stretches, 3)
-	p.add(tiers[0], Range{r.From, inside.From})
+	p.Stretches = slices.Grow(p.Stretches, 3)
+	p.Add(tiers[0], Range{r.From, inside.From})
 	p.cover(coarser, inside)
-	p.add(tiers[0], Range{inside.To, r.To})
+	p.Add(tiers[0], Range{inside.To, r.To})
 }
 
-func (p *Plan) add(t Tier, r Range) {
+func (p *Plan) Add(t Tier, r Range) {
 	if r.From < r.To {
-		first, last := t.epochsOf(r)
-		p.stretches = append(p.stretches, stretch{r, t, first, last})
+		first, last := t.EpochsOf(r)
+		p.Stretches = append(p.Stretches, stretch{r, t, first, last})
 	}
 }
 
-func (p *Plan) hashes(yield func(cellHash) bool) {
-	for _, s := range p.stretches {
+func (p *Plan) Hashes(yield func(CellHash) bool) {
+	for _, s := range p.Stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
-			h := p.hash(s.tier, epoch)
-			h.sum = p.sums && s.holds(epoch)
+			h := p.hash(s.Tier, epoch)
+			h.Sum = p.Sums && s.holds(epoch)
 			if !yield(h) {
 				return
 			}
@@ -195,33 +195,33 @@ func (p *Plan) hashes(yield func(cellHash) bool) {
 	}
 }
 
-func (p *Plan) hash(t Tier, epoch int64) cellHash {
-	return cellHash{shard: p.shard, counter: p.counter, tier: t, epoch: epoch}
+func (p *Plan) hash(t Tier, epoch int64) CellHash {
+	return CellHash{Shard: p.Shard, Counter: p.Counter, Tier: t, Epoch: epoch}
 }
 
 func (s *stretch) holds(epoch int64) bool {
-	return s.tier.epochStart(epoch) >= s.From && s.tier.epochStart(epoch+1) <= s.To
+	return s.Tier.EpochStart(epoch) >= s.From && s.Tier.EpochStart(epoch+1) <= s.To
 }
 
-func (p *Plan) hashCount() (n int) {
-	for _, s := range p.stretches {
+func (p *Plan) HashCount() (n int) {
+	for _, s := range p.Stretches {
 		n += int(s.lastEpoch - s.firstEpoch + 1)
 	}
 	return n
 }
 
-// readsLike reports whether two plans read the same hashes of their counters in the same way and order.
-func (p *Plan) readsLike(o *Plan) bool {
-	return slices.EqualFunc(p.unions, o.unions, slices.Equal[union]) && slices.EqualFunc(p.stretches, o.stretches, func(a, b stretch) bool {
-		return a.tier == b.tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
-			(!p.sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) && a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
+// ReadsLike reports whether two plans read the same hashes of their counters in the same way and order.
+func (p *Plan) ReadsLike(o *Plan) bool {
+	return slices.EqualFunc(p.Unions, o.Unions, slices.Equal[Union]) && slices.EqualFunc(p.Stretches, o.Stretches, func(a, b stretch) bool {
+		return a.Tier == b.Tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
+			(!p.Sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) && a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
 	})
 }
 
-// room returns how many cells the plan's hashes can hold.
-func (p *Plan) room() (n int64) {
-	for h := range p.hashes {
-		n += h.tier.cellsPerEpoch()
+// Capacity returns how many cells the plan's hashes can hold.
+func (p *Plan) Capacity() (n int64) {
+	for h := range p.Hashes {
+		n += h.Tier.CellsPerEpoch()
 	}
 	return n
 }
@@ -229,21 +229,21 @@ func (p *Plan) room() (n int64) {
 // Estimate is a number of hits. Total is the best guess; the truth lies between Lower and Upper.
 type Estimate struct{ Total, Lower, Upper int64 }
 
-type storedCell struct{ field, n int64 }
+type StoredCell struct{ Field, N int64 }
 
-// planCells are the cells of a plan's hashes, in the order of Plan.hashes.
-type planCells [][]storedCell
+// PlanCells are the cells of a plan's hashes, in the order of Plan.hashes.
+type PlanCells [][]StoredCell
 
-// sum adds up the plan's cells. One that an edge cuts counts in full in Upper, not at all in Lower, and in
+// Sum adds up the plan's cells. One that an edge cuts counts in full in Upper, not at all in Lower, and in
 // Total by the part of its elapsed time that lies inside, rounded. ahead is a moment after now up to which
 // there may be hits because the clock of NATS is ahead of Redis's, or 0. The end of a range that ends now
 // then cuts its cell, too.
-func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
-	for _, s := range p.stretches {
+func (p *Plan) Sum(cells PlanCells, ahead int64) (out Estimate) {
+	for _, s := range p.Stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
-			first := s.tier.cellOf(epoch, 0)
+			first := s.Tier.CellIn(epoch, 0)
 			for _, c := range cells[0] {
-				s.count(&out, first+c.field, c.n, max(p.now, ahead))
+				s.count(&out, first+c.Field, c.N, max(p.now, ahead))
 			}
 			cells = cells[1:]
 		}
@@ -252,8 +252,8 @@ func (p *Plan) sum(cells planCells, ahead int64) (out Estimate) {
 }
 
 func (s *stretch) count(out *Estimate, cell, n, latest int64) {
-	start := s.tier.cellStart(cell)
-	end := start + s.tier.cellMillis()
+	start := s.Tier.CellStart(cell)
+	end := start + s.Tier.CellMillis()
 	// A cell that is still being filled has hits only up to the latest moment.
 	filled := min(end, latest)
 	from, to := max(start, s.From), min(filled, s.To)
@@ -262,14 +262,14 @@ func (s *stretch) count(out *Estimate, cell, n, latest int64) {
 	case from == start && to == filled:
 		out.add(n)
 	default:
-		out.Total = addCounts(out.Total, portion(n, to-from, filled-start))
-		out.Upper = addCounts(out.Upper, n)
+		out.Total = AddCounts(out.Total, portion(n, to-from, filled-start))
+		out.Upper = AddCounts(out.Upper, n)
 	}
 }
 
 // add adds hits that are surely inside.
 func (e *Estimate) add(n int64) {
-	e.Lower, e.Total, e.Upper = addCounts(e.Lower, n), addCounts(e.Total, n), addCounts(e.Upper, n)
+	e.Lower, e.Total, e.Upper = AddCounts(e.Lower, n), AddCounts(e.Total, n), AddCounts(e.Upper, n)
 }
 
 // portion returns n × inside / whole, rounded half up, for 0 < inside ≤ whole.
@@ -280,8 +280,8 @@ func portion(n, inside, whole int64) int64 {
 	return int64(q)
 }
 
-// addCounts saturates at the largest int64.
-func addCounts(a, b int64) int64 {
+// AddCounts saturates at the largest int64.
+func AddCounts(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

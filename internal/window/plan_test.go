@@ -21,39 +21,39 @@ type storedHit struct{ at, stored, n int64 }
 // leftBy is what commits of these hits have left by the moment now: cells of
 // the tiers that still held each hit when it was stored, in hashes, less
 // the hashes that have expired.
-func leftBy(l Layout, counter string, hits []storedHit, now int64) func(cellHash) []storedCell {
+func leftBy(l Layout, counter string, hits []storedHit, now int64) func(CellHash) []StoredCell {
 	hash := HashCounter([]byte(counter))
-	out := map[cellHash][]storedCell{}
+	out := map[CellHash][]StoredCell{}
 	for _, t := range l.Tiers {
 		cells := map[int64]int64{}
 		for _, h := range hits {
 			if t.holds(hash, h.at, h.stored) {
-				cells[t.cellAt(h.at)] += h.n
+				cells[t.CellAt(h.at)] += h.n
 			}
 		}
 		for cell, n := range cells {
-			epoch, field := t.place(cell)
-			if t.deadline(epoch, hash)*1000 > now {
-				h := cellHash{shard: l.ShardOf(hash), counter: counter, tier: t, epoch: epoch}
-				out[h] = append(out[h], storedCell{field, n})
+			epoch, field := t.EpochAndField(cell)
+			if t.Deadline(epoch, hash)*1000 > now {
+				h := CellHash{Shard: l.ShardOf(hash), Counter: counter, Tier: t, Epoch: epoch}
+				out[h] = append(out[h], StoredCell{field, n})
 			}
 		}
 	}
-	return func(h cellHash) []storedCell { return out[h] }
+	return func(h CellHash) []StoredCell { return out[h] }
 }
 
 // cellsOf are the cells of the plan's hashes, as sum takes them.
-func (p *Plan) cellsOf(cells func(cellHash) []storedCell) (out planCells) {
-	for h := range p.hashes {
+func (p *Plan) cellsOf(cells func(CellHash) []StoredCell) (out PlanCells) {
+	for h := range p.Hashes {
 		whole := h
-		whole.sum = false
+		whole.Sum = false
 		found := cells(whole)
-		if h.sum {
-			sum := storedCell{}
+		if h.Sum {
+			sum := StoredCell{}
 			for _, c := range found {
-				sum.n += c.n
+				sum.N += c.N
 			}
-			found = []storedCell{sum}
+			found = []StoredCell{sum}
 		}
 		out = append(out, found)
 	}
@@ -106,7 +106,7 @@ func genHits(l Layout, now int64) *rapid.Generator[[]storedHit] {
 func genEdgeHits(l Layout, r Range, now int64) *rapid.Generator[[]storedHit] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) storedHit {
 		edge := rapid.SampledFrom([]int64{r.From, r.To}).Draw(t, "edge")
-		near := 2 * rapid.SampledFrom(l.Tiers).Draw(t, "tier").cellMillis()
+		near := 2 * rapid.SampledFrom(l.Tiers).Draw(t, "tier").CellMillis()
 		at := rapid.Int64Range(edge-near, min(edge+near, now)-1).Draw(t, "at")
 		return storedHit{at, at, rapid.Int64Range(1, 1<<40).Draw(t, "n")}
 	}), 0, 10)
@@ -118,7 +118,7 @@ func genRange(l Layout, now int64) *rapid.Generator[Range] {
 		tier := rapid.SampledFrom(l.Tiers).Draw(t, "tier of from")
 		r := Range{From: rapid.Int64Range(now-tier.Window.Milliseconds(), now-1).Draw(t, "from")}
 		if rapid.Bool().Draw(t, "on a cell") {
-			if edge := tier.cellStart(tier.cellAt(r.From) + 1); edge < now {
+			if edge := tier.CellStart(tier.CellAt(r.From) + 1); edge < now {
 				r.From = edge
 			}
 		}
@@ -143,23 +143,23 @@ func undivided(l Layout, counter string, r Range, now int64) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := l.newPlan(counter, r, now, tier)
+	p := l.NewPlan(counter, r, now, tier)
 	for {
 		finer, edge, ok := l.refine(tier, r, now)
 		if !ok {
 			break
 		}
-		p.add(tier, Range{r.From, edge})
+		p.Add(tier, Range{r.From, edge})
 		tier, r.From = finer, edge
 	}
-	p.add(tier, r)
+	p.Add(tier, r)
 	return p, nil
 }
 
 // cost is what the plan costs, see hashCost.
 func (p *Plan) cost() (n int64) {
-	for h := range p.hashes {
-		n += hashCost + h.tier.cellsPerEpoch()
+	for h := range p.Hashes {
+		n += hashCost + h.Tier.CellsPerEpoch()
 	}
 	return n
 }
@@ -177,24 +177,24 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		r := genRange(l, now).Draw(t, "range")
 		hits := slices.Concat(genHits(l, now).Draw(t, "hits"), genEdgeHits(l, r, now).Draw(t, "hits at the edges"))
 		for _, late := range rapid.SliceOfN(rapid.Int64Range(r.From, r.To-1), 0, 20).Draw(t, "late hits") {
-			hits = append(hits, storedHit{late, now + l.Tiers[0].grace(), 1 + late%9})
+			hits = append(hits, storedHit{late, now + l.Tiers[0].Grace(), 1 + late%9})
 		}
 		ahead := int64(0)
 		if rapid.Bool().Draw(t, "hits are ahead") {
-			ahead = now + rapid.Int64Range(1, 2*l.Tiers[len(l.Tiers)-1].cellMillis()).Draw(t, "ahead")
+			ahead = now + rapid.Int64Range(1, 2*l.Tiers[len(l.Tiers)-1].CellMillis()).Draw(t, "ahead")
 			hits = append(hits, storedHit{ahead - 1, ahead - 1, 5}, storedHit{now, now, 3})
 		}
 
 		p, err := l.Plan("c", r, now)
 		require.NoError(t, err)
 		cells := leftBy(l, "c", hits, now)
-		got, want := p.sum(p.cellsOf(cells), ahead), truth(hits, r)
+		got, want := p.Sum(p.cellsOf(cells), ahead), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
-		from := cutCell(p.stretches[0].tier, r.From)
+		from := cutCell(p.Stretches[0].Tier, r.From)
 		doubt := truth(hits, from)
-		if to := cutCell(p.stretches[len(p.stretches)-1].tier, r.To); (r.To < now || ahead > 0) && to != from {
+		if to := cutCell(p.Stretches[len(p.Stretches)-1].Tier, r.To); (r.To < now || ahead > 0) && to != from {
 			doubt += truth(hits, to)
 		}
 		if got.Upper-got.Lower > doubt {
@@ -204,22 +204,22 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 
 		plain, err := undivided(l, "c", r, now)
 		require.NoError(t, err)
-		if want := plain.sum(plain.cellsOf(cells), ahead); got != want || p.Tier != plain.Tier {
-			t.Fatalf("%+v in cells of %s with %+v; want %+v in cells of %s", got, p.Tier, p.stretches, want, plain.Tier)
+		if want := plain.Sum(plain.cellsOf(cells), ahead); got != want || p.Tier != plain.Tier {
+			t.Fatalf("%+v in cells of %s with %+v; want %+v in cells of %s", got, p.Tier, p.Stretches, want, plain.Tier)
 		}
 		if p.cost() > plain.cost() {
-			t.Fatalf("%+v costs %d; undivided %d", p.stretches, p.cost(), plain.cost())
+			t.Fatalf("%+v costs %d; undivided %d", p.Stretches, p.cost(), plain.cost())
 		}
-		if len(p.stretches) > len(plain.stretches) {
+		if len(p.Stretches) > len(plain.Stretches) {
 			divided++
 		}
 		sums := p
-		sums.sums = true
-		if sum := sums.sum(sums.cellsOf(cells), ahead); got != sum {
-			t.Fatalf("with sums of hashes %+v, want %+v: %+v", sum, got, p.stretches)
+		sums.Sums = true
+		if sum := sums.Sum(sums.cellsOf(cells), ahead); got != sum {
+			t.Fatalf("with sums of hashes %+v, want %+v: %+v", sum, got, p.Stretches)
 		}
-		for h := range sums.hashes {
-			if h.sum {
+		for h := range sums.Hashes {
+			if h.Sum {
 				summed++
 			}
 		}
@@ -246,22 +246,22 @@ func checkParts(t *rapid.T, r Range, parts []stretch) {
 // checkStretches checks that stretches make up the range, that each begins where a cell of both neighbours begins, and
 // that no hash is read twice or in vain.
 func checkStretches(t *rapid.T, p Plan) {
-	checkParts(t, p.Range, p.stretches)
-	seen, before := map[cellHash]bool{}, p.Tier
-	for i, s := range p.stretches {
-		if s.lastEpoch-s.firstEpoch > (s.To-s.From+s.tier.epochMillis()-1)/s.tier.epochMillis() {
-			t.Fatalf("stretch %d reads too much: %+v", i, p.stretches)
+	checkParts(t, p.Range, p.Stretches)
+	seen, before := map[CellHash]bool{}, p.Tier
+	for i, s := range p.Stretches {
+		if s.lastEpoch-s.firstEpoch > (s.To-s.From+s.Tier.EpochMillis()-1)/s.Tier.EpochMillis() {
+			t.Fatalf("stretch %d reads too much: %+v", i, p.Stretches)
 		}
-		for _, tier := range []Tier{before, s.tier} {
-			if before != s.tier && cutCell(tier, s.From) != (Range{s.From, s.From}) {
-				t.Fatalf("stretch %d begins within a cell of %s: %+v", i, tier, p.stretches)
+		for _, tier := range []Tier{before, s.Tier} {
+			if before != s.Tier && cutCell(tier, s.From) != (Range{s.From, s.From}) {
+				t.Fatalf("stretch %d begins within a cell of %s: %+v", i, tier, p.Stretches)
 			}
 		}
-		before = s.tier
+		before = s.Tier
 	}
-	for h := range p.hashes {
+	for h := range p.Hashes {
 		if seen[h] {
-			t.Fatalf("%+v is read twice: %+v", h, p.stretches)
+			t.Fatalf("%+v is read twice: %+v", h, p.Stretches)
 		}
 		seen[h] = true
 	}
@@ -269,11 +269,11 @@ func checkStretches(t *rapid.T, p Plan) {
 
 // cutCell is the cell that a moment cuts; empty where a cell begins there.
 func cutCell(tier Tier, at int64) Range {
-	start := tier.cellStart(tier.cellAt(at))
+	start := tier.CellStart(tier.CellAt(at))
 	if start == at {
 		return Range{at, at}
 	}
-	return Range{start, start + tier.cellMillis()}
+	return Range{start, start + tier.CellMillis()}
 }
 
 // Which cells of which tiers answer a question, how many hashes are read, and which summaries a top list takes.
@@ -289,8 +289,8 @@ func TestPlansOfTiers(t *testing.T) {
 				l.Tiers = l.Tiers.Cut(most)
 			}
 			for i, tier := range l.Tiers {
-				out += fmt.Sprintf("%s: hashes of %d cells", tier, tier.cellsPerEpoch())
-				if l.isLevel(i) {
+				out += fmt.Sprintf("%s: hashes of %d cells", tier, tier.CellsPerEpoch())
+				if l.HasSummaries(i) {
 					out += fmt.Sprintf(", a summary per %d", tier.segmentCells())
 				}
 				out += "\n"
@@ -328,12 +328,12 @@ func TestPlansOfTiers(t *testing.T) {
 			return "error: " + err.Error()
 		}
 		show := func(milli int64) string { return time.UnixMilli(milli).UTC().Format("Jan _2 15:04:05.999") }
-		for _, s := range p.stretches {
-			out += fmt.Sprintf("%s from %s\n", FormatDuration(s.tier.Cell), show(s.From))
+		for _, s := range p.Stretches {
+			out += fmt.Sprintf("%s from %s\n", FormatDuration(s.Tier.Cell), show(s.From))
 		}
-		level, first, last, _ := l.segments(p)
+		level, first, last, _ := l.Segments(p)
 		return out + fmt.Sprintf("to %s: %d hashes, or %d summaries of %s",
-			show(r.To), len(slices.Collect(p.hashes)), last-first+1, l.Tiers[level])
+			show(r.To), len(slices.Collect(p.Hashes)), last-first+1, l.Tiers[level])
 	})
 	milli := now.UnixMilli()
 	for _, r := range []Range{{milli, milli}, {milli, milli - 1}, {milli - 1, milli + 1}} {
@@ -354,7 +354,7 @@ func TestACutCellCountsInProportion(t *testing.T) {
 	} {
 		p, err := l.Plan("c", Range{from, now}, now)
 		require.NoError(t, err)
-		if got := p.sum(p.cellsOf(leftBy(l, "c", hits, now)), 0); got != want {
+		if got := p.Sum(p.cellsOf(leftBy(l, "c", hits, now)), 0); got != want {
 			t.Errorf("from %d s ago: %+v; want %+v", (now-from)/1000, got, want)
 		}
 	}
@@ -364,7 +364,7 @@ func TestSumsStopAtTheLargestNumber(t *testing.T) {
 	t.Parallel()
 	p, err := Layout{Tiers: Tiers{{Cell: time.Second, Window: time.Minute}}, Shards: 1}.Plan("c", Range{0, 60_000}, 60_000)
 	require.NoError(t, err)
-	got := p.sum(planCells{{{0, math.MaxInt64}, {1, math.MaxInt64}}}, 0)
+	got := p.Sum(PlanCells{{{0, math.MaxInt64}, {1, math.MaxInt64}}}, 0)
 	if got != (Estimate{math.MaxInt64, math.MaxInt64, math.MaxInt64}) {
 		t.Errorf("%+v", got)
 	}

@@ -12,7 +12,7 @@ type progress struct {
 	asOf          int64 // the earliest of the live streams; if all have ended, when the last one ended
 	completeSince int64 // the moment from which nothing is known to be missing
 
-	cursors []reply // by stream
+	cursors []Reply // by stream
 }
 
 // whole returns the moment from which nothing is known to be missing; later than any range if unknown.
@@ -26,24 +26,24 @@ func (p *progress) whole() int64 {
 // parseProgress parses a shard's cursors, in the order of the directory's streams. Counting began with the
 // oldest stream: a younger one does not affect what was counted before, and an ended one is not waited for. A
 // live stream without a cursor is counted up to its creation, and what is missing from it is unknown.
-func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*progress, error) {
-	out := &progress{began: dir.began, cursors: cursors}
+func parseProgress(dir *Directory, cursors []Reply, claims map[string]Claim) (*progress, error) {
+	out := &progress{began: dir.Began, cursors: cursors}
 	var lastEnd int64
-	anyRead := dir.began > 0
+	anyRead := dir.Began > 0
 	waitsFor, unread := false, false // there is a live stream; there is one without a cursor
 	for i, cursor := range cursors {
-		listed := dir.listed[dir.streams[i]]
-		c, found, err := cursor.record()
+		listed := dir.Listed[dir.Streams[i]]
+		c, found, err := ParseCursorReply(cursor)
 		if err != nil {
 			return nil, err
 		}
-		c.Cursor = claims[dir.streams[i]].Renew(c.Cursor)
+		c.Cursor = claims[dir.Streams[i]].Renew(c.Cursor)
 		lastEnd = max(lastEnd, listed.Ended)
 		if listed.Ended > 0 && !c.Ended && c.IncompleteBefore < listed.Ended {
 			// No worker reads the stream any more, so what Redis has lost since it ended stays undetected.
 			out.completeSince = max(out.completeSince, listed.Ended)
 		}
-		if c.torn() {
+		if c.IsTorn() {
 			out.completeSince = math.MaxInt64 // until a worker admits it
 		}
 		if listed.Ended == 0 {
@@ -63,7 +63,7 @@ func parseProgress(dir *directory, cursors []reply, claims map[string]Claim) (*p
 			out.began = created
 		}
 		anyRead = true
-		out.latest = max(out.latest, c.AsOf, c.latestHit())
+		out.latest = max(out.latest, c.AsOf, c.LatestHit())
 		out.completeSince = max(out.completeSince, c.IncompleteBefore)
 	}
 	if !waitsFor && anyRead {
@@ -88,16 +88,16 @@ type Progress struct {
 // ErrNoLayout before the first worker has started, and a *ForeignError if another program has written to a
 // key.
 func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
-	streams, err = surveyed(ctx, r, func(found survey) ([]Progress, error) {
-		id = found.dir.id
-		streams := make([]Progress, len(found.dir.streams))
-		for i, stream := range found.dir.streams {
-			cursors := make([]reply, len(found.shards))
+	streams, err = WithSurvey(ctx, r, func(found Survey) ([]Progress, error) {
+		id = found.dir.Id
+		streams := make([]Progress, len(found.dir.Streams))
+		for i, stream := range found.dir.Streams {
+			cursors := make([]Reply, len(found.shards))
 			for shard, p := range found.shards {
 				cursors[shard] = p.cursors[i]
 			}
 			var err error
-			if streams[i], err = progressOf(stream, found.dir.listed[stream], cursors, found.claims[stream]); err != nil {
+			if streams[i], err = progressOf(stream, found.dir.Listed[stream], cursors, found.claims[stream]); err != nil {
 				return nil, err
 			}
 		}
@@ -107,12 +107,12 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 }
 
 // progressOf combines the cursors of a stream. It ignores those of an earlier incarnation.
-func progressOf(stream string, listed Listed, cursors []reply, claim Claim) (Progress, error) {
+func progressOf(stream string, listed Listed, cursors []Reply, claim Claim) (Progress, error) {
 	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended}
-	var all []record
+	var all []CursorRecord
 	var created int64
 	for _, cursor := range cursors {
-		c, found, err := cursor.record()
+		c, found, err := ParseCursorReply(cursor)
 		if err != nil {
 			return Progress{}, err
 		}

@@ -35,7 +35,7 @@ type raise struct {
 // raises are those of a transaction. The next transaction reuses their memory.
 type raises struct {
 	list      []raise
-	names     map[int64][]string // by set (see Layout.uniqueNamesOf), the counters of cells of which no register is known
+	names     map[int64][]string // by set (see Layout.UniqueNamesOf), the counters of cells of which no register is known
 	registers []unique.Register
 	arguments []string
 	bytes     []byte
@@ -50,47 +50,47 @@ func (r *raises) reset() {
 
 // workOut lists a counter's register updates at now (Redis's clock, Unix seconds), without expired cells and
 // registers known to be in Redis. A cell can be listed twice, if hits in other tiers lie between.
-func (r *raises) workOut(layout Layout, shard int, keys keys, c *counterHits, known *registerMemory, now int64) {
+func (r *raises) workOut(layout Layout, shard int, keys Keys, c *CounterHits, known *registerMemory, now int64) {
 	for i, t := range layout.UniqueTiers {
-		for rest := c.extras.uniques; len(rest) > 0; {
-			if !rest[0].slot.isIn(i) {
+		for rest := c.Extras.Uniques; len(rest) > 0; {
+			if !rest[0].Slot.IsIn(i) {
 				rest = rest[1:]
 				continue
 			}
 			var sketch *unique.Sketch
-			cell := t.cellAt(rest[0].slot.begins())
+			cell := t.CellAt(rest[0].Slot.Begins())
 			sketch, rest = firstCell(rest, i, t)
-			deadline := t.deadline(cell, c.counterHash)
+			deadline := t.Deadline(cell, c.CounterHash)
 			if deadline <= now {
 				continue
 			}
-			at := uniqueCell{c.name, i, cell}
+			at := uniqueCell{c.Name, i, cell}
 			from := len(r.registers)
 			there := known.of(at)
 			r.registers = sketch.AppendAbove(r.registers, there)
 			if len(r.registers) > from {
-				set := layout.uniqueNamesOf(t.cellStart(cell))
-				if names := r.names[set]; there.Held() == 0 && (len(names) == 0 || names[len(names)-1] != c.name) {
-					r.names[set] = append(names, c.name)
+				set := layout.UniqueNamesOf(t.CellStart(cell))
+				if names := r.names[set]; there.Held() == 0 && (len(names) == 0 || names[len(names)-1] != c.Name) {
+					r.names[set] = append(names, c.Name)
 				}
-				r.list = append(r.list, raise{uniqueCell: at, key: keys.unique(shard, t, cell, c.name), deadline: deadline, registers: r.registers[from:]})
+				r.list = append(r.list, raise{uniqueCell: at, key: keys.Unique(shard, t, cell, c.Name), deadline: deadline, registers: r.registers[from:]})
 			}
 		}
 	}
 }
 
 // firstCell merges the first slots, up to one that is not in the same cell of a tier, and returns the rest.
-func firstCell(slots []slotUniques, tier int, t Tier) (sketch *unique.Sketch, rest []slotUniques) {
-	sketch, cell, merged := &slots[0].sketch, t.cellAt(slots[0].slot.begins()), false
+func firstCell(slots []SlotUniques, tier int, t Tier) (sketch *unique.Sketch, rest []SlotUniques) {
+	sketch, cell, merged := &slots[0].Sketch, t.CellAt(slots[0].Slot.Begins()), false
 	for i := 1; i < len(slots); i++ {
 		u := &slots[i]
-		if !u.slot.isIn(tier) || t.cellAt(u.slot.begins()) != cell {
+		if !u.Slot.IsIn(tier) || t.CellAt(u.Slot.Begins()) != cell {
 			return sketch, slots[i:]
 		}
 		if !merged {
 			sketch, merged = sketch.Clone(), true
 		}
-		sketch.Merge(&u.sketch)
+		sketch.Merge(&u.Sketch)
 	}
 	return sketch, nil
 }
@@ -141,7 +141,7 @@ func judgeRaise(r *raise, reply *redis.StringCmd, gone bool) (*ForeignError, err
 	text, err := reply.Result()
 	switch {
 	case err != nil:
-		if err := foreign(r.key, err); !IsForeign(err) {
+		if err := WrapForeign(r.key, err); !IsForeign(err) {
 			return nil, err
 		}
 		return &ForeignError{Key: r.key, Err: err}, nil

@@ -11,7 +11,7 @@ import (
 
 // Reader answers questions from Redis. It is safe for concurrent use.
 type Reader struct {
-	store *Store
+	Store *Store
 
 	// MaxCells bounds the cells that the hashes of one call can hold; 0: no bound. A filled cell costs about
 	// 0.6 µs and 110 bytes (118,000 cells of 2000 counters took 70 ms and 13 MB, on two shared cores).
@@ -30,19 +30,19 @@ type Reader struct {
 	trips  gatherer
 
 	mu        sync.Mutex
-	directory *directory // nil before the first answer, and after it has turned out to be old
+	directory *Directory // nil before the first answer, and after it has turned out to be old
 }
 
 // NewReader returns a reader of a store's namespace.
 func NewReader(store *Store) *Reader {
-	r := &Reader{store: store}
+	r := &Reader{Store: store}
 	// A node of a cluster that hangs would hold up the questions about the others.
-	r.trips.read, r.trips.apart = r.travel, store.cluster != nil
+	r.trips.read, r.trips.apart = r.travel, store.Client.IsCluster()
 	return r
 }
 
-// errStale means that a plan's layout, list of streams or time was wrong. The question may be planned again.
-var errStale = errors.New("layout, streams or time have changed while Redis was asked")
+// ErrStale means that a plan's layout, list of streams or time was wrong. The question may be planned again.
+var ErrStale = errors.New("layout, streams or time have changed while Redis was asked")
 
 // maxTries bounds how often a question is planned. The second plan uses what the first attempt has found.
 const maxTries = 3
@@ -58,7 +58,7 @@ func (r *Reader) Answer(ctx context.Context, questions []Question) (Answers, err
 	return found.totals(), nil
 }
 
-func (l Layout) planAll(questions []Question, now int64) ([]Plan, error) {
+func planAll(l Layout, questions []Question, now int64) ([]Plan, error) {
 	plans := make([]Plan, len(questions))
 	for i, q := range questions {
 		asked, err := q.Span.At(now)
@@ -78,9 +78,9 @@ type planner func(l Layout, now int64) ([]Plan, error)
 // sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
 func sumOf(questions []Question) planner {
 	return func(l Layout, now int64) ([]Plan, error) {
-		plans, err := l.planAll(questions, now)
+		plans, err := planAll(l, questions, now)
 		for i := range plans {
-			plans[i].sums = true
+			plans[i].Sums = true
 		}
 		return plans, err
 	}
@@ -99,7 +99,7 @@ func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
 
 func untilFresh[T any](try func() (T, error)) (out T, err error) {
 	for range maxTries {
-		if out, err = try(); !errors.Is(err, errStale) {
+		if out, err = try(); !errors.Is(err, ErrStale) {
 			break
 		}
 	}
@@ -108,7 +108,7 @@ func untilFresh[T any](try func() (T, error)) (out T, err error) {
 
 // begin returns what a question is planned with. It does not hold the lock while it asks Redis, because a
 // wait for the lock has no deadline: if Redis hung, each caller would wait for all callers before it.
-func (r *Reader) begin(ctx context.Context) (*directory, instant, error) {
+func (r *Reader) begin(ctx context.Context) (*Directory, instant, error) {
 	r.mu.Lock()
 	dir := r.directory
 	r.mu.Unlock()
@@ -130,36 +130,36 @@ func (r *Reader) Look(ctx context.Context) (Layout, error) {
 	if err != nil {
 		return Layout{}, err
 	}
-	return dir.layout, nil
+	return dir.Layout, nil
 }
 
-func (r *Reader) look(ctx context.Context) (*directory, error) {
+func (r *Reader) look(ctx context.Context) (*Directory, error) {
 	var t trip
 	err := r.travel(ctx, &t)
 	if err != nil {
-		return nil, fmt.Errorf("read layout of %s: %w", r.store.keys.namespace, err)
+		return nil, fmt.Errorf("read layout of %s: %w", r.Store.Keys.Namespace, err)
 	}
-	dir, err := parseDirectory(t.record, t.list)
+	dir, err := ParseDirectory(t.record, t.list)
 	if errors.Is(err, ErrNoLayout) {
 		r.remember(nil)
-		err = &noLayoutError{r.store.keys.namespace}
+		err = NoLayout(r.Store.Keys.Namespace)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.clocks.learn(instant{milli: t.times.latest().UnixMilli(), local: t.sent}, t.sent, t.received, t.times, math.MaxInt64)
+	r.clocks.learn(instant{milli: t.times.Latest().UnixMilli(), local: t.sent}, t.sent, t.received, t.times, math.MaxInt64)
 	r.remember(dir)
 	return dir, nil
 }
 
-func (r *Reader) remember(dir *directory) {
+func (r *Reader) remember(dir *Directory) {
 	r.mu.Lock()
 	r.directory = dir
 	r.mu.Unlock()
 }
 
 // forget drops an old directory, unless another question has found a new one already.
-func (r *Reader) forget(dir *directory) {
+func (r *Reader) forget(dir *Directory) {
 	r.mu.Lock()
 	if r.directory == dir {
 		r.directory = nil

@@ -15,16 +15,16 @@ import (
 // it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
 // of whole cells of one tier: of those that fit, the one that holds the longest time, with every hit of it
 // (Layout.Plan).
-func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
+func rebuild(ctx context.Context, s *Store, l Layout, target Tiers, tell RetierProgress) (Tiers, error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.now(ctx)
+	now, err := s.Client.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	latest, err := s.latestApplied(ctx, l, streams)
+	latest, err := latestApplied(ctx, s, l, streams)
 	if err != nil {
 		return nil, err
 	}
@@ -35,38 +35,39 @@ func (s *Store) rebuild(ctx context.Context, l Layout, target Tiers, tell Retier
 		if err := b.shard(ctx, shard); err != nil {
 			return nil, err
 		}
-		if err := s.client.Set(ctx, s.keys.built(shard, target[0].generation), "1", 0).Err(); err != nil {
+		if err := s.Client.Set(ctx, s.Keys.Built(shard, target[0].Generation), "1", 0).Err(); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.checkBuilt(ctx, l.Shards, target[0].generation); err != nil {
+	if err := checkBuilt(ctx, s, l.Shards, target[0].Generation); err != nil {
 		return nil, err
 	}
 	// Cells may have expired in between. What is held now was held while it was read.
-	if now, err = s.now(ctx); err != nil {
+	if now, err = s.Client.Now(ctx); err != nil {
 		return nil, err
 	}
 	out := slices.Clone(target)
 	for i := range out {
-		out[i].since = b.completeFrom(i, now)
+		out[i].Since = b.completeFrom(i, now)
 	}
 	return out, nil
 }
 
-// replicated is how long a cluster gets to copy what was written, before the layout record relies on it.
-var replicated = 2 * time.Second // tests shorten it
+// ReplicationTime is how long a cluster gets to copy what was written, before the layout record relies on it.
+// Tests shorten it.
+var ReplicationTime = 2 * time.Second
 
 // checkBuilt makes sure that no server of a cluster has lost cells because a replica took over: one with a
 // shard's last key has all that was written before. A single server would lose the layout record too.
-func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
-	if s.cluster == nil {
+func checkBuilt(ctx context.Context, s *Store, shards, generation int) error {
+	if !s.Client.IsCluster() {
 		return nil
 	}
-	if err := sleep(ctx, replicated); err != nil {
+	if err := Sleep(ctx, ReplicationTime); err != nil {
 		return err
 	}
 	for shard := range shards {
-		there, err := s.client.Exists(ctx, s.keys.built(shard, generation)).Result()
+		there, err := s.Client.Exists(ctx, s.Keys.Built(shard, generation)).Result()
 		if err != nil {
 			return err
 		}
@@ -77,7 +78,7 @@ func (s *Store) checkBuilt(ctx context.Context, shards, generation int) error {
 	return nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -114,27 +115,17 @@ func heir(streams map[string]Listed) (out string) {
 	return out
 }
 
-// now returns the latest of the servers' clocks, in Unix milliseconds.
-func (s *Store) now(ctx context.Context) (int64, error) {
-	if s.cluster != nil {
-		times, err := s.times(ctx)
-		return times.latest().UnixMilli(), err
-	}
-	at, err := s.client.Time(ctx).Result()
-	return at.UnixMilli(), err
-}
-
 // latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored.
-func (s *Store) latestApplied(ctx context.Context, l Layout, streams map[string]Listed) (latest int64, err error) {
+func latestApplied(ctx context.Context, s *Store, l Layout, streams map[string]Listed) (latest int64, err error) {
 	for stream := range streams {
 		for shard := range l.Shards {
-			key := s.keys.cursor(shard, stream)
-			c, found, err := recordFrom(key, s.client.HMGet(ctx, key, cursorFields...))
+			key := s.Keys.Cursor(shard, stream)
+			c, found, err := ParseCursor(key, s.Client.HMGet(ctx, key, CursorFields...))
 			if err != nil {
 				return 0, err
 			}
 			if found {
-				latest = max(latest, c.AsOf, c.latestHit())
+				latest = max(latest, c.AsOf, c.LatestHit())
 			}
 		}
 	}
@@ -150,29 +141,29 @@ func (b *rebuilding) chooseSources() []int {
 			if t.Cell%source.Cell != 0 {
 				continue
 			}
-			if from := max(source.heldFrom(b.now), source.since); out[i] < 0 || from < reach {
+			if from := max(source.HoldsFrom(b.now), source.Since); out[i] < 0 || from < reach {
 				out[i], reach = j, from
 			}
 		}
-		if j := slices.IndexFunc(b.from.Tiers, func(source Tier) bool { return source.cellsAlike(t) }); j >= 0 {
+		if j := slices.IndexFunc(b.from.Tiers, func(source Tier) bool { return source.HasSameCells(t) }); j >= 0 {
 			out[i] = j
 		}
 	}
 	return out
 }
 
-// cellsAlike reports whether two tiers have the same hashes, under other keys.
-func (t Tier) cellsAlike(o Tier) bool {
-	return t.Cell == o.Cell && t.Window == o.Window && t.cellsPerEpoch() == o.cellsPerEpoch()
+// HasSameCells reports whether two tiers have the same hashes, under other keys.
+func (t Tier) HasSameCells(o Tier) bool {
+	return t.Cell == o.Cell && t.Window == o.Window && t.CellsPerEpoch() == o.CellsPerEpoch()
 }
 
-// heldFrom returns the first moment since which a tier's hashes hold everything.
-func (t Tier) heldFrom(now int64) int64 {
-	epoch := t.epochAt(now - t.Window.Milliseconds() - t.grace()/2 - t.epochMillis())
-	for !t.holdsSince(t.epochStart(epoch), now) {
+// HoldsFrom returns the first moment since which a tier's hashes hold everything.
+func (t Tier) HoldsFrom(now int64) int64 {
+	epoch := t.EpochAt(now - t.Window.Milliseconds() - t.Grace()/2 - t.EpochMillis())
+	for !t.HoldsSince(t.EpochStart(epoch), now) {
 		epoch++
 	}
-	return t.epochStart(epoch)
+	return t.EpochStart(epoch)
 }
 
 // completeFrom returns the moment from which a tier's new cells, built by now (Redis's clock), lack nothing.
@@ -180,35 +171,35 @@ func (b *rebuilding) completeFrom(tier int, now int64) int64 {
 	t, from := b.to.Tiers[tier], b.end
 	if j := b.sources[tier]; j >= 0 {
 		source := b.from.Tiers[j]
-		if source.cellsAlike(t) {
-			return source.since
+		if source.HasSameCells(t) {
+			return source.Since
 		}
-		from = max(source.heldFrom(now), source.since)
+		from = max(source.HoldsFrom(now), source.Since)
 	}
-	return -floorDiv(-from, t.cellMillis()) * t.cellMillis()
+	return -FloorDiv(-from, t.CellMillis()) * t.CellMillis()
 }
 
 func (b *rebuilding) epochs(t Tier) (first, last int64) {
-	return t.firstEpoch(math.MaxUint64, b.now), t.epochAt(b.end)
+	return t.FirstEpoch(math.MaxUint64, b.now), t.EpochAt(b.end)
 }
 
 func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	coarsest := b.from.Tiers[len(b.from.Tiers)-1]
 	first, _ := b.epochs(coarsest)
-	all := Range{coarsest.epochStart(first), b.end}
+	all := Range{coarsest.EpochStart(first), b.end}
 	var room int64
 	for j, t := range b.from.Tiers {
 		if slices.Contains(b.sources, j) {
 			first, last := b.epochs(t)
-			room += (last - first + 1) * t.cellsPerEpoch()
+			room += (last - first + 1) * t.CellsPerEpoch()
 		}
 	}
 	most := int(max(1, min(rebuildNames, rebuildCells/max(1, room))))
-	tops := make(map[segment]*summary)
+	tops := make(map[Segment]*Summary)
 	for after, more := "", true; more; {
 		var names []string
 		var err error
-		names, more, err = b.store.namesOn(ctx, b.from, shard, shard+1, most+1, all, "", after, most)
+		names, more, err = ListNames(ctx, b.store, b.from, shard, shard+1, most+1, all, "", after, most)
 		if err != nil {
 			return err
 		}
@@ -228,43 +219,43 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	return b.writeTops(ctx, shard, tops)
 }
 
-func (b *rebuilding) counters(ctx context.Context, shard int, names []string, tops map[segment]*summary) error {
+func (b *rebuilding) counters(ctx context.Context, shard int, names []string, tops map[Segment]*Summary) error {
 	cells, err := b.read(ctx, shard, names)
 	if err != nil {
 		return err
 	}
 	coarsest := b.to.Tiers[len(b.to.Tiers)-1]
 	listed := make(map[int64][]string) // by set
-	size := b.to.summarySize()
-	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	size := b.to.SummarySize()
+	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
 			hash := HashCounter([]byte(name))
 			sets := make(map[int64]bool)
 			for tier, t := range b.to.Tiers {
 				hits := make(map[int64]int64) // by segment
 				for epoch, fields := range b.sum(tier, cells[i]) {
-					deadline := t.deadline(epoch, hash)
+					deadline := t.Deadline(epoch, hash)
 					if deadline*1000 <= b.now {
 						continue
 					}
 					values := make([]any, 0, 2*len(fields))
 					for field, n := range fields {
-						cell := t.cellOf(epoch, field)
+						cell := t.CellIn(epoch, field)
 						values = append(values, field, n)
-						hits[t.segmentOf(cell)] = addCounts(hits[t.segmentOf(cell)], n)
-						sets[coarsest.namesOf(coarsest.epochAt(t.cellStart(cell)))] = true
+						hits[t.SegmentOf(cell)] = AddCounts(hits[t.SegmentOf(cell)], n)
+						sets[coarsest.NamesOf(coarsest.EpochAt(t.CellStart(cell)))] = true
 					}
-					key := b.store.keys.hash(cellHash{shard: shard, counter: name, tier: t, epoch: epoch})
+					key := b.store.Keys.Hash(CellHash{Shard: shard, Counter: name, Tier: t, Epoch: epoch})
 					p.HSet(ctx, key, values...)
 					p.ExpireAt(ctx, key, time.Unix(deadline, 0))
 				}
-				if b.to.isLevel(tier) {
+				if b.to.HasSummaries(tier) {
 					for number, n := range hits {
-						at := segment{tier, number}
+						at := Segment{tier, number}
 						if tops[at] == nil {
-							tops[at] = &summary{}
+							tops[at] = &Summary{}
 						}
-						tops[at].addWhole(name, n, size)
+						tops[at].AddWhole(name, n, size)
 					}
 				}
 			}
@@ -273,12 +264,12 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string, to
 			}
 		}
 		for set, names := range listed {
-			list(ctx, p, b.store.keys.names(shard, coarsest, set), names, coarsest.namesDeadline(set))
+			List(ctx, p, b.store.Keys.Names(shard, coarsest, set), names, coarsest.NamesDeadline(set))
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("write the cells of %d counters: %w", len(names), foreignReply(cmds, err))
+		return fmt.Errorf("write the cells of %d counters: %w", len(names), WrapForeignReply(cmds, err))
 	}
 	return nil
 }
@@ -295,14 +286,14 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 		reply         *redis.MapStringStringCmd
 	}
 	var reads []read
-	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
 			for j, t := range b.from.Tiers {
 				if !slices.Contains(b.sources, j) {
 					continue
 				}
 				for epoch, last := b.epochs(t); epoch <= last; epoch++ {
-					key := b.store.keys.hash(cellHash{shard: shard, counter: name, tier: t, epoch: epoch})
+					key := b.store.Keys.Hash(CellHash{Shard: shard, Counter: name, Tier: t, Epoch: epoch})
 					reads = append(reads, read{i, j, epoch, p.HGetAll(ctx, key)})
 				}
 			}
@@ -310,7 +301,7 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read %d hashes: %w", len(cmds), foreignReply(cmds, err))
+		return nil, fmt.Errorf("read %d hashes: %w", len(cmds), WrapForeignReply(cmds, err))
 	}
 	out := make([]sourceCells, len(names))
 	for i := range out {
@@ -324,10 +315,10 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 			if err == nil {
 				n, err = strconv.ParseInt(value, 10, 64)
 			}
-			if err != nil || n < 0 || at < 0 || at >= t.cellsPerEpoch() {
+			if err != nil || n < 0 || at < 0 || at >= t.CellsPerEpoch() {
 				return nil, &ForeignError{r.reply.Args()[1].(string), fmt.Errorf("it has a field %q of %q", field, value)}
 			}
-			out[r.counter][r.tier] = append(out[r.counter][r.tier], sourceCell{t.cellStart(t.cellOf(r.epoch, at)), n})
+			out[r.counter][r.tier] = append(out[r.counter][r.tier], sourceCell{t.CellStart(t.CellIn(r.epoch, at)), n})
 		}
 	}
 	return out, nil
@@ -340,45 +331,45 @@ func (b *rebuilding) sum(tier int, cells sourceCells) map[int64]map[int64]int64 
 	}
 	t, out := b.to.Tiers[tier], make(map[int64]map[int64]int64)
 	for _, c := range cells[b.sources[tier]] {
-		epoch, field := t.place(t.cellAt(c.start))
+		epoch, field := t.EpochAndField(t.CellAt(c.start))
 		if out[epoch] == nil {
 			out[epoch] = make(map[int64]int64)
 		}
-		out[epoch][field] = addCounts(out[epoch][field], c.n)
+		out[epoch][field] = AddCounts(out[epoch][field], c.n)
 	}
 	return out
 }
 
-// addWhole lists a counter with all of its hits. Call it once per counter, so that a count needs no floor.
-func (s *summary) addWhole(name string, n int64, size int) {
-	s.listed = append(s.listed, listing{name, n})
-	if len(s.listed) >= 2*size {
-		s.keepLargest(size)
+// AddWhole lists a counter with all of its hits. Call it once per counter, so that a count needs no floor.
+func (s *Summary) AddWhole(name string, n int64, size int) {
+	s.Listed = append(s.Listed, Listing{name, n})
+	if len(s.Listed) >= 2*size {
+		s.KeepLargest(size)
 	}
 }
 
-// keepLargest is keep for whole counts.
-func (s *summary) keepLargest(size int) {
-	if len(s.listed) > size {
-		floor := s.floor
+// KeepLargest is keep for whole counts.
+func (s *Summary) KeepLargest(size int) {
+	if len(s.Listed) > size {
+		floor := s.Floor
 		s.keep(size)
-		s.floor = max(floor, s.floor)
+		s.Floor = max(floor, s.Floor)
 	}
 }
 
-func (b *rebuilding) writeTops(ctx context.Context, shard int, tops map[segment]*summary) error {
-	cmds, err := b.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+func (b *rebuilding) writeTops(ctx context.Context, shard int, tops map[Segment]*Summary) error {
+	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for at, top := range tops {
-			t := b.to.Tiers[at.tier]
-			if deadline := t.segmentDeadline(at.number); deadline*1000 > b.now {
-				top.keepLargest(b.to.summarySize())
-				p.SetArgs(ctx, b.store.keys.summary(shard, t, at.number, b.stream), top.encode(), redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
+			t := b.to.Tiers[at.Tier]
+			if deadline := t.SegmentDeadline(at.Number); deadline*1000 > b.now {
+				top.KeepLargest(b.to.SummarySize())
+				p.SetArgs(ctx, b.store.Keys.Summary(shard, t, at.Number, b.stream), top.Encode(), redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("write %d summaries: %w", len(tops), foreignReply(cmds, err))
+		return fmt.Errorf("write %d summaries: %w", len(tops), WrapForeignReply(cmds, err))
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package window
 
 import (
+	"tallyroll/tests/cases"
+
 	"fmt"
 	"slices"
 	"strings"
@@ -11,17 +13,17 @@ import (
 
 func TestCursorRecordComesBack(t *testing.T) {
 	t.Parallel()
-	want := record{Cursor{
+	want := CursorRecord{Cursor{
 		Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, Latest: 1763683200000000004,
 		AsOf: 1763683200000, Ahead: Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2},
 		IncompleteBefore: 7, Naming: "[]", Refused: 1<<64 - 2, Ended: true,
 	}, 9, 9, "WRITER"}
 	written := map[any]any{"opened": 9} // by HINCRBY
-	for pair := range slices.Chunk(want.values(record{}), 2) {
+	for pair := range slices.Chunk(want.Values(CursorRecord{}), 2) {
 		written[pair[0]] = pair[1]
 	}
 	reply := []any{}
-	for _, field := range slices.Concat(cursorFields, rareFields) {
+	for _, field := range slices.Concat(CursorFields, RareFields) {
 		require.Contains(t, written, field, "it is read, and not written")
 		value := written[field]
 		if value == true { // as the client writes it
@@ -29,7 +31,7 @@ func TestCursorRecordComesBack(t *testing.T) {
 		}
 		reply = append(reply, fmt.Sprint(value))
 	}
-	read := func(reply []any, wantFound bool) record {
+	read := func(reply []any, wantFound bool) CursorRecord {
 		t.Helper()
 		got, found, err := parseRecord(reply)
 		require.NoError(t, err)
@@ -37,20 +39,20 @@ func TestCursorRecordComesBack(t *testing.T) {
 		return got
 	}
 	require.Equal(t, want, read(reply, true))
-	require.Len(t, want.values(want), 2*(len(cursorFields)-2), "what stays is written again")
-	reply[len(cursorFields)], reply[len(cursorFields)+1] = nil, nil // of a stream without versions
+	require.Len(t, want.Values(want), 2*(len(CursorFields)-2), "what stays is written again")
+	reply[len(CursorFields)], reply[len(CursorFields)+1] = nil, nil // of a stream without versions
 	if got := read(reply, true); got.Naming != "" || got.Refused != 0 || got.Seq != want.Seq {
 		t.Errorf("without rare fields: %+v", got)
 	}
 	reply[openedField] = "10"
-	if got := read(reply, true); !got.torn() || !got.same(want) {
+	if got := read(reply, true); !got.IsTorn() || !got.IsSameAs(want) {
 		t.Errorf("opened once more than closed: %+v", got)
 	}
-	require.False(t, read(make([]any, len(cursorFields)), false).torn(), "a missing record")
-	torn := make([]any, len(cursorFields))
+	require.False(t, read(make([]any, len(CursorFields)), false).IsTorn(), "a missing record")
+	torn := make([]any, len(CursorFields))
 	torn[openedField] = "1"
-	require.True(t, read(torn, false).torn(), "the beginning of the first transaction")
-	reply[len(cursorFields)+1] = "-1"
+	require.True(t, read(torn, false).IsTorn(), "the beginning of the first transaction")
+	reply[len(CursorFields)+1] = "-1"
 	for what, bad := range map[string][]any{
 		"a negative sequence": reply, "half a record": {"1", nil, "1", "1", "1", "1", "1", "1", "", "", ""},
 	} {
@@ -71,7 +73,7 @@ func FuzzParseCursor(f *testing.F) {
 			}
 		}
 		cursor, found, err := parseRecord(reply)
-		if err != nil && (found || cursor != record{}) {
+		if err != nil && (found || cursor != CursorRecord{}) {
 			t.Fatalf("%v comes with %+v", err, cursor)
 		}
 	})
@@ -82,11 +84,11 @@ func FuzzDecodeLayout(f *testing.F) {
 	f.Add(`{"version":2}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		found, err := parseLayoutRecord(text)
+		found, err := ParseLayoutRecord(text)
 		if err != nil {
 			return
 		}
-		again, err := parseLayoutRecord(found.encode())
+		again, err := ParseLayoutRecord(found.Encode())
 		if err != nil || again.id != found.id || again.Shards != found.Shards || !slices.Equal(again.Tiers, found.Tiers) {
 			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, found, again, err)
 		}
@@ -99,20 +101,51 @@ func TestLayoutRecordComesBack(t *testing.T) {
 	for _, text := range []string{"off", recordUniqueTiers, "1m/1h,1d/64d"} {
 		tiers, err := ParseUniqueTiers(text)
 		require.NoError(t, err)
-		record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
-		got, err := parseLayoutRecord(record.encode())
+		record := LayoutRecord{Layout: Layout{Tiers: mustParseTiers(t, DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
+		got, err := ParseLayoutRecord(record.Encode())
 		require.NoError(t, err)
 		require.Equal(t, tiers, got.UniqueTiers)
 		require.Equal(t, text, FormatUniqueTiers(got.UniqueTiers))
 	}
-	uniques := mustTiers(t, recordUniqueTiers).Cut(1)
-	record := layoutRecord{Layout: Layout{Tiers: mustTiers(t, DefaultTiers), UniqueTiers: uniques, Shards: 16}, id: "A"}
-	text := record.encode()
+	uniques := mustParseTiers(t, recordUniqueTiers).Cut(1)
+	record := LayoutRecord{Layout: Layout{Tiers: mustParseTiers(t, DefaultTiers), UniqueTiers: uniques, Shards: 16}, id: "A"}
+	text := record.Encode()
 	require.Equal(t, `{"version":1,"tiers":"`+DefaultTiers+
 		`","epoch_cells":256,"uniques_listed":true,"shards":16,"hash":"xxhash64","id":"A"}`, text)
 	for known, other := range map[string]string{`"version":1`: `"version":3`, "xxhash64": "fnv"} {
-		_, err := parseLayoutRecord(strings.Replace(text, known, other, 1))
+		_, err := ParseLayoutRecord(strings.Replace(text, known, other, 1))
 		require.ErrorIs(t, err, ErrBadLayout)
 		require.ErrorContains(t, err, "TALLYROLL_NAMESPACE")
 	}
+}
+
+func mustParseTiers(t testing.TB, text string) Tiers {
+	t.Helper()
+	tiers, err := ParseTiers(text)
+	require.NoError(t, err)
+	return tiers
+}
+
+// What Redis replied about a cursor is read, and what is not Tallyroll's is told from what may pass.
+func TestCursorRepliesAreRead(t *testing.T) {
+	t.Parallel()
+	cases.Check(t, "cursors", func(_ *testing.T, _, given string) string {
+		r := Reply{"k", given}
+		if !strings.ContainsAny(given, "*-") {
+			fields := strings.Split(given, ",")
+			r.Text = fmt.Sprintf("*%d\r\n", len(fields))
+			for _, field := range fields {
+				r.Text += fmt.Sprintf("$%d\r\n%s\r\n", len(field), field)
+			}
+		}
+		c, found, err := ParseCursorReply(r)
+		out := fmt.Sprintf("seq %d as_of %d by %q %v", c.Seq, c.AsOf, c.By, found)
+		if err != nil {
+			out += fmt.Sprintf("\nerror: %v", err)
+		}
+		if IsForeign(err) {
+			out += "\nforeign"
+		}
+		return out
+	})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reply is a reply as it came over the wire (RESP 2 or 3). The client's own commands would make a string of
+// Reply is a reply as it came over the wire (RESP 2 or 3). The client's own commands would make a string of
 // each field and a map of each hash, most of an answer's cost. And equal bytes are an unchanged reply.
-type reply struct{ key, text string }
+type Reply struct{ Key, Text string }
 
 type replyError string
 
@@ -29,17 +29,17 @@ func errorIn[T string | []byte](text T) error {
 	return replyError(strings.TrimSuffix(string(text[1:]), "\r\n"))
 }
 
-// value parses the reply to GET. exists is false if there is no such key.
-func (r reply) value() (value string, exists bool, err error) {
-	one := elements{reply: r, rest: r.text, left: 1}
-	return one.next()
+// Value parses the reply to GET. exists is false if there is no such key.
+func (r Reply) Value() (value string, exists bool, err error) {
+	one := elements{Reply: r, rest: r.Text, Left: 1}
+	return one.Next()
 }
 
-// elements parses the reply to HGETALL, HVALS or HMGET.
-func (r reply) elements() (elements, error) {
-	if r.text != "" && (r.text[0] == '*' || r.text[0] == '%') {
-		if n, rest, ok := takeLength(r.text); ok {
-			if r.text[0] == '%' {
+// Elements parses the reply to HGETALL, HVALS or HMGET.
+func (r Reply) Elements() (elements, error) {
+	if r.Text != "" && (r.Text[0] == '*' || r.Text[0] == '%') {
+		if n, rest, ok := takeLength(r.Text); ok {
+			if r.Text[0] == '%' {
 				n *= 2
 			}
 			if n <= len(rest) {
@@ -47,26 +47,26 @@ func (r reply) elements() (elements, error) {
 			}
 		}
 	}
-	return elements{}, r.unexpected(r.text)
+	return elements{}, r.unexpected(r.Text)
 }
 
 // unexpected returns the error for a part of a reply. It is a *ForeignError if the key has another type.
-func (r reply) unexpected(text string) error {
+func (r Reply) unexpected(text string) error {
 	if err := errorIn(text); err != nil {
-		return foreign(r.key, err)
+		return WrapForeign(r.Key, err)
 	}
-	return fmt.Errorf("key %s: Redis replied %.40q", r.key, text)
+	return fmt.Errorf("key %s: Redis replied %.40q", r.Key, text)
 }
 
 type elements struct {
-	reply
+	Reply
 	rest string
-	left int
+	Left int
 }
 
-// next reads a string. exists is false if Redis replied null.
-func (e *elements) next() (value string, exists bool, err error) {
-	e.left--
+// Next reads a string. exists is false if Redis replied null.
+func (e *elements) Next() (value string, exists bool, err error) {
+	e.Left--
 	if strings.HasPrefix(e.rest, "$") {
 		if n, rest, ok := takeLength(e.rest); ok && len(rest) >= n+2 {
 			e.rest = rest[n+2:]
@@ -83,8 +83,8 @@ func (e *elements) next() (value string, exists bool, err error) {
 }
 
 func (e *elements) pair() (field, value string, err error) {
-	if field, _, err = e.next(); err == nil {
-		value, _, err = e.next()
+	if field, _, err = e.Next(); err == nil {
+		value, _, err = e.Next()
 	}
 	return field, value, err
 }
@@ -102,23 +102,23 @@ func takeLength(text string) (n int, rest string, ok bool) {
 	return n, text[i+2:], true
 }
 
-// number parses the reply to a command that counts.
-func (r reply) number() (int64, error) {
-	if text, ok := strings.CutPrefix(r.text, ":"); ok {
+// Number parses the reply to a command that counts.
+func (r Reply) Number() (int64, error) {
+	if text, ok := strings.CutPrefix(r.Text, ":"); ok {
 		if n, err := strconv.ParseInt(strings.TrimSuffix(text, "\r\n"), 10, 64); err == nil {
 			return n, nil
 		}
 	}
-	return 0, r.unexpected(r.text)
+	return 0, r.unexpected(r.Text)
 }
 
-func (r reply) hash() (map[string]string, error) {
-	fields, err := r.elements()
+func (r Reply) Hash() (map[string]string, error) {
+	fields, err := r.Elements()
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]string, fields.left/2)
-	for fields.left > 0 {
+	out := make(map[string]string, fields.Left/2)
+	for fields.Left > 0 {
 		field, value, err := fields.pair()
 		if err != nil {
 			return nil, err
@@ -128,42 +128,42 @@ func (r reply) hash() (map[string]string, error) {
 	return out, nil
 }
 
-// cells parses the reply to HGETALL of a hash of cells.
-func (r reply) cells() ([]storedCell, error) {
-	fields, err := r.elements()
+// Cells parses the reply to HGETALL of a hash of cells.
+func (r Reply) Cells() ([]StoredCell, error) {
+	fields, err := r.Elements()
 	if err != nil {
 		return nil, err
 	}
-	out := make([]storedCell, 0, fields.left/2)
-	for fields.left > 0 {
+	out := make([]StoredCell, 0, fields.Left/2)
+	for fields.Left > 0 {
 		pair := fields
 		f, okField := fields.count()
 		n, okCount := fields.count()
 		if !okField || !okCount {
 			return nil, pair.noCell()
 		}
-		out = append(out, storedCell{f, n})
+		out = append(out, StoredCell{f, n})
 	}
 	return out, nil
 }
 
-// sum adds up the reply to HVALS of a hash of cells.
-func (r reply) sum() (sum int64, err error) {
-	values, err := r.elements()
+// Sum adds up the reply to HVALS of a hash of cells.
+func (r Reply) Sum() (sum int64, err error) {
+	values, err := r.Elements()
 	if err != nil {
 		return 0, err
 	}
-	for values.left > 0 {
+	for values.Left > 0 {
 		one := values
 		n, ok := values.count()
 		if !ok {
-			value, _, err := one.next()
+			value, _, err := one.Next()
 			if err != nil {
 				return 0, err
 			}
-			return 0, &ForeignError{r.key, fmt.Errorf("its value %q is not that of a cell", value)}
+			return 0, &ForeignError{r.Key, fmt.Errorf("its value %q is not that of a cell", value)}
 		}
-		sum = addCounts(sum, n)
+		sum = AddCounts(sum, n)
 	}
 	return sum, nil
 }
@@ -174,12 +174,12 @@ func (e *elements) noCell() error {
 	if err != nil {
 		return err
 	}
-	return &ForeignError{e.key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
+	return &ForeignError{e.Key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
 }
 
 // count reads a string of digits, as Redis writes a count; ok is false for any other string.
 func (e *elements) count() (n int64, ok bool) {
-	e.left--
+	e.Left--
 	if !strings.HasPrefix(e.rest, "$") {
 		return 0, false
 	}
@@ -200,23 +200,23 @@ func (e *elements) count() (n int64, ok bool) {
 // maxDigits are the digits of the largest int64. Fewer than twice as many never wrap round to a count.
 const maxDigits = 19
 
-func (r reply) record() (c record, found bool, err error) {
-	fields, err := r.elements()
+func ParseCursorReply(r Reply) (c CursorRecord, found bool, err error) {
+	fields, err := r.Elements()
 	if err != nil {
-		return record{}, false, err
+		return CursorRecord{}, false, err
 	}
-	text, missing := make([]string, fields.left), 0
+	text, missing := make([]string, fields.Left), 0
 	for i := range text {
 		var exists bool
-		if text[i], exists, err = fields.next(); err != nil {
-			return record{}, false, err
+		if text[i], exists, err = fields.Next(); err != nil {
+			return CursorRecord{}, false, err
 		}
 		if !exists {
 			missing++
 		}
 	}
 	if c, found, err = parseFields(text, missing); err != nil {
-		return record{}, false, &ForeignError{r.key, err}
+		return CursorRecord{}, false, &ForeignError{r.Key, err}
 	}
 	return c, found, nil
 }

@@ -1,13 +1,11 @@
 package window
 
 import (
-	"errors"
 	"fmt"
-	"strings"
+	"io"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/cases"
 )
@@ -17,27 +15,15 @@ func TestRepliesAreRead(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "replies", func(_ *testing.T, section, given string) (out string) {
 		var err error
-		switch r := (reply{"k", given}); section {
+		switch r := (Reply{"k", given}); section {
 		case "cells":
-			var cells []storedCell
-			cells, err = r.cells()
+			var cells []StoredCell
+			cells, err = r.Cells()
 			out = fmt.Sprint(cells)
 		case "a value":
 			var exists bool
-			out, exists, err = r.value()
+			out, exists, err = r.Value()
 			out = fmt.Sprintf("%q %v", out, exists)
-		case "a cursor: its fields, or a reply":
-			if !strings.ContainsAny(given, "*-") {
-				var fields []any
-				for _, field := range strings.Split(given, ",") {
-					fields = append(fields, field)
-				}
-				r.text = string(appendReply(nil, fields))
-			}
-			var c record
-			var found bool
-			c, found, err = r.record()
-			out = fmt.Sprintf("seq %d as_of %d by %q %v", c.Seq, c.AsOf, c.by, found)
 		}
 		if err != nil {
 			out += fmt.Sprintf("\nerror: %v", err)
@@ -47,33 +33,6 @@ func TestRepliesAreRead(t *testing.T) {
 		}
 		return out
 	})
-}
-
-// The directory is known by the replies' bytes. If the fields of a hash come in another order, it is the same.
-func TestDirectoryIsKnownByItsReplies(t *testing.T) {
-	t.Parallel()
-	record := reply{"ns:layout", "$104\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678","epoch_cells":120}` + "\r\n"}
-	list := func(text string) reply { return reply{"ns:streams", text} }
-	a, b := "$1\r\nA\r\n$0\r\n\r\n", "$1\r\nB\r\n$6\r\nlive 7\r\n"
-	dir, err := parseDirectory(record, list("*4\r\n"+a+b))
-	require.NoError(t, err)
-	for _, c := range []struct {
-		record, list reply
-		same         bool
-		err          error
-	}{
-		{record, list("*4\r\n" + a + b), true, nil},
-		{record, list("*4\r\n" + b + a), true, nil},
-		{record, list("%2\r\n" + a + b), true, nil},
-		{record, list("*2\r\n" + a), false, nil},
-		{record, list("*4\r\n" + a + strings.Replace(b, "7", "8", 1)), false, nil},
-		{reply{record.key, strings.Replace(record.text, ":16", ":32", 1)}, list("*4\r\n" + a + b), false, nil},
-		{reply{record.key, "$-1\r\n"}, list("*4\r\n" + a + b), false, ErrNoLayout},
-	} {
-		if same, err := dir.is(c.record, c.list); same != c.same || !errors.Is(err, c.err) {
-			t.Errorf("%q %q: %v %v; want %v %v", c.record.text, c.list.text, same, err, c.same, c.err)
-		}
-	}
 }
 
 // What the client has parsed becomes what it was before.
@@ -94,7 +53,7 @@ func TestRepliesAreEncoded(t *testing.T) {
 			t.Errorf("%v %v: %q %v; want %q", c.value, c.err, got, ok, c.want)
 		}
 	}
-	if _, ok := encodeReply(nil, errTripEnded); ok {
+	if _, ok := encodeReply(nil, io.EOF); ok {
 		t.Error("a broken connection is taken for a reply")
 	}
 }
@@ -104,11 +63,10 @@ func FuzzReply(f *testing.F) {
 	f.Add("%1\r\n$-1\r\n_\r\n")
 	f.Add("*99999999999999999999\r\n$99999999999999999999\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		r := reply{"k", text}
-		_, _, _ = r.value()
-		_, _, _ = r.record()
-		_, _ = r.hash()
-		if cells, err := r.cells(); err != nil && cells != nil {
+		r := Reply{"k", text}
+		_, _, _ = r.Value()
+		_, _ = r.Hash()
+		if cells, err := r.Cells(); err != nil && cells != nil {
 			t.Errorf("%v comes with %v", err, cells)
 		}
 	})

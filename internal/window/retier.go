@@ -18,14 +18,14 @@ import (
 type phase string
 
 const (
-	building  phase = "building"  // the record has the old tiers, and the change the new ones; no worker may count
-	switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
-	confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
+	Building  phase = "building"  // the record has the old tiers, and the change the new ones; no worker may count
+	Switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
+	Confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
 )
 
-type change struct {
-	phase phase
-	other Tiers
+type Change struct {
+	Phase phase
+	Other Tiers
 }
 
 type changeJSON struct {
@@ -33,19 +33,19 @@ type changeJSON struct {
 	tiersJSON
 }
 
-func (j *changeJSON) parse() (*change, error) {
-	if !slices.Contains([]phase{building, switched, confirmed}, j.Phase) {
+func (j *changeJSON) parse() (*Change, error) {
+	if !slices.Contains([]phase{Building, Switched, Confirmed}, j.Phase) {
 		return nil, fmt.Errorf("%w has a change of tiers that is %q, which this program does not know", ErrBadLayout, j.Phase)
 	}
 	tiers, err := j.tiersJSON.parse()
 	if err != nil {
 		return nil, err
 	}
-	return &change{j.Phase, tiers}, nil
+	return &Change{j.Phase, tiers}, nil
 }
 
-func (c *change) forbidsCounting() bool {
-	return c != nil && c.phase == building
+func (c *Change) forbidsCounting() bool {
+	return c != nil && c.Phase == Building
 }
 
 // RetieringError means that the tiers of a namespace are being changed, so no worker may count into it.
@@ -74,11 +74,11 @@ type Built struct {
 	CompleteFrom int64
 }
 
-// inGeneration returns the tiers with keys of a generation, complete.
-func (ts Tiers) inGeneration(generation int) Tiers {
+// InGeneration returns the tiers with keys of a generation, complete.
+func (ts Tiers) InGeneration(generation int) Tiers {
 	out := slices.Clone(ts)
 	for i := range out {
-		out[i].generation, out[i].since = generation, 0
+		out[i].Generation, out[i].Since = generation, 0
 	}
 	return out
 }
@@ -86,40 +86,40 @@ func (ts Tiers) inGeneration(generation int) Tiers {
 // Retier changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
 // same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
 // same.
-func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
-	have, err := s.layout(ctx)
-	if err == nil && have.change != nil && have.change.phase == confirmed {
-		have, err = s.endChange(ctx, have, tell)
+func Retier(ctx context.Context, s *Store, tiers Tiers, tell RetierProgress) (built []Built, changed bool, err error) {
+	have, err := s.ReadLayout(ctx)
+	if err == nil && have.Change != nil && have.Change.Phase == Confirmed {
+		have, err = endChange(ctx, s, have, tell)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	same := have.Tiers.answerAlike(tiers)
+	same := have.Tiers.AnswersLike(tiers)
 	switch {
-	case have.change == nil && same:
+	case have.Change == nil && same:
 		return builtOf(have.Tiers), false, nil
-	case have.change == nil:
-		if have, err = s.setChange(ctx, have, have.Tiers, &change{building, tiers.inGeneration(have.Tiers[0].generation + 1)}); err != nil {
+	case have.Change == nil:
+		if have, err = setChange(ctx, s, have, have.Tiers, &Change{Building, tiers.InGeneration(have.Tiers[0].Generation + 1)}); err != nil {
 			return nil, false, err
 		}
-	case have.change.phase == building && same: // no worker may count before all that was built is gone: the next change builds there
-		if have, err = s.endChange(ctx, have, tell); err != nil {
+	case have.Change.Phase == Building && same: // no worker may count before all that was built is gone: the next change builds there
+		if have, err = endChange(ctx, s, have, tell); err != nil {
 			return nil, false, err
 		}
 		return builtOf(have.Tiers), false, nil
-	case have.change.phase == switched && same:
+	case have.Change.Phase == Switched && same:
 		return builtOf(have.Tiers), false, nil
-	case have.change.phase == switched || !have.change.other.answerAlike(tiers):
-		return nil, false, s.inTheWay(have)
+	case have.Change.Phase == Switched || !have.Change.Other.AnswersLike(tiers):
+		return nil, false, inTheWay(s, have)
 	}
-	target := have.change.other
-	if err := s.fence(ctx, have.Layout, tell); err != nil {
+	target := have.Change.Other
+	if err := fenceAll(ctx, s, have.Layout, tell); err != nil {
 		return nil, false, err
 	}
-	if target, err = s.rebuild(ctx, have.Layout, target, tell); err != nil {
+	if target, err = rebuild(ctx, s, have.Layout, target, tell); err != nil {
 		return nil, false, err
 	}
-	if _, err = s.setChange(ctx, have, target, &change{switched, have.Tiers}); err != nil {
+	if _, err = setChange(ctx, s, have, target, &Change{Switched, have.Tiers}); err != nil {
 		return nil, false, err
 	}
 	return builtOf(target), true, nil
@@ -128,64 +128,64 @@ func (s *Store) Retier(ctx context.Context, tiers Tiers, tell RetierProgress) (b
 func builtOf(tiers Tiers) []Built {
 	out := make([]Built, len(tiers))
 	for i, t := range tiers {
-		out[i] = Built{t, t.since}
+		out[i] = Built{t, t.Since}
 	}
 	return out
 }
 
 // RetierConfirm deletes what is left of the old tiers, and returns the new ones. Workers may count meanwhile.
-func (s *Store) RetierConfirm(ctx context.Context, tell RetierProgress) (Tiers, error) {
-	have, err := s.layout(ctx)
+func RetierConfirm(ctx context.Context, s *Store, tell RetierProgress) (Tiers, error) {
+	have, err := s.ReadLayout(ctx)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case have.change == nil:
-		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s", s.keys.namespace, have.Tiers)}
-	case have.change.phase == switched:
-		if have, err = s.setChange(ctx, have, have.Tiers, &change{confirmed, have.change.other}); err != nil {
+	case have.Change == nil:
+		return nil, &RetierError{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s", s.Keys.Namespace, have.Tiers)}
+	case have.Change.Phase == Switched:
+		if have, err = setChange(ctx, s, have, have.Tiers, &Change{Confirmed, have.Change.Other}); err != nil {
 			return nil, err
 		}
-	case have.change.phase == building:
-		return nil, s.inTheWay(have)
+	case have.Change.Phase == Building:
+		return nil, inTheWay(s, have)
 	}
-	have, err = s.endChange(ctx, have, tell)
+	have, err = endChange(ctx, s, have, tell)
 	return have.Tiers, err
 }
 
 // inTheWay returns the error that says what an unfinished change needs first.
-func (s *Store) inTheWay(have layoutRecord) error {
-	other := have.change.other
-	if have.change.phase == building {
+func inTheWay(s *Store, have LayoutRecord) error {
+	other := have.Change.Other
+	if have.Change.Phase == Building {
 		return &RetierError{fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to go on, or ingest --retier '%s' to keep the old tiers",
-			s.keys.namespace, other, other, have.Tiers)}
+			s.Keys.Namespace, other, other, have.Tiers)}
 	}
-	return &RetierError{fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm before you change them again", s.keys.namespace, other)}
+	return &RetierError{fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm before you change them again", s.Keys.Namespace, other)}
 }
 
 // endChange deletes what a confirmed or abandoned change has left, and returns the record.
-func (s *Store) endChange(ctx context.Context, have layoutRecord, tell RetierProgress) (layoutRecord, error) {
-	if err := s.deleteGeneration(ctx, have.change.other[0].generation, tell); err != nil {
+func endChange(ctx context.Context, s *Store, have LayoutRecord, tell RetierProgress) (LayoutRecord, error) {
+	if err := deleteGeneration(ctx, s, have.Change.Other[0].Generation, tell); err != nil {
 		return have, err
 	}
-	return s.setChange(ctx, have, have.Tiers, nil)
+	return setChange(ctx, s, have, have.Tiers, nil)
 }
 
-func (s *Store) setChange(ctx context.Context, have layoutRecord, tiers Tiers, c *change) (layoutRecord, error) {
+func setChange(ctx context.Context, s *Store, have LayoutRecord, tiers Tiers, c *Change) (LayoutRecord, error) {
 	next := have
-	next.Tiers, next.change = tiers, c
-	return next, s.swapLayout(ctx, have, next)
+	next.Tiers, next.Change = tiers, c
+	return next, swapLayout(ctx, s, have, next)
 }
 
 // errLayoutChanged means that another process has written the layout record.
 var errLayoutChanged = &RetierError{"the layout record has changed meanwhile: does another ingest --retier run? Wait for its end, and run this one again"}
 
 // swapLayout replaces the record have with next. If it fails, either may be there.
-func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
-	key := s.keys.layout()
-	err := s.watch(ctx, []string{key}, func(tx *watched) error {
+func swapLayout(ctx context.Context, s *Store, have, next LayoutRecord) error {
+	key := s.Keys.Layout()
+	err := s.Client.Watch(ctx, []string{key}, func(tx *WatchedTx) error {
 		var found *redis.StringCmd
-		if err := tx.look(ctx, func(p redis.Pipeliner) { found = p.Get(ctx, key) }); err != nil {
+		if err := tx.Read(ctx, func(p redis.Pipeliner) { found = p.Get(ctx, key) }); err != nil {
 			return err
 		}
 		text, err := found.Result()
@@ -195,23 +195,23 @@ func (s *Store) swapLayout(ctx context.Context, have, next layoutRecord) error {
 		if err != nil {
 			return err
 		}
-		there, err := parseLayoutRecord(text) // another version may have written the same otherwise
+		there, err := ParseLayoutRecord(text) // another version may have written the same otherwise
 		switch {
 		case err != nil:
 			return err
-		case there.encode() == next.encode():
+		case there.Encode() == next.Encode():
 			return nil
-		case there.encode() != have.encode():
+		case there.Encode() != have.Encode():
 			return errLayoutChanged
 		}
-		_, err = tx.exec(ctx, func(p redis.Pipeliner) { p.Set(ctx, key, next.encode(), 0) })
+		_, err = tx.Exec(ctx, func(p redis.Pipeliner) { p.Set(ctx, key, next.Encode(), 0) })
 		return err
 	})
 	if errors.Is(err, redis.TxFailedErr) {
 		return errLayoutChanged
 	}
 	if err != nil {
-		return fmt.Errorf("write layout of %s: %w", s.keys.namespace, err)
+		return fmt.Errorf("write layout of %s: %w", s.Keys.Namespace, err)
 	}
 	return nil
 }

@@ -11,24 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// scanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
-	scanCount = 1000
-	// tellEvery is the number of cursors between two calls of RetierProgress.
-	tellEvery = 1000
-)
+// ScanCount is how many keys Redis checks for one SCAN. They take it some hundred µs.
+const ScanCount = 1000
+
+// tellEvery is the number of cursors between two calls of RetierProgress.
+const tellEvery = 1000
 
 // fence alters "by" in every cursor, listed or not. A worker that was paused does not know that it may not
 // count; its next commit finds another "by".
-func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error {
-	streams, err := s.cursorStreams(ctx)
+func fenceAll(ctx context.Context, s *Store, l Layout, tell RetierProgress) error {
+	streams, err := cursorStreams(ctx, s)
 	if err != nil {
 		return err
 	}
 	done := 0
 	for _, stream := range streams {
 		for shard := range l.Shards {
-			if err := s.fenceCursor(ctx, s.keys.cursor(shard, stream)); err != nil {
+			if err := fenceCursor(ctx, s, s.Keys.Cursor(shard, stream)); err != nil {
 				return err
 			}
 			if done++; done%tellEvery == 0 {
@@ -41,18 +40,18 @@ func (s *Store) fence(ctx context.Context, l Layout, tell RetierProgress) error 
 }
 
 // fenceCursor tries again if the cursor is changed meanwhile.
-func (s *Store) fenceCursor(ctx context.Context, key string) error {
+func fenceCursor(ctx context.Context, s *Store, key string) error {
 	for {
-		err := s.watch(ctx, []string{key}, func(tx *watched) error {
+		err := s.Client.Watch(ctx, []string{key}, func(tx *WatchedTx) error {
 			var fields *redis.IntCmd
-			if err := tx.look(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
+			if err := tx.Read(ctx, func(p redis.Pipeliner) { fields = p.HLen(ctx, key) }); err != nil {
 				return err
 			}
 			n, err := fields.Result()
 			if err != nil || n == 0 {
-				return foreign(key, err)
+				return WrapForeign(key, err)
 			}
-			_, err = tx.exec(ctx, func(p redis.Pipeliner) { p.HSet(ctx, key, "by", newMark()) })
+			_, err = tx.Exec(ctx, func(p redis.Pipeliner) { p.HSet(ctx, key, "by", newMark()) })
 			return err
 		})
 		if err == nil {
@@ -68,7 +67,7 @@ func (s *Store) fenceCursor(ctx context.Context, key string) error {
 }
 
 // cursorStreams returns the streams that are listed or have a cursor, sorted.
-func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
+func cursorStreams(ctx context.Context, s *Store) ([]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -77,10 +76,10 @@ func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 	for stream := range listed {
 		streams[stream] = true
 	}
-	err = s.scan(ctx, func(_ server, keys []string) error {
+	err = s.Scan(ctx, func(_ Server, keys []string) error {
 		for _, key := range keys {
-			if k := s.keys.split(key); k.kind == "cursor" {
-				streams[k.rest] = true
+			if k := s.Keys.Parse(key); k.Kind == "cursor" {
+				streams[k.Rest] = true
 			}
 		}
 		return nil
@@ -88,18 +87,18 @@ func (s *Store) cursorStreams(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(streams)), err
 }
 
-// scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
-func (s *Store) scan(ctx context.Context, do func(at server, keys []string) error) error {
-	servers, err := s.masters(ctx)
+// Scan calls do with keys of the namespace's shards, some at a time, and their server. A key may come twice.
+func (s *Store) Scan(ctx context.Context, do func(at Server, keys []string) error) error {
+	servers, err := s.Client.Masters(ctx)
 	if err != nil {
 		return fmt.Errorf("find the masters of the cluster: %w", err)
 	}
 	for _, at := range servers {
 		var cursor uint64
 		for {
-			keys, next, err := at.Scan(ctx, cursor, s.keys.namespace+":{*}:*", scanCount).Result()
+			keys, next, err := at.Scan(ctx, cursor, s.Keys.Namespace+":{*}:*", ScanCount).Result()
 			if err != nil {
-				return fmt.Errorf("look for keys in %s: %w", at.name, err)
+				return fmt.Errorf("look for keys in %s: %w", at.Name, err)
 			}
 			if err := do(at, keys); err != nil {
 				return err
@@ -113,17 +112,17 @@ func (s *Store) scan(ctx context.Context, do func(at server, keys []string) erro
 }
 
 // deleteGeneration deletes the cells, names and summaries of tiers from which no answers come.
-func (s *Store) deleteGeneration(ctx context.Context, generation int, tell RetierProgress) error {
-	goes := func(k shardKey) bool {
-		switch k.kind {
+func deleteGeneration(ctx context.Context, s *Store, generation int, tell RetierProgress) error {
+	goes := func(k ShardKey) bool {
+		switch k.Kind {
 		case "h", "names", "top":
-			return k.generation == generation
+			return k.Generation == generation
 		}
-		return k.kind == "built"
+		return k.Kind == "built"
 	}
 	done := 0
-	return s.scan(ctx, func(at server, keys []string) error {
-		keys = slices.DeleteFunc(keys, func(key string) bool { return !goes(s.keys.split(key)) })
+	return s.Scan(ctx, func(at Server, keys []string) error {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return !goes(s.Keys.Parse(key)) })
 		if len(keys) == 0 {
 			return nil
 		}
@@ -143,8 +142,8 @@ func (s *Store) deleteGeneration(ctx context.Context, generation int, tell Retie
 }
 
 // Moves reports whether workers count. They change a cursor, or an idle stream's claim, every second.
-func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
-	before, err := s.places(ctx)
+func Moves(ctx context.Context, s *Store, within time.Duration) (bool, error) {
+	before, err := cursorPositions(ctx, s)
 	if err != nil || len(before) == 0 {
 		return false, err
 	}
@@ -156,7 +155,7 @@ func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 			return false, ctx.Err()
 		case <-ticker.C:
 		}
-		now, err := s.places(ctx)
+		now, err := cursorPositions(ctx, s)
 		if err != nil || !maps.Equal(before, now) {
 			return err == nil, err
 		}
@@ -165,21 +164,21 @@ func (s *Store) Moves(ctx context.Context, within time.Duration) (bool, error) {
 }
 
 // places returns what workers write into the cursors of the first shard, and the claims.
-func (s *Store) places(ctx context.Context) (map[string]string, error) {
+func cursorPositions(ctx context.Context, s *Store) (map[string]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := s.client.HGetAll(ctx, s.keys.idle()).Result()
+	claims, err := s.Client.HGetAll(ctx, s.Keys.Claims()).Result()
 	if err != nil {
-		return nil, foreign(s.keys.idle(), err)
+		return nil, WrapForeign(s.Keys.Claims(), err)
 	}
 	out := make(map[string]string)
 	for stream := range listed {
-		key := s.keys.cursor(0, stream)
-		place, err := s.client.HMGet(ctx, key, "seq", "as_of", "opened", "by").Result()
+		key := s.Keys.Cursor(0, stream)
+		place, err := s.Client.HMGet(ctx, key, "seq", "as_of", "opened", "by").Result()
 		if err != nil {
-			return nil, foreign(key, err)
+			return nil, WrapForeign(key, err)
 		}
 		out[stream] = fmt.Sprint(claims[stream], place)
 	}

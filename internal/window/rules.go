@@ -9,15 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The texts of the rules that cursors name are kept once per namespace. This package does not interpret them.
+// RuleTexts are the texts of the rules that cursors name, once per namespace. This package does not interpret
+// them.
+type RuleTexts struct {
+	client *Client
+	key    string
+}
 
-// KeepRules writes texts, by fingerprint, that Redis does not hold. Call it before a cursor names one.
-func (s *Store) KeepRules(ctx context.Context, texts map[string][]byte) error {
+// Keep writes texts, by fingerprint, that Redis does not hold. Call it before a cursor names one.
+func (r RuleTexts) Keep(ctx context.Context, texts map[string][]byte) error {
 	if len(texts) == 0 {
 		return nil
 	}
-	key := s.keys.rules()
-	kept, err := s.RulesKept(ctx)
+	kept, err := r.Fingerprints(ctx)
 	if err != nil {
 		return err
 	}
@@ -30,40 +34,40 @@ func (s *Store) KeepRules(ctx context.Context, texts map[string][]byte) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := s.client.HSet(ctx, key, missing...).Err(); err != nil {
-		return fmt.Errorf("keep rules: %w", foreign(key, err))
+	if err := r.client.HSet(ctx, r.key, missing...).Err(); err != nil {
+		return fmt.Errorf("keep rules: %w", WrapForeign(r.key, err))
 	}
 	return nil
 }
 
-// RulesText reads the text with a fingerprint. found is false if Redis does not hold it.
-func (s *Store) RulesText(ctx context.Context, fingerprint string) (text []byte, found bool, err error) {
-	text, err = s.client.HGet(ctx, s.keys.rules(), fingerprint).Bytes()
+// Read reads the text with a fingerprint. found is false if Redis does not hold it.
+func (r RuleTexts) Read(ctx context.Context, fingerprint string) (text []byte, found bool, err error) {
+	text, err = r.client.HGet(ctx, r.key, fingerprint).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read rules %s: %w", fingerprint, foreign(s.keys.rules(), err))
+		return nil, false, fmt.Errorf("read rules %s: %w", fingerprint, WrapForeign(r.key, err))
 	}
 	return text, true, nil
 }
 
-// RulesKept lists the fingerprints of the texts that Redis holds.
-func (s *Store) RulesKept(ctx context.Context) ([]string, error) {
-	kept, err := s.client.HKeys(ctx, s.keys.rules()).Result()
+// Fingerprints lists the fingerprints of the texts that Redis holds.
+func (r RuleTexts) Fingerprints(ctx context.Context) ([]string, error) {
+	kept, err := r.client.HKeys(ctx, r.key).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list the rules that are kept: %w", foreign(s.keys.rules(), err))
+		return nil, fmt.Errorf("list the rules that are kept: %w", WrapForeign(r.key, err))
 	}
 	return kept, nil
 }
 
-// DropRules removes texts that no cursor names any more.
-func (s *Store) DropRules(ctx context.Context, fingerprints []string) error {
-	if err := s.client.HDel(ctx, s.keys.rules(), fingerprints...).Err(); err != nil {
-		return fmt.Errorf("remove rules: %w", foreign(s.keys.rules(), err))
+// Remove removes texts that no cursor names any more.
+func (r RuleTexts) Remove(ctx context.Context, fingerprints []string) error {
+	if err := r.client.HDel(ctx, r.key, fingerprints...).Err(); err != nil {
+		return fmt.Errorf("remove rules: %w", WrapForeign(r.key, err))
 	}
 	return nil
 }
 
-// RulesKey returns the key of the texts, for messages.
-func (s *Store) RulesKey() string { return s.keys.rules() }
+// Key returns the key of the texts, for messages.
+func (r RuleTexts) Key() string { return r.key }

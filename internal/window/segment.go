@@ -15,54 +15,54 @@ const (
 	summaryCounters, leastSummary = 1000, 16
 )
 
-type segment struct {
-	tier   int
-	number int64
+type Segment struct {
+	Tier   int
+	Number int64
 }
 
-// isLevel reports whether summaries are kept for a tier: one with a long window, or else the coarsest.
-func (l Layout) isLevel(tier int) bool {
+// HasSummaries reports whether summaries are kept for a tier: one with a long window, or else the coarsest.
+func (l Layout) HasSummaries(tier int) bool {
 	return l.Tiers[tier].Window > levelAbove || tier == len(l.Tiers)-1
 }
 
-func (l Layout) summarySize() int {
+func (l Layout) SummarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }
 
 // segmentCells returns the cells of a segment: as many as hashes that it takes to span two windows. So a
 // window has at most half as many segments as a hash has cells.
 func (t Tier) segmentCells() int64 {
-	return (t.twoWindows() + t.cellsPerEpoch() - 1) / t.cellsPerEpoch()
+	return (t.twoWindows() + t.CellsPerEpoch() - 1) / t.CellsPerEpoch()
 }
 
-// segmentOf returns the number, since 1970, of the segment that a cell belongs to.
-func (t Tier) segmentOf(cell int64) int64 { return floorDiv(cell, t.segmentCells()) }
+// SegmentOf returns the number, since 1970, of the segment that a cell belongs to.
+func (t Tier) SegmentOf(cell int64) int64 { return FloorDiv(cell, t.segmentCells()) }
 
-func (t Tier) segmentMillis() int64 { return t.segmentCells() * t.cellMillis() }
+func (t Tier) SegmentMillis() int64 { return t.segmentCells() * t.CellMillis() }
 
-// segmentDeadline returns the Unix second at which a summary expires: when no window and grace reaches back.
-func (t Tier) segmentDeadline(number int64) int64 {
-	end := (number + 1) * t.segmentMillis()
+// SegmentDeadline returns the Unix second at which a summary expires: when no window and grace reaches back.
+func (t Tier) SegmentDeadline(number int64) int64 {
+	end := (number + 1) * t.SegmentMillis()
 	w := t.Window.Milliseconds()
-	return (end + w + t.grace() + 999) / 1000
+	return (end + w + t.Grace() + 999) / 1000
 }
 
-// segments returns the segments that hold every hit of a plan's range and of the cells that its edges cut: of
+// Segments returns the segments that hold every hit of a plan's range and of the cells that its edges cut: of
 // the coarsest level with segments of at most a quarter of the range, or else of the finest; of a coarser one
 // if they were more than maxSegments. A level whose cells may lack hits is used only if all may; whole is
 // then false.
-func (l Layout) segments(p Plan) (tier int, first, last int64, whole bool) {
+func (l Layout) Segments(p Plan) (tier int, first, last int64, whole bool) {
 	tier = -1
-	from := p.Tier.cellStart(p.Tier.cellAt(p.Range.From))
+	from := p.Tier.CellStart(p.Tier.CellAt(p.Range.From))
 	for i, t := range l.Tiers {
-		if !l.isLevel(i) || p.now-p.Range.From > t.Window.Milliseconds() || whole && t.since > from {
+		if !l.HasSummaries(i) || p.now-p.Range.From > t.Window.Milliseconds() || whole && t.Since > from {
 			continue
 		}
 		f, n := t.segmentsOf(p)
-		if !whole && t.since <= from {
+		if !whole && t.Since <= from {
 			tier, whole = -1, true
 		}
-		if tier < 0 || 4*t.segmentMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
+		if tier < 0 || 4*t.SegmentMillis() <= p.Range.To-p.Range.From || last-first >= maxSegments {
 			tier, first, last = i, f, n
 		}
 	}
@@ -70,7 +70,7 @@ func (l Layout) segments(p Plan) (tier int, first, last int64, whole bool) {
 }
 
 func (t Tier) segmentsOf(p Plan) (first, last int64) {
-	from := p.Tier.cellStart(p.Tier.cellAt(p.Range.From))
-	to := p.Tier.cellStart(p.Tier.cellAt(p.Range.To-1) + 1)
-	return t.segmentOf(t.cellAt(from)), t.segmentOf(t.cellAt(to - 1))
+	from := p.Tier.CellStart(p.Tier.CellAt(p.Range.From))
+	to := p.Tier.CellStart(p.Tier.CellAt(p.Range.To-1) + 1)
+	return t.SegmentOf(t.CellAt(from)), t.SegmentOf(t.CellAt(to - 1))
 }

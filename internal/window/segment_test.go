@@ -10,7 +10,7 @@ import (
 func TestSummariesOfAllShardsListEnough(t *testing.T) {
 	t.Parallel()
 	for shards, want := range map[int]int{1: 1000, 3: 334, 16: 63, 100: 16, 4096: 16} {
-		require.Equal(t, want, Layout{Shards: shards}.summarySize(), "%d shards", shards)
+		require.Equal(t, want, Layout{Shards: shards}.SummarySize(), "%d shards", shards)
 	}
 }
 
@@ -30,21 +30,21 @@ func TestSegmentsCoverARange(t *testing.T) {
 		to := rapid.Int64Range(from+1, now).Draw(t, "to")
 		p, err := l.Plan("", Range{from, to}, now)
 		require.NoError(t, err)
-		tier, first, last, _ := l.segments(p)
+		tier, first, last, _ := l.Segments(p)
 		level := l.Tiers[tier]
 		at := rapid.Int64Range(from, to-1).Draw(t, "at")
-		number := level.segmentOf(level.cellAt(at))
+		number := level.SegmentOf(level.CellAt(at))
 		if number < first || number > last {
 			t.Fatalf("segment %d of a hit is not among %d to %d", number, first, last)
 		}
-		deadline := level.segmentDeadline(number)
+		deadline := level.SegmentDeadline(number)
 		if deadline*1000 <= now {
 			t.Fatalf("the summary of a hit at %d expires at %d, before now", at, deadline)
 		}
-		if most := (level.cellsPerEpoch()+1)/2 + 1; last-first+1 > most {
-			t.Fatalf("%d segments for hashes of %d cells", last-first+1, level.cellsPerEpoch())
+		if most := (level.CellsPerEpoch()+1)/2 + 1; last-first+1 > most {
+			t.Fatalf("%d segments for hashes of %d cells", last-first+1, level.CellsPerEpoch())
 		}
-		if hash := level.deadline(level.epochAt(at), 0); hash < deadline && level.segmentCells() == 1 {
+		if hash := level.Deadline(level.EpochAt(at), 0); hash < deadline && level.segmentCells() == 1 {
 			t.Fatalf("the hash expires at %d, the summary at %d", hash, deadline)
 		}
 	})

@@ -126,38 +126,38 @@ func (s Series) Start(step int) int64 {
 	return s.Range.From + int64(step)*s.Step.Milliseconds()
 }
 
-type seriesPlan struct {
+type SeriesPlan struct {
 	Plan
 	asked Range
-	step  int64 // milliseconds, if edges is nil
+	Step  int64 // milliseconds, if edges is nil
 
 	// edges are where steps begin, and the end of the last; the tier's cells cover all of that. finer has, by
 	// its beginning, each cut cell that a finer tier replaces. cuts: an edge cuts even those.
 	edges []int64
 	finer map[int64]Tier
-	cuts  bool
+	Cuts  bool
 
-	covers []uniqueCover // of each step, if the plan is about uniques; it has their unions then
+	Covers []uniqueCover // of each step, if the plan is about uniques; it has their unions then
 }
 
-// planSeries chooses the finest tier that holds all of the range. It also holds all of the cell that from
+// PlanSeries chooses the finest tier that holds all of the range. It also holds all of the cell that from
 // cuts: a hash lives a window longer than its last cell, so if one of its cells is there, all are.
-func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
+func (l Layout) PlanSeries(q SeriesQuestion, now int64) (SeriesPlan, error) {
 	asked, err := q.Span.At(now)
 	if err != nil {
-		return seriesPlan{}, err
+		return SeriesPlan{}, err
 	}
 	if q.Steps != nil {
 		return l.planSteps(q, asked, now)
 	}
 	t, asked, err := l.tierOf(q, asked, now)
 	if err != nil {
-		return seriesPlan{}, err
+		return SeriesPlan{}, err
 	}
 	cells := max(1, int64((q.Step+t.Cell-1)/t.Cell))
 	r := t.around(asked)
-	p := seriesPlan{Plan: l.newPlan(q.Counter, r, now, t), asked: asked, step: cells * t.cellMillis()}
-	p.add(t, r)
+	p := SeriesPlan{Plan: l.NewPlan(q.Counter, r, now, t), asked: asked, Step: cells * t.CellMillis()}
+	p.Add(t, r)
 	return p, nil
 }
 
@@ -165,14 +165,14 @@ func (l Layout) planSeries(q SeriesQuestion, now int64) (seriesPlan, error) {
 // back to the first step's beginning, that step begins where the range does. If an edge cuts a cell of the
 // finest tier that holds the range, and a finer tier still holds all of that cell, its cells replace it: both
 // hold the same hits (see Layout.Plan).
-func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan, error) {
+func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (SeriesPlan, error) {
 	first := q.Steps.At(asked.From).From
 	t, _, err := l.tierOf(q, Range{first, asked.To}, now)
 	if err != nil {
 		if t, _, err = l.tierOf(q, asked, now); err != nil {
-			return seriesPlan{}, err
+			return SeriesPlan{}, err
 		}
-		first = t.cellStart(t.cellAt(asked.From))
+		first = t.CellStart(t.CellAt(asked.From))
 	}
 	edges := []int64{first}
 	for last := first; last < asked.To; {
@@ -180,20 +180,20 @@ func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (seriesPlan,
 		edges = append(edges, last)
 	}
 	if last := &edges[len(edges)-1]; *last > now {
-		*last = min(*last, t.cellStart(t.cellAt(now-1)+1))
+		*last = min(*last, t.CellStart(t.CellAt(now-1)+1))
 	}
-	p := seriesPlan{Plan: l.newPlan(q.Counter, Range{first, edges[len(edges)-1]}, now, t), asked: asked, edges: edges}
-	p.add(t, t.around(p.Range))
+	p := SeriesPlan{Plan: l.NewPlan(q.Counter, Range{first, edges[len(edges)-1]}, now, t), asked: asked, edges: edges}
+	p.Add(t, t.around(p.Range))
 	p.refineEdges(l.Tiers)
 	return p, nil
 }
 
 // refineEdges finds cut cells, and the tiers to replace them: the coarsest that no edge cuts, or the finest.
-func (p *seriesPlan) refineEdges(tiers Tiers) {
+func (p *SeriesPlan) refineEdges(tiers Tiers) {
 	spans := make(map[Tier]Range) // that finer tiers answer
 	for rest := p.edges; len(rest) > 0; {
-		start := p.Tier.cellStart(p.Tier.cellAt(rest[0]))
-		end := start + p.Tier.cellMillis()
+		start := p.Tier.CellStart(p.Tier.CellAt(rest[0]))
+		end := start + p.Tier.CellMillis()
 		inside := rest
 		if i, _ := slices.BinarySearch(rest, end); i < len(rest) {
 			inside = rest[:i]
@@ -205,7 +205,7 @@ func (p *seriesPlan) refineEdges(tiers Tiers) {
 		finer, found := Tier{}, false
 		for i := slices.Index(tiers, p.Tier) - 1; i >= 0; i-- {
 			t := tiers[i]
-			if p.Tier.Cell%t.Cell == 0 && t.since <= start && t.holdsSince(start, p.now) {
+			if p.Tier.Cell%t.Cell == 0 && t.Since <= start && t.HoldsSince(start, p.now) {
 				finer, found = t, true
 				if !t.isCut(inside, p.now) {
 					break
@@ -213,10 +213,10 @@ func (p *seriesPlan) refineEdges(tiers Tiers) {
 			}
 		}
 		if !found {
-			p.cuts = true
+			p.Cuts = true
 			continue
 		}
-		p.cuts = p.cuts || finer.isCut(inside, p.now)
+		p.Cuts = p.Cuts || finer.isCut(inside, p.now)
 		if p.finer == nil {
 			p.finer = make(map[int64]Tier)
 		}
@@ -228,17 +228,17 @@ func (p *seriesPlan) refineEdges(tiers Tiers) {
 		spans[finer] = Range{span.From, end}
 	}
 	for _, t := range tiers { // in a fixed order
-		p.add(t, spans[t])
+		p.Add(t, spans[t])
 	}
 }
 
 // isCut reports whether a moment up to now is not the beginning of a cell. Later ones cut no hits.
 func (t Tier) isCut(moments []int64, now int64) bool {
-	return slices.ContainsFunc(moments, func(at int64) bool { return at <= now && t.cellStart(t.cellAt(at)) != at })
+	return slices.ContainsFunc(moments, func(at int64) bool { return at <= now && t.CellStart(t.CellAt(at)) != at })
 }
 
 func (t Tier) around(r Range) Range {
-	return Range{t.cellStart(t.cellAt(r.From)), t.cellStart(t.cellAt(r.To-1) + 1)}
+	return Range{t.CellStart(t.CellAt(r.From)), t.CellStart(t.CellAt(r.To-1) + 1)}
 }
 
 // tierOf returns the tier that answers a range, and the range, which WhileHeldWithLead widens by a cell.
@@ -251,31 +251,31 @@ func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error
 	if q.Reach == WhileHeldIfFitting {
 		tiers = tiers.windowsFrom(r.To - r.From)
 	}
-	t, first, err := l.holding(tiers, r.From, now, q.Reach == WhileHeldWithLead)
+	t, first, err := l.Holding(tiers, r.From, now, q.Reach == WhileHeldWithLead)
 	return t, Range{first, r.To}, err
 }
 
-// holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment;
+// Holding returns the finest of some tiers whose hashes hold everything from a moment on, and that moment;
 // with lead, from a cell earlier.
-func (l Layout) holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
+func (l Layout) Holding(among Tiers, from, now int64, lead bool) (Tier, int64, error) {
 	first := func(t Tier) int64 {
 		if lead {
-			return from - t.cellMillis()
+			return from - t.CellMillis()
 		}
 		return from
 	}
-	t, ok := among.fullest(from, func(t Tier) bool { return t.holdsSince(first(t), now) })
+	t, ok := among.fullest(from, func(t Tier) bool { return t.HoldsSince(first(t), now) })
 	if !ok {
 		return Tier{}, 0, &outOfReachError{from: from, now: now, tiers: l.Tiers}
 	}
 	return t, first(t), nil
 }
 
-// holdsSince reports whether a tier's hashes hold everything from a moment on. Half of the grace is left for
+// HoldsSince reports whether a tier's hashes hold everything from a moment on. Half of the grace is left for
 // clocks that differ, and for the way to Redis. settle makes sure that no more of it is used up.
-func (t Tier) holdsSince(from, now int64) bool {
-	end := (t.epochAt(from) + 1) * t.epochMillis()
-	return now <= end+t.Window.Milliseconds()+t.grace()/2
+func (t Tier) HoldsSince(from, now int64) bool {
+	end := (t.EpochAt(from) + 1) * t.EpochMillis()
+	return now <= end+t.Window.Milliseconds()+t.Grace()/2
 }
 
 // windowsFrom returns the tiers with at least this window (milliseconds), or the last one.
@@ -286,29 +286,29 @@ func (ts Tiers) windowsFrom(length int64) Tiers {
 	return ts
 }
 
-func (p seriesPlan) points() int64 {
+func (p SeriesPlan) Points() int64 {
 	if p.edges != nil {
 		return int64(len(p.edges) - 1)
 	}
-	return (p.Range.To - p.Range.From + p.step - 1) / p.step
+	return (p.Range.To - p.Range.From + p.Step - 1) / p.Step
 }
 
-// counts adds up the cells of each step. There may be hits up to the latest moment.
-func (p seriesPlan) counts(cells planCells, latest int64) []Estimate {
-	out := make([]Estimate, p.points())
-	p.count(out, cells, latest)
+// Counts adds up the cells of each step. There may be hits up to the latest moment.
+func (p SeriesPlan) Counts(cells PlanCells, latest int64) []Estimate {
+	out := make([]Estimate, p.Points())
+	p.Count(out, cells, latest)
 	return out
 }
 
-func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
-	for h := range p.hashes {
+func (p SeriesPlan) Count(out []Estimate, cells PlanCells, latest int64) {
+	for h := range p.Hashes {
 		for _, c := range cells[0] {
-			start := h.tier.cellStart(h.tier.cellOf(h.epoch, c.field))
+			start := h.Tier.CellStart(h.Tier.CellIn(h.Epoch, c.Field))
 			switch {
 			case p.edges != nil:
-				p.spread(out, h.tier, start, c.n, latest)
+				p.spread(out, h.Tier, start, c.N, latest)
 			case start >= p.Range.From && start < p.Range.To:
-				out[(start-p.Range.From)/p.step].add(c.n)
+				out[(start-p.Range.From)/p.Step].add(c.N)
 			}
 		}
 		cells = cells[1:]
@@ -316,11 +316,11 @@ func (p seriesPlan) count(out []Estimate, cells planCells, latest int64) {
 }
 
 // spread divides the n hits of a cell among its steps by the elapsed time inside each: no hit is in two.
-func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
+func (p SeriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 	if p.tierAt(start) != t {
 		return
 	}
-	filled := min(start+t.cellMillis(), latest)
+	filled := min(start+t.CellMillis(), latest)
 	for i := stepAt(p.edges, max(start, p.edges[0])); i < len(out) && p.edges[i] < filled; i++ {
 		from, to := max(start, p.edges[i]), min(filled, p.edges[i+1])
 		switch {
@@ -329,14 +329,14 @@ func (p seriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 			out[i].add(n)
 		default:
 			whole := filled - start
-			out[i].Total = addCounts(out[i].Total, portion(n, to-start, whole)-portion(n, from-start, whole))
-			out[i].Upper = addCounts(out[i].Upper, n)
+			out[i].Total = AddCounts(out[i].Total, portion(n, to-start, whole)-portion(n, from-start, whole))
+			out[i].Upper = AddCounts(out[i].Upper, n)
 		}
 	}
 }
 
-func (p seriesPlan) tierAt(milli int64) Tier {
-	if t, ok := p.finer[p.Tier.cellStart(p.Tier.cellAt(milli))]; ok {
+func (p SeriesPlan) tierAt(milli int64) Tier {
+	if t, ok := p.finer[p.Tier.CellStart(p.Tier.CellAt(milli))]; ok {
 		return t
 	}
 	return p.Tier
@@ -351,37 +351,37 @@ func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Seri
 	out := make([]Series, len(steps))
 	for i := range steps {
 		p := &steps[i]
-		out[i] = found.series(p, questions[i]).with(p.counts(found.cells[i], found.latest(&p.Plan)), p.cuts)
+		out[i] = found.series(p, questions[i]).WithCounts(p.Counts(found.cells[i], found.latest(&p.Plan)), p.Cuts)
 	}
 	return out, nil
 }
 
 // askSeries plans the questions, about uniques if that is set, and fetches what the plans need.
-func (r *Reader) askSeries(ctx context.Context, questions []SeriesQuestion, uniques bool) (found snapshot, steps []seriesPlan, err error) {
+func (r *Reader) askSeries(ctx context.Context, questions []SeriesQuestion, uniques bool) (found snapshot, steps []SeriesPlan, err error) {
 	found, err = r.ask(ctx, func(l Layout, now int64) (_ []Plan, err error) {
 		if uniques {
-			if l, err = l.uniqueLayout(); err != nil {
+			if l, err = l.UniqueLayout(); err != nil {
 				return nil, &QuestionError{0, err}
 			}
 		}
-		steps = make([]seriesPlan, len(questions))
+		steps = make([]SeriesPlan, len(questions))
 		plans := make([]Plan, len(questions))
 		var points int64
 		for i, q := range questions {
 			p := &steps[i]
-			alike := i > 0 && q.likeBut(questions[i-1]) // a calendar need not be asked again
+			alike := i > 0 && q.HasSameSteps(questions[i-1]) // a calendar need not be asked again
 			if alike {
 				*p = steps[i-1]
-				p.Plan = p.of(q.Counter, l)
-			} else if *p, err = l.planSeries(q, now); err != nil {
+				p.Plan = p.For(q.Counter, l)
+			} else if *p, err = l.PlanSeries(q, now); err != nil {
 				if uniques {
-					err = aboutUniques(err)
+					err = NameUniques(err)
 				}
 				return nil, &QuestionError{i, err}
 			}
-			points += p.points()
+			points += p.Points()
 			if uniques && !alike && (r.MaxPoints == 0 || points <= r.MaxPoints) {
-				l.coverSteps(p, now)
+				l.CoverSteps(p, now)
 			}
 			plans[i] = p.Plan
 		}
@@ -394,23 +394,23 @@ func (r *Reader) askSeries(ctx context.Context, questions []SeriesQuestion, uniq
 }
 
 // series returns a series without counts, with the progress of its shard.
-func (s *snapshot) series(p *seriesPlan, q SeriesQuestion) Series {
-	shard, out := s.shards[p.shard], p.series(q, s.at.milli)
-	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.since)
+func (s *snapshot) series(p *SeriesPlan, q SeriesQuestion) Series {
+	shard, out := s.shards[p.Shard], p.Series(q, s.at.milli)
+	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.Since)
 	return out
 }
 
-// series returns a series without counts, and without its shard's progress.
-func (p seriesPlan) series(q SeriesQuestion, now int64) Series {
-	out := Series{Range: p.Range, Asked: p.asked, Step: time.Duration(p.step) * time.Millisecond, Edges: p.edges, Tier: p.Tier, Now: now}
+// Series returns a series without counts, and without its shard's progress.
+func (p SeriesPlan) Series(q SeriesQuestion, now int64) Series {
+	out := Series{Range: p.Range, Asked: p.asked, Step: time.Duration(p.Step) * time.Millisecond, Edges: p.edges, Tier: p.Tier, Now: now}
 	if p.edges != nil {
 		out.Steps = q.Steps
 	}
 	return out
 }
 
-// with returns the series with these counts, and with bounds if bounded.
-func (s Series) with(counts []Estimate, bounded bool) Series {
+// WithCounts returns the series with these counts, and with bounds if bounded.
+func (s Series) WithCounts(counts []Estimate, bounded bool) Series {
 	s.Counts = make([]int64, len(counts))
 	if bounded {
 		s.Bounds = make([][2]int64, len(counts))
@@ -424,7 +424,7 @@ func (s Series) with(counts []Estimate, bounded bool) Series {
 	return s
 }
 
-func (q SeriesQuestion) likeBut(o SeriesQuestion) bool {
+func (q SeriesQuestion) HasSameSteps(o SeriesQuestion) bool {
 	q.Counter = o.Counter
 	return q == o
 }

@@ -26,13 +26,13 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		reach := genReach.Draw(t, "reach")
 		lead := reach == WhileHeldWithLead
 
-		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Between(r.From, r.To), Step: step, Reach: reach}, now)
+		p, err := l.PlanSeries(SeriesQuestion{Counter: "c", Span: Between(r.From, r.To), Step: step, Reach: reach}, now)
 		var out *outOfReachError
 		if lead && errors.As(err, &out) {
 			t.Skip("no tier reaches back a cell further")
 		}
 		require.NoError(t, err)
-		cell := p.Tier.cellMillis()
+		cell := p.Tier.CellMillis()
 		first := r.From
 		if lead {
 			first -= cell
@@ -40,22 +40,22 @@ func TestSeriesPointsAreExact(t *testing.T) {
 		switch {
 		case p.Range.From > first || first-p.Range.From >= cell || p.Range.To < r.To || p.Range.To-r.To >= cell:
 			t.Fatalf("range %+v for %+v with cells of %d ms", p.Range, r, cell)
-		case p.Range.From%cell != 0 || p.Range.To%cell != 0 || p.step%cell != 0:
-			t.Fatalf("range %+v and step %d are not whole cells of %d ms", p.Range, p.step, cell)
-		case p.step < step.Milliseconds() || p.step >= step.Milliseconds()+cell && step > 0:
-			t.Fatalf("step %d ms for %s with cells of %d ms", p.step, step, cell)
-		case len(p.stretches) != 1 || p.stretches[0].lastEpoch-p.stretches[0].firstEpoch > (p.Range.To-p.Range.From+p.Tier.epochMillis()-1)/p.Tier.epochMillis():
+		case p.Range.From%cell != 0 || p.Range.To%cell != 0 || p.Step%cell != 0:
+			t.Fatalf("range %+v and step %d are not whole cells of %d ms", p.Range, p.Step, cell)
+		case p.Step < step.Milliseconds() || p.Step >= step.Milliseconds()+cell && step > 0:
+			t.Fatalf("step %d ms for %s with cells of %d ms", p.Step, step, cell)
+		case len(p.Stretches) != 1 || p.Stretches[0].lastEpoch-p.Stretches[0].firstEpoch > (p.Range.To-p.Range.From+p.Tier.EpochMillis()-1)/p.Tier.EpochMillis():
 			t.Fatalf("%+v reads more hashes than the range needs", p)
 		}
-		counts := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now)
+		counts := p.Counts(p.cellsOf(leftBy(l, "c", hits, now)), now)
 		for i, got := range counts {
-			from := p.Range.From + int64(i)*p.step
-			if want := truth(hits, Range{from, min(from+p.step, p.Range.To)}); got != (Estimate{want, want, want}) {
+			from := p.Range.From + int64(i)*p.Step
+			if want := truth(hits, Range{from, min(from+p.Step, p.Range.To)}); got != (Estimate{want, want, want}) {
 				t.Fatalf("point %d is %+v, want %d", i, got, want)
 			}
 		}
-		if end := p.Range.From + int64(len(counts))*p.step; end < p.Range.To || end-p.step >= p.Range.To {
-			t.Fatalf("%d points of %d ms for %+v", len(counts), p.step, p.Range)
+		if end := p.Range.From + int64(len(counts))*p.Step; end < p.Range.To || end-p.Step >= p.Range.To {
+			t.Fatalf("%d points of %d ms for %+v", len(counts), p.Step, p.Range)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestHeldSeriesTakeTheFinestTierThatLives(t *testing.T) {
 		{epoch, now, "1m/1h"},
 	} {
 		span := Between(begin.Add(c.from).UnixMilli(), begin.Add(c.now).UnixMilli()-1)
-		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: span, Reach: WhileHeld}, begin.Add(c.now).UnixMilli())
+		p, err := l.PlanSeries(SeriesQuestion{Counter: "c", Span: span, Reach: WhileHeld}, begin.Add(c.now).UnixMilli())
 		require.NoError(t, err)
 		require.Equal(t, c.tier, p.Tier.String(), "from %s at %s", c.from, c.now)
 	}
@@ -94,15 +94,15 @@ func TestFittingSeriesKeepTheirTier(t *testing.T) {
 		now, length := start+random.Int64N(30*86_400_000), 1+random.Int64N(3*86_400_000)
 		want, err := l.reaching(Range{now - length, now}, now)
 		require.NoError(t, err)
-		for _, ago := range []int64{0, want.grace() / 2} {
+		for _, ago := range []int64{0, want.Grace() / 2} {
 			q := SeriesQuestion{Counter: "c", Span: Between(now-length, now), Reach: WhileHeldIfFitting}
-			p, err := l.planSeries(q, now+ago)
+			p, err := l.PlanSeries(q, now+ago)
 			if err != nil || p.Tier != want {
 				t.Fatalf("%d ms up to %d, %d ms later: %s %v, want %s", length, now, ago, p.Tier, err, want)
 			}
 		}
 	}
-	_, err := l.planSeries(SeriesQuestion{Counter: "c", Span: Last(2000 * time.Hour), Reach: WhileHeldIfFitting}, start)
+	_, err := l.PlanSeries(SeriesQuestion{Counter: "c", Span: Last(2000 * time.Hour), Reach: WhileHeldIfFitting}, start)
 	require.ErrorContains(t, err, "1s cells reach back 1m", "beyond all tiers")
 }
 
@@ -126,12 +126,12 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 		hits := genHits(l, now).Draw(t, "hits")
 		r := genRange(l, now).Draw(t, "range")
 		longest := 2 * l.Tiers[len(l.Tiers)-1].Window.Milliseconds()
-		unit := rapid.SampledFrom([]int64{1, l.Tiers[0].cellMillis(), l.Tiers[len(l.Tiers)-1].cellMillis()}).Draw(t, "unit")
-		steps := drawnSteps{floorDiv(now-longest, unit) * unit}
+		unit := rapid.SampledFrom([]int64{1, l.Tiers[0].CellMillis(), l.Tiers[len(l.Tiers)-1].CellMillis()}).Draw(t, "unit")
+		steps := drawnSteps{FloorDiv(now-longest, unit) * unit}
 		for steps[len(steps)-1] <= now {
 			steps = append(steps, steps[len(steps)-1]+unit*rapid.Int64Range(1, 1+longest/unit/8).Draw(t, "length"))
 		}
-		p, err := l.planSeries(SeriesQuestion{
+		p, err := l.PlanSeries(SeriesQuestion{
 			Counter: "c", Span: Between(r.From, r.To), Steps: &steps,
 			Reach: rapid.SampledFrom([]Reach{WithinWindow, WhileHeld, WhileHeldIfFitting}).Draw(t, "reach"),
 		}, now)
@@ -140,7 +140,7 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 		switch edges := p.edges; {
 		case edges[0] > r.From || edges[len(edges)-1] < r.To || edges[0] != p.Range.From || edges[len(edges)-1] != p.Range.To:
 			t.Fatalf("edges %v for %+v", edges, r)
-		case edges[0] != steps.At(r.From).From && r.From-edges[0] >= p.Tier.cellMillis():
+		case edges[0] != steps.At(r.From).From && r.From-edges[0] >= p.Tier.CellMillis():
 			t.Fatalf("the first step begins at %d, its own beginning is %d", edges[0], steps.At(r.From).From)
 		}
 		for i, edge := range p.edges[1 : len(p.edges)-1] {
@@ -148,18 +148,18 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 				t.Fatalf("%d is no edge after %d of %v", edge, p.edges[i], steps)
 			}
 		}
-		counts, sum := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now), int64(0)
+		counts, sum := p.Counts(p.cellsOf(leftBy(l, "c", hits, now)), now), int64(0)
 		for i, got := range counts {
 			want := truth(hits, Range{p.edges[i], p.edges[i+1]})
 			if got.Lower > want || got.Upper < want || got.Total < got.Lower || got.Total > got.Upper {
 				t.Fatalf("step %d is %+v, want %d", i, got, want)
 			}
-			if got.Lower < got.Upper && !p.cuts {
+			if got.Lower < got.Upper && !p.Cuts {
 				t.Fatalf("step %d is %+v, and no edge cuts a cell", i, got)
 			}
 			sum += got.Total
 		}
-		aligned := func(at int64) bool { return at > now || p.Tier.cellStart(p.Tier.cellAt(at)) == at }
+		aligned := func(at int64) bool { return at > now || p.Tier.CellStart(p.Tier.CellAt(at)) == at }
 		if aligned(p.Range.From) && aligned(p.Range.To) && sum != truth(hits, p.Range) {
 			t.Fatalf("all steps have %d hits, want %d", sum, truth(hits, p.Range))
 		}
@@ -191,9 +191,9 @@ func TestDaysAreExactWhereFinerCellsReach(t *testing.T) {
 			hits = append(hits, storedHit{at, at, 1 + random.Int64N(9)})
 		}
 		span := Last(30 * 24 * time.Hour)
-		p, err := l.planSeries(SeriesQuestion{Counter: "c", Span: span, Steps: &days, Reach: WhileHeldIfFitting}, now)
+		p, err := l.PlanSeries(SeriesQuestion{Counter: "c", Span: span, Steps: &days, Reach: WhileHeldIfFitting}, now)
 		require.NoError(t, err)
-		counts := p.counts(p.cellsOf(leftBy(l, "c", hits, now)), now)
+		counts := p.Counts(p.cellsOf(leftBy(l, "c", hits, now)), now)
 		if n := len(counts); n < 30 || n > 31 {
 			t.Errorf("%v: %d days", c, n)
 		}

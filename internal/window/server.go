@@ -24,8 +24,8 @@ func (e *EvictionError) Error() string {
 // CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
 // rest. It returns human-readable warnings, and an *EvictionError if promises cannot be kept. If Redis hides
 // its settings, that is a warning.
-func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) {
-	servers, err := s.masters(ctx)
+func (c *Client) CheckServer(ctx context.Context) (warnings []string, err error) {
+	servers, err := c.Masters(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("find the masters of the cluster: %w", err)
 	}
@@ -39,27 +39,27 @@ func (s *Store) CheckServer(ctx context.Context) (warnings []string, err error) 
 	return warnings, err
 }
 
-func (s server) check(ctx context.Context) (warnings []string, err error) {
+func (s Server) check(ctx context.Context) (warnings []string, err error) {
 	settings := make(map[string]string)
 	for _, name := range []string{"maxmemory-policy", "appendonly", "save"} {
 		got, err := s.ConfigGet(ctx, name).Result()
 		if err != nil {
 			var refused redis.Error
 			if errors.As(err, &refused) { // NOPERM, or a service that has no such command
-				return []string{fmt.Sprintf("%s does not reveal its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", s.name, err)}, nil
+				return []string{fmt.Sprintf("%s does not reveal its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", s.Name, err)}, nil
 			}
-			return nil, fmt.Errorf("read settings of %s: %w", s.name, err)
+			return nil, fmt.Errorf("read settings of %s: %w", s.Name, err)
 		}
 		settings[name] = got[name]
 	}
 	switch policy := settings["maxmemory-policy"]; {
 	case strings.HasPrefix(policy, "allkeys-"):
-		err = &EvictionError{s.name, policy}
+		err = &EvictionError{s.Name, policy}
 	case strings.HasPrefix(policy, "volatile-"):
-		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", s.name, policy))
+		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", s.Name, policy))
 	}
 	if settings["appendonly"] == "no" && settings["save"] == "" {
-		warnings = append(warnings, s.name+" persists nothing: after a restart, the workers count again what the streams still hold, and older hits are gone: set appendonly yes")
+		warnings = append(warnings, s.Name+" persists nothing: after a restart, the workers count again what the streams still hold, and older hits are gone: set appendonly yes")
 	}
 	return warnings, err
 }
@@ -113,7 +113,7 @@ func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 			if info, err = persistence(); err != nil || !strings.Contains(info, "aof_rewrite_scheduled:1") {
 				return err
 			}
-			if err := sleep(ctx, rewritePause); err != nil {
+			if err := Sleep(ctx, rewritePause); err != nil {
 				return err
 			}
 		}

@@ -85,7 +85,7 @@ func TestQuestionsOfOneTripAreIndependent(t *testing.T) {
 		}
 	}, window.Question{Counter: "good", Span: window.Last(math.MaxInt64 / 2)})
 	stack.Eventually(t, "four counters on one trip", func() (bool, string) {
-		n := window.Gathered(reader)
+		n := reader.Gathered()
 		return n >= 4, fmt.Sprint(n)
 	})
 	leave()

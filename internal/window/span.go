@@ -9,8 +9,8 @@ import (
 // Now is the end of a span that lasts until the moment of its answer.
 const Now int64 = math.MaxInt64
 
-// maxEndAhead is how far after now a span may end, and then ends now: the caller's clock may be ahead.
-const maxEndAhead = time.Minute
+// MaxEndAhead is how far after now a span may end, and then ends now: the caller's clock may be ahead.
+const MaxEndAhead = time.Minute
 
 // Span is a question's time as it was asked. It becomes a Range when it is answered, by Redis's clock: keys
 // expire by that clock, so no other can show which hashes still hold the range.
@@ -41,7 +41,7 @@ func (s Span) At(now int64) (Range, error) {
 	switch {
 	case s.To == Now:
 		r.To = now
-	case s.To-now > maxEndAhead.Milliseconds():
+	case s.To-now > MaxEndAhead.Milliseconds():
 		return Range{}, &AheadError{To: s.To, Now: now}
 	default:
 		r.To = min(s.To, now)
@@ -72,8 +72,8 @@ func (e *EmptyError) Error() string {
 	return fmt.Sprintf("%s is not before to, %s: allowed is an earlier moment", Moment(e.From), Moment(e.To))
 }
 
-// isMoment reports whether Unix milliseconds lie in 1970 to 9999. Others cannot be encoded in answers.
-func isMoment(milli int64) bool {
+// IsMoment reports whether Unix milliseconds lie in 1970 to 9999. Others cannot be encoded in answers.
+func IsMoment(milli int64) bool {
 	const last = 253_402_300_799_999
 	return 0 <= milli && milli <= last
 }

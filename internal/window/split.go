@@ -11,7 +11,7 @@ import (
 func (s *ShardBatch) Split(from, to Cursor, maxCommands int) iter.Seq2[*ShardBatch, Cursor] {
 	return func(yield func(*ShardBatch, Cursor) bool) {
 		if s.inexact && s.commands > maxCommands {
-			s.recount()
+			s.Recount()
 		}
 		if s.commands <= maxCommands || from.Ahead != (Ahead{}) || from.Created != to.Created {
 			yield(s, to)
@@ -45,12 +45,12 @@ const maxParts = 1 << 20
 func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 	for count = (s.commands + maxCommands - 1) / maxCommands; ; count += count/8 + 1 {
 		found, fits := make(map[int]*numberedPart), true
-		for i := range s.counters {
-			c := &s.counters[i]
-			number := partOf(c.counterHash, count)
+		for i := range s.Counters {
+			c := &s.Counters[i]
+			number := partOf(c.CounterHash, count)
 			p := found[number]
 			if p == nil {
-				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.layout)}
+				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.Layout)}
 				p.end = s.end
 				found[number] = p
 			}
@@ -73,33 +73,33 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 }
 
 // take adds a counter of another batch, and shares the memory of that counter's slots.
-func (s *ShardBatch) take(c *counterHits) {
+func (s *ShardBatch) take(c *CounterHits) {
 	s.count(c)
-	s.counters = append(s.counters, *c)
+	s.Counters = append(s.Counters, *c)
 }
 
 // count adds the hits and the commands of a counter, and sorts its slots.
-func (s *ShardBatch) count(c *counterHits) {
-	c.order()
+func (s *ShardBatch) count(c *CounterHits) {
+	c.Order()
 	for i, h := range c.slots {
 		s.note(c.slots[:i], false, h.slot)
 		s.hits += h.n
 	}
-	if c.extras == nil {
+	if c.Extras == nil {
 		return
 	}
-	for i := range c.extras.uniques {
-		u := &c.extras.uniques[i]
-		s.commands += 2*u.slot.tiers() + s.weigh(u)
+	for i := range c.Extras.Uniques {
+		u := &c.Extras.Uniques[i]
+		s.commands += 2*u.Slot.tiers() + s.weigh(u)
 	}
 }
 
-// recount counts the commands of all counters again, in order of time, so that none counts twice.
-func (s *ShardBatch) recount() {
+// Recount counts the commands of all counters again, in order of time, so that none counts twice.
+func (s *ShardBatch) Recount() {
 	s.hits, s.commands, s.inexact = 0, 0, false
-	clear(s.segments)
+	clear(s.Segments)
 	clear(s.names)
-	for i := range s.counters {
-		s.count(&s.counters[i])
+	for i := range s.Counters {
+		s.count(&s.Counters[i])
 	}
 }

@@ -34,46 +34,46 @@ func TestPartsTakeEachCounterOnce(t *testing.T) {
 		for part, cursor := range cells.Split(from, to, maxCommands) {
 			transactions++
 			beside := part.Commands()
-			for i := range part.counters {
+			for i := range part.Counters {
 				alone := newShardBatch(layout)
-				alone.take(&part.counters[i])
+				alone.take(&part.Counters[i])
 				if alone.Commands() > maxCommands {
 					beside = min(beside, part.Commands()-alone.Commands())
 				}
 			}
 			if beside > maxCommands {
-				t.Fatalf("a part of %d counters needs %d commands beside those of its largest counter, more than %d", len(part.counters), beside, maxCommands)
+				t.Fatalf("a part of %d counters needs %d commands beside those of its largest counter, more than %d", len(part.Counters), beside, maxCommands)
 			}
-			for i, c := range part.counters {
-				whole := cells.counters[slices.IndexFunc(cells.counters, func(w counterHits) bool { return w.name == c.name })]
-				if taken[c.name] || !slices.Equal(part.cells(&part.counters[i], nil), cells.cells(&whole, nil)) {
-					t.Fatalf("%s is in two parts, or has other cells in this one", c.name)
+			for i, c := range part.Counters {
+				whole := cells.Counters[slices.IndexFunc(cells.Counters, func(w CounterHits) bool { return w.Name == c.Name })]
+				if taken[c.Name] || !slices.Equal(part.Cells(&part.Counters[i], nil), cells.Cells(&whole, nil)) {
+					t.Fatalf("%s is in two parts, or has other cells in this one", c.Name)
 				}
-				taken[c.name] = true
-				if got := at.Applied(c.counterHash); got != from.Seq {
-					t.Fatalf("%s is at %d before its part", c.name, got)
+				taken[c.Name] = true
+				if got := at.Applied(c.CounterHash); got != from.Seq {
+					t.Fatalf("%s is at %d before its part", c.Name, got)
 				}
 			}
 			hits += part.Hits()
 			at = cursor
-			for _, c := range cells.counters {
+			for _, c := range cells.Counters {
 				want := from.Seq
-				if taken[c.name] {
+				if taken[c.Name] {
 					want = to.Seq
 				}
-				if got := at.Applied(c.counterHash); got != want {
-					t.Fatalf("after part %d %s is at %d, want %d", transactions, c.name, got, want)
+				if got := at.Applied(c.CounterHash); got != want {
+					t.Fatalf("after part %d %s is at %d, want %d", transactions, c.Name, got, want)
 				}
 			}
 			if at != to && (at.Seq != from.Seq || at.AsOf != from.AsOf || at.Furthest() != to.Seq) {
 				t.Fatalf("the cursor between two parts is %+v", at)
 			}
 		}
-		if at != to || hits != cells.Hits() || len(taken) != len(cells.counters) {
-			t.Fatalf("at %+v with %d hits of %d counters; want %+v, %d, %d", at, hits, len(taken), to, cells.Hits(), len(cells.counters))
+		if at != to || hits != cells.Hits() || len(taken) != len(cells.Counters) {
+			t.Fatalf("at %+v with %d hits of %d counters; want %+v, %d, %d", at, hits, len(taken), to, cells.Hits(), len(cells.Counters))
 		}
-		if cells.Commands() <= maxCommands && transactions != 1 || transactions > len(cells.counters) {
-			t.Fatalf("%d transactions for %d commands of at most %d and %d counters", transactions, cells.Commands(), maxCommands, len(cells.counters))
+		if cells.Commands() <= maxCommands && transactions != 1 || transactions > len(cells.Counters) {
+			t.Fatalf("%d transactions for %d commands of at most %d and %d counters", transactions, cells.Commands(), maxCommands, len(cells.Counters))
 		}
 	})
 }

@@ -13,18 +13,20 @@ import (
 
 // Store is a namespace in Redis.
 type Store struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
-	keys    keys
-	id      atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
-	clocks  latestClocks
+	Client       *Client
+	Claims       Claims
+	Rules        RuleTexts
+	Keys         Keys
+	id           atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
+	LatestClocks latestClocks
 }
 
 // NewStore returns the namespace ns on a client. The client, and the clients of a cluster's nodes, must not
 // retry commands, because a repeated HINCRBY counts twice. A cluster's client must read only from masters.
 func NewStore(client redis.UniversalClient, ns string) *Store {
-	cluster, _ := client.(*redis.ClusterClient)
-	return &Store{client: client, cluster: cluster, keys: keys{ns}}
+	k := Keys{ns}
+	c := NewClient(client)
+	return &Store{Client: c, Claims: Claims{c, k.Claims()}, Rules: RuleTexts{c, k.rules()}, Keys: k}
 }
 
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
@@ -32,6 +34,9 @@ var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start
 
 // noLayoutError is an ErrNoLayout that names the namespace, in case it, or the Redis, is the wrong one.
 type noLayoutError struct{ namespace string }
+
+// NoLayout returns the ErrNoLayout of a namespace.
+func NoLayout(namespace string) error { return &noLayoutError{namespace} }
 
 func (e *noLayoutError) Error() string {
 	return fmt.Sprintf("no worker has counted in the namespace %s yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE", e.namespace)
@@ -47,7 +52,7 @@ type LayoutMismatchError struct {
 
 func (e *LayoutMismatchError) Error() string {
 	names, have, want := "TIERS and SHARDS", "", ""
-	if !e.Have.UniqueTiers.answerAlike(e.want.UniqueTiers) {
+	if !e.Have.UniqueTiers.AnswersLike(e.want.UniqueTiers) {
 		names = "TIERS, UNIQUE_TIERS and SHARDS"
 		have, want = " UNIQUE_TIERS="+FormatUniqueTiers(e.Have.UniqueTiers), " UNIQUE_TIERS="+FormatUniqueTiers(e.want.UniqueTiers)
 	}
@@ -60,11 +65,11 @@ var ErrLayoutLost = errors.New("the layout record is lost: a running worker writ
 
 // CheckLayout returns ErrLayoutLost if only the layout record was deleted.
 func (s *Store) CheckLayout(ctx context.Context) error {
-	streams, err := s.client.Exists(ctx, s.keys.streams()).Result()
+	streams, err := s.Client.Exists(ctx, s.Keys.Streams()).Result()
 	if err != nil || streams == 0 {
 		return err
 	}
-	record, err := s.client.Exists(ctx, s.keys.layout()).Result() // after the streams: the record is written before them
+	record, err := s.Client.Exists(ctx, s.Keys.Layout()).Result() // after the streams: the record is written before them
 	if err == nil && record == 0 {
 		err = ErrLayoutLost
 	}
@@ -101,18 +106,18 @@ func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 	if id == "" {
 		id = rand.Text()
 	}
-	if err := s.client.SetNX(ctx, s.keys.layout(), layoutRecord{Layout: want, id: id}.encode(), 0).Err(); err != nil {
-		return Layout{}, fmt.Errorf("write layout of %s: %w", s.keys.namespace, err)
+	if err := s.Client.SetNX(ctx, s.Keys.Layout(), LayoutRecord{Layout: want, id: id}.Encode(), 0).Err(); err != nil {
+		return Layout{}, fmt.Errorf("write layout of %s: %w", s.Keys.Namespace, err)
 	}
-	have, err := s.layout(ctx)
+	have, err := s.ReadLayout(ctx)
 	if err != nil {
 		return Layout{}, err
 	}
-	if have.change.forbidsCounting() {
-		return Layout{}, &RetieringError{s.keys.namespace, have.Tiers, have.change.other}
+	if have.Change.forbidsCounting() {
+		return Layout{}, &RetieringError{s.Keys.Namespace, have.Tiers, have.Change.Other}
 	}
-	if have.Shards != want.Shards || !have.Tiers.answerAlike(want.Tiers) || !have.UniqueTiers.answerAlike(want.UniqueTiers) {
-		return Layout{}, &LayoutMismatchError{s.keys.namespace, have.Layout, want}
+	if have.Shards != want.Shards || !have.Tiers.AnswersLike(want.Tiers) || !have.UniqueTiers.AnswersLike(want.UniqueTiers) {
+		return Layout{}, &LayoutMismatchError{s.Keys.Namespace, have.Layout, want}
 	}
 	s.id.Store(&have.id)
 	return have.Layout, nil
@@ -120,25 +125,25 @@ func (s *Store) OpenLayout(ctx context.Context, want Layout) (Layout, error) {
 
 // Layout reads the namespace's layout. It returns ErrNoLayout if there is none.
 func (s *Store) Layout(ctx context.Context) (Layout, error) {
-	found, err := s.layout(ctx)
+	found, err := s.ReadLayout(ctx)
 	return found.Layout, err
 }
 
 // Identify reads the namespace's layout and id; see ID.
 func (s *Store) Identify(ctx context.Context) (Layout, string, error) {
-	found, err := s.layout(ctx)
+	found, err := s.ReadLayout(ctx)
 	return found.Layout, found.id, err
 }
 
-func (s *Store) layout(ctx context.Context) (layoutRecord, error) {
-	text, err := s.client.Get(ctx, s.keys.layout()).Result()
-	switch err := foreign(s.keys.layout(), err); {
+func (s *Store) ReadLayout(ctx context.Context) (LayoutRecord, error) {
+	text, err := s.Client.Get(ctx, s.Keys.Layout()).Result()
+	switch err := WrapForeign(s.Keys.Layout(), err); {
 	case errors.Is(err, redis.Nil):
-		return layoutRecord{}, &noLayoutError{s.keys.namespace}
+		return LayoutRecord{}, NoLayout(s.Keys.Namespace)
 	case IsForeign(err):
-		return layoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	case err != nil:
-		return layoutRecord{}, fmt.Errorf("read layout of %s: %w", s.keys.namespace, err)
+		return LayoutRecord{}, fmt.Errorf("read layout of %s: %w", s.Keys.Namespace, err)
 	}
-	return parseLayoutRecord(text)
+	return ParseLayoutRecord(text)
 }

@@ -17,7 +17,10 @@ import (
 	"tallyroll/tests/stack"
 )
 
-func TestMain(m *testing.M) { stack.Main(m) }
+func TestMain(m *testing.M) {
+	window.ReplicationTime = 20 * time.Millisecond
+	stack.Main(m)
+}
 
 // TestStore runs every exported method of a rig, one suite for every kind of Redis.
 func TestStore(t *testing.T) {
@@ -233,7 +236,7 @@ func (r *rig) open(stream string) *session {
 	r.t.Helper()
 	s := &session{r: r}
 	for shard := range layout.Shards {
-		w, err := r.store.OpenWriter(r.t.Context(), layout, stream, shard)
+		w, err := window.OpenWriter(r.t.Context(), r.store, layout, stream, shard)
 		require.NoError(r.t, err)
 		s.writers = append(s.writers, w)
 		cursor, _ := w.Cursor()
@@ -279,7 +282,7 @@ func (r *rig) write(stream string, to window.Cursor) *session {
 // commitAll commits a batch of stream HITS by a new session, as commitBatch does, in a namespace of any layout.
 func commitAll(ctx context.Context, store *window.Store, l window.Layout, b *window.Batch, to window.Cursor) error {
 	for shard := range l.Shards {
-		w, err := store.OpenWriter(ctx, l, "HITS", shard)
+		w, err := window.OpenWriter(ctx, store, l, "HITS", shard)
 		if err == nil {
 			_, err = w.Commit(ctx, b.Shard(shard), to)
 		}

@@ -24,9 +24,9 @@ type Listed struct {
 // value is the bare number Ended.
 const livePrefix = "live "
 
-// beganField is not a stream, because no stream's name has a dot. Its value is when the oldest of the ended
+// BeganField is not a stream, because no stream's name has a dot. Its value is when the oldest of the ended
 // streams was created (Unix milliseconds), which is when counting began after their cursors have expired.
-const beganField = ".began"
+const BeganField = ".began"
 
 func (l Listed) value() string {
 	switch {
@@ -56,13 +56,13 @@ func parseListed(stream, value string) (Listed, error) {
 // parseMoment parses Unix milliseconds. 0 is not accepted, because it stands for no moment.
 func parseMoment(text string) (at int64, ok bool) {
 	at, err := strconv.ParseInt(text, 10, 64)
-	return at, err == nil && at != 0 && isMoment(at)
+	return at, err == nil && at != 0 && IsMoment(at)
 }
 
 func parseList(list map[string]string) (out map[string]Listed, err error) {
 	out = make(map[string]Listed, len(list))
 	for stream, value := range list {
-		if stream == beganField {
+		if stream == BeganField {
 			continue
 		}
 		if out[stream], err = parseListed(stream, value); err != nil {
@@ -79,25 +79,25 @@ func (s *Store) AddStream(ctx context.Context, stream string) error {
 
 // AddStreamSince lists a stream as live. created is Listed.Created.
 func (s *Store) AddStreamSince(ctx context.Context, stream string, created int64) error {
-	if err := s.client.HSet(ctx, s.keys.streams(), stream, Listed{Created: created}.value()).Err(); err != nil {
-		return fmt.Errorf("list stream %s: %w", stream, foreign(s.keys.streams(), err))
+	if err := s.Client.HSet(ctx, s.Keys.Streams(), stream, Listed{Created: created}.value()).Err(); err != nil {
+		return fmt.Errorf("list stream %s: %w", stream, WrapForeign(s.Keys.Streams(), err))
 	}
 	return nil
 }
 
 // AddUnknownStream lists a stream as live if it is not listed at all.
 func (s *Store) AddUnknownStream(ctx context.Context, stream string) error {
-	if err := s.client.HSetNX(ctx, s.keys.streams(), stream, Listed{}.value()).Err(); err != nil {
-		return fmt.Errorf("list stream %s: %w", stream, foreign(s.keys.streams(), err))
+	if err := s.Client.HSetNX(ctx, s.Keys.Streams(), stream, Listed{}.value()).Err(); err != nil {
+		return fmt.Errorf("list stream %s: %w", stream, WrapForeign(s.Keys.Streams(), err))
 	}
 	return nil
 }
 
 // Streams reads the list, by name.
 func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
-	values, err := s.client.HGetAll(ctx, s.keys.streams()).Result()
+	values, err := s.Client.HGetAll(ctx, s.Keys.Streams()).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read the list of streams: %w", foreign(s.keys.streams(), err))
+		return nil, fmt.Errorf("read the list of streams: %w", WrapForeign(s.Keys.Streams(), err))
 	}
 	return parseList(values)
 }
@@ -107,9 +107,9 @@ func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 // gone; if another worker lists it as live after that, it stays live.
 func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
 	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
-		p.HSet(ctx, s.keys.streams(), stream, Listed{Ended: at}.value())
+		p.HSet(ctx, s.Keys.Streams(), stream, Listed{Ended: at}.value())
 		if created > 0 && (began == 0 || created < began) {
-			p.HSet(ctx, s.keys.streams(), beganField, created)
+			p.HSet(ctx, s.Keys.Streams(), BeganField, created)
 		}
 	})
 }
@@ -117,16 +117,16 @@ func (s *Store) EndStream(ctx context.Context, stream string, at, created int64,
 // RemoveStream takes an ended stream off the list, when no window reaches back. gone is as in EndStream.
 func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bool, error)) (removed bool, err error) {
 	return s.changeStream(ctx, "remove", stream, func(l Listed) bool { return l.Ended > 0 }, gone, func(p redis.Pipeliner, _ int64) {
-		p.HDel(ctx, s.keys.streams(), stream)
+		p.HDel(ctx, s.Keys.Streams(), stream)
 	})
 }
 
 // changeStream changes the entry of a stream that is gone, if fit accepts that entry.
 func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
-	key := s.keys.streams()
-	err = s.watch(ctx, []string{key}, func(tx *watched) error {
+	key := s.Keys.Streams()
+	err = s.Client.Watch(ctx, []string{key}, func(tx *WatchedTx) error {
 		var entry *redis.SliceCmd
-		if err := tx.look(ctx, func(p redis.Pipeliner) { entry = p.HMGet(ctx, key, stream, beganField) }); err != nil {
+		if err := tx.Read(ctx, func(p redis.Pipeliner) { entry = p.HMGet(ctx, key, stream, BeganField) }); err != nil {
 			return err
 		}
 		values, err := entry.Result()
@@ -148,7 +148,7 @@ func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(
 		if ok, err := gone(); err != nil || !ok {
 			return err
 		}
-		_, err = tx.exec(ctx, func(p redis.Pipeliner) { change(p, began) })
+		_, err = tx.Exec(ctx, func(p redis.Pipeliner) { change(p, began) })
 		changed = err == nil
 		return err
 	})
@@ -156,12 +156,12 @@ func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(
 		return false, nil // a stream was listed in the meantime, perhaps this one: look again later
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s stream %s: %w", what, stream, foreign(key, err))
+		return false, fmt.Errorf("%s stream %s: %w", what, stream, WrapForeign(key, err))
 	}
 	return changed, nil
 }
 
-// parseBegan parses the value of beganField, which is nil or empty if it is missing.
+// parseBegan parses the value of BeganField, which is nil or empty if it is missing.
 func parseBegan(value any) (int64, error) {
 	text, _ := value.(string)
 	if text == "" {
@@ -169,7 +169,7 @@ func parseBegan(value any) (int64, error) {
 	}
 	at, ok := parseMoment(text)
 	if !ok {
-		return 0, fmt.Errorf("the list of streams has %s %q: Unix milliseconds were expected", beganField, text)
+		return 0, fmt.Errorf("the list of streams has %s %q: Unix milliseconds were expected", BeganField, text)
 	}
 	return at, nil
 }
@@ -177,16 +177,16 @@ func parseBegan(value any) (int64, error) {
 // Keep returns how long an ended stream's cursors are needed: a window plus grace.
 func (l Layout) Keep() time.Duration {
 	coarsest := l.Tiers[len(l.Tiers)-1]
-	return coarsest.Window + time.Duration(coarsest.grace())*time.Millisecond
+	return coarsest.Window + time.Duration(coarsest.Grace())*time.Millisecond
 }
 
 // ExpireCursor makes the cursor of an ended stream expire after a while, or at once if that is 0. A cursor of
 // another incarnation than created (Unix nanoseconds) stays. A later commit removes the expiry again.
 func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, created int64, after time.Duration) error {
-	key := s.keys.cursor(shard, stream)
-	err := s.watch(ctx, []string{key}, func(tx *watched) error {
+	key := s.Keys.Cursor(shard, stream)
+	err := s.Client.Watch(ctx, []string{key}, func(tx *WatchedTx) error {
 		var incarnation *redis.StringCmd
-		if err := tx.look(ctx, func(p redis.Pipeliner) { incarnation = p.HGet(ctx, key, "created") }); err != nil {
+		if err := tx.Read(ctx, func(p redis.Pipeliner) { incarnation = p.HGet(ctx, key, "created") }); err != nil {
 			return err
 		}
 		found, err := incarnation.Result()
@@ -196,7 +196,7 @@ func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, crea
 		if err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, func(p redis.Pipeliner) {
+		_, err = tx.Exec(ctx, func(p redis.Pipeliner) {
 			if after > 0 {
 				p.Expire(ctx, key, after)
 			} else {
@@ -206,7 +206,7 @@ func (s *Store) ExpireCursor(ctx context.Context, stream string, shard int, crea
 		return err
 	})
 	if err != nil && !errors.Is(err, redis.TxFailedErr) { // a writer goes on
-		return fmt.Errorf("let cursor %s expire: %w", key, foreign(key, err))
+		return fmt.Errorf("let cursor %s expire: %w", key, WrapForeign(key, err))
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// summary finds the counters with most hits in bounded memory. It lists at most size counters. Of n hits in
+// Summary finds the counters with most hits in bounded memory. It lists at most size counters. Of n hits in
 // all it promises:
 //
 //  1. A listed counter has at most its count of hits, and at least count - floor.
@@ -35,127 +35,127 @@ import (
 //
 // Σcount may exceed n while a batch is merged, because each new counter brings the floor with it. Nothing
 // depends on that.
-type summary struct {
-	floor  int64
-	listed []listing
+type Summary struct {
+	Floor  int64
+	Listed []Listing
 }
 
-type listing struct {
-	name  string
-	count int64
+type Listing struct {
+	Name  string
+	Count int64
 }
 
 var errListedTwice = errors.New("it lists a counter twice")
 
-// merge adds the hits of a batch, which names each counter once, and keeps the size largest counts.
-func (s *summary) merge(batch []listing, size int) error {
-	at := make(map[string]int, len(s.listed))
-	for i, l := range s.listed {
-		at[l.name] = i
+// Merge adds the hits of a batch, which names each counter once, and keeps the size largest counts.
+func (s *Summary) Merge(batch []Listing, size int) error {
+	at := make(map[string]int, len(s.Listed))
+	for i, l := range s.Listed {
+		at[l.Name] = i
 	}
-	if len(at) < len(s.listed) {
+	if len(at) < len(s.Listed) {
 		return errListedTwice
 	}
-	s.listed = slices.Grow(s.listed, len(batch))
+	s.Listed = slices.Grow(s.Listed, len(batch))
 	for _, b := range batch {
-		if i, ok := at[b.name]; ok {
-			s.listed[i].count = addCounts(s.listed[i].count, b.count)
+		if i, ok := at[b.Name]; ok {
+			s.Listed[i].Count = AddCounts(s.Listed[i].Count, b.Count)
 		} else {
-			s.listed = append(s.listed, listing{b.name, addCounts(s.floor, b.count)})
+			s.Listed = append(s.Listed, Listing{b.Name, AddCounts(s.Floor, b.Count)})
 		}
 	}
-	if len(s.listed) > size {
+	if len(s.Listed) > size {
 		s.keep(size)
 	}
 	return nil
 }
 
 // keep drops all but the size largest counts. There must be more.
-func (s *summary) keep(size int) {
-	counts := make([]int64, len(s.listed)) // numbers sort several times faster than the entries
-	for i, l := range s.listed {
-		counts[i] = l.count
+func (s *Summary) keep(size int) {
+	counts := make([]int64, len(s.Listed)) // numbers sort several times faster than the entries
+	for i, l := range s.Listed {
+		counts[i] = l.Count
 	}
 	slices.Sort(counts)
-	s.floor = counts[len(counts)-size-1]
+	s.Floor = counts[len(counts)-size-1]
 	ties := 0 // how many counters are kept with the same count as the largest one dropped
 	for _, n := range counts[len(counts)-size:] {
-		if n == s.floor {
+		if n == s.Floor {
 			ties++
 		}
 	}
-	s.listed = slices.DeleteFunc(s.listed, func(l listing) bool {
-		if l.count == s.floor {
+	s.Listed = slices.DeleteFunc(s.Listed, func(l Listing) bool {
+		if l.Count == s.Floor {
 			ties--
 		}
-		return l.count < s.floor || l.count == s.floor && ties < 0
+		return l.Count < s.Floor || l.Count == s.Floor && ties < 0
 	})
 }
 
-// remove removes counters that no longer have hits, and reports whether it listed any. 1 and 2 still hold,
+// Remove removes counters that no longer have hits, and reports whether it listed any. 1 and 2 still hold,
 // because later hits of a removed counter are added to the floor. In 3, n still includes the removed hits.
-func (s *summary) remove(gone map[string]bool) bool {
-	before := len(s.listed)
-	s.listed = slices.DeleteFunc(s.listed, func(l listing) bool { return gone[l.name] })
-	return len(s.listed) < before
+func (s *Summary) Remove(gone map[string]bool) bool {
+	before := len(s.Listed)
+	s.Listed = slices.DeleteFunc(s.Listed, func(l Listing) bool { return gone[l.Name] })
+	return len(s.Listed) < before
 }
 
-func (s *summary) listsAny(counters map[string]bool) bool {
-	return slices.ContainsFunc(s.listed, func(l listing) bool { return counters[l.name] })
+func (s *Summary) ListsAny(counters map[string]bool) bool {
+	return slices.ContainsFunc(s.Listed, func(l Listing) bool { return counters[l.Name] })
 }
 
 // summaryVersion is the first byte of a summary in Redis. The floor follows, then for each listed counter the
 // length of its name, the name, and its count. All numbers are unsigned varints.
 const summaryVersion = 1
 
-func (s *summary) encode() string {
+func (s *Summary) Encode() string {
 	size := 1 + binary.MaxVarintLen64
-	for _, e := range s.listed {
-		size += len(e.name) + 2 + 5 // enough for most entries
+	for _, e := range s.Listed {
+		size += len(e.Name) + 2 + 5 // enough for most entries
 	}
 	out := append(make([]byte, 0, size), summaryVersion)
-	out = binary.AppendUvarint(out, uint64(s.floor))
-	for _, e := range s.listed {
-		out = binary.AppendUvarint(out, uint64(len(e.name)))
-		out = append(out, e.name...)
-		out = binary.AppendUvarint(out, uint64(e.count))
+	out = binary.AppendUvarint(out, uint64(s.Floor))
+	for _, e := range s.Listed {
+		out = binary.AppendUvarint(out, uint64(len(e.Name)))
+		out = append(out, e.Name...)
+		out = binary.AppendUvarint(out, uint64(e.Count))
 	}
 	return string(out)
 }
 
 var errSummaryEnds = errors.New("it ends early")
 
-// parseSummary parses what encode wrote. The names share the text's memory.
-func parseSummary(text string) (s summary, err error) {
+// ParseSummary parses what encode wrote. The names share the text's memory.
+func ParseSummary(text string) (s Summary, err error) {
 	if text == "" {
-		return summary{}, errSummaryEnds
+		return Summary{}, errSummaryEnds
 	}
 	if text[0] != summaryVersion {
-		return summary{}, fmt.Errorf("it has version %d; this program knows version %d", text[0], summaryVersion)
+		return Summary{}, fmt.Errorf("it has version %d; this program knows version %d", text[0], summaryVersion)
 	}
-	s.floor, text, err = takeCount(text[1:])
+	s.Floor, text, err = takeCount(text[1:])
 	for err == nil && text != "" {
-		var l listing
+		var l Listing
 		if l, text, err = takeListing(text); err == nil {
-			s.listed = append(s.listed, l)
+			s.Listed = append(s.Listed, l)
 		}
 	}
 	if err != nil {
-		return summary{}, err
+		return Summary{}, err
 	}
 	return s, nil
 }
 
-func takeListing(text string) (l listing, rest string, err error) {
+func takeListing(text string) (l Listing, rest string, err error) {
 	length, text, err := takeCount(text)
 	if err != nil {
-		return listing{}, "", err
+		return Listing{}, "", err
 	}
 	if length > int64(len(text)) {
-		return listing{}, "", errSummaryEnds
+		return Listing{}, "", errSummaryEnds
 	}
-	l.name = text[:length]
-	l.count, rest, err = takeCount(text[length:])
+	l.Name = text[:length]
+	l.Count, rest, err = takeCount(text[length:])
 	return l, rest, err
 }
 

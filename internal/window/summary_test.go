@@ -12,28 +12,28 @@ import (
 )
 
 // checkSummary compares what a summary promises with the true counts.
-func checkSummary(t *rapid.T, s summary, truth map[string]int64, size int) {
+func checkSummary(t *rapid.T, s Summary, truth map[string]int64, size int) {
 	listed := map[string]bool{}
 	var above int64
-	for _, l := range s.listed {
-		listed[l.name] = true
-		above += l.count - s.floor
-		if l.count < s.floor || l.count < truth[l.name] || l.count-s.floor > truth[l.name] {
-			t.Fatalf("%s has %d hits and is listed with %d; the floor is %d", l.name, truth[l.name], l.count, s.floor)
+	for _, l := range s.Listed {
+		listed[l.Name] = true
+		above += l.Count - s.Floor
+		if l.Count < s.Floor || l.Count < truth[l.Name] || l.Count-s.Floor > truth[l.Name] {
+			t.Fatalf("%s has %d hits and is listed with %d; the floor is %d", l.Name, truth[l.Name], l.Count, s.Floor)
 		}
 	}
-	if len(s.listed) > size || len(listed) != len(s.listed) {
-		t.Fatalf("%d entries, %d names, of at most %d", len(s.listed), len(listed), size)
+	if len(s.Listed) > size || len(listed) != len(s.Listed) {
+		t.Fatalf("%d entries, %d names, of at most %d", len(s.Listed), len(listed), size)
 	}
 	var all int64
 	for name, n := range truth {
 		all += n
-		if !listed[name] && n > s.floor {
-			t.Fatalf("%s has %d hits and is not listed; the floor is %d", name, n, s.floor)
+		if !listed[name] && n > s.Floor {
+			t.Fatalf("%s has %d hits and is not listed; the floor is %d", name, n, s.Floor)
 		}
 	}
-	if int64(size+1)*s.floor+above > all { // more than it promises: the floor is also that of the largest count dropped
-		t.Fatalf("%d times the floor of %d and %d above it are more than all %d hits", size+1, s.floor, above, all)
+	if int64(size+1)*s.Floor+above > all { // more than it promises: the floor is also that of the largest count dropped
+		t.Fatalf("%d times the floor of %d and %d above it are more than all %d hits", size+1, s.Floor, above, all)
 	}
 }
 
@@ -43,22 +43,22 @@ func TestSummaryBoundsEveryCounter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 12).Draw(t, "size")
-		var s summary
+		var s Summary
 		truth := map[string]int64{}
 		counter := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 40).Draw(t, "counter")) })
 		hits := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, 50))
 		for range rapid.IntRange(0, 30).Draw(t, "batches") {
-			batch := make([]listing, 0, 41)
+			batch := make([]Listing, 0, 41)
 			for _, name := range rapid.SliceOfNDistinct(counter, 0, 41, rapid.ID[string]).Draw(t, "batch") {
 				n := hits.Draw(t, "n")
-				batch = append(batch, listing{name, n})
+				batch = append(batch, Listing{name, n})
 				truth[name] += n
 			}
-			kept, err := parseSummary(s.encode()) // as between two commits
+			kept, err := ParseSummary(s.Encode()) // as between two commits
 			require.NoError(t, err)
-			require.NoError(t, kept.merge(batch, size))
-			if s = kept; s.floor > 0 && len(s.listed) != size {
-				t.Fatalf("%d of %d counters are listed, with a floor of %d", len(s.listed), size, s.floor)
+			require.NoError(t, kept.Merge(batch, size))
+			if s = kept; s.Floor > 0 && len(s.Listed) != size {
+				t.Fatalf("%d of %d counters are listed, with a floor of %d", len(s.Listed), size, s.Floor)
 			}
 			checkSummary(t, s, truth, size)
 		}
@@ -67,12 +67,12 @@ func TestSummaryBoundsEveryCounter(t *testing.T) {
 
 func TestSummaryStopsAtTheLargestCount(t *testing.T) {
 	t.Parallel()
-	s := summary{listed: []listing{{"a", math.MaxInt64}}}
-	for _, batch := range [][]listing{{{"a", 5}}, {{"b", math.MaxInt64}}, {{"c", 5}, {"a", 5}}} {
-		require.NoError(t, s.merge(batch, 1))
+	s := Summary{Listed: []Listing{{"a", math.MaxInt64}}}
+	for _, batch := range [][]Listing{{{"a", 5}}, {{"b", math.MaxInt64}}, {{"c", 5}, {"a", 5}}} {
+		require.NoError(t, s.Merge(batch, 1))
 	}
-	again, err := parseSummary(s.encode())
-	if err != nil || again.floor != math.MaxInt64 || !slices.Equal(again.listed, []listing{{"a", math.MaxInt64}}) {
+	again, err := ParseSummary(s.Encode())
+	if err != nil || again.Floor != math.MaxInt64 || !slices.Equal(again.Listed, []Listing{{"a", math.MaxInt64}}) {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -85,30 +85,30 @@ var badSummaries = []string{
 // What Redis holds is read, and added to, or refused: then or when it is merged.
 func TestStoredSummaryIsContinued(t *testing.T) {
 	t.Parallel()
-	s, err := parseSummary("\x01\x04\x01b\x05\x02aa\xac\x02")
+	s, err := ParseSummary("\x01\x04\x01b\x05\x02aa\xac\x02")
 	require.NoError(t, err)
-	require.NoError(t, s.merge([]listing{{"c", 2}, {"b", 1}}, 2))
-	require.Equal(t, "\x01\x06\x01b\x06\x02aa\xac\x02", s.encode())
+	require.NoError(t, s.Merge([]Listing{{"c", 2}, {"b", 1}}, 2))
+	require.Equal(t, "\x01\x06\x01b\x06\x02aa\xac\x02", s.Encode())
 	for _, text := range badSummaries {
-		if s, err := parseSummary(text); err == nil {
-			require.Error(t, s.merge(nil, 16), "%q is read as %+v", text, s)
+		if s, err := ParseSummary(text); err == nil {
+			require.Error(t, s.Merge(nil, 16), "%q is read as %+v", text, s)
 		}
 	}
 }
 
 func FuzzParseSummary(f *testing.F) {
-	f.Add((&summary{300, []listing{{"counter1", 300}, {"counter2", 1 << 50}}}).encode())
+	f.Add((&Summary{300, []Listing{{"counter1", 300}, {"counter2", 1 << 50}}}).Encode())
 	for _, text := range badSummaries {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := parseSummary(text)
+		s, err := ParseSummary(text)
 		if err != nil {
 			return
 		}
-		again, err := parseSummary(s.encode())
-		if err != nil || again.encode() != s.encode() || again.floor != s.floor || !slices.Equal(again.listed, s.listed) {
-			t.Fatalf("%q is read as %q, which is read as %q, %v", text, s.encode(), again.encode(), err)
+		again, err := ParseSummary(s.Encode())
+		if err != nil || again.Encode() != s.Encode() || again.Floor != s.Floor || !slices.Equal(again.Listed, s.Listed) {
+			t.Fatalf("%q is read as %q, which is read as %q, %v", text, s.Encode(), again.Encode(), err)
 		}
 	})
 }
@@ -116,13 +116,13 @@ func FuzzParseSummary(f *testing.F) {
 // BenchmarkSummaryMerge merges batches into a full summary, as a commit does with that of a segment; ns/op is per batch
 // and segment. See docs/design.md.
 func BenchmarkSummaryMerge(b *testing.B) {
-	add := func(size int, text string, batch []listing) string {
-		s, err := parseSummary(text)
+	add := func(size int, text string, batch []Listing) string {
+		s, err := ParseSummary(text)
 		if err == nil {
-			err = s.merge(batch, size)
+			err = s.Merge(batch, size)
 		}
 		require.NoError(b, err)
-		return s.encode()
+		return s.Encode()
 	}
 	for _, load := range []string{"zipf", "uniform"} {
 		for _, size := range []int{16, 63} {
@@ -133,15 +133,15 @@ func BenchmarkSummaryMerge(b *testing.B) {
 					if load == "uniform" {
 						draw = func() uint64 { return r.Uint64N(100_000) }
 					}
-					var batches [16][]listing
-					text := (&summary{}).encode()
+					var batches [16][]Listing
+					text := (&Summary{}).Encode()
 					for i := range batches {
 						seen := map[string]int64{}
 						for len(seen) < batch {
 							seen[fmt.Sprintf("counter-%d", draw())]++
 						}
 						for name, n := range seen {
-							batches[i] = append(batches[i], listing{name, n})
+							batches[i] = append(batches[i], Listing{name, n})
 						}
 						text = add(size, text, batches[i])
 					}

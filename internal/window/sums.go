@@ -33,18 +33,18 @@ func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []st
 	if len(asked) == 0 {
 		asked = []string{q.Counter} // for the range, and for what may be wrong with it
 	}
-	var p seriesPlan
+	var p SeriesPlan
 	found, err := r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
 		var err error
-		if p, err = l.planSeries(q, now); err != nil {
+		if p, err = l.PlanSeries(q, now); err != nil {
 			return nil, &QuestionError{0, err}
 		}
-		if points := p.points() * int64(min(len(groups.names), lines)+1); r.MaxPoints > 0 && points > r.MaxPoints {
+		if points := p.Points() * int64(min(len(groups.names), lines)+1); r.MaxPoints > 0 && points > r.MaxPoints {
 			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
 		}
 		plans := make([]Plan, len(asked))
 		for i, counter := range asked {
-			plans[i] = p.of(counter, l)
+			plans[i] = p.For(counter, l)
 		}
 		return plans, nil
 	})
@@ -52,14 +52,14 @@ func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []st
 		return SeriesSums{}, err
 	}
 	for i := range counters {
-		for _, e := range p.counts(found.cells[i], found.latest(&found.plans[i])) {
+		for _, e := range p.Counts(found.cells[i], found.latest(&found.plans[i])) {
 			groups.add(i, e)
 		}
 	}
 	chosen, others := groups.largest(lines)
 	sums := make([][]Estimate, len(chosen)+1) // of the lines, and of the others
 	for i := range sums {
-		sums[i] = make([]Estimate, p.points())
+		sums[i] = make([]Estimate, p.Points())
 	}
 	line := make([]int, len(groups.names)) // of each group
 	for i := range line {
@@ -69,27 +69,27 @@ func (r *Reader) SeriesSums(ctx context.Context, q SeriesQuestion, counters []st
 		line[g] = i
 	}
 	for i := range counters {
-		p.count(sums[line[groups.of[i]]], found.cells[i], found.latest(&found.plans[i]))
+		p.Count(sums[line[groups.of[i]]], found.cells[i], found.latest(&found.plans[i]))
 	}
-	all := make([]Estimate, p.points())
+	all := make([]Estimate, p.Points())
 	for _, sum := range sums {
 		for i, e := range sum {
-			all[i].addAll(e)
+			all[i].AddAll(e)
 		}
 	}
-	made := p.series(q, found.at.milli)
+	made := p.Series(q, found.at.milli)
 	made.AsOf, made.Complete = found.asOf(), true
 	for i := range found.plans {
-		shard := found.shards[found.plans[i].shard]
+		shard := found.shards[found.plans[i].Shard]
 		made.Complete = made.Complete && found.complete(&found.plans[i])
-		made.CountingSince, made.CompleteSince = max(made.CountingSince, shard.began), max(made.CompleteSince, shard.whole(), p.Tier.since)
+		made.CountingSince, made.CompleteSince = max(made.CountingSince, shard.began), max(made.CompleteSince, shard.whole(), p.Tier.Since)
 	}
-	out := SeriesSums{All: made.with(all, p.cuts), OtherGroups: others}
+	out := SeriesSums{All: made.WithCounts(all, p.Cuts), OtherGroups: others}
 	for i, g := range chosen {
-		out.Lines = append(out.Lines, SeriesLine{groups.names[g], made.with(sums[i], p.cuts)})
+		out.Lines = append(out.Lines, SeriesLine{groups.names[g], made.WithCounts(sums[i], p.Cuts)})
 	}
 	if others > 0 {
-		rest := made.with(sums[len(chosen)], p.cuts)
+		rest := made.WithCounts(sums[len(chosen)], p.Cuts)
 		out.Others = &rest
 	}
 	return out, nil
@@ -118,7 +118,7 @@ func groupsOf(counters []string, group func(string) string) grouping {
 	return out
 }
 
-func (g *grouping) add(counter int, e Estimate) { g.hits[g.of[counter]].addAll(e) }
+func (g *grouping) add(counter int, e Estimate) { g.hits[g.of[counter]].AddAll(e) }
 
 // largest returns the groups with most hits, and how many others have some.
 func (g *grouping) largest(most int) (chosen []int, others int) {
@@ -136,6 +136,6 @@ func (g *grouping) largest(most int) (chosen []int, others int) {
 	return chosen, 0
 }
 
-func (e *Estimate) addAll(o Estimate) {
-	e.Lower, e.Total, e.Upper = addCounts(e.Lower, o.Lower), addCounts(e.Total, o.Total), addCounts(e.Upper, o.Upper)
+func (e *Estimate) AddAll(o Estimate) {
+	e.Lower, e.Total, e.Upper = AddCounts(e.Lower, o.Lower), AddCounts(e.Total, o.Total), AddCounts(e.Upper, o.Upper)
 }

@@ -15,11 +15,11 @@ type Tier struct {
 
 	// epoch is how many cells a hash spans, if less than two windows. 0 means two windows.
 	epoch int64
-	// generation distinguishes the keys of the tiers that a namespace has had, see Retier. 0 is the first.
-	generation int
-	// since is a moment (Unix milliseconds) at which a cell begins. Earlier cells may lack hits, because they
+	// Generation distinguishes the keys of the tiers that a namespace has had, see Retier. 0 is the first.
+	Generation int
+	// Since is a moment (Unix milliseconds) at which a cell begins. Earlier cells may lack hits, because they
 	// were built from those of other tiers, which did not hold them all. 0: no cell does.
-	since int64
+	Since int64
 }
 
 // Tiers are ordered from the finest cells to the coarsest.
@@ -100,17 +100,17 @@ func (ts Tiers) Cut(cells int64) Tiers {
 	return out
 }
 
-// epochCells returns the most cells that a hash spans. Cut to this many, the tiers do not change.
-func (ts Tiers) epochCells() int64 {
+// EpochCells returns the most cells that a hash spans. Cut to this many, the tiers do not change.
+func (ts Tiers) EpochCells() int64 {
 	most := int64(1)
 	for _, t := range ts {
-		most = max(most, t.cellsPerEpoch())
+		most = max(most, t.CellsPerEpoch())
 	}
 	return most
 }
 
-// answerAlike reports whether both answer the same windows with the same cells, whatever their hashes.
-func (ts Tiers) answerAlike(others Tiers) bool {
+// AnswersLike reports whether both answer the same windows with the same cells, whatever their hashes.
+func (ts Tiers) AnswersLike(others Tiers) bool {
 	return slices.EqualFunc(ts, others, func(a, b Tier) bool { return a.Cell == b.Cell && a.Window == b.Window })
 }
 
@@ -193,9 +193,9 @@ func ParseDuration(s string) (time.Duration, error) {
 
 // FormatDuration formats whole seconds with the largest unit that divides them, but weeks and years in days:
 // 60 s is 1m, 90 s is 90s, 14 days 14d. (Earlier versions, which read the layout record, do not know y.)
-func FormatDuration(d time.Duration) string { return string(appendDuration(nil, d)) }
+func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }
 
-func appendDuration(to []byte, d time.Duration) []byte {
+func AppendDuration(to []byte, d time.Duration) []byte {
 	if d == 0 {
 		return append(to, "0s"...)
 	}

@@ -52,7 +52,7 @@ func FuzzParseTiers(f *testing.F) {
 			return
 		}
 		require.Equal(t, tiers, mustTiers(t, tiers.String()))
-		if slices.ContainsFunc(tiers, func(t Tier) bool { return t.cellsPerEpoch() > EpochCells || t.Window < t.Cell }) {
+		if slices.ContainsFunc(tiers, func(t Tier) bool { return t.CellsPerEpoch() > EpochCells || t.Window < t.Cell }) {
 			t.Fatalf("%q: a tier of %s is out of bounds", s, tiers)
 		}
 	})

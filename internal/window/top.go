@@ -46,11 +46,11 @@ type candidate struct {
 // order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
 // Floor then bounds what may be missing.
 func (r *Reader) Top(ctx context.Context, asked Span, limit int) (Top, error) {
-	return surveyed(ctx, r, func(base survey) (Top, error) { return r.top(ctx, base, asked, limit) })
+	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return r.top(ctx, base, asked, limit) })
 }
 
-func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (Top, error) {
-	plans, err := base.dir.layout.planAll([]Question{{"", span}}, base.at.milli)
+func (r *Reader) top(ctx context.Context, base Survey, span Span, limit int) (Top, error) {
+	plans, err := planAll(base.dir.Layout, []Question{{"", span}}, base.at.milli)
 	if err != nil {
 		return Top{}, err
 	}
@@ -80,17 +80,17 @@ func (r *Reader) top(ctx context.Context, base survey, span Span, limit int) (To
 }
 
 // candidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
-func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
-	layout := base.dir.layout
-	level, first, last, whole := layout.segments(plan)
+func (r *Reader) candidates(ctx context.Context, base Survey, plan Plan) (out []candidate, floor int64, whole bool, err error) {
+	layout := base.dir.Layout
+	level, first, last, whole := layout.Segments(plan)
 	tier := layout.Tiers[level]
 	var read []*summaries
-	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := r.Store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for shard := range layout.Shards {
 			var keys []string
-			for _, stream := range base.dir.streams {
+			for _, stream := range base.dir.Streams {
 				for number := first; number <= last; number++ {
-					keys = append(keys, r.store.keys.summary(shard, tier, number, stream))
+					keys = append(keys, r.Store.Keys.Summary(shard, tier, number, stream))
 				}
 			}
 			if len(keys) > 0 {
@@ -100,10 +100,10 @@ func (r *Reader) candidates(ctx context.Context, base survey, plan Plan) (out []
 		return nil
 	})
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, foreignReply(cmds, err))
+		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, WrapForeignReply(cmds, err))
 	}
-	if !r.holds(base, time.Duration(tier.grace())*time.Millisecond) {
-		return nil, 0, false, errStale
+	if !r.holds(base, time.Duration(tier.Grace())*time.Millisecond) {
+		return nil, 0, false, ErrStale
 	}
 	for _, shard := range read {
 		if err := r.checkSummaries(ctx, shard); err != nil {
@@ -139,13 +139,13 @@ func (r *Reader) checkSummaries(ctx context.Context, s *summaries) error {
 	if int(s.there.Val()) <= len(s.keys)-len(missing) {
 		return nil
 	}
-	cmds, err := r.store.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := r.Store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range missing {
 			p.Get(ctx, key)
 		}
 		return nil
 	})
-	if err = foreignReply(cmds, err); errors.Is(err, redis.Nil) {
+	if err = WrapForeignReply(cmds, err); errors.Is(err, redis.Nil) {
 		return nil // it has expired in between
 	}
 	return err
@@ -160,23 +160,23 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 		if !exists {
 			continue
 		}
-		found, err := parseSummary(text)
+		found, err := ParseSummary(text)
 		if err != nil {
 			return nil, 0, &ForeignError{s.keys[i], fmt.Errorf("as a summary %w", err)}
 		}
-		for _, e := range found.listed {
-			above[e.name] = addCounts(above[e.name], max(e.count-found.floor, 0))
+		for _, e := range found.Listed {
+			above[e.Name] = AddCounts(above[e.Name], max(e.Count-found.Floor, 0))
 		}
-		unlisted = addCounts(unlisted, found.floor)
+		unlisted = AddCounts(unlisted, found.Floor)
 	}
 	listed = make([]candidate, 0, len(above))
 	for counter, n := range above {
-		listed = append(listed, candidate{counter, addCounts(unlisted, n)})
+		listed = append(listed, candidate{counter, AddCounts(unlisted, n)})
 	}
 	return listed, unlisted, nil
 }
 
-func (r *Reader) readCandidates(ctx context.Context, base survey, asked Span, chunk []candidate, out *Top) error {
+func (r *Reader) readCandidates(ctx context.Context, base Survey, asked Span, chunk []candidate, out *Top) error {
 	questions := make([]Question, len(chunk))
 	for i, c := range chunk {
 		questions[i] = Question{c.counter, asked}
@@ -221,7 +221,7 @@ func (t *Top) trim(limit int) {
 // counters is no reason to stop a stream.
 type topChange struct {
 	writer   *Writer
-	segments []segment // in which the batch has hits
+	segments []Segment // in which the batch has hits
 	replies  []*redis.StringCmd
 	texts    []string      // the new summaries of the segments; empty for one that is left as it is
 	foreign  *ForeignError // about the first one left as it is
@@ -229,14 +229,14 @@ type topChange struct {
 
 // ask queues the reads. GET distinguishes a key of another type from a missing one; MGET does not.
 func (c *topChange) ask(ctx context.Context, p redis.Pipeliner, batch *ShardBatch) {
-	for s := range batch.segments {
+	for s := range batch.Segments {
 		c.segments = append(c.segments, s)
 		c.replies = append(c.replies, p.Get(ctx, c.key(s)))
 	}
 }
 
 func (c *topChange) merge(changes *changes) error {
-	size := c.writer.layout.summarySize()
+	size := c.writer.layout.SummarySize()
 	for i, s := range c.segments {
 		text, err := mergeReply(c.key(s), c.replies[i], changes.hits(s), size)
 		var foreign *ForeignError
@@ -252,37 +252,37 @@ func (c *topChange) merge(changes *changes) error {
 	return nil
 }
 
-func mergeReply(key string, reply *redis.StringCmd, hits []listing, size int) (string, error) {
-	var s summary
+func mergeReply(key string, reply *redis.StringCmd, hits []Listing, size int) (string, error) {
+	var s Summary
 	text, err := reply.Result()
 	switch {
 	case err == nil:
-		s, err = parseSummary(text)
+		s, err = ParseSummary(text)
 	case errors.Is(err, redis.Nil):
 		err = nil
 	default:
-		return "", foreign(key, err)
+		return "", WrapForeign(key, err)
 	}
 	if err == nil {
-		err = s.merge(hits, size)
+		err = s.Merge(hits, size)
 	}
 	if err != nil {
 		return "", &ForeignError{Key: key, Err: err}
 	}
-	return s.encode(), nil
+	return s.Encode(), nil
 }
 
 // write queues the new summaries. now is Redis's clock in Unix seconds. Those past their deadline are left
 // out.
 func (c *topChange) write(ctx context.Context, p redis.Pipeliner, now int64) {
 	for i, s := range c.segments {
-		if deadline := c.writer.layout.Tiers[s.tier].segmentDeadline(s.number); deadline > now && c.texts[i] != "" {
+		if deadline := c.writer.layout.Tiers[s.Tier].SegmentDeadline(s.Number); deadline > now && c.texts[i] != "" {
 			p.SetArgs(ctx, c.key(s), c.texts[i], redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
 		}
 	}
 }
 
-func (c *topChange) key(s segment) string {
+func (c *topChange) key(s Segment) string {
 	w := c.writer
-	return w.store.keys.summary(w.shard, w.layout.Tiers[s.tier], s.number, w.stream)
+	return w.store.Keys.Summary(w.shard, w.layout.Tiers[s.Tier], s.Number, w.stream)
 }

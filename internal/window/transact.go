@@ -10,10 +10,10 @@ import (
 )
 
 // attempt runs one transaction. nil means that the cursor is at next.
-func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, out *Commit) error {
+func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *CursorRecord, out *Commit) error {
 	start := time.Now()
 	applied := false
-	err := w.store.watch(ctx, w.watch, func(tx *watched) (err error) {
+	err := w.store.Client.Watch(ctx, w.watch, func(tx *WatchedTx) (err error) {
 		applied, err = w.transact(ctx, tx, batch, next, out)
 		return err
 	})
@@ -26,28 +26,28 @@ func (w *Writer) attempt(ctx context.Context, batch *ShardBatch, next *record, o
 }
 
 // transact is attempt under the WATCH of cursor and erasures. It reports whether the cursor is at next.
-func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, next *record, out *Commit) (applied bool, err error) {
+func (w *Writer) transact(ctx context.Context, tx *WatchedTx, batch *ShardBatch, next *CursorRecord, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
 	at, err := w.look(ctx, tx, batch, &tops, out)
 	if err != nil {
 		return false, err
 	}
-	found, exists, clock := at.record, at.exists, at.clock
+	found, exists, clock := at.CursorRecord, at.exists, at.clock
 	if at.erased != w.erased {
 		w.erased = at.erased
 		w.forget() // what was known may be gone, and its name off the list
 	}
-	now, latest := clock.Unix(), w.store.clocks.observe(w.shard, clock)
+	now, latest := clock.Unix(), w.store.LatestClocks.Observe(w.shard, clock)
 	if latest.After(w.doubted) && clock.Add(clockMayFall).Before(latest) {
 		w.doubted = latest
 		w.forget() // what was known may have expired meanwhile
 	}
-	w.changes.workOut(batch, w.shard, w.store.keys, &w.expiries, &w.registers, now)
-	if out.Attempts > 0 && exists && found.same(*next) {
+	w.changes.workOut(batch, w.shard, w.store.Keys, &w.expiries, &w.registers, now)
+	if out.Attempts > 0 && exists && found.IsSameAs(*next) {
 		return true, w.lookBack(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
 	}
 	if err := w.compare(found, exists); err != nil {
-		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.behind(next.Cursor) {
+		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.IsBehind(next.Cursor) {
 			// The previous attempt may have been applied, and another worker may have gone on from there. If
 			// not, that worker has counted these hits itself: they are in their cells either way.
 			if lost := w.lookBack(ctx, tx, now, out); lost != nil {
@@ -60,8 +60,8 @@ func (w *Writer) transact(ctx context.Context, tx *watched, batch *ShardBatch, n
 		next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
 	}
 	w.admit(found, clock, next, out)
-	next.opened = found.opened + 1
-	next.closed = next.opened
+	next.Opened = found.Opened + 1
+	next.Closed = next.Opened
 	if err := tops.merge(&w.changes); err != nil {
 		return false, err
 	}
@@ -81,14 +81,14 @@ func (w *Writer) forget() {
 const clockMayFall = 2 * time.Second
 
 // admit marks in next what the cursor in Redis and Redis's clock show: hits counted twice, or not at all.
-func (w *Writer) admit(found record, clock time.Time, next *record, out *Commit) {
+func (w *Writer) admit(found CursorRecord, clock time.Time, next *CursorRecord, out *Commit) {
 	doubt := func(before int64, why error) {
 		if before > next.IncompleteBefore {
 			next.IncompleteBefore = before
 			out.admits = append(out.admits, why)
 		}
 	}
-	if found.torn() {
+	if found.IsTorn() {
 		doubt(max(clock.UnixMilli(), found.AsOf, next.AsOf, found.Latest/1e6, next.Latest/1e6)+1, ErrTorn)
 	}
 	// Hashes with a deadline before the latest moment that this clock has shown may have expired, and commits
@@ -99,45 +99,45 @@ func (w *Writer) admit(found record, clock time.Time, next *record, out *Commit)
 }
 
 type sight struct {
-	record
+	CursorRecord
 	exists bool      // the record
 	clock  time.Time // of Redis
 	erased string    // see keys.erased; empty if nothing was ever erased
 }
 
 // look reads the cursor, Redis's clock, the last erasure, and the summaries that the batch changes.
-func (w *Writer) look(ctx context.Context, tx *watched, batch *ShardBatch, tops *topChange, out *Commit) (at sight, err error) {
+func (w *Writer) look(ctx context.Context, tx *WatchedTx, batch *ShardBatch, tops *topChange, out *Commit) (at sight, err error) {
 	var cursor *redis.SliceCmd
 	var clock *redis.TimeCmd
 	var erased *redis.StringCmd
 	asked := time.Now()
-	err = tx.look(ctx, func(p redis.Pipeliner) {
+	err = tx.Read(ctx, func(p redis.Pipeliner) {
 		clock = p.Time(ctx)
-		cursor = p.HMGet(ctx, w.key, cursorFields...)
-		erased = p.Get(ctx, w.store.keys.erased(w.shard))
+		cursor = p.HMGet(ctx, w.key, CursorFields...)
+		erased = p.Get(ctx, w.store.Keys.Erasure(w.shard))
 		tops.ask(ctx, p, batch)
 	})
 	if err == nil {
 		err = clock.Err()
 	}
 	if err == nil {
-		at.erased, err = lastErasure(erased)
+		at.erased, err = ParseErasure(erased)
 	}
 	if err != nil {
 		return sight{}, err
 	}
 	at.clock = clock.Val()
 	out.Ahead = ClockAhead(at.clock, asked, time.Now())
-	at.record, at.exists, err = recordFrom(w.key, cursor)
+	at.CursorRecord, at.exists, err = ParseCursor(w.key, cursor)
 	return at, err
 }
 
 // compare decides whether this writer may continue from the cursor in Redis.
-func (w *Writer) compare(found record, exists bool) error {
+func (w *Writer) compare(found CursorRecord, exists bool) error {
 	switch {
-	case exists == w.exists && found.same(w.held):
+	case exists == w.exists && found.IsSameAs(w.held):
 		return nil
-	case !exists, w.exists && found.Created == w.held.Created && found.behind(w.held.Cursor):
+	case !exists, w.exists && found.Created == w.held.Created && found.IsBehind(w.held.Cursor):
 		return ErrRewound
 	default:
 		return ErrFenced
@@ -146,12 +146,12 @@ func (w *Writer) compare(found record, exists bool) error {
 
 // exec sends MULTI … EXEC with the writer's changes. now is Redis's clock in Unix seconds, so a worker with a
 // wrong clock can neither drop cells nor leave a hash without an expiry.
-func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next record, now int64, out *Commit) error {
+func (w *Writer) exec(ctx context.Context, tx *WatchedTx, tops *topChange, next CursorRecord, now int64, out *Commit) error {
 	var clock *redis.TimeCmd
-	results, err := tx.exec(ctx, func(p redis.Pipeliner) {
+	results, err := tx.Exec(ctx, func(p redis.Pipeliner) {
 		p.HIncrBy(ctx, w.key, "opened", 1) // first, and "closed" last: see record.torn
 		if !w.exists {                     // an eraser may not know of the stream yet
-			p.Set(ctx, w.store.keys.erased(w.shard), w.erased+" "+w.id, 0)
+			p.Set(ctx, w.store.Keys.Erasure(w.shard), w.erased+" "+w.id, 0)
 		}
 		w.commands.queue(ctx, p, &w.changes)
 		w.commands.queueRaises(ctx, p, w.changes.raises.list)
@@ -159,7 +159,7 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 		tops.write(ctx, p, now)
 		p.Persist(ctx, w.key) // if the stream was wrongly taken for ended, its cursor had been given an expiry
 		clock = p.Time(ctx)
-		p.HSet(ctx, w.key, next.values(w.held)...)
+		p.HSet(ctx, w.key, next.Values(w.held)...)
 	})
 	out.Commands = len(results) // go-redis leaves out MULTI and EXEC
 	if err != nil && (clock.Err() != nil || clock.Val().IsZero()) {
@@ -180,7 +180,7 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 		}
 	} else {
 		for _, command := range results {
-			out.failed(foreignCommand(command))
+			out.failed(FindForeign(command))
 		}
 	}
 	if err := w.healExpiries(ctx, tx, w.changes.trusted, clock.Val().Unix()); err != nil {
@@ -191,7 +191,7 @@ func (w *Writer) exec(ctx context.Context, tx *watched, tops *topChange, next re
 }
 
 // lookBack does what the lost reply of an applied transaction would have led to.
-func (w *Writer) lookBack(ctx context.Context, tx *watched, now int64, out *Commit) error {
+func (w *Writer) lookBack(ctx context.Context, tx *WatchedTx, now int64, out *Commit) error {
 	if err := w.inspect(ctx, tx, now, out); err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (w *Writer) lookBack(ctx context.Context, tx *watched, now int64, out *Comm
 }
 
 // healDoubtful repairs what attempts with lost replies did. The cursor has moved: none can be applied later.
-func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error {
+func (w *Writer) healDoubtful(ctx context.Context, tx *WatchedTx, now int64) error {
 	err := w.healExpiries(ctx, tx, w.doubtful, now)
 	if err == nil {
 		w.doubtful = w.doubtful[:0]
@@ -209,7 +209,7 @@ func (w *Writer) healDoubtful(ctx context.Context, tx *watched, now int64) error
 
 // healExpiries repairs what a long stall before EXEC can cause: a hash whose expiry was trusted expired, and
 // EXEC recreated it without one. EXPIREAT with a time in the past deletes it.
-func (w *Writer) healExpiries(ctx context.Context, tx *watched, trusted []hashExpiry, execAt int64) error {
+func (w *Writer) healExpiries(ctx context.Context, tx *WatchedTx, trusted []hashExpiry, execAt int64) error {
 	_, err := tx.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, h := range trusted {
 			if h.deadline <= execAt {
@@ -251,7 +251,7 @@ func (c *commands) arguments(args ...any) []any {
 // seconds) for which the changes were computed. If counters were erased since, a missing cell proves nothing.
 // A failed command is missed only if an operator has repaired the key, and the very same cell has then got a
 // hit, or anything was erased on this shard.
-func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commit) error {
+func (w *Writer) inspect(ctx context.Context, tx *WatchedTx, now int64, out *Commit) error {
 	cells := w.changes.increments
 	replies := make([]*redis.StringCmd, len(cells))
 	raises := w.changes.raises.list
@@ -263,10 +263,10 @@ func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commi
 			_ = p.Process(ctx, replies[i]) // queues it
 		}
 		raised = askRaises(ctx, p, raises)
-		last = p.Get(ctx, w.store.keys.erased(w.shard)) // after the cells: an erasure that they show has changed it
+		last = p.Get(ctx, w.store.Keys.Erasure(w.shard)) // after the cells: an erasure that they show has changed it
 		return nil
 	})
-	erased, err := lastErasure(last)
+	erased, err := ParseErasure(last)
 	if err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (w *Writer) inspect(ctx context.Context, tx *watched, now int64, out *Commi
 				out.failed(&ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
 			}
 		case replies[i].Err() != nil:
-			if err := foreign(c.key, replies[i].Err()); !IsForeign(err) {
+			if err := WrapForeign(c.key, replies[i].Err()); !IsForeign(err) {
 				return err
 			}
 			out.failed(&ForeignError{Key: c.key, Err: replies[i].Err()})

@@ -15,22 +15,22 @@ type trip struct {
 
 // replies are what a trip reads in addition to the wanted keys.
 type replies struct {
-	record, list   reply       // the layout record and the list of streams
-	idle           reply       // the claims
+	record, list   Reply       // the layout record and the list of streams
+	idle           Reply       // the claims
 	sent, received time.Time   // by the local clock
-	times          serverTimes // when everything had been read
+	times          ServerTimes // when everything had been read
 }
 
 // travel makes a trip: of each shard cursors before hashes, then the list of streams, and the clocks last.
 // The list comes after every as_of, because a new stream is listed before any as_of claims its hits.
 func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
-	k := r.store.keys
-	record, idle := redis.NewRawCmd(ctx, "get", k.layout()), redis.NewRawCmd(ctx, "hgetall", k.idle())
-	list := redis.NewRawCmd(ctx, "hgetall", k.streams())
+	k := r.Store.Keys
+	record, idle := redis.NewRawCmd(ctx, "get", k.Layout()), redis.NewRawCmd(ctx, "hgetall", k.Claims())
+	list := redis.NewRawCmd(ctx, "hgetall", k.Streams())
 	t.sent = r.local()
-	t.times, err = r.store.readInOrder(ctx, func(p redis.Pipeliner) {
+	t.times, err = r.Store.Client.ReadInOrder(ctx, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, record, idle)
-		t.cursors.queue(ctx, p, "hmget", cursorArgs...)
+		t.cursors.queue(ctx, p, "hmget", CursorArgs...)
 	}, func(p redis.Pipeliner) {
 		t.hashes.queue(ctx, p, "hgetall")
 		t.sums.queue(ctx, p, "hvals")
@@ -42,7 +42,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 		return err
 	}
 	t.received = r.local()
-	t.record, t.list = reply{k.layout(), string(record.Val())}, reply{k.streams(), string(list.Val())}
-	t.idle = reply{k.idle(), string(idle.Val())}
+	t.record, t.list = Reply{k.Layout(), string(record.Val())}, Reply{k.Streams(), string(list.Val())}
+	t.idle = Reply{k.Claims(), string(idle.Val())}
 	return nil
 }

@@ -35,25 +35,25 @@ const UniqueCells = "unique cells"
 var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off, as make run starts its own if it finds no redis-server, because its stand-in for Redis cannot count them")
 
 type unionCell struct {
-	tier   Tier
-	number int64 // since 1970
+	Tier   Tier
+	Number int64 // since 1970
 }
 
-func (c unionCell) start() int64 { return c.tier.cellStart(c.number) }
-func (c unionCell) end() int64   { return c.tier.cellStart(c.number + 1) }
+func (c unionCell) start() int64 { return c.Tier.CellStart(c.Number) }
+func (c unionCell) end() int64   { return c.Tier.CellStart(c.Number + 1) }
 
-type union []unionCell
+type Union []unionCell
 
 // keySeparator separates the keys of a union. No name has control characters.
 const keySeparator = "\n"
 
-func (u union) key(k keys, p *Plan) string {
+func unionKey(u Union, k Keys, p *Plan) string {
 	var out strings.Builder
 	for i, c := range u {
 		if i > 0 {
 			out.WriteString(keySeparator)
 		}
-		out.WriteString(k.unique(p.shard, c.tier, c.number, p.counter))
+		out.WriteString(k.Unique(p.Shard, c.Tier, c.Number, p.Counter))
 	}
 	return out.String()
 }
@@ -72,9 +72,9 @@ func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
 }
 
 // countUnion is PFCOUNT key by key: while a slot moves, keys are on two nodes, and neither has all.
-func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
+func (c *Client) countUnion(ctx context.Context, keys []any) (int64, error) {
 	cells := make([]*redis.StringCmd, len(keys))
-	_, err := s.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := c.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, key := range keys {
 			cells[i] = p.Get(ctx, key.(string))
 		}
@@ -87,7 +87,7 @@ func (s *Store) countUnion(ctx context.Context, keys []any) (int64, error) {
 			continue
 		}
 		if said != nil {
-			return 0, cmp.Or(foreign(keys[i].(string), said), err)
+			return 0, cmp.Or(WrapForeign(keys[i].(string), said), err)
 		}
 		one, bad := unique.Decode(text)
 		if bad != nil {
@@ -104,7 +104,7 @@ func (s *snapshot) dealCounts(need need, t *trip) error {
 	}
 	counts := make([]int64, len(need.unions.keys))
 	for i, key := range need.unions.keys {
-		n, err := t.unions.reply(key).number()
+		n, err := t.unions.reply(key).Number()
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (s *snapshot) dealCounts(need need, t *trip) error {
 	s.counts = make([][]int64, len(s.plans))
 	rest := need.counts
 	for i := range s.plans {
-		s.counts[i] = make([]int64, len(s.plans[i].unions))
+		s.counts[i] = make([]int64, len(s.plans[i].Unions))
 		for k := range s.counts[i] {
 			if rest[k] >= 0 {
 				s.counts[i][k] = counts[rest[k]]
@@ -131,8 +131,8 @@ func (r *Reader) nameForeign(ctx context.Context, err error) error {
 		return err
 	}
 	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
-		switch err := r.store.client.PFCount(ctx, key).Err(); {
-		case isAboutValue(err):
+		switch err := r.Store.Client.PFCount(ctx, key).Err(); {
+		case IsAboutValue(err):
 			return &ForeignError{key, err}
 		case err != nil: // it may be this key or a later one
 			return fmt.Errorf("find the unique cell that is not Tallyroll's: %w", err)
@@ -142,10 +142,10 @@ func (r *Reader) nameForeign(ctx context.Context, err error) error {
 }
 
 // counts reports whether a key is that of one of the plan's unique cells.
-func (p *Plan) counts(k keys, key string) bool {
-	for _, u := range p.unions {
+func countsKey(p *Plan, k Keys, key string) bool {
+	for _, u := range p.Unions {
 		for _, c := range u {
-			if k.unique(p.shard, c.tier, c.number, p.counter) == key {
+			if k.Unique(p.Shard, c.Tier, c.Number, p.Counter) == key {
 				return true
 			}
 		}
@@ -153,8 +153,8 @@ func (p *Plan) counts(k keys, key string) bool {
 	return false
 }
 
-// uniqueLayout returns a layout with the unique tiers as its tiers. Their hashes would hold one cell.
-func (l Layout) uniqueLayout() (Layout, error) {
+// UniqueLayout returns a layout with the unique tiers as its tiers. Their hashes would hold one cell.
+func (l Layout) UniqueLayout() (Layout, error) {
 	if len(l.UniqueTiers) == 0 {
 		return Layout{}, ErrNoUniques
 	}
@@ -183,7 +183,7 @@ func (g *uniqueGap) share(latest int64) float64 {
 
 type uniqueCover struct {
 	inside []stretch // of whole cells
-	gaps   []uniqueGap
+	Gaps   []uniqueGap
 }
 
 // coverUniques returns as few cells as possible. A coarse cell inside the range replaces finer ones, because
@@ -191,8 +191,8 @@ type uniqueCover struct {
 // open is set, the range ends now, and the cells of now have no later hits.
 func (l Layout) coverUniques(r Range, now int64, open bool) (out uniqueCover) {
 	l.coverFrom(len(l.Tiers)-1, r, now, open, &out)
-	for i := range out.gaps {
-		g := &out.gaps[i]
+	for i := range out.Gaps {
+		g := &out.Gaps[i]
 		g.cells = l.holdingUniques(g.Range, now)
 		for _, c := range g.cells {
 			for _, s := range out.inside {
@@ -208,11 +208,11 @@ func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCo
 		return
 	}
 	if tier < 0 {
-		out.gaps = append(out.gaps, uniqueGap{Range: r})
+		out.Gaps = append(out.Gaps, uniqueGap{Range: r})
 		return
 	}
 	t := l.Tiers[tier]
-	whole := t.wholeCells(Range{max(r.From, t.heldFrom(now)), r.To})
+	whole := t.wholeCells(Range{max(r.From, t.HoldsFrom(now)), r.To})
 	if open && r.To == now {
 		whole.To = r.To
 	}
@@ -221,7 +221,7 @@ func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCo
 		return
 	}
 	l.coverFrom(tier-1, Range{r.From, whole.From}, now, open, out)
-	first, last := t.epochsOf(whole)
+	first, last := t.EpochsOf(whole)
 	out.inside = append(out.inside, stretch{whole, t, first, last})
 	l.coverFrom(tier-1, Range{whole.To, r.To}, now, open, out)
 }
@@ -229,12 +229,12 @@ func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCo
 func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 	t := l.Tiers[len(l.Tiers)-1]
 	for _, finer := range l.Tiers {
-		if finer.holdsSince(r.From, now) {
+		if finer.HoldsSince(r.From, now) {
 			t = finer
 			break
 		}
 	}
-	first, last := t.epochsOf(r)
+	first, last := t.EpochsOf(r)
 	for n := first; n <= last; n++ {
 		out = append(out, unionCell{t, n})
 	}
@@ -242,15 +242,15 @@ func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 }
 
 // unions returns the unions to count: the cells inside, and then repeatedly with the cells of one gap more.
-func (c *uniqueCover) unions() (out []union) {
-	var all union
+func (c *uniqueCover) unions() (out []Union) {
+	var all Union
 	for _, s := range c.inside {
 		for n := s.firstEpoch; n <= s.lastEpoch; n++ {
-			all = append(all, unionCell{s.tier, n})
+			all = append(all, unionCell{s.Tier, n})
 		}
 	}
 	out = append(out, all)
-	for _, g := range c.gaps {
+	for _, g := range c.Gaps {
 		all = slices.Clone(all)
 		for _, cell := range g.cells {
 			if !slices.Contains(all, cell) {
@@ -262,11 +262,11 @@ func (c *uniqueCover) unions() (out []union) {
 	return out
 }
 
-func (c *uniqueCover) estimate(counts []int64, latest int64) Estimate {
+func (c *uniqueCover) Estimate(counts []int64, latest int64) Estimate {
 	total, most := float64(counts[0]), counts[0]
-	for i := range c.gaps {
+	for i := range c.Gaps {
 		if n := counts[1+i]; n > most {
-			total += c.gaps[i].share(latest) * float64(n-most)
+			total += c.Gaps[i].share(latest) * float64(n-most)
 			most = n
 		}
 	}
@@ -285,32 +285,32 @@ func mostUniques(n int64) int64 {
 	return int64(math.Round(float64(n) / (1 - uniqueDeviations*uniqueSigma)))
 }
 
-type uniquePlan struct {
+type UniquePlan struct {
 	Plan
-	cover uniqueCover
+	Cover uniqueCover
 }
 
-// planUniques covers a question's range. doubt is whether hits may be dated later than now, so that a range
+// PlanUniques covers a question's range. doubt is whether hits may be dated later than now, so that a range
 // that ends now cuts the cell of now.
-func (l Layout) planUniques(q Question, now int64, doubt bool) (uniquePlan, error) {
-	unique, err := l.uniqueLayout()
+func (l Layout) PlanUniques(q Question, now int64, doubt bool) (UniquePlan, error) {
+	unique, err := l.UniqueLayout()
 	if err != nil {
-		return uniquePlan{}, err
+		return UniquePlan{}, err
 	}
 	asked, err := q.Span.At(now)
 	if err != nil {
-		return uniquePlan{}, err
+		return UniquePlan{}, err
 	}
 	tier, err := unique.reaching(asked, now)
 	if err != nil {
-		return uniquePlan{}, aboutUniques(err)
+		return UniquePlan{}, NameUniques(err)
 	}
-	p := uniquePlan{unique.newPlan(q.Counter, asked, now, tier), unique.coverUniques(asked, now, asked.To == now && !doubt)}
-	p.Plan.unions = p.cover.unions()
+	p := UniquePlan{unique.NewPlan(q.Counter, asked, now, tier), unique.coverUniques(asked, now, asked.To == now && !doubt)}
+	p.Plan.Unions = p.Cover.unions()
 	return p, nil
 }
 
-func aboutUniques(err error) error {
+func NameUniques(err error) error {
 	var far *outOfReachError
 	if errors.As(err, &far) {
 		far.uniques = true
@@ -328,20 +328,20 @@ func (r *Reader) Uniques(ctx context.Context, questions []Question) (Answers, er
 	if err != nil {
 		return Answers{}, err
 	}
-	return found.answers(func(i int, p *Plan) Estimate { return plans[i].cover.estimate(found.counts[i], found.latest(p)) }), nil
+	return found.answers(func(i int, p *Plan) Estimate { return plans[i].Cover.Estimate(found.counts[i], found.latest(p)) }), nil
 }
 
 // isAhead reports whether there may be hits after now in the cell at the end of a plan.
-func (s *snapshot) isAhead(plans []uniquePlan) bool {
-	return slices.ContainsFunc(plans, func(p uniquePlan) bool { return p.Range.To == s.at.milli && s.ahead(&p.Plan) > 0 })
+func (s *snapshot) isAhead(plans []UniquePlan) bool {
+	return slices.ContainsFunc(plans, func(p UniquePlan) bool { return p.Range.To == s.at.milli && s.ahead(&p.Plan) > 0 })
 }
 
-func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt bool) (found snapshot, plans []uniquePlan, err error) {
+func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt bool) (found snapshot, plans []UniquePlan, err error) {
 	found, err = r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
-		plans = make([]uniquePlan, len(questions))
+		plans = make([]UniquePlan, len(questions))
 		out := make([]Plan, len(questions))
 		for i, q := range questions {
-			if plans[i], err = l.planUniques(q, now, doubt); err != nil {
+			if plans[i], err = l.PlanUniques(q, now, doubt); err != nil {
 				return nil, &QuestionError{i, err}
 			}
 			out[i] = plans[i].Plan
@@ -361,33 +361,33 @@ func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) (
 	out := make([]Series, len(steps))
 	for i := range steps {
 		p := &steps[i]
-		counts, estimates := found.counts[i], make([]Estimate, len(p.covers))
-		for k := range p.covers {
-			c := &p.covers[k]
-			estimates[k] = c.estimate(counts, found.latest(&p.Plan))
-			counts = counts[1+len(c.gaps):]
+		counts, estimates := found.counts[i], make([]Estimate, len(p.Covers))
+		for k := range p.Covers {
+			c := &p.Covers[k]
+			estimates[k] = c.Estimate(counts, found.latest(&p.Plan))
+			counts = counts[1+len(c.Gaps):]
 		}
-		out[i] = found.series(p, questions[i]).with(estimates, true)
+		out[i] = found.series(p, questions[i]).WithCounts(estimates, true)
 	}
 	return out, nil
 }
 
-// coverSteps covers each step of a series, as far as it has passed, and puts the unions into the plan.
-func (l Layout) coverSteps(p *seriesPlan, now int64) {
-	p.stretches, p.finer, p.unions, p.covers = nil, nil, nil, make([]uniqueCover, p.points())
-	for i := range p.covers {
+// CoverSteps covers each step of a series, as far as it has passed, and puts the unions into the plan.
+func (l Layout) CoverSteps(p *SeriesPlan, now int64) {
+	p.Stretches, p.finer, p.Unions, p.Covers = nil, nil, nil, make([]uniqueCover, p.Points())
+	for i := range p.Covers {
 		r := p.stepRange(i)
 		if r.To = min(r.To, now); r.From < r.To {
-			p.covers[i] = l.coverUniques(r, now, r.To == now)
+			p.Covers[i] = l.coverUniques(r, now, r.To == now)
 		}
-		p.unions = append(p.unions, p.covers[i].unions()...)
+		p.Unions = append(p.Unions, p.Covers[i].unions()...)
 	}
 }
 
-func (p *seriesPlan) stepRange(step int) Range {
+func (p *SeriesPlan) stepRange(step int) Range {
 	if p.edges != nil {
 		return Range{p.edges[step], p.edges[step+1]}
 	}
-	from := p.Range.From + int64(step)*p.step
-	return Range{from, min(from+p.step, p.Range.To)}
+	from := p.Range.From + int64(step)*p.Step
+	return Range{from, min(from+p.Step, p.Range.To)}
 }

@@ -26,15 +26,15 @@ func visitsLeft(visits []visit, c unionCell, now int64) map[int]bool {
 	out := make(map[int]bool)
 	for _, v := range visits {
 		// As in Tier.deadline, without its jitter: the tightest that a writer may keep.
-		kept := c.end() + c.tier.Window.Milliseconds() + c.tier.grace()
-		if c.tier.cellAt(v.at) == c.number && kept > v.stored && kept > now {
+		kept := c.end() + c.Tier.Window.Milliseconds() + c.Tier.Grace()
+		if c.Tier.CellAt(v.at) == c.Number && kept > v.stored && kept > now {
 			out[v.who] = true
 		}
 	}
 	return out
 }
 
-func unionOf(visits []visit, u union, now int64) map[int]bool {
+func unionOf(visits []visit, u Union, now int64) map[int]bool {
 	out := make(map[int]bool)
 	for _, c := range u {
 		maps.Copy(out, visitsLeft(visits, c, now))
@@ -53,7 +53,7 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
 		r := genRange(l, now).Draw(t, "range")
 		l.UniqueTiers, l.Tiers = l.Tiers, nil
-		unique, err := l.uniqueLayout()
+		unique, err := l.UniqueLayout()
 		require.NoError(t, err)
 		var visits []visit
 		for i, h := range slices.Concat(genHits(unique, now).Draw(t, "visits"), genEdgeHits(unique, r, now).Draw(t, "visits at the edges")) {
@@ -63,10 +63,10 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 		if doubt { // hits are dated after now
 			visits = append(visits, visit{now + 1, now, 1000})
 		}
-		p, err := l.planUniques(Question{"c", Between(r.From, r.To)}, now, doubt)
+		p, err := l.PlanUniques(Question{"c", Between(r.From, r.To)}, now, doubt)
 		require.NoError(t, err)
-		if n := len(p.unions); n != 1+len(p.cover.gaps) {
-			t.Fatalf("%d unions for %d gaps", n, len(p.cover.gaps))
+		if n := len(p.Unions); n != 1+len(p.Cover.Gaps) {
+			t.Fatalf("%d unions for %d gaps", n, len(p.Cover.Gaps))
 		}
 		came := make(map[int]bool)
 		for _, v := range visits {
@@ -74,27 +74,27 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 				came[v.who] = true
 			}
 		}
-		for who := range unionOf(visits, p.unions[0], now) {
+		for who := range unionOf(visits, p.Unions[0], now) {
 			if !came[who] {
-				t.Fatalf("%d is in the lower bound and did not come: %+v", who, p.cover)
+				t.Fatalf("%d is in the lower bound and did not come: %+v", who, p.Cover)
 			}
 		}
-		upper := unionOf(visits, p.unions[len(p.unions)-1], now)
+		upper := unionOf(visits, p.Unions[len(p.Unions)-1], now)
 		for who := range came {
 			if !upper[who] {
-				t.Fatalf("%d came and is not in the upper bound: %+v", who, p.cover)
+				t.Fatalf("%d came and is not in the upper bound: %+v", who, p.Cover)
 			}
 		}
 		checkCover(t, p)
-		for _, s := range p.cover.inside {
-			if s.tier != unique.Tiers[0] {
+		for _, s := range p.Cover.inside {
+			if s.Tier != unique.Tiers[0] {
 				coarse++
 			}
-			if s.To == now && s.tier.cellStart(s.tier.cellAt(now)) != now {
+			if s.To == now && s.Tier.CellStart(s.Tier.CellAt(now)) != now {
 				open++
 			}
 		}
-		cut += len(p.cover.gaps)
+		cut += len(p.Cover.Gaps)
 	})
 	if coarse == 0 || open == 0 || cut == 0 {
 		t.Errorf("%d coarse cells, %d that were still open, and %d gaps", coarse, open, cut)
@@ -103,9 +103,9 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 
 // checkCover checks that the parts of a range follow each other, that no cell is counted twice in a union, and that
 // shares are parts.
-func checkCover(t *rapid.T, p uniquePlan) {
-	parts := slices.Clone(p.cover.inside)
-	for _, g := range p.cover.gaps {
+func checkCover(t *rapid.T, p UniquePlan) {
+	parts := slices.Clone(p.Cover.inside)
+	for _, g := range p.Cover.Gaps {
 		parts = append(parts, stretch{Range: g.Range})
 		if share := g.share(p.now); share <= 0 || share > 1 || len(g.cells) > 2 {
 			t.Fatalf("a share of %v and %d cells in %+v", share, len(g.cells), g)
@@ -113,7 +113,7 @@ func checkCover(t *rapid.T, p uniquePlan) {
 	}
 	slices.SortFunc(parts, func(a, b stretch) int { return int(a.From - b.From) })
 	checkParts(t, p.Range, parts)
-	for _, u := range p.unions {
+	for _, u := range p.Unions {
 		seen := make(map[unionCell]bool)
 		for _, c := range u {
 			if seen[c] {
@@ -139,16 +139,16 @@ func TestUniqueWindowsReadFewCells(t *testing.T) {
 		5 * time.Minute: 3, time.Hour: 13, 6 * time.Hour: 17, day: 25, 7 * day: 8 + 24, 32 * day: 34,
 	} {
 		for minute := range int64(24 * 60) {
-			p, err := l.planUniques(Question{"c", Last(length)}, midnight+minute*60_000, false)
+			p, err := l.PlanUniques(Question{"c", Last(length)}, midnight+minute*60_000, false)
 			require.NoError(t, err)
-			if n := len(p.unions[1]); len(p.cover.gaps) != 1 || n > most {
-				t.Fatalf("%s at %s reads %d cells: %+v", length, Moment(p.now), n, p.cover)
+			if n := len(p.Unions[1]); len(p.Cover.Gaps) != 1 || n > most {
+				t.Fatalf("%s at %s reads %d cells: %+v", length, Moment(p.now), n, p.Cover)
 			}
 		}
 	}
-	_, err := l.planUniques(Question{"c", Last(33 * day)}, midnight, false)
+	_, err := l.PlanUniques(Question{"c", Last(33 * day)}, midnight, false)
 	require.ErrorContains(t, err, "further than any tier of uniques")
-	_, err = Layout{Tiers: l.UniqueTiers, Shards: 4}.planUniques(Question{"c", Last(day)}, midnight, false)
+	_, err = Layout{Tiers: l.UniqueTiers, Shards: 4}.PlanUniques(Question{"c", Last(day)}, midnight, false)
 	require.ErrorIs(t, err, ErrNoUniques)
 }
 
@@ -160,28 +160,14 @@ func TestBoundsOfUniques(t *testing.T) {
 		}
 	}
 	// A gap adds the share of time of what its cell adds.
-	c := uniqueCover{gaps: []uniqueGap{{Range: Range{45 * 60_000, 60 * 60_000}, cells: []unionCell{{Tier{Cell: time.Hour}, 0}}}}}
-	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1100 || got.Lower != leastUniques(1000) || got.Upper != mostUniques(1400) {
+	c := uniqueCover{Gaps: []uniqueGap{{Range: Range{45 * 60_000, 60 * 60_000}, cells: []unionCell{{Tier{Cell: time.Hour}, 0}}}}}
+	if got := c.Estimate([]int64{1000, 1400}, 1<<40); got.Total != 1100 || got.Lower != leastUniques(1000) || got.Upper != mostUniques(1400) {
 		t.Errorf("%+v", got)
 	}
 	// Of the rest of the hour, other cells have the half: the quarter is a half of what the cell adds.
-	c.gaps[0].covered = 30 * 60_000
-	if got := c.estimate([]int64{1000, 1400}, 1<<40); got.Total != 1200 {
+	c.Gaps[0].covered = 30 * 60_000
+	if got := c.Estimate([]int64{1000, 1400}, 1<<40); got.Total != 1200 {
 		t.Errorf("%+v", got)
-	}
-}
-
-// A plan about uniques is good for as long as the cells that it reads surely live.
-func TestUniquePlansLiveAsLongAsTheirCells(t *testing.T) {
-	t.Parallel()
-	l := Layout{Shards: 4, UniqueTiers: mustTiers(t, "1s/20s,1m/1h")}
-	now := time.Date(2026, 11, 24, 10, 0, 30, 5e8, time.UTC).UnixMilli()
-	for window, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 20 * time.Minute: 5 * time.Minute} {
-		p, err := l.planUniques(Question{"c", Last(window)}, now, false)
-		require.NoError(t, err)
-		if got := graceOf([]Plan{p.Plan}); got != want {
-			t.Errorf("%v: %v, want %v", window, got, want)
-		}
 	}
 }
 

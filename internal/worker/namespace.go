@@ -69,7 +69,7 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 // checkRedis refuses a Redis whose settings break the promise. It logs warnings about other settings, once it
 // has checked all servers.
 func (n *namespace) checkRedis(ctx context.Context) error {
-	warnings, err := n.store.CheckServer(ctx)
+	warnings, err := n.store.Client.CheckServer(ctx)
 	var eviction *window.EvictionError
 	if err != nil && !errors.As(err, &eviction) {
 		return err

@@ -53,7 +53,7 @@ type retiering struct {
 func (r *retiering) run(ctx context.Context, order string) error {
 	progress := r.progressLogger()
 	if order == "confirm" {
-		tiers, err := r.store.RetierConfirm(ctx, progress)
+		tiers, err := window.RetierConfirm(ctx, r.store, progress)
 		if err == nil {
 			r.printf("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
 		}
@@ -71,7 +71,7 @@ func (r *retiering) run(ctx context.Context, order string) error {
 	if err := r.checkNoWorkers(ctx); err != nil {
 		return err
 	}
-	built, changed, err := r.store.Retier(ctx, tiers, progress)
+	built, changed, err := window.Retier(ctx, r.store, tiers, progress)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (r *retiering) checkNoWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moves, err := r.store.Moves(ctx, quietFor)
+	moves, err := window.Moves(ctx, r.store, quietFor)
 	if err != nil {
 		return err
 	}

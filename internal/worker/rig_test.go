@@ -237,7 +237,7 @@ func (r *rig) awaitTotal(want int64) window.Answer {
 
 func (r *rig) cursor(shard int) window.Cursor {
 	r.t.Helper()
-	w, err := r.store.OpenWriter(r.t.Context(), testLayout, "HITS", shard)
+	w, err := window.OpenWriter(r.t.Context(), r.store, testLayout, "HITS", shard)
 	require.NoError(r.t, err)
 	c, _ := w.Cursor()
 	return c

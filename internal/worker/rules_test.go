@@ -58,7 +58,7 @@ func (r *rig) order(id string) {
 
 func (r *rig) listRules() []string {
 	r.t.Helper()
-	kept, err := r.store.RulesKept(r.t.Context())
+	kept, err := r.store.Rules.Fingerprints(r.t.Context())
 	require.NoError(r.t, err)
 	return kept
 }
@@ -87,7 +87,7 @@ func TestSignalReloadsRulesAndABadFileChangesNothing(t *testing.T) {
 	want := map[string]int64{"a.1": 1, "b.1": 0, "all": 1, "order.new": 0}
 	r.checkTotals(want)
 	require.Equal(t, fmt.Sprintf(`[{"from":1,"subjects":["hits.>"],"rules":%q}]`, fingerprint(t, first)), r.cursor(0).Naming)
-	text, _, err := r.store.RulesText(t.Context(), fingerprint(t, first))
+	text, _, err := r.store.Rules.Read(t.Context(), fingerprint(t, first))
 	require.NoError(t, err)
 	require.Equal(t, first, string(text))
 
@@ -113,7 +113,7 @@ func TestSignalReloadsRulesAndABadFileChangesNothing(t *testing.T) {
 	require.ElementsMatch(t, []string{fingerprint(t, first), fingerprint(t, second)}, r.listRules())
 
 	// Redis loses the texts, and the worker, which still has them in memory, writes them again.
-	require.NoError(t, r.store.DropRules(t.Context(), r.listRules()))
+	require.NoError(t, r.store.Rules.Remove(t.Context(), r.listRules()))
 	stack.Eventually(t, "both texts to be back", func() (bool, string) {
 		kept := r.listRules()
 		return len(kept) == 2, fmt.Sprint(kept)
@@ -174,7 +174,7 @@ func TestStreamWhoseRulesAreLostStandsStillUntilTheyAreBack(t *testing.T) {
 			r.awaitApplied()
 			w.stop()
 			r.loseShards()
-			require.NoError(t, r.store.DropRules(t.Context(), r.listRules()))
+			require.NoError(t, r.store.Rules.Remove(t.Context(), r.listRules()))
 			r.start("INGEST_RULES=" + newRulesFile(t, "b.{id}").path)
 			r.logs.await(t, "messages 1 to 40", "the rules by which these messages were read first are lost", fingerprint(t, text), "HSET test:rules", "--seq=41")
 			if mended == "the text is put back" {

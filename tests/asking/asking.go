@@ -96,7 +96,7 @@ func Commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.T
 		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: seq, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
 	}
 	for shard := range layout.Shards {
-		w, err := store.OpenWriter(ctx, layout, "HITS", shard)
+		w, err := window.OpenWriter(ctx, store, layout, "HITS", shard)
 		require.NoError(t, err)
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
 			t.Fatal(err)

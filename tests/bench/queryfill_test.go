@@ -38,7 +38,7 @@ func (r *rig) backfill(t testing.TB, layout window.Layout) *backfill {
 	b := &backfill{t: t, batch: window.NewBatch(layout), now: now}
 	b.cursor = window.Cursor{Created: now.Add(-60 * day).UnixNano(), Stored: now.UnixNano(), AsOf: now.UnixMilli()}
 	for shard := range layout.Shards {
-		w, err := store.OpenWriter(t.Context(), layout, "HITS", shard)
+		w, err := window.OpenWriter(t.Context(), store, layout, "HITS", shard)
 		require.NoError(t, err)
 		b.writers = append(b.writers, w)
 	}

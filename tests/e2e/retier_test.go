@@ -32,7 +32,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 			t.Fatalf("ingest %v %s: %d %s, want %d and %q", args, env, got, out, code, parts)
 		}
 	}
-	retier := func(order string, code int, parts ...string) {
+	ingestRetier := func(order string, code int, parts ...string) {
 		t.Helper()
 		ingest(code, []string{"--retier", order}, "", parts...)
 	}
@@ -47,7 +47,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	s.awaitTotal("last", 1)
 	s.awaitAllCounted()
 
-	retier(after, 2, "has running workers (", "stop all of them")
+	ingestRetier(after, 2, "has running workers (", "stop all of them")
 	require.Zero(t, s.ingest.Stop())
 	at := time.Now().UTC().Truncate(time.Hour)
 	ago := func(d time.Duration) int64 { return at.Add(-d).UnixMilli() }
@@ -73,7 +73,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	half, stop := context.WithCancel(t.Context())
 	tiers, err := window.ParseTiers(after)
 	require.NoError(t, err)
-	_, _, err = window.NewStore(s.redis.Client(), "tallyroll").Retier(half, tiers, func(what string, _ int) {
+	_, _, err = window.Retier(half, window.NewStore(s.redis.Client(), "tallyroll"), tiers, func(what string, _ int) {
 		if what == "counters" {
 			stop()
 		}
@@ -81,11 +81,11 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	require.Error(t, err, "it was ended on the way")
 	ingest(2, nil, "", "are being changed to", "--retier '"+before+"' to keep the old tiers")
 	require.Equal(t, want, figures(), "beside a change that was ended")
-	retier(other, 2, "to go on, or ingest --retier '"+before+"'")
-	retier(before, 0, "keeps the tiers "+before)
+	ingestRetier(other, 2, "to go on, or ingest --retier '"+before+"'")
+	ingestRetier(before, 0, "keeps the tiers "+before)
 	require.Equal(t, want, figures(), "after a change that was abandoned")
 
-	retier(after, 0, "1h/32d: as complete as before", "1d/1825d: complete from")
+	ingestRetier(after, 0, "1h/32d: as complete as before", "1d/1825d: complete from")
 	require.Equal(t, want, figures(), "after the change")
 	if year := stack.TotalOf(t, s.query.URL(), "c1", "365d"); year.Complete || year.Total == 0 {
 		t.Errorf("a year: %+v", year)
@@ -108,8 +108,8 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 		require.Equal(t, want, total(), name)
 	}
 	count("unconfirmed", sum+1)
-	retier(other, 2, "run ingest --retier confirm before")
-	retier("confirm", 0)
+	ingestRetier(other, 2, "run ingest --retier confirm before")
+	ingestRetier("confirm", 0)
 	worker.Start()
 	count("the-third", sum+2)
 	for _, key := range stack.Scan(t, s.redis.Client(), "tallyroll:{*}:*") {
@@ -117,6 +117,6 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
-	retier("confirm", 2, "no change of tiers")
-	retier(after, 0, "keeps the tiers 1m/1h,15m/1d")
+	ingestRetier("confirm", 2, "no change of tiers")
+	ingestRetier(after, 0, "keeps the tiers 1m/1h,15m/1d")
 }
