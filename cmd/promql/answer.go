@@ -15,6 +15,8 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 type result struct {
@@ -132,14 +134,14 @@ func readRedis[T any](ctx context.Context, read func(context.Context) (T, error)
 		return out, nil
 	}
 	var much *window.TooMuchError
-	var foreign *window.ForeignError
+	var foreign *cluster.ForeignError
 	var bad *window.QuestionError
 	switch {
 	case asForbidden(err) != nil:
 		return out, asForbidden(err)
 	case errors.As(err, &foreign):
 		return out, &apiError{http.StatusInternalServerError, "internal", foreign.Error()}
-	case errors.Is(err, window.ErrBadLayout):
+	case errors.Is(err, schema.ErrBadLayout):
 		return out, &apiError{http.StatusInternalServerError, "internal", err.Error()}
 	case errors.As(err, &much) && much.What == "points":
 		return out, newTooManySamples(much.Count, int(much.Max))
@@ -149,7 +151,7 @@ func readRedis[T any](ctx context.Context, read func(context.Context) (T, error)
 		return out, newRefusal("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): select fewer counters", much.Count, much.Max)
 	case errors.As(err, &bad):
 		return out, err
-	case errors.Is(err, window.ErrNoLayout):
+	case errors.Is(err, schema.ErrNoLayout):
 		return out, newUnavailable("%s", err)
 	case ctx.Err() != nil:
 		return out, ctx.Err() // the query's own time has ended, or its client is gone

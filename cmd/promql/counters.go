@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 const (
@@ -126,9 +127,9 @@ func newTooManyNames(prefix string, limit int) error {
 
 // listNames returns at most limit names with a prefix, in order, and whether there are more.
 func (q *querier) listNames(ctx context.Context, prefix string, limit int) (names []string, more bool, err error) {
-	question := window.NamesQuestion{Prefix: prefix, Limit: min(limit+1, namesPage)}
+	question := read.NamesQuestion{Prefix: prefix, Limit: min(limit+1, namesPage)}
 	for {
-		page, err := readRedis(ctx, func(ctx context.Context) (window.Names, error) { return q.service.counters.Names(ctx, question) })
+		page, err := readRedis(ctx, func(ctx context.Context) (read.Names, error) { return q.service.counters.Names(ctx, question) })
 		if err != nil {
 			return nil, false, err
 		}

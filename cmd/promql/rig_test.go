@@ -15,6 +15,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/api"
+
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
+
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -53,7 +58,7 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
 	layout := window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers(t), Shards: 4}
-	ctx, store := t.Context(), window.NewStore(client, namespace)
+	ctx, store := t.Context(), schema.NewStore(client, namespace)
 	require.NoError(t, store.EnsureLayout(ctx, layout))
 	require.NoError(t, store.AddStream(ctx, "HITS"))
 	batch := window.NewBatch(layout)
@@ -61,7 +66,7 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 		batch.Add([]byte(h.key), window.HashCounter([]byte(h.key)), h.at.UnixMilli(), cursor.AsOf, h.n)
 	}
 	for shard := range layout.Shards {
-		w, err := window.OpenWriter(ctx, store, layout, "HITS", shard)
+		w, err := commit.OpenWriter(ctx, store, layout, "HITS", shard)
 		require.NoError(t, err)
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
 			t.Fatal(err)
@@ -102,7 +107,7 @@ func newTestService(t testing.TB, redis stack.Endpoint, change func(*Settings)) 
 	var settings Settings
 	require.NoError(t, setting.Parse(&settings, "REDIS_URL="+redis.URL(), "TALLYROLL_NAMESPACE="+namespace))
 	change(&settings)
-	s, err := newService(window.NewReader(window.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
+	s, err := newService(read.NewReader(schema.NewStore(stack.ProgramClient(t, redis.URL()), namespace)), settings, zerolog.Nop())
 	require.NoError(t, err)
 	return s
 }

@@ -23,13 +23,15 @@ import (
 	"tallyroll/internal/release"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 type service struct {
 	server   web.Server
 	settings Settings
-	reader   *window.Reader            // of the layout and the clock
+	reader   *read.Reader              // of the layout and the clock
 	counters access.AuthorizedCounters // of everything about counters
 	tokens   *access.Tokens
 	engine   *promql.Engine
@@ -47,7 +49,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer stop()
 	client := settings.Redis.Logging(log).Client()
 	defer client.Close()
-	s, err := newService(window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings, log)
+	s, err := newService(read.NewReader(schema.NewStore(client, settings.Redis.Namespace)), settings, log)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 }
 
 // newService returns an error if the file of tokens is wrong.
-func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*service, error) {
+func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
 	files := buildinfo.NewFiles(metrics.Registry, log)
 	tokens, err := access.New(access.TokenSettings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, files)
@@ -81,7 +83,7 @@ func newService(reader *window.Reader, settings Settings, log zerolog.Logger) (*
 	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: access.Authorize(window.Eraser{Reader: reader}), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: access.Authorize(erase.Eraser{Reader: reader}), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
@@ -193,7 +195,7 @@ type Settings struct {
 const maxTimeout = 10 * time.Minute
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if err := s.addresses().Validate(); err != nil {

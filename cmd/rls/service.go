@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"tallyroll/internal/window/schema"
+
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -21,7 +23,6 @@ import (
 	"tallyroll/internal/release"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window"
 )
 
 // Settings of the program. --help prints their tags.
@@ -49,7 +50,7 @@ type Settings struct {
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if s.LimitsFile == "" {

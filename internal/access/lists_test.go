@@ -11,6 +11,9 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -34,16 +37,16 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	slices.Sort(own)
 	asking.Seed(t, redis.Client(), now, samples...)
 	stack.WatchClock(redis.Client()).Hold(&now)
-	all := window.NewReader(window.NewStore(redis.Client(), asking.Namespace))
+	all := read.NewReader(schema.NewStore(redis.Client(), asking.Namespace))
 	all.Local = func() time.Time { return now }
-	r := access.Authorize(window.Eraser{Reader: all})
+	r := access.Authorize(erase.Eraser{Reader: all})
 	ctx := access.With(t.Context(), access.StartToken("a.", "c.", "nobody.", "zz"))
 
 	for _, limit := range []int{1, 7, 40, 80, 1000} {
 		for _, match := range []string{"", "1", "deep", "nothing"} {
 			matches := func(name string) bool { return strings.Contains(name, match) }
 			hour := window.Last(time.Hour)
-			q := window.NamesQuestion{Limit: limit, Totals: &hour, Match: matches}
+			q := read.NamesQuestion{Limit: limit, Totals: &hour, Match: matches}
 			if match == "" {
 				q.Match = nil
 			}
@@ -64,10 +67,10 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 		}
 	}
 
-	rows := func(reader access.Counters, after string) (out []window.ExportRow) {
-		e, err := reader.BeginExport(ctx, window.ExportQuestion{From: now.Add(-50 * time.Minute).UnixMilli(), To: window.Now})
+	rows := func(reader access.Counters, after string) (out []read.ExportRow) {
+		e, err := reader.BeginExport(ctx, read.ExportQuestion{From: now.Add(-50 * time.Minute).UnixMilli(), To: window.Now})
 		require.NoError(t, err)
-		for at, more := (window.ExportPlace{Counter: after}), true; more; {
+		for at, more := (read.ExportPlace{Counter: after}), true; more; {
 			page, err := reader.ExportPage(ctx, e, at)
 			require.NoError(t, err)
 			out, at, more = append(out, page.Rows...), page.Next, page.More
@@ -76,7 +79,7 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	}
 	for _, after := range []string{"", "a.20", "b", "c.deep.39", "zzz"} {
 		all.MaxCells = 0
-		want := slices.DeleteFunc(rows(window.Eraser{Reader: all}, after), func(row window.ExportRow) bool { return !slices.Contains(own, row.Counter) })
+		want := slices.DeleteFunc(rows(erase.Eraser{Reader: all}, after), func(row read.ExportRow) bool { return !slices.Contains(own, row.Counter) })
 		for _, all.MaxCells = range []int64{0, 1000, 300} { // with few cells, a page has a few counters
 			if found := rows(r, after); !slices.Equal(found, want) {
 				t.Errorf("%d cells, after %q: %d rows, want %d:\n%v", all.MaxCells, after, len(found), len(want), found)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
 )
 
 // Counters are the questions about the counters of a namespace. *window.Reader implements it.
@@ -16,13 +18,13 @@ type Counters interface {
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
 	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
-	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error)
-	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
-	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
-	BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error)
-	ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error)
-	Erase(ctx context.Context, counters []string) (window.Erased, error)
-	EraseListed(ctx context.Context, prefix, after string) (window.Erased, error)
+	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (read.SeriesSums, error)
+	Top(ctx context.Context, asked window.Span, limit int) (read.Top, error)
+	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
+	BeginExport(ctx context.Context, q read.ExportQuestion) (read.Export, error)
+	ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (read.ExportPage, error)
+	Erase(ctx context.Context, counters []string) (erase.Erased, error)
+	EraseListed(ctx context.Context, prefix, after string) (erase.Erased, error)
 	Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error)
 }
 
@@ -30,7 +32,7 @@ type Counters interface {
 type Namespace interface {
 	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
 	Look(ctx context.Context) (window.Layout, error)
-	Progress(ctx context.Context) (id string, streams []window.Progress, err error)
+	Progress(ctx context.Context) (id string, streams []read.Progress, err error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
@@ -79,27 +81,27 @@ func (r AuthorizedCounters) UniqueSeries(ctx context.Context, questions []window
 	return checked(ctx, questions, lineOf, r.counters.UniqueSeries)
 }
 
-func (r AuthorizedCounters) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (window.SeriesSums, error) {
-	return checked(ctx, append([]string{q.Counter}, counters...), itself, func(ctx context.Context, _ []string) (window.SeriesSums, error) {
+func (r AuthorizedCounters) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (read.SeriesSums, error) {
+	return checked(ctx, append([]string{q.Counter}, counters...), itself, func(ctx context.Context, _ []string) (read.SeriesSums, error) {
 		return r.counters.SeriesSums(ctx, q, counters, group, lines)
 	})
 }
 
 // Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
-func (r AuthorizedCounters) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
+func (r AuthorizedCounters) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
 	if err := From(ctx).CheckPrefix(""); err != nil {
-		return window.Top{}, err
+		return read.Top{}, err
 	}
 	return r.counters.Top(ctx, asked, limit)
 }
 
 // Names lists one prefix of the token after the other, which is the order of the names.
-func (r AuthorizedCounters) Names(ctx context.Context, q window.NamesQuestion) (out window.Names, err error) {
+func (r AuthorizedCounters) Names(ctx context.Context, q read.NamesQuestion) (out read.Names, err error) {
 	prefixes, err := within(ctx, q.Prefix)
 	if err != nil {
 		return out, err
 	}
-	out = window.Names{AsOf: math.MaxInt64, Now: math.MaxInt64, Complete: true}
+	out = read.Names{AsOf: math.MaxInt64, Now: math.MaxInt64, Complete: true}
 	limit := q.Limit
 	for i, prefix := range prefixes {
 		last := i == len(prefixes)-1
@@ -125,15 +127,15 @@ func (r AuthorizedCounters) Names(ctx context.Context, q window.NamesQuestion) (
 	return out, nil
 }
 
-func (r AuthorizedCounters) BeginExport(ctx context.Context, q window.ExportQuestion) (window.Export, error) {
+func (r AuthorizedCounters) BeginExport(ctx context.Context, q read.ExportQuestion) (read.Export, error) {
 	if _, err := within(ctx, q.Prefix); err != nil {
-		return window.Export{}, err
+		return read.Export{}, err
 	}
 	return r.counters.BeginExport(ctx, q)
 }
 
 // ExportPage reads one prefix of the token after the other. The place may be forged.
-func (r AuthorizedCounters) ExportPage(ctx context.Context, e window.Export, at window.ExportPlace) (page window.ExportPage, err error) {
+func (r AuthorizedCounters) ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (page read.ExportPage, err error) {
 	prefixes, err := within(ctx, e.Prefix)
 	if err != nil {
 		return page, err
@@ -157,14 +159,14 @@ func (r AuthorizedCounters) ExportPage(ctx context.Context, e window.Export, at 
 	return page, err
 }
 
-func (r AuthorizedCounters) Erase(ctx context.Context, counters []string) (window.Erased, error) {
+func (r AuthorizedCounters) Erase(ctx context.Context, counters []string) (erase.Erased, error) {
 	return checked(ctx, counters, itself, r.counters.Erase)
 }
 
 // EraseListed erases nothing without a prefix of the token.
-func (r AuthorizedCounters) EraseListed(ctx context.Context, prefix, after string) (window.Erased, error) {
+func (r AuthorizedCounters) EraseListed(ctx context.Context, prefix, after string) (erase.Erased, error) {
 	if err := From(ctx).CheckPrefix(prefix); err != nil {
-		return window.Erased{}, err
+		return erase.Erased{}, err
 	}
 	return r.counters.EraseListed(ctx, prefix, after)
 }

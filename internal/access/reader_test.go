@@ -9,6 +9,7 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // StartToken returns a token with all rights about names that begin with one of these.
@@ -38,10 +39,10 @@ func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 			"SeriesSums":   func() error { _, err := r.SeriesSums(ctx, lines[0], []string{"a.x", name}, nil, 0); return err },
 			"SeriesSums 2": func() error { _, err := r.SeriesSums(ctx, lines[1], nil, nil, 0); return err },
 			"Top":          func() error { _, err := r.Top(ctx, window.Span{}, 1); return err },
-			"Names":        func() error { _, err := r.Names(ctx, window.NamesQuestion{Prefix: name}); return err },
-			"BeginExport":  func() error { _, err := r.BeginExport(ctx, window.ExportQuestion{Prefix: name}); return err },
+			"Names":        func() error { _, err := r.Names(ctx, read.NamesQuestion{Prefix: name}); return err },
+			"BeginExport":  func() error { _, err := r.BeginExport(ctx, read.ExportQuestion{Prefix: name}); return err },
 			"ExportPage": func() error {
-				_, err := r.ExportPage(ctx, window.Export{Prefix: name}, window.ExportPlace{})
+				_, err := r.ExportPage(ctx, read.Export{Prefix: name}, read.ExportPlace{})
 				return err
 			},
 			"Erase":       func() error { _, err := r.Erase(ctx, []string{"a.x", name}); return err },
@@ -61,19 +62,19 @@ func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 type exportPages struct {
 	Counters
 	prefix string
-	at     window.ExportPlace
+	at     read.ExportPlace
 }
 
-func (p *exportPages) ExportPage(_ context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error) {
+func (p *exportPages) ExportPage(_ context.Context, e read.Export, at read.ExportPlace) (read.ExportPage, error) {
 	p.prefix, p.at = e.Prefix, at
-	return window.ExportPage{Next: window.ExportPlace{Counter: e.Prefix + "last"}}, nil
+	return read.ExportPage{Next: read.ExportPlace{Counter: e.Prefix + "last"}}, nil
 }
 
 // A place of an export is what its bearer says it is. Inside of a counter that is not the token's, nothing is
 // read.
 func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 	t.Parallel()
-	type place = window.ExportPlace
+	type place = read.ExportPlace
 	for _, c := range []struct {
 		at     place
 		prefix string // of the export
@@ -90,7 +91,7 @@ func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 		{place{Counter: "z", Inside: 5}, "", place{Counter: "z"}, "c.", false},
 	} {
 		asked := &exportPages{}
-		page, err := Authorize(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), window.Export{Prefix: c.prefix}, c.at)
+		page, err := Authorize(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), read.Export{Prefix: c.prefix}, c.at)
 		if err != nil || asked.at != c.want || asked.prefix != c.read || page.More != c.more {
 			t.Errorf("%+v of %q: read %+v of %q, more %v, %v", c.at, c.prefix, asked.at, asked.prefix, page.More, err)
 		}

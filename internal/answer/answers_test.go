@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -171,7 +172,7 @@ func (s *script) commit() {
 			batch.Add([]byte(h.Key), window.HashCounter([]byte(h.Key)), h.At.UnixMilli(), cursor.AsOf, h.N)
 		}
 		for shard := range layout.Shards {
-			w, err := window.OpenWriter(ctx, s.rig.store, layout, name, shard)
+			w, err := commit.OpenWriter(ctx, s.rig.store, layout, name, shard)
 			require.NoError(s.t, err)
 			_, err = w.Commit(ctx, batch.Shard(shard), cursor)
 			require.NoError(s.t, err)

@@ -12,7 +12,8 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
 )
 
 // eraseTimeout bounds how long one step, of up to 10,000 counters, waits for Redis.
@@ -67,7 +68,7 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 		return out, web.InputProblem(err, web.InQuery)
 	}
 	if p.Key != "" {
-		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (erase.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
 		return out, err
 	}
 	there, err := d.countListed(ctx, p.Prefix)
@@ -78,7 +79,7 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 		return out, NotConfirmedProblem(p.Prefix, there, confirmed)
 	}
 	for next := ""; ; {
-		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (window.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (erase.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
 		if err != nil || next == "" {
 			return out, err
 		}
@@ -90,15 +91,15 @@ func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem
 	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
 }
 
-func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (window.Erased, error), next *string) error {
+func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (erase.Erased, error), next *string) error {
 	var why error // Redis is well, and refuses
-	_, err := readWithin(ctx, source, eraseTimeout, func(ctx context.Context) (window.Erased, error) {
+	_, err := readWithin(ctx, source, eraseTimeout, func(ctx context.Context) (erase.Erased, error) {
 		done, err := step(ctx)
 		out.Erased += done.Counters
 		if next != nil {
 			*next = done.Next
 		}
-		if errors.Is(err, window.ErrEraseBusy) || errors.Is(err, window.ErrEraseRetier) || redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "EXECABORT") {
+		if errors.Is(err, erase.ErrBusy) || errors.Is(err, erase.ErrRetiering) || redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "EXECABORT") {
 			why, err = err, nil
 		}
 		return done, err
@@ -106,18 +107,18 @@ func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(
 	switch {
 	case err != nil || why == nil:
 		return err
-	case errors.Is(why, window.ErrEraseBusy):
-		return web.RetryLater(fmt.Sprintf("%d counters are erased, and then %v: ask again for the rest", out.Erased, window.ErrEraseBusy), "1")
-	case errors.Is(why, window.ErrEraseRetier):
+	case errors.Is(why, erase.ErrBusy):
+		return web.RetryLater(fmt.Sprintf("%d counters are erased, and then %v: ask again for the rest", out.Erased, erase.ErrBusy), "1")
+	case errors.Is(why, erase.ErrRetiering):
 		return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters are erased, and no more: %v", out.Erased, why))
 	}
 	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl (docs/operations.md)", "10").OfKind(web.RightsMissing)
 }
 
 func (d *Service) countListed(ctx context.Context, prefix string) (n int, err error) {
-	question := window.NamesQuestion{Prefix: prefix, Limit: maxCounters}
+	question := read.NamesQuestion{Prefix: prefix, Limit: maxCounters}
 	for {
-		page, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+		page, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) { return d.Reader.Names(ctx, question) })
 		if err != nil {
 			return 0, err
 		}

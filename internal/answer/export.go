@@ -14,6 +14,7 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // ExportParams is what GET /v1/export takes.
@@ -56,8 +57,8 @@ func (p *ExportParams) isNDJSON() (bool, error) {
 	return false, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(p.Format), ExportFormats)
 }
 
-func (p *ExportParams) question() (q window.ExportQuestion, err error) {
-	q = window.ExportQuestion{Prefix: p.Prefix, From: window.Now, To: window.Now}
+func (p *ExportParams) question() (q read.ExportQuestion, err error) {
+	q = read.ExportQuestion{Prefix: p.Prefix, From: window.Now, To: window.Now}
 	if p.Prefix != "" {
 		if err := api.CheckKey("prefix", p.Prefix); err != nil {
 			return q, err
@@ -83,16 +84,16 @@ func (p *ExportParams) question() (q window.ExportQuestion, err error) {
 // Export is an export under way: the page of rows that has been read, and the rest.
 type Export struct {
 	service *Service
-	window.Export
+	read.Export
 	isNDJSON   bool
-	first      window.ExportPlace
-	page       window.ExportPage
+	first      read.ExportPlace
+	page       read.ExportPage
 	complete   bool // as far as pages have been read
 	rows       int64
 	sinceToken int // rows since the last line with a token
 
 	text []byte // not handed over yet
-	last window.ExportRow
+	last read.ExportRow
 	key  string // the counter of the last row as text
 	to   []byte // the end of the last row as text
 }
@@ -107,18 +108,18 @@ func (d *Service) Export(ctx context.Context, p *ExportParams) (*Export, error) 
 	if e.isNDJSON, err = p.isNDJSON(); err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
 	}
-	var at window.ExportPlace
-	var resumed window.Export
+	var at read.ExportPlace
+	var resumed read.Export
 	if p.Resume != "" {
 		resumed, at, err = readToken(d.Namespace, p, q)
 		if err != nil {
 			return nil, web.InputProblem(err, web.InQuery)
 		}
-		q = window.ExportQuestion{Prefix: resumed.Prefix, From: resumed.Range.From, To: resumed.Range.To, Step: resumed.Step}
+		q = read.ExportQuestion{Prefix: resumed.Prefix, From: resumed.Range.From, To: resumed.Range.To, Step: resumed.Step}
 	}
 	e.Export = resumed
 	if p.Resume == "" || q.From < q.To { // otherwise there is nothing to go on with
-		e.Export, err = Read(ctx, d.Redis, func(ctx context.Context) (window.Export, error) { return d.Reader.BeginExport(ctx, q) })
+		e.Export, err = Read(ctx, d.Redis, func(ctx context.Context) (read.Export, error) { return d.Reader.BeginExport(ctx, q) })
 		if err != nil {
 			return nil, exportProblem(err)
 		}
@@ -134,7 +135,7 @@ func (d *Service) Export(ctx context.Context, p *ExportParams) (*Export, error) 
 			return nil, web.InputProblem(err, web.InQuery)
 		}
 		if at.Counter < p.After {
-			at = window.ExportPlace{Counter: p.After}
+			at = read.ExportPlace{Counter: p.After}
 		}
 	}
 	e.first, e.page.Next = at, at
@@ -147,7 +148,7 @@ func exportProblem(err error) error {
 		return err
 	}
 	param := "from"
-	var step *window.StepError
+	var step *read.StepError
 	var ahead *window.AheadError
 	switch {
 	case errors.As(bad, &step):
@@ -160,9 +161,9 @@ func exportProblem(err error) error {
 
 func (e *Export) read(ctx context.Context) error {
 	reopened := false
-	page, err := Read(ctx, e.service.Redis, func(ctx context.Context) (window.ExportPage, error) {
+	page, err := Read(ctx, e.service.Redis, func(ctx context.Context) (read.ExportPage, error) {
 		page, err := e.service.Reader.ExportPage(ctx, e.Export, e.page.Next)
-		reopened = errors.Is(err, window.ErrReopened)
+		reopened = errors.Is(err, read.ErrReopened)
 		if reopened {
 			err = nil // Redis is well
 		}
@@ -260,7 +261,7 @@ func (e *Export) flush(write func([]byte) error) error {
 }
 
 // add appends a row. Most rows have the counter of the previous one, and begin where that ends.
-func (e *Export) add(row window.ExportRow) {
+func (e *Export) add(row read.ExportRow) {
 	if row.Counter != e.last.Counter {
 		e.key = csvField(row.Counter)
 		if e.isNDJSON {
@@ -327,7 +328,7 @@ var tokenText = base64.RawURLEncoding.Strict()
 // Token resumes this answer from its start, with the same range.
 func (e *Export) Token() string { return e.token(e.first) }
 
-func (e *Export) token(at window.ExportPlace) string {
+func (e *Export) token(at read.ExportPlace) string {
 	return token{
 		tokenVersion, e.service.Namespace, e.Prefix, e.Range.From, e.Range.To, e.Step.Milliseconds(), e.Cut, at.Counter, at.Inside,
 	}.String()
@@ -352,10 +353,10 @@ func parseToken(text string) (t token, ok bool) {
 }
 
 // readToken returns the export that a token continues, and the place. Other parameters must be that export's.
-func readToken(namespace string, p *ExportParams, q window.ExportQuestion) (window.Export, window.ExportPlace, error) {
+func readToken(namespace string, p *ExportParams, q read.ExportQuestion) (read.Export, read.ExportPlace, error) {
 	t, ok := parseToken(p.Resume)
 	if !ok {
-		return window.Export{}, window.ExportPlace{}, web.BadInput("resume", "%s is not %s of this release: send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume), tokenHint)
+		return read.Export{}, read.ExportPlace{}, web.BadInput("resume", "%s is not %s of this release: send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume), tokenHint)
 	}
 	down := func(milli int64) int64 { return milli - milli%t.Step }
 	for _, other := range []struct {
@@ -369,10 +370,10 @@ func readToken(namespace string, p *ExportParams, q window.ExportQuestion) (wind
 		{p.To != "" && (t.Cut && q.To <= t.To || !t.Cut && down(q.To+t.Step-1) != t.To), "to", "to " + window.Moment(t.To)},
 	} {
 		if other.is {
-			return window.Export{}, window.ExportPlace{}, web.BadInput(other.param, "the token of resume belongs to an export with %s: leave it out, or ask without resume", other.text)
+			return read.Export{}, read.ExportPlace{}, web.BadInput(other.param, "the token of resume belongs to an export with %s: leave it out, or ask without resume", other.text)
 		}
 	}
-	return window.Export{
+	return read.Export{
 		Prefix: t.Prefix, Range: window.Range{From: t.From, To: t.To}, Step: time.Duration(t.Step) * time.Millisecond, Cut: t.Cut,
-	}, window.ExportPlace{Counter: t.Counter, Inside: t.Inside}, nil
+	}, read.ExportPlace{Counter: t.Counter, Inside: t.Inside}, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // A token says what it was made of, and one that lacks a part says nothing.
@@ -40,10 +40,10 @@ func TestExportedRowIsReadAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[ -~äß😀]{1,20}`).Draw(t, "name")
-		e := &Export{Export: window.Export{Step: 60e9}}
-		e.add(window.ExportRow{Counter: name, From: 1795255200000, Hits: 7})
-		e.add(window.ExportRow{Counter: name, From: 1795255260000, Hits: 8})
-		e.add(window.ExportRow{Counter: name + "x", From: 1795255200000, Hits: 9})
+		e := &Export{Export: read.Export{Step: 60e9}}
+		e.add(read.ExportRow{Counter: name, From: 1795255200000, Hits: 7})
+		e.add(read.ExportRow{Counter: name, From: 1795255260000, Hits: 8})
+		e.add(read.ExportRow{Counter: name + "x", From: 1795255200000, Hits: 9})
 		rows, err := csv.NewReader(strings.NewReader(string(e.text))).ReadAll()
 		require.NoError(t, err, "%q", e.text)
 		require.Equal(t, [][]string{

@@ -13,6 +13,7 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
@@ -76,7 +77,7 @@ func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topA
 	if in.isSum() || access.From(ctx).HasPrefixes() {
 		return d.topGroups(ctx, in, p, limit)
 	}
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
 	if err != nil {
 		return topAnswer{}, in.explain(err, p)
 	}
@@ -191,7 +192,7 @@ func (d *Service) Counters(ctx context.Context, part string, p *countersParams) 
 			return CountersAnswer{}, web.InputProblem(err, part)
 		}
 	}
-	question := window.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)}
+	question := read.NamesQuestion{Prefix: p.Prefix, After: p.After, Limit: int(limit)}
 	if p.Match != "" {
 		question.Match = containing(p.Match)
 	}
@@ -202,7 +203,7 @@ func (d *Service) Counters(ctx context.Context, part string, p *countersParams) 
 	if totals {
 		question.Totals = &countersSpan
 	}
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) { return d.Reader.Names(ctx, question) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) { return d.Reader.Names(ctx, question) })
 	if bad := ClientError(err); bad != nil {
 		return CountersAnswer{}, web.BadInput("totals", "%s: %v", countersWindow, bad).Problem(part)
 	}

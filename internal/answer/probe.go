@@ -12,6 +12,7 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // ProbeParams is what GET /probe takes: one of key, top and prefix.
@@ -125,8 +126,8 @@ func (d *Service) probeNames(ctx context.Context, prefix string, most int) ([]st
 	}
 	var out []string
 	for after := ""; ; {
-		found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Names, error) {
-			return d.Reader.Names(ctx, window.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
+		found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) {
+			return d.Reader.Names(ctx, read.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
 		})
 		if err != nil {
 			return nil, err

@@ -18,6 +18,9 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -31,19 +34,19 @@ type rig struct {
 	*answer.Service
 	http.Handler
 	client redis.UniversalClient
-	store  *window.Store
-	reader *window.Reader
+	store  *schema.Store
+	reader *read.Reader
 	now    time.Time
 }
 
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
 	client := stack.ProgramClient(t, url)
-	r := &rig{client: client, store: window.NewStore(client, asking.Namespace), now: today}
+	r := &rig{client: client, store: schema.NewStore(client, asking.Namespace), now: today}
 	stack.WatchClock(client).Hold(&r.now)
-	r.reader = window.NewReader(r.store)
+	r.reader = read.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
-	r.Service = newService(window.Eraser{Reader: r.reader})
+	r.Service = newService(erase.Eraser{Reader: r.reader})
 	r.Handler = handlerOf(r.Service)
 	return r
 }

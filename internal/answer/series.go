@@ -7,6 +7,7 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 const FormatNames = "json or csv"
@@ -120,7 +121,7 @@ func (d *Service) sumSeries(ctx context.Context, in *Input, question window.Seri
 	}
 	var names listing
 	question.Counter = in.prefix
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.SeriesSums, err error) {
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found read.SeriesSums, err error) {
 		names, err = d.listCounters(ctx, in)
 		if err != nil {
 			return found, err

@@ -15,6 +15,8 @@ import (
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 // Service answers questions about counters.
@@ -95,7 +97,7 @@ func ClientError(err error) *window.QuestionError {
 
 // CorruptProblem is the 500 for a key that another program has written to. It names the key.
 func CorruptProblem(err error) *web.Problem {
-	var foreign *window.ForeignError
+	var foreign *cluster.ForeignError
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
 	}
@@ -119,14 +121,14 @@ func (r *Source) unavailable(ctx context.Context, timeout time.Duration, err err
 	}
 	detail := "Redis cannot answer now: ask again in a second"
 	switch {
-	case errors.Is(err, window.ErrNoLayout):
+	case errors.Is(err, schema.ErrNoLayout):
 		detail = err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
 		detail = "Redis did not answer within " + timeout.String() + ": ask again in a second"
 	}
 	r.LogFailure(ctx, err, "question not answered")
 	p := web.RetryLater(detail, "1")
-	if errors.Is(err, window.ErrNoLayout) {
+	if errors.Is(err, schema.ErrNoLayout) {
 		p.OfKind(web.NothingCounted)
 	}
 	return p
@@ -143,10 +145,10 @@ func (r *Source) LogFailure(ctx context.Context, err error, message string) {
 
 // IsLost reports whether an error is one of Redis, and not about a missing or unusable layout.
 func IsLost(err error) bool {
-	return err != nil && !errors.Is(err, window.ErrNoLayout) && !IsCorrupt(err)
+	return err != nil && !errors.Is(err, schema.ErrNoLayout) && !IsCorrupt(err)
 }
 
 // IsCorrupt reports whether an error is about a key that another program has written to.
 func IsCorrupt(err error) bool {
-	return window.IsForeign(err) || errors.Is(err, window.ErrBadLayout)
+	return cluster.IsForeign(err) || errors.Is(err, schema.ErrBadLayout)
 }

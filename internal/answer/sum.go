@@ -9,6 +9,7 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 type listing struct {
@@ -18,7 +19,7 @@ type listing struct {
 	countingSince int64
 }
 
-func (d *Service) listNames(ctx context.Context, q window.NamesQuestion, most int) (listing, error) {
+func (d *Service) listNames(ctx context.Context, q read.NamesQuestion, most int) (listing, error) {
 	out := listing{asOf: math.MaxInt64}
 	for {
 		q.Limit = most + 1 - len(out.counters)
@@ -40,7 +41,7 @@ func (d *Service) listNames(ctx context.Context, q window.NamesQuestion, most in
 
 // listCounters lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
 func (d *Service) listCounters(ctx context.Context, in *Input) (listing, error) {
-	return d.listNames(ctx, window.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
+	return d.listNames(ctx, read.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
 }
 
 // upTo returns the counters, or none if they are more than most: the question is then asked only for its
@@ -74,7 +75,7 @@ func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (o
 	var names listing
 	var asked []string
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.listNames(ctx, window.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
+		names, err = d.listNames(ctx, read.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
 		if err != nil {
 			return found, err
 		}

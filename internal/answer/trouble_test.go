@@ -17,6 +17,10 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -97,8 +101,8 @@ func TestReadErrorsBecomeProblems(t *testing.T) {
 	}{
 		{errors.New("dial tcp 10.0.0.7: connection refused"), 503, "Redis cannot answer now: ask again in a second", "1"},
 		{context.DeadlineExceeded, 503, "Redis did not answer within 1m0s: ask again in a second", "1"},
-		{window.ErrNoLayout, 503, window.ErrNoLayout.Error(), "1"},
-		{&window.ForeignError{Key: "test:{0}:h:1m:1:a", Err: errors.New("WRONGTYPE")}, 500, "test:{0}:h:1m:1:a", ""},
+		{schema.ErrNoLayout, 503, schema.ErrNoLayout.Error(), "1"},
+		{&cluster.ForeignError{Key: "test:{0}:h:1m:1:a", Err: errors.New("WRONGTYPE")}, 500, "test:{0}:h:1m:1:a", ""},
 		{&window.TooMuchError{What: "points", Count: 7, Max: 6}, 413, "7 points in one answer: at most 6 are allowed (QUERY_MAX_POINTS)", ""},
 		{web.NewProblem(http.StatusForbidden, "outside of the token"), 403, "outside of the token", ""},
 	} {
@@ -118,8 +122,8 @@ func TestErasureThatIsBrokenOffSaysWhy(t *testing.T) {
 	t.Parallel()
 	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
 	for want, err := range map[string]error{
-		"503 1 counters are erased, and then ":                                 window.ErrEraseBusy,
-		"409 1 counters are erased, and no more: ":                             window.ErrEraseRetier,
+		"503 1 counters are erased, and then ":                                 erase.ErrBusy,
+		"409 1 counters are erased, and no more: ":                             erase.ErrRetiering,
 		"503 the Redis user may not erase: it needs the rights of query-erase": noPermission{},
 	} {
 		f.Err = err
@@ -143,14 +147,14 @@ type pagesReader struct {
 	failAt, pages int
 }
 
-func (f *pagesReader) ExportPage(_ context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error) {
+func (f *pagesReader) ExportPage(_ context.Context, e read.Export, at read.ExportPlace) (read.ExportPage, error) {
 	f.pages++
 	if f.pages == f.failAt {
-		return window.ExportPage{}, f.Err
+		return read.ExportPage{}, f.Err
 	}
-	out := window.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, More: true, Next: window.ExportPlace{Counter: at.Counter + "x"}}
+	out := read.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, More: true, Next: read.ExportPlace{Counter: at.Counter + "x"}}
 	for i := range 10_000 {
-		out.Rows = append(out.Rows, window.ExportRow{Counter: out.Next.Counter, From: e.Range.From + int64(i)*3_600_000, Hits: 1})
+		out.Rows = append(out.Rows, read.ExportRow{Counter: out.Next.Counter, From: e.Range.From + int64(i)*3_600_000, Hits: 1})
 	}
 	return out, nil
 }
@@ -162,7 +166,7 @@ func TestExportThatFailsGoesOnFromItsToken(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
-	}{{errors.New("connection reset by peer"), 503}, {window.ErrReopened, 503}} {
+	}{{errors.New("connection reset by peer"), 503}, {read.ErrReopened, 503}} {
 		f := &pagesReader{FakeReader: &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}, failAt: 4}
 		d := newService(f)
 		e, err := d.Export(t.Context(), &answer.ExportParams{Format: "ndjson"})

@@ -13,11 +13,13 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/progress"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/inspect"
+	"tallyroll/internal/window/schema"
 )
 
 // auditor compares a namespace with its streams.
 type auditor struct {
-	store     *window.Store
+	store     *schema.Store
 	js        jetstream.JetStream
 	namespace string
 	limits    consume.Limits
@@ -47,7 +49,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	if a.layout, err = a.store.Layout(ctx); err != nil {
 		return err
 	}
-	if a.keys, err = sweepKeys(ctx, window.Inspect(a.store, a.layout, nil), a.pace); err != nil {
+	if a.keys, err = sweepKeys(ctx, inspect.New(a.store, a.layout, nil), a.pace); err != nil {
 		return err
 	}
 	if a.streams, err = findStreams(ctx, a.store, a.js, a.namespace, a.layout, a.keys.streams, a.pace); err != nil {
@@ -59,7 +61,7 @@ func (a *auditor) audit(ctx context.Context) error {
 	if err := a.streams.confirm(ctx); err != nil {
 		return err
 	}
-	began, err := window.HasBegan(ctx, a.store)
+	began, err := inspect.HasBegan(ctx, a.store)
 	if err != nil {
 		return err
 	}
@@ -85,7 +87,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	for _, s := range a.streams.all {
 		s.marks = make(map[uint64][]namedMessage)
 	}
-	err = a.streams.readCursors(ctx, func(shard int, places []window.Place, at time.Time) {
+	err = a.streams.readCursors(ctx, func(shard int, places []inspect.Place, at time.Time) {
 		l.addSnapshot(shard, places, (at.UnixMilli()+999)/1000, at.UnixMilli(), true)
 	})
 	if err != nil {
@@ -206,7 +208,7 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 
 func (a *auditor) judgeKeys(ctx context.Context) error {
 	for _, odd := range a.keys.oddities {
-		still, err := a.streams.inspector.Again(ctx, odd)
+		still, err := a.streams.inspector.Recheck(ctx, odd)
 		if err != nil {
 			return err
 		}

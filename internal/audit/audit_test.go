@@ -20,6 +20,10 @@ import (
 
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/retier"
 	"tallyroll/tests/stack"
 )
 
@@ -262,7 +266,7 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 	r.publish("hits.a", "")
 	r.awaitApplied("HITS")
 	stop()
-	if erased, err := (window.Eraser{Reader: window.NewReader(r.store)}).Erase(t.Context(), []string{"a"}); err != nil || erased.Counters != 1 {
+	if erased, err := (erase.Eraser{Reader: read.NewReader(r.store)}).Erase(t.Context(), []string{"a"}); err != nil || erased.Counters != 1 {
 		t.Fatalf("%+v, %v", erased, err)
 	}
 	if got := r.mustFindNothing(); got.erased != 2 || !strings.Contains(got.text, "undecided: 2 cells have fewer hits") {
@@ -296,7 +300,7 @@ func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	tiers, err := window.ParseTiers("2m/2h,1h/1d,1d/32d")
 	require.NoError(t, err)
 	tell := func(string, int) {}
-	if _, changed, err := window.Retier(t.Context(), r.store, tiers, tell); err != nil || !changed {
+	if _, changed, err := retier.Run(t.Context(), r.store, tiers, tell); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	before := r.mustFindNothing()
@@ -307,7 +311,7 @@ func TestCellsOfChangedTiersHaveNoDifference(t *testing.T) {
 	if after := r.mustFindNothing(); before.counters == 0 || after.hits <= before.hits {
 		t.Errorf("%s, and then %s", before.String(), after.String())
 	}
-	_, err = window.RetierConfirm(t.Context(), r.store, tell)
+	_, err = retier.Confirm(t.Context(), r.store, tell)
 	require.NoError(t, err)
 	r.mustFindNothing()
 	r.increment("test:{*}:g1:h:1h:*", 1)
@@ -335,7 +339,7 @@ func TestCommitWithPartsToComeHasNoDifference(t *testing.T) {
 		batch.Add([]byte(name), window.HashCounter([]byte(name)), at, at, 1)
 		to.Seq, to.Stored, to.Latest, to.AsOf = m.Sequence, m.Time.UnixNano(), m.Time.UnixNano(), at
 	}
-	w, err := window.OpenWriter(ctx, r.store, layout, "HITS", 0)
+	w, err := commit.OpenWriter(ctx, r.store, layout, "HITS", 0)
 	require.NoError(t, err)
 	applied := int64(0)
 	for part, cursor := range batch.Shard(0).Split(window.Cursor{Created: to.Created}, to, 100) {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/inspect"
 )
 
 // sweptKeys is what one sweep of all keys of the namespace has found.
 type sweptKeys struct {
 	streams  []string // that have cursors
-	oddities []window.Oddity
+	oddities []inspect.Oddity
 	uniques  map[uint64]bool // hashes of the counters that had unique cells
 	unlisted []string        // counters that have cells and are not listed, in order
 }
@@ -19,9 +19,9 @@ type sweptKeys struct {
 // maxOddities bounds the suspicious keys that are remembered.
 const maxOddities = 10_000
 
-func sweepKeys(ctx context.Context, inspector *window.Inspector, pace pace) (keys sweptKeys, err error) {
+func sweepKeys(ctx context.Context, inspector *inspect.Inspector, pace pace) (keys sweptKeys, err error) {
 	keys.uniques = make(map[uint64]bool)
-	err = inspector.Sweep(ctx, func(found window.Swept) error {
+	err = inspector.Sweep(ctx, func(found inspect.Swept) error {
 		pace.wait(ctx, found.Keys)
 		for _, hash := range found.Uniques {
 			keys.uniques[hash] = true

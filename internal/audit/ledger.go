@@ -8,6 +8,7 @@ import (
 	"tallyroll/internal/hit"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/inspect"
 )
 
 // ledger compares the counters in a range of names: what Redis holds with what the streams show.
@@ -91,7 +92,7 @@ func newLedger(layout window.Layout, after string, budget int) *ledger {
 }
 
 // addSnapshot stores a snapshot of a shard, and returns its index. Snapshots with equal cursors share them.
-func (l *ledger) addSnapshot(shard int, places []window.Place, at, until int64, first bool) int {
+func (l *ledger) addSnapshot(shard int, places []inspect.Place, at, until int64, first bool) int {
 	kept := make([]window.Cursor, len(places))
 	for i, p := range places {
 		if p.Exists {
@@ -112,7 +113,7 @@ func (l *ledger) addSnapshot(shard int, places []window.Place, at, until int64, 
 }
 
 // addListed adds a counter as Redis holds it.
-func (l *ledger) addListed(found window.FoundCounter, snapshot int, asked bool) {
+func (l *ledger) addListed(found inspect.FoundCounter, snapshot int, asked bool) {
 	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), snapshot)
 	c.listed, c.uniquesRead, c.hadCells = true, asked, len(found.Cells) > 0 || len(found.Uniques) > 0
 	c.cells = make([]cell, len(found.Cells))
@@ -182,7 +183,7 @@ func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
 		return
 	}
 	register, uniques := unique.Of(h.Unique), l.layout.Uniques()
-	l.scratch = l.layout.AppendUniqueCells(l.scratch[:0], h.Hash, h.At, stored)
+	l.scratch = uniques.AppendCells(l.scratch[:0], h.Hash, h.At, stored)
 	for _, id := range l.scratch {
 		if uniques.CellExpires(id, h.Hash) <= snapshot.at || uniques.CellStart(id) >= snapshot.until {
 			continue

@@ -102,7 +102,7 @@ func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found
 	start := layout.CellStart(id)
 	switch {
 	case found.redis == found.streams:
-	case start < max(b.incomplete[layout.ShardOf(c.hash)], layout.CompleteFrom(id.Tier)):
+	case start < max(b.incomplete[layout.ShardOf(c.hash)], layout.Tiers[id.Tier].Since):
 		r.incomplete++
 	case found.redis < found.streams && start < b.erased[layout.ShardOf(c.hash)]:
 		r.erased++

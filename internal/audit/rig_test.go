@@ -21,7 +21,7 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/progress"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 	"tallyroll/internal/worker"
 	"tallyroll/tests/stack"
 )
@@ -35,7 +35,7 @@ type rig struct {
 	redis  stack.Endpoint
 	js     jetstream.JetStream
 	client redis.UniversalClient
-	store  *window.Store
+	store  *schema.Store
 }
 
 func newRig(t *testing.T) *rig {
@@ -44,7 +44,7 @@ func newRig(t *testing.T) *rig {
 }
 
 func newRigOn(t *testing.T, nats stack.Endpoint, js jetstream.JetStream, redis stack.Endpoint, client redis.UniversalClient) *rig {
-	return &rig{t: t, nats: nats, js: js, redis: redis, client: client, store: window.NewStore(client, "test")}
+	return &rig{t: t, nats: nats, js: js, redis: redis, client: client, store: schema.NewStore(client, "test")}
 }
 
 // start starts a worker inside the test process, and returns what stops it.
@@ -170,7 +170,7 @@ func (r *rig) audit(change ...func(*auditor)) result {
 	r.t.Helper()
 	var text bytes.Buffer
 	a := &auditor{
-		store: window.NewStore(r.client, "test"), js: r.js, namespace: "test",
+		store: schema.NewStore(r.client, "test"), js: r.js, namespace: "test",
 		limits: consume.Limits{MaxAhead: 10 * time.Second, MaxHits: 10_000}, memory: 64 << 20,
 		log: zerolog.New(zerolog.NewTestWriter(r.t)), bar: progress.NewBar(io.Discard, ""), pace: newPace(0), report: newReport(&text, 1000),
 	}

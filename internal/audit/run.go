@@ -14,7 +14,7 @@ import (
 	"tallyroll/internal/progress"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 type settings struct {
@@ -27,7 +27,7 @@ type settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	return setting.CheckMost(setting.Most{Key: "INGEST_MAX_HITS", N: int64(s.MaxHits)})
@@ -120,7 +120,7 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 		return nil, nil, fmt.Errorf("JetStream: %w", err)
 	}
 	return &auditor{
-		store: window.NewStore(client, env.Redis.Namespace), js: js, namespace: env.Redis.Namespace,
+		store: schema.NewStore(client, env.Redis.Namespace), js: js, namespace: env.Redis.Namespace,
 		limits: consume.Limits{MaxAhead: env.MaxAhead, MaxHits: env.MaxHits},
 		memory: int(opts.memory << 20 / 2), log: log, bar: bar, pace: newPace(opts.rate),
 		report: newReport(stdout, int(opts.maxDifferences)),

@@ -14,6 +14,9 @@ import (
 
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/inspect"
+	"tallyroll/internal/window/schema"
 )
 
 type stream struct {
@@ -53,11 +56,11 @@ func (s *stream) isUncounted() bool {
 
 // streamSet has the streams of a namespace, and what their cursors hold.
 type streamSet struct {
-	store      *window.Store
+	store      *schema.Store
 	namespace  string
 	layout     window.Layout
 	pace       pace
-	inspector  *window.Inspector
+	inspector  *inspect.Inspector
 	all        []*stream
 	unlisted   []string // streams that have cursors and are not listed
 	incomplete []int64  // by shard, Unix milliseconds; see bounds
@@ -66,7 +69,7 @@ type streamSet struct {
 }
 
 // findStreams finds the streams in Redis: those that are listed, and those with cursors.
-func findStreams(ctx context.Context, store *window.Store, js jetstream.JetStream, namespace string, layout window.Layout, withCursors []string, pace pace) (*streamSet, error) {
+func findStreams(ctx context.Context, store *schema.Store, js jetstream.JetStream, namespace string, layout window.Layout, withCursors []string, pace pace) (*streamSet, error) {
 	listed, err := store.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -78,7 +81,7 @@ func findStreams(ctx context.Context, store *window.Store, js jetstream.JetStrea
 	for _, name := range withCursors {
 		if _, there := listed[name]; !there {
 			set.unlisted = append(set.unlisted, name)
-			listed[name] = window.Listed{}
+			listed[name] = schema.Listed{}
 		}
 	}
 	names := slices.Sorted(maps.Keys(listed))
@@ -91,12 +94,12 @@ func findStreams(ctx context.Context, store *window.Store, js jetstream.JetStrea
 		}
 		set.all = append(set.all, s)
 	}
-	set.inspector = window.Inspect(store, layout, names)
+	set.inspector = inspect.New(store, layout, names)
 	return set, nil
 }
 
 // readCursors reads the cursors of all shards. each, if not nil, gets each shard's with their time.
-func (set *streamSet) readCursors(ctx context.Context, each func(shard int, places []window.Place, at time.Time)) error {
+func (set *streamSet) readCursors(ctx context.Context, each func(shard int, places []inspect.Place, at time.Time)) error {
 	for _, s := range set.all {
 		s.cursors = s.cursors[:0]
 	}
@@ -122,7 +125,7 @@ func (set *streamSet) readCursors(ctx context.Context, each func(shard int, plac
 }
 
 // observe keeps what cursors hold besides positions.
-func (set *streamSet) observe(shard int, places []window.Place, at int64) {
+func (set *streamSet) observe(shard int, places []inspect.Place, at int64) {
 	for i, p := range places {
 		s := set.all[i]
 		s.latest = max(s.latest, p.Latest, p.Stored, p.Ahead.Stored)
@@ -185,8 +188,8 @@ func (set *streamSet) latest() (at int64) {
 }
 
 // inspect reads the cells of some counters of a shard, together with its cursors.
-func (set *streamSet) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (window.Found, error) {
-	var found window.Found
+func (set *streamSet) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (inspect.Found, error) {
+	var found inspect.Found
 	err := retry(ctx, func() (err error) {
 		found, err = set.inspector.Read(ctx, shard, names, set.clock-clockSlack, set.latest(), withUniques)
 		return err
@@ -207,7 +210,7 @@ const retryAfter = 500 * time.Millisecond
 // retry asks Redis again after a failure: a slot may have moved, or a master may have died.
 func retry(ctx context.Context, ask func() error) (err error) {
 	for range 20 {
-		if err = ask(); err == nil || window.IsForeign(err) {
+		if err = ask(); err == nil || cluster.IsForeign(err) {
 			return err
 		}
 		select {

@@ -9,6 +9,9 @@ import (
 
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 )
 
 // cursorEvery is how often cursors move, with or without hits, to keep as_of fresh and replays short (see
@@ -158,8 +161,8 @@ type goal struct {
 	keepAsOf bool  // as_of must not rise
 }
 
-func (g goal) claim() window.Claim {
-	return window.Claim{Created: g.Created, Seq: g.Seq, Stored: g.Stored, AsOf: g.AsOf}
+func (g goal) claim() schema.Claim {
+	return schema.Claim{Created: g.Created, Seq: g.Seq, Stored: g.Stored, AsOf: g.AsOf}
 }
 
 // target returns what a load reaches. Its as_of is the time of the load's last message, or, if that message
@@ -260,7 +263,7 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 		}
 		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part reported
 		done, err := w.Commit(flushing, cells, cursor)
-		if done.Conflicts > 0 || errors.Is(err, window.ErrFenced) || errors.Is(err, window.ErrRewound) {
+		if done.Conflicts > 0 || errors.Is(err, commit.ErrFenced) || errors.Is(err, commit.ErrRewound) {
 			c.Metrics.conflicts.WithLabelValues(c.stream).Inc()
 		}
 		if err == nil {
@@ -299,7 +302,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
-	for window.IsForeign(err) && ctx.Err() == nil {
+	for cluster.IsForeign(err) && ctx.Err() == nil {
 		c.Waits.setCause(c.stream, err)
 		select {
 		case <-ctx.Done():
@@ -307,8 +310,8 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 			err = w.write(ctx, cursor)
 		}
 	}
-	for fenced := err; errors.Is(fenced, window.ErrFenced); {
-		other, failed := window.OpenWriter(ctx, c.Store, c.Layout, c.stream, shard)
+	for fenced := err; errors.Is(fenced, commit.ErrFenced); {
+		other, failed := commit.OpenWriter(ctx, c.Store, c.Layout, c.stream, shard)
 		if failed != nil {
 			return errors.Join(err, failed)
 		}

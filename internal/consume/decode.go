@@ -12,6 +12,7 @@ import (
 	"tallyroll/internal/source"
 	"tallyroll/internal/trace"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // decoder decodes messages, which must come in order, each by its version.
@@ -82,7 +83,7 @@ type Recount struct {
 // NewRecount prepares to read messages that these cursors of one stream have applied. subjects name counters
 // if no cursor lists a version.
 func NewRecount(
-	ctx context.Context, store *window.Store, layout window.Layout, limits Limits,
+	ctx context.Context, store *schema.Store, layout window.Layout, limits Limits,
 	stream string, subjects []string, cursors []window.Cursor,
 ) (*Recount, error) {
 	names, err := listedNamings(cursors)

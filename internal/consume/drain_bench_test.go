@@ -16,6 +16,7 @@ import (
 
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -61,7 +62,7 @@ func benchmarkDrain(b *testing.B, d *drain) {
 	// A rewrite of the append-only file in the middle would be in the figures.
 	redis := stack.Redis(b, stack.RedisArgs("--auto-aof-rewrite-percentage", "0"))
 	d.b, d.js = b, stack.NATSProcess(b).JetStream()
-	d.store = window.NewStore(stack.ProgramClient(b, redis.URL()), "bench")
+	d.store = schema.NewStore(stack.ProgramClient(b, redis.URL()), "bench")
 
 	var before, after runtime.MemStats
 	var bytes, allocs uint64
@@ -93,7 +94,7 @@ func benchmarkDrain(b *testing.B, d *drain) {
 type drain struct {
 	b      *testing.B
 	js     jetstream.JetStream
-	store  *window.Store
+	store  *schema.Store
 	size   int                       // hits of one message
 	age    func(i int) time.Duration // of each hit, all of one counter; nil: see fill
 	filled time.Time

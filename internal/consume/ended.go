@@ -14,6 +14,8 @@ import (
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 )
 
 // goneFor is the time between the two checks that must both find the stream gone.
@@ -28,7 +30,7 @@ type absence struct {
 // Endings ends streams that were deleted. One goroutine may call EndDeleted, any may call ReportLoss.
 type Endings struct {
 	JS       jetstream.JetStream
-	Store    *window.Store
+	Store    *schema.Store
 	Layout   window.Layout
 	Fleet    *fleet.Fleet
 	Readable func() fleet.Globs // the streams that the worker may read
@@ -43,7 +45,7 @@ type Endings struct {
 // list (known) has, or that are live in Redis (listed; nil if Redis does not answer), but that all lacks. A
 // list may be incomplete, so a stream counts as deleted only after the server has answered twice that it does
 // not exist.
-func (e *Endings) EndDeleted(ctx context.Context, known, all []string, listed map[string]window.Listed) (still []string) {
+func (e *Endings) EndDeleted(ctx context.Context, known, all []string, listed map[string]schema.Listed) (still []string) {
 	reads := e.Readable()
 	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.AnyMayRead(name) })
 	for name, l := range listed {
@@ -150,7 +152,7 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 }
 
 // removeOld unlists streams to whose end no window reaches, and removes cursors that late commits left.
-func (e *Endings) removeOld(ctx context.Context, listed map[string]window.Listed) {
+func (e *Endings) removeOld(ctx context.Context, listed map[string]schema.Listed) {
 	keep, reads := e.Layout.Keep().Milliseconds(), e.Readable()
 	for name, l := range listed {
 		// This worker's clock only saves requests: remove compares with the server's.
@@ -195,7 +197,7 @@ func (e *Endings) markIncomplete(ctx context.Context, name string, created, befo
 	}
 	empty := window.NewBatch(e.Layout)
 	return eachShard(ctx, e.Layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := window.OpenWriter(ctx, e.Store, e.Layout, name, shard)
+		writer, err := commit.OpenWriter(ctx, e.Store, e.Layout, name, shard)
 		if err != nil {
 			return err
 		}
@@ -236,7 +238,7 @@ const sweepEvery = time.Hour
 
 // sweeper removes texts of rules from Redis. One goroutine uses it.
 type sweeper struct {
-	store        *window.Store
+	store        *schema.Store
 	layout       window.Layout
 	log          zerolog.Logger
 	unnamedTexts []string // at the last check

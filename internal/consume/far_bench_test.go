@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -22,12 +24,12 @@ import (
 //	go test ./internal/consume -run '^$' -bench CommitFarRedis -benchtime 100x
 func BenchmarkCommitFarRedis(b *testing.B) {
 	far := delayed(b, stack.Redis(b).Addr(), 2*time.Millisecond)
-	store := window.NewStore(stack.ProgramClient(b, "redis://"+far+"/0"), "bench")
+	store := schema.NewStore(stack.ProgramClient(b, "redis://"+far+"/0"), "bench")
 	shards := benchLayout.Shards
-	writers := make([]*window.Writer, shards)
+	writers := make([]*commit.Writer, shards)
 	for i := range writers {
 		var err error
-		if writers[i], err = window.OpenWriter(b.Context(), store, benchLayout, "HITS", i); err != nil {
+		if writers[i], err = commit.OpenWriter(b.Context(), store, benchLayout, "HITS", i); err != nil {
 			b.Fatal(err)
 		}
 	}

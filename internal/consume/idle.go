@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // An idle stream has nothing to commit, but its as_of has to move. Moving its cursors on 16 shards every
@@ -26,20 +26,20 @@ const (
 // claims holds the claims of a worker's idle streams. It is safe for concurrent use; a nil one does nothing.
 type claims struct {
 	mu        sync.Mutex
-	next      map[string]window.Claim // to be written
-	written   map[string]window.Claim // that Redis should have
+	next      map[string]schema.Claim // to be written
+	written   map[string]schema.Claim // that Redis should have
 	suspected map[string]int          // by stream, see suspicions
 	failing   bool                    // the last write failed
 }
 
-func (c *claims) put(stream string, claim window.Claim) {
+func (c *claims) put(stream string, claim schema.Claim) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.next == nil {
-		c.next = make(map[string]window.Claim)
+		c.next = make(map[string]schema.Claim)
 	}
 	c.next[stream] = claim
 }
@@ -65,7 +65,7 @@ func (c *claims) forget(stream string) {
 
 // writePeriodically writes the claims once per second until ctx ends, each time after allListed (nil: no
 // check) has checked for new streams, as before any as_of moves.
-func (c *claims) writePeriodically(ctx context.Context, store *window.Store, allListed func(context.Context) bool, log zerolog.Logger) {
+func (c *claims) writePeriodically(ctx context.Context, store *schema.Store, allListed func(context.Context) bool, log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
 	for {
@@ -89,7 +89,7 @@ func (c *claims) writePeriodically(ctx context.Context, store *window.Store, all
 }
 
 // drain returns the claims to write, and those that Redis should have.
-func (c *claims) drain() (next, before map[string]window.Claim) {
+func (c *claims) drain() (next, before map[string]schema.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next, c.next = c.next, nil
@@ -97,11 +97,11 @@ func (c *claims) drain() (next, before map[string]window.Claim) {
 }
 
 // record records the outcome of a write, and reports whether it is the first one that failed.
-func (c *claims) record(next map[string]window.Claim, changed []string, err error) (begins bool) {
+func (c *claims) record(next map[string]schema.Claim, changed []string, err error) (begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.written == nil {
-		c.written, c.suspected = make(map[string]window.Claim), make(map[string]int)
+		c.written, c.suspected = make(map[string]schema.Claim), make(map[string]int)
 	}
 	for stream, claim := range next {
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // What of a stream is written when nothing but as_of moves.
@@ -48,7 +49,7 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 		}
 		c.writers[0].position = test.first
 		if test.doubted {
-			c.claims.record(map[string]window.Claim{"HITS": {}}, []string{"HITS"}, nil)
+			c.claims.record(map[string]schema.Claim{"HITS": {}}, []string{"HITS"}, nil)
 		}
 		l := &load{batch: window.NewBatch(window.Layout{Tiers: testLayout.Tiers, Shards: shards})}
 		if got := c.dueShards(l, goal{Cursor: test.next}, now, test.last); !slices.Equal(got, test.want) {

@@ -6,7 +6,7 @@ import (
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/source"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
 )
 
 // Metrics are the metrics of sessions; docs/operations.md describes them.
@@ -120,6 +120,6 @@ var reasons = map[reason]string{
 	replaced:        "the stream was replaced by a copy with the same messages (a restored backup, or a mirror): continuing after the last message applied; what the copy lacks is missing",
 	rolledBack:      "the stream was rolled back: continuing after the messages that were applied; what it lost since is missing",
 	unproven:        "the message that was applied last is gone, and so is the proof that none was discarded after it",
-	tornFile:        window.ErrTorn.Error(),
-	redisClockFell:  window.ErrClockFell.Error(),
+	tornFile:        commit.ErrTorn.Error(),
+	redisClockFell:  commit.ErrClockFell.Error(),
 }

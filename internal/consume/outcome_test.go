@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"tallyroll/internal/source"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/commit"
 )
 
 func TestSessionEndsByWhatEndedIt(t *testing.T) {
@@ -24,8 +25,8 @@ func TestSessionEndsByWhatEndedIt(t *testing.T) {
 		{"told to stop while it fails", other, true, drained},
 		{"told to stop because the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), true, gone},
 		{"the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), false, gone},
-		{"another worker", fmt.Errorf("commit: %w", window.ErrFenced), false, fenced},
-		{"Redis has lost commits", window.ErrRewound, false, failed},
+		{"another worker", fmt.Errorf("commit: %w", commit.ErrFenced), false, fenced},
+		{"Redis has lost commits", commit.ErrRewound, false, failed},
 		{"anything else", other, false, failed},
 	} {
 		if got := newOutcome(test.why, test.told); got.verdict != test.want || got.cause != test.why {
@@ -51,8 +52,8 @@ func TestAStreamThatFailsAgainIsRetriedAfterAPause(t *testing.T) {
 		{"after many short ones", many(lost, 100), 0, retry{maxReopen, stalledAfter}},
 		{"it never got going", many(outcome{verdict: failed, cause: errGap}, 2), time.Minute, retry{200 * time.Millisecond, stalledAfter}},
 		{"again and again", many(outcome{verdict: failed, cause: errGap}, 9), 0, retry{maxReopen, stalledAfter}},
-		{"fenced", []outcome{{verdict: fenced, cause: window.ErrFenced, phase: counting}}, time.Minute, retry{100 * time.Millisecond, stalledAfter}},
-		{"a foreign key", []outcome{{verdict: failed, cause: &window.ForeignError{Err: errGap}}}, 0, retry{foreignRetry, stalledAfter}},
+		{"fenced", []outcome{{verdict: fenced, cause: commit.ErrFenced, phase: counting}}, time.Minute, retry{100 * time.Millisecond, stalledAfter}},
+		{"a foreign key", []outcome{{verdict: failed, cause: &cluster.ForeignError{Err: errGap}}}, 0, retry{foreignRetry, stalledAfter}},
 		{"stalled without a message", []outcome{stuck, stuck}, time.Minute, retry{0, 4 * stalledAfter}},
 		{"stalled for ever", many(stuck, 20), time.Minute, retry{0, maxStalledAfter}},
 		{"stalled, then not", []outcome{stuck, stuck, lost}, time.Minute, retry{0, stalledAfter}},

@@ -9,7 +9,7 @@ import (
 
 	"tallyroll/internal/rules"
 	"tallyroll/internal/source"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
 )
 
 // planner decides where each shard of a session continues, before the stream is read.
@@ -56,10 +56,10 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 func (p planner) openWriters(ctx context.Context) error {
 	p.writers = make([]*shardWriter, p.Layout.Shards)
 	return eachShard(ctx, len(p.writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w, err := window.OpenWriter(ctx, p.Store, p.Layout, p.stream, shard)
+		w, err := commit.OpenWriter(ctx, p.Store, p.Layout, p.stream, shard)
 		if err == nil {
 			w.OnRetry = p.redisLost
-			w.OnAdmit = p.reportRedisFault
+			w.OnLoss = p.reportRedisFault
 			p.writers[shard] = &shardWriter{Writer: w}
 		}
 		return err
@@ -180,7 +180,7 @@ func (p planner) acquire(ctx context.Context) error {
 	}
 	if err := eachShard(ctx, len(p.writers), readConcurrency, func(ctx context.Context, shard int) error {
 		w := p.writers[shard]
-		err := w.Take(ctx, w.position)
+		err := w.Acquire(ctx, w.position)
 		if err == nil {
 			w.updatePosition()
 		}

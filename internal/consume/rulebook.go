@@ -12,7 +12,8 @@ import (
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 // Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has no
@@ -88,7 +89,7 @@ func fingerprintOf(set *rules.Set) string {
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
 // lookup returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
-func (b *Rulebook) lookup(ctx context.Context, store *window.Store, fingerprint string) (set *rules.Set, found bool, err error) {
+func (b *Rulebook) lookup(ctx context.Context, store *schema.Store, fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
 		set, found = b.sets[fingerprint]
@@ -108,7 +109,7 @@ func (b *Rulebook) lookup(ctx context.Context, store *window.Store, fingerprint 
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
-		return nil, false, &window.ForeignError{Key: store.Rules.Key(), Err: err}
+		return nil, false, &cluster.ForeignError{Key: store.Rules.Key(), Err: err}
 	}
 	if b != nil {
 		b.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -29,7 +30,7 @@ func TestRulesAreSwept(t *testing.T) {
 	log, metrics := zerolog.New(zerolog.NewTestWriter(t)), NewMetrics(prometheus.NewRegistry())
 	book, err := OpenRulebook(file, nil, metrics, buildinfo.NewFiles(prometheus.NewRegistry(), log), log)
 	require.NoError(t, err)
-	store := window.NewStore(stack.Redis(t).Client(), "test")
+	store := schema.NewStore(stack.Redis(t).Client(), "test")
 	keeper := NewKeeper(Config{Store: store, Layout: testLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Rules: book, Log: log})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"tallyroll/internal/source"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/commit"
 )
 
 // session is one attempt to count a stream: a reader, a committer and a watcher share a buffer.
@@ -188,7 +189,7 @@ func newOutcome(cause error, stopped bool) outcome {
 		return outcome{verdict: gone, cause: cause}
 	case stopped:
 		return outcome{verdict: drained, cause: cause}
-	case errors.Is(cause, window.ErrFenced):
+	case errors.Is(cause, commit.ErrFenced):
 		return outcome{verdict: fenced, cause: cause}
 	}
 	return outcome{verdict: failed, cause: cause}
@@ -219,7 +220,7 @@ func (r retry) next(o outcome, lasted time.Duration) retry {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
 	switch {
-	case window.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
+	case cluster.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
 		errors.Is(o.cause, ErrRetention), errors.Is(o.cause, ErrIncrements):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream

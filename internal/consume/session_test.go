@@ -12,6 +12,8 @@ import (
 
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -66,7 +68,7 @@ func (noFeed) Stop() {}
 // committed: the cursor would pass hits that were dropped.
 func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 	t.Parallel()
-	store := window.NewStore(stack.Redis(t).Client(), "test")
+	store := schema.NewStore(stack.Redis(t).Client(), "test")
 	layout := window.Layout{Tiers: testLayout.Tiers, Shards: 64} // many more than are committed at a time
 	ctx, shutdown := context.WithCancel(t.Context())
 	defer shutdown()
@@ -97,12 +99,12 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		return true
 	}
 	for shard := range layout.Shards {
-		w, err := window.OpenWriter(ctx, store, layout, "HITS", shard)
+		w, err := commit.OpenWriter(ctx, store, layout, "HITS", shard)
 		require.NoError(t, err)
 		s.plan.writers = append(s.plan.writers, &shardWriter{Writer: w})
 	}
 	// Another worker takes shard 0.
-	other, err := window.OpenWriter(ctx, store, layout, "HITS", 0)
+	other, err := commit.OpenWriter(ctx, store, layout, "HITS", 0)
 	require.NoError(t, err)
 	require.NoError(t, errOf(other.Commit(ctx, window.NewBatch(layout).Shard(0), window.Cursor{Created: 1, Seq: 7})))
 
@@ -111,7 +113,7 @@ func TestFailedFlushAtShutdownIsTheLast(t *testing.T) {
 		t.Error("the flush does not say that it failed")
 	}
 	for shard := range layout.Shards {
-		w, err := window.OpenWriter(t.Context(), store, layout, "HITS", shard)
+		w, err := commit.OpenWriter(t.Context(), store, layout, "HITS", shard)
 		require.NoError(t, err)
 		if c, _ := w.Cursor(); c.Seq == 2 {
 			t.Errorf("shard %d: the cursor has passed a load that was dropped", shard)

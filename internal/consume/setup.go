@@ -18,6 +18,8 @@ import (
 	"tallyroll/internal/rules"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 )
 
 // Progress is called every second for each stream that is far behind, and with an empty progress.State when
@@ -53,7 +55,7 @@ func placeHits(layout window.Layout) func(counter []byte, at, stored int64) (has
 
 // Config configures a Keeper.
 type Config struct {
-	Store    *window.Store
+	Store    *schema.Store
 	Layout   window.Layout // of the namespace in Store
 	Limits   Limits
 	Metrics  *Metrics
@@ -108,7 +110,7 @@ func (s *setup) reportLoss(cause reason) *zerolog.Event {
 // reportRedisFault logs what a commit has found and reported in its cursor.
 func (s *setup) reportRedisFault(err error) {
 	cause := tornFile
-	if errors.Is(err, window.ErrClockFell) {
+	if errors.Is(err, commit.ErrClockFell) {
 		cause = redisClockFell
 	}
 	s.reportLoss(cause).Err(err).Msg("hits may be missing or count twice: answers about this time have complete: false")
@@ -148,7 +150,7 @@ const commitConcurrency = 2
 
 // shardWriter commits one shard of a stream.
 type shardWriter struct {
-	*window.Writer
+	*commit.Writer
 	position window.Cursor // the cursor as written last; before that, where the shard continues
 	movedAt  time.Time     // when a commit wrote it last
 }
@@ -200,10 +202,10 @@ func (s *setup) confirmSame(ctx context.Context, plan *resumePlan) (source.State
 const readConcurrency = 8
 
 // readCursors returns a stream's cursors by shard; the zero value for a shard without one.
-func readCursors(ctx context.Context, store *window.Store, layout window.Layout, name string) ([]window.Cursor, error) {
+func readCursors(ctx context.Context, store *schema.Store, layout window.Layout, name string) ([]window.Cursor, error) {
 	out := make([]window.Cursor, layout.Shards)
 	err := eachShard(ctx, layout.Shards, readConcurrency, func(ctx context.Context, shard int) error {
-		writer, err := window.OpenWriter(ctx, store, layout, name, shard)
+		writer, err := commit.OpenWriter(ctx, store, layout, name, shard)
 		if err == nil {
 			out[shard], _ = writer.Cursor()
 		}

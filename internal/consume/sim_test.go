@@ -24,6 +24,8 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 var simLog = flag.Bool("simulation.log", false, "print what the workers log in a schedule that fails")
@@ -104,7 +106,7 @@ type simWorld struct {
 	messages     []*simMessage
 	slots        [3]*simProcess
 	asker        *redis.Client // of the reader
-	reader       *window.Reader
+	reader       *read.Reader
 	running      sync.WaitGroup
 	workers      atomic.Int32 // that have not ended yet
 	erasers      atomic.Int32
@@ -199,7 +201,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 		panic(err)
 	}
 	w.asker = w.redis.client(w.server.Options().Simple(), &simProcess{})
-	w.reader = window.NewReader(window.NewStore(w.asker, simNamespace))
+	w.reader = read.NewReader(schema.NewStore(w.asker, simNamespace))
 	for slot := range p.workers {
 		w.start(slot)
 	}
@@ -217,7 +219,7 @@ func (w *simWorld) start(slot int) {
 	client := w.redis.client(w.server.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
 	keeper := NewKeeper(Config{
-		Limits: w.limits, Layout: w.layout, Store: window.NewStore(client, simNamespace),
+		Limits: w.limits, Layout: w.layout, Store: schema.NewStore(client, simNamespace),
 		Metrics: simMetrics, Waits: NewWaits(), Rules: p.rules, Log: log,
 	})
 	w.running.Go(func() { keeper.KeepClaiming(ctx) })

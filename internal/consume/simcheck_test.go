@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // asOf is the earliest as_of of all shards; 0 where one has no cursor.
@@ -381,7 +382,7 @@ func (w *simWorld) checkTop() string {
 		return "the top list: " + err.Error()
 	}
 	counted := w.coarsestCells()
-	page, err := w.reader.Names(ctx, window.NamesQuestion{Limit: 10_000})
+	page, err := w.reader.Names(ctx, read.NamesQuestion{Limit: 10_000})
 	if err != nil {
 		return "the names: " + err.Error()
 	}

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // simClaims is the key of the claims.
 const simClaims = simNamespace + ":idle"
 
 // claim is the claim about the stream. The caller holds the lock.
-func (r *simRedis) claim() window.Claim {
+func (r *simRedis) claim() schema.Claim {
 	text, _ := r.get(simClaims).value(simName)
 	var n [4]int64
 	for i := range n {
@@ -20,7 +20,7 @@ func (r *simRedis) claim() window.Claim {
 		n[i], _ = strconv.ParseInt(number, 10, 64)
 		text = rest
 	}
-	return window.Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}
+	return schema.Claim{Created: n[0], Seq: uint64(n[1]), Stored: n[2], AsOf: n[3]}
 }
 
 // change is a change of one key.

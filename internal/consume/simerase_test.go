@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"tallyroll/internal/unique"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // What an erasure removes stays in the model under a key of its own, so that each message is still counted at
@@ -92,13 +94,13 @@ func (w *simWorld) erase(e simEvent) {
 		defer cancel()
 		client := w.redis.client(w.server.Options().Simple(), p)
 		defer client.Close()
-		reader := window.NewReader(window.NewStore(client, simNamespace))
+		reader := read.NewReader(schema.NewStore(client, simNamespace))
 		if counters != nil {
-			_, _ = window.Eraser{Reader: reader}.Erase(ctx, counters) // whatever goes wrong: what is not erased stays
+			_, _ = erase.Eraser{Reader: reader}.Erase(ctx, counters) // whatever goes wrong: what is not erased stays
 			return
 		}
 		for next := ""; ; {
-			erased, err := window.Eraser{Reader: reader}.EraseListed(ctx, prefix, next)
+			erased, err := erase.Eraser{Reader: reader}.EraseListed(ctx, prefix, next)
 			if next = erased.Next; err != nil || next == "" {
 				return
 			}

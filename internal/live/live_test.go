@@ -17,6 +17,7 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -133,7 +134,7 @@ func TestLiveSendsEveryChangeToAll(t *testing.T) {
 	add := func(n int64) {
 		t.Helper()
 		hits := []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)}
-		asking.Commit(t, window.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, hits)
+		asking.Commit(t, schema.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, hits)
 		seq++
 	}
 	id := ""

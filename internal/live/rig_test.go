@@ -18,6 +18,8 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -42,7 +44,7 @@ func onRedis(t testing.TB, url string, now time.Time) *rig {
 	client := redisconn.Settings{URL: u, Namespace: asking.Namespace}.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	stack.WatchClock(client).Hold(&now)
-	reader := window.NewReader(window.NewStore(client, asking.Namespace))
+	reader := read.NewReader(schema.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
 	redis := answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry())
 	return newRig(func(ctx context.Context, questions []window.Question) (window.Answers, error) {

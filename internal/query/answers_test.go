@@ -16,6 +16,8 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/asking"
 )
 
@@ -110,7 +112,7 @@ func (r *recordedReader) Answer(ctx context.Context, questions []window.Question
 		case "unavailable":
 			return out, context.DeadlineExceeded
 		case "foreign":
-			return out, &window.ForeignError{Key: "test:{0}:h:1m:1:<a>", Err: context.Canceled}
+			return out, &cluster.ForeignError{Key: "test:{0}:h:1m:1:<a>", Err: context.Canceled}
 		}
 	}
 	return out, nil
@@ -138,7 +140,7 @@ func (r *recordedReader) Series(ctx context.Context, questions []window.SeriesQu
 	return out, err
 }
 
-func (r *recordedReader) Names(ctx context.Context, q window.NamesQuestion) (window.Names, error) {
+func (r *recordedReader) Names(ctx context.Context, q read.NamesQuestion) (read.Names, error) {
 	out, err := r.FakeReader.Names(ctx, q)
 	out.Now, out.Complete, out.CountingSince, out.CompleteSince = out.AsOf, true, answer.SinceExample.UnixMilli(), answer.SinceExample.UnixMilli()
 	if q.Prefix != "none." {
@@ -147,11 +149,11 @@ func (r *recordedReader) Names(ctx context.Context, q window.NamesQuestion) (win
 	return out, err
 }
 
-func (r *recordedReader) Top(ctx context.Context, asked window.Span, limit int) (window.Top, error) {
+func (r *recordedReader) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
 	out, err := r.FakeReader.Top(ctx, asked, limit)
 	if err == nil {
 		out.CountingSince = answer.SinceExample.Add(time.Millisecond).UnixMilli()
-		out.Counters = append(out.Counters, window.TopCounter{Counter: "<b>&\u2028"})
+		out.Counters = append(out.Counters, read.TopCounter{Counter: "<b>&\u2028"})
 	}
 	return out, err
 }

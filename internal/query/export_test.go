@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -85,14 +85,14 @@ type endlessReader struct {
 	pages  atomic.Int64
 }
 
-func (f *endlessReader) ExportPage(ctx context.Context, e window.Export, _ window.ExportPlace) (window.ExportPage, error) {
+func (f *endlessReader) ExportPage(ctx context.Context, e read.Export, _ read.ExportPlace) (read.ExportPage, error) {
 	n := f.pages.Add(1)
 	if n == f.failAt {
-		return window.ExportPage{}, errors.New("connection reset by peer")
+		return read.ExportPage{}, errors.New("connection reset by peer")
 	}
-	out := window.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, More: true, Next: window.ExportPlace{Counter: fmt.Sprintf("counter %d", n)}}
+	out := read.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, More: true, Next: read.ExportPlace{Counter: fmt.Sprintf("counter %d", n)}}
 	for i := range 10_000 {
-		out.Rows = append(out.Rows, window.ExportRow{Counter: out.Next.Counter, From: e.Range.From + int64(i)*3_600_000, Hits: 1})
+		out.Rows = append(out.Rows, read.ExportRow{Counter: out.Next.Counter, From: e.Range.From + int64(i)*3_600_000, Hits: 1})
 	}
 	return out, ctx.Err()
 }

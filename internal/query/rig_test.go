@@ -20,7 +20,9 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -57,9 +59,9 @@ func serveRedis(t testing.TB, url string, now time.Time, change ...func(*Setting
 	t.Helper()
 	client := stack.ProgramClient(t, url)
 	stack.WatchClock(client).Hold(&now)
-	reader := window.NewReader(window.NewStore(client, asking.Namespace))
+	reader := read.NewReader(schema.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
-	return serve(t, window.Eraser{Reader: reader}, limit.New(client, asking.Namespace, stack.Hung), change...)
+	return serve(t, erase.Eraser{Reader: reader}, limit.New(client, asking.Namespace, stack.Hung), change...)
 }
 
 // fakeService is a service without Redis.

@@ -19,6 +19,9 @@ import (
 	"tallyroll/internal/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // Run listens at once, even without Redis and NATS, and answers until ctx ends and SHUTDOWN_DELAY, when it is
@@ -35,10 +38,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer takes.Wait() // they give shares back
 	client := settings.Redis.Client()
 	defer client.Close()
-	store := window.NewStore(client, settings.Redis.Namespace)
-	requests := window.NewReader(store)
+	store := schema.NewStore(client, settings.Redis.Namespace)
+	requests := read.NewReader(store)
 	requests.MaxCells, requests.MaxPoints, requests.MaxUniqueCells = settings.MaxCells, settings.MaxPoints, settings.MaxUniqueCells
-	s, err := newService(window.Eraser{Reader: requests}, window.Eraser{Reader: window.NewReader(store)}, takes, settings, log)
+	s, err := newService(erase.Eraser{Reader: requests}, erase.Eraser{Reader: read.NewReader(store)}, takes, settings, log)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // Settings of the service; --help prints their tags.
@@ -73,7 +73,7 @@ func (s *Settings) natsAt() natsconn.Settings {
 }
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, window.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if err := s.addresses().Validate(); err != nil {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // scrapeTimeout bounds a scrape's wait for Redis and NATS. Prometheus waits for 10 s by default.
@@ -21,11 +22,11 @@ const scrapeTimeout = 3 * time.Second
 type freshness struct {
 	*servers
 	streams *streams
-	counted recent[[]window.Progress]
+	counted recent[[]read.Progress]
 
 	mu        sync.Mutex
-	latest    []window.Progress // as of the last time that Redis answered
-	hasLayout bool              // there is a layout, as far as is known
+	latest    []read.Progress // as of the last time that Redis answered
+	hasLayout bool            // there is a layout, as far as is known
 }
 
 var (
@@ -68,7 +69,7 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
-	streams, err := f.counted.get(ctx, f.redis.Timeout, func(ctx context.Context) ([]window.Progress, error) {
+	streams, err := f.counted.get(ctx, f.redis.Timeout, func(ctx context.Context) ([]read.Progress, error) {
 		_, streams, err := f.Reader.Progress(ctx)
 		return streams, err
 	})
@@ -98,13 +99,13 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 
 // keepLatest keeps Redis's answer, and returns the last one while Redis does not answer. Nothing newer can be
 // answered then, so the ages must go on growing.
-func (f *freshness) keepLatest(streams []window.Progress, err error) ([]window.Progress, bool) {
+func (f *freshness) keepLatest(streams []read.Progress, err error) ([]read.Progress, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case err == nil:
 		f.latest, f.hasLayout = streams, true
-	case errors.Is(err, window.ErrNoLayout):
+	case errors.Is(err, schema.ErrNoLayout):
 		f.latest, f.hasLayout = nil, false
 	}
 	return f.latest, f.hasLayout
@@ -130,7 +131,7 @@ func (f *freshness) collectStored(ctx context.Context, gauge func(*prometheus.De
 
 // oldest returns the as_of of answers: the live stream's that is furthest behind, or the end of the last
 // ended one.
-func oldest(streams []window.Progress) int64 {
+func oldest(streams []read.Progress) int64 {
 	out, live := int64(0), false
 	for _, p := range streams {
 		switch {

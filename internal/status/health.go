@@ -13,6 +13,7 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // checkEvery is the pause between checks of Redis, and so the largest age of the answer of /readyz.
@@ -84,7 +85,7 @@ func (h *Health) report(layout window.Layout, err error) {
 		h.log.Debug().Stringer("tiers", layout.Tiers).Int("shards", layout.Shards).Msg("layout known")
 	case answer.IsCorrupt(err) && (first || !answer.IsCorrupt(before.err)):
 		h.log.Error().Err(err).Msg("no question can be answered")
-	case errors.Is(err, window.ErrNoLayout) && (first || !errors.Is(before.err, window.ErrNoLayout)):
+	case errors.Is(err, schema.ErrNoLayout) && (first || !errors.Is(before.err, schema.ErrNoLayout)):
 		h.log.Warn().Err(err).Msg("nothing to answer from")
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 // fakeRedis is a Redis whose clock is ahead of this machine's.
@@ -41,10 +43,10 @@ func TestHealthLogsEachChangeOnce(t *testing.T) {
 		lines []string // the level and the beginning of the message
 	}{
 		{lost, 0, redisLost, []string{"warn Redis lost"}},
-		{window.ErrNoLayout, 0, "start ingest", []string{"info Redis back", "warn nothing to answer from"}},
+		{schema.ErrNoLayout, 0, "start ingest", []string{"info Redis back", "warn nothing to answer from"}},
 		{nil, 4 * time.Minute, "", []string{"debug layout known", "warn the clocks of Redis and of this machine differ: answers go by that of Redis"}},
 		{nil, -time.Second, "", []string{"info the clocks of Redis and of this machine agree again"}},
-		{&window.ForeignError{Key: "test:layout", Err: errors.New("WRONGTYPE")}, 0, "test:layout", []string{"error no question can be answered"}},
+		{&cluster.ForeignError{Key: "test:layout", Err: errors.New("WRONGTYPE")}, 0, "test:layout", []string{"error no question can be answered"}},
 		{context.DeadlineExceeded, 0, redisLost, []string{"warn Redis lost"}},
 		{nil, 0, "", []string{"info Redis back", "debug layout known"}},
 	} {

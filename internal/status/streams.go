@@ -17,7 +17,7 @@ import (
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 )
 
 // streams answers how far the streams are counted.
@@ -79,7 +79,7 @@ func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
 func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnswer, error) {
 	type found struct {
 		id      string
-		streams []window.Progress
+		streams []read.Progress
 	}
 	counted, err := answer.Read(ctx, s.redis, func(ctx context.Context) (out found, err error) {
 		out.id, out.streams, err = s.Reader.Progress(ctx)
@@ -113,7 +113,7 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 	return out, nil
 }
 
-func stateOf(p window.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64, now time.Time) StreamState {
+func stateOf(p read.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64, now time.Time) StreamState {
 	out := StreamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: answer.Time(p.AsOf), Rejects: rejects}
 	for _, w := range workers {
 		if slices.Contains(w.Holds, p.Stream) {

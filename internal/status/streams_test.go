@@ -14,7 +14,8 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
 )
@@ -23,9 +24,9 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	t.Parallel()
 	js, redis, now := stack.NATS(t).JetStream(), stack.Redis(t), asking.Now()
 	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
-	store := window.NewStore(redis.Client(), asking.Namespace)
+	store := schema.NewStore(redis.Client(), asking.Namespace)
 	stack.WatchClock(redis.Client()).Hold(&now)
-	reader := window.NewReader(store)
+	reader := read.NewReader(store)
 	reader.Local = func() time.Time { return now }
 	id, _, err := reader.Progress(t.Context())
 	require.NoError(t, err)
@@ -139,7 +140,7 @@ func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
 	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x", nil)
 	client := stack.ProgramClient(t, redis.URL())
 	stack.WatchClock(client).Hold(&now)
-	reader := window.NewReader(window.NewStore(client, asking.Namespace))
+	reader := read.NewReader(schema.NewStore(client, asking.Namespace))
 	reader.Local = func() time.Time { return now }
 	s, h, registry := newStatus(t, reader, 500*time.Millisecond, js)
 	var age atomic.Int64 // of the only stream, in seconds: it goes on while the servers are away
@@ -187,15 +188,15 @@ func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
 func TestAnswersAreAsOldAsTheStreamThatIsFurthestBehind(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		streams []window.Progress
+		streams []read.Progress
 		want    int64
 	}{
 		{nil, 0},
-		{[]window.Progress{{AsOf: 5}, {AsOf: 3}, {AsOf: 9}}, 3},
-		{[]window.Progress{{AsOf: 1, Ended: 8}, {AsOf: 5}}, 5},
-		{[]window.Progress{{AsOf: 5}, {AsOf: 1, Ended: 8}}, 5},
-		{[]window.Progress{{AsOf: 5}, {AsOf: 0}}, 0},
-		{[]window.Progress{{AsOf: 1, Ended: 8}, {AsOf: 1, Ended: 9}}, 9},
+		{[]read.Progress{{AsOf: 5}, {AsOf: 3}, {AsOf: 9}}, 3},
+		{[]read.Progress{{AsOf: 1, Ended: 8}, {AsOf: 5}}, 5},
+		{[]read.Progress{{AsOf: 5}, {AsOf: 1, Ended: 8}}, 5},
+		{[]read.Progress{{AsOf: 5}, {AsOf: 0}}, 0},
+		{[]read.Progress{{AsOf: 1, Ended: 8}, {AsOf: 1, Ended: 9}}, 9},
 	} {
 		require.Equal(t, c.want, oldest(c.streams), "%+v", c.streams)
 	}

@@ -14,14 +14,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // Reader is the part of window.Reader that rules use.
 type Reader interface {
 	Look(ctx context.Context) (window.Layout, error)
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
-	Top(ctx context.Context, asked window.Span, limit int) (window.Top, error)
-	Names(ctx context.Context, q window.NamesQuestion) (window.Names, error)
+	Top(ctx context.Context, asked window.Span, limit int) (read.Top, error)
+	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
 }
 
 // querier queries the counters of rules and evaluates them. One goroutine uses it.
@@ -77,7 +80,7 @@ type counterList struct {
 // query evaluates all rules. activeKeys returns the keys of a rule that are not idle. An error is Redis's.
 func (q *querier) query(ctx context.Context, rules []*Rule, activeKeys func(*Rule) []string) (snapshot, error) {
 	out, err := q.queryRules(ctx, rules, activeKeys)
-	if errors.Is(err, window.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
+	if errors.Is(err, schema.ErrNoLayout) { // no worker has ever counted here, so Redis's clock was not read
 		at := time.Now().UnixMilli()
 		return snapshot{at: at, results: unknownResults(rules, nil, at, reasonNoLayout)}, nil
 	}
@@ -207,7 +210,7 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 // errors, because Redis may answer the next time.
 func refusalReason(err error) string {
 	var much *window.TooMuchError
-	if errors.As(err, &much) || window.IsForeign(err) {
+	if errors.As(err, &much) || cluster.IsForeign(err) {
 		return formatRefusal(err)
 	}
 	return ""
@@ -215,7 +218,7 @@ func refusalReason(err error) string {
 
 func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, error) {
 	out := counterList{asOf: math.MaxInt64}
-	question := window.NamesQuestion{Prefix: prefix}
+	question := read.NamesQuestion{Prefix: prefix}
 	for {
 		question.Limit = q.maxSum + 1 - len(out.counters)
 		page, err := q.reader.Names(ctx, question)
@@ -287,7 +290,7 @@ func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Ru
 			}
 			out.at, out.asOf = max(out.at, reply.Now), min(out.asOf, reply.AsOf)
 			order, size = order[len(chunk):], min(2*size, maxQuestions)
-		case window.IsForeign(err) && errors.As(err, &bad):
+		case cluster.IsForeign(err) && errors.As(err, &bad):
 			out.refused[chunk[bad.Index]] = refusalReason(err)
 			order, size = slices.Delete(order, bad.Index, bad.Index+1), max(1, size/2)
 		default:

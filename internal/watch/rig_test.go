@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
 )
 
@@ -80,18 +81,18 @@ func (r fakeReader) Look(context.Context) (window.Layout, error) {
 	return window.Layout{Tiers: window.Tiers{{Cell: time.Second, Window: time.Hour}}, Shards: 1}, nil
 }
 
-func (fakeReader) Top(context.Context, window.Span, int) (window.Top, error) {
-	return window.Top{}, errNoAnswer
+func (fakeReader) Top(context.Context, window.Span, int) (read.Top, error) {
+	return read.Top{}, errNoAnswer
 }
 
-func (r fakeReader) Names(_ context.Context, q window.NamesQuestion) (window.Names, error) {
+func (r fakeReader) Names(_ context.Context, q read.NamesQuestion) (read.Names, error) {
 	if r.hasNoRedis() {
-		return window.Names{}, errNoAnswer
+		return read.Names{}, errNoAnswer
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now().UnixMilli()
-	out := window.Names{Now: now, AsOf: now, CountingSince: 1}
+	out := read.Names{Now: now, AsOf: now, CountingSince: 1}
 	for _, name := range slices.Sorted(maps.Keys(r.totals)) {
 		if strings.HasPrefix(name, q.Prefix) {
 			out.Counters = append(out.Counters, name)

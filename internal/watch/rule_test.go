@@ -15,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/cases"
 	"tallyroll/tests/stack"
 )
@@ -300,11 +302,11 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 }
 
 // newStore returns a namespace in Redis that a worker has created with the default tiers.
-func newStore(t *testing.T) *window.Store {
+func newStore(t *testing.T) *schema.Store {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
-	store := window.NewStore(stack.ProgramClient(t, stack.SharedRedis(t).URL()), "tallyroll")
+	store := schema.NewStore(stack.ProgramClient(t, stack.SharedRedis(t).URL()), "tallyroll")
 	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1}))
 	return store
 }
@@ -319,7 +321,7 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	}
 	text.WriteString("- {name: before, key: k, window: 20d, change: +50%, to: [a]}\n")
 	set := mustParse(t, text.String())
-	q := querier{window.NewReader(newStore(t)), 10}
+	q := querier{read.NewReader(newStore(t)), 10}
 	current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 	require.NoError(t, err)
 	for _, s := range current.results {

@@ -17,7 +17,8 @@ import (
 	"tallyroll/internal/release"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 const (
@@ -118,7 +119,7 @@ func (s *service) runSessions(ctx context.Context) error {
 	}
 	client := settings.Redis.Logging(s.log).Client()
 	defer client.Close()
-	reader := window.NewReader(window.NewStore(client, settings.Redis.Namespace))
+	reader := read.NewReader(schema.NewStore(client, settings.Redis.Namespace))
 	var problems problemLog
 	for ctx.Err() == nil {
 		err := s.runSession(ctx, js, reader, &problems)

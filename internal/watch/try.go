@@ -10,6 +10,8 @@ import (
 
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/internal/yamlfile"
 )
 
@@ -27,7 +29,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	}
 	client := settings.Redis.Client()
 	defer client.Close()
-	q := querier{window.NewReader(window.NewStore(client, settings.Redis.Namespace)), settings.MaxSum}
+	q := querier{read.NewReader(schema.NewStore(client, settings.Redis.Namespace)), settings.MaxSum}
 	bounded, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	current, err := q.query(bounded, set.Rules, func(*Rule) []string { return nil })

@@ -25,7 +25,8 @@ type Batch struct {
 // in Unix milliseconds. Later slots are larger.
 type timeSlot int64
 
-func (t timeSlot) Begins() int64      { return int64(t >> maxTiers) }
+func (t timeSlot) Begins() int64 { return int64(t >> maxTiers) }
+
 func (t timeSlot) IsIn(tier int) bool { return t>>tier&1 != 0 }
 
 func (t timeSlot) tiers() int { return bits.OnesCount8(uint8(t)) }
@@ -62,7 +63,7 @@ func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
 // heldBy returns a bit set of the tiers that still held the moment at when the hit was stored.
 func (k *kind) heldBy(counterHash uint64, at, stored int64) (tiers int) {
 	for i, t := range k.tiers {
-		if t.holds(counterHash, at, stored) {
+		if holdsWhenStored(t, counterHash, at, stored) {
 			tiers |= 1 << i
 		}
 	}

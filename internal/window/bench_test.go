@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -77,7 +80,7 @@ func BenchmarkCommit(b *testing.B) {
 		b.Run(test.name, func(b *testing.B) {
 			ctx, client := b.Context(), server.Client()
 			require.NoError(b, client.FlushAll(ctx).Err())
-			w, err := window.OpenWriter(ctx, window.NewStore(client, "bench"), one, "HITS", 0)
+			w, err := commit.OpenWriter(ctx, schema.NewStore(client, "bench"), one, "HITS", 0)
 			require.NoError(b, err)
 			now := time.Now()
 			batch := window.NewBatch(one)
@@ -160,7 +163,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}))
 	for _, counters := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("counters=%d", counters), func(b *testing.B) {
-			reader := window.NewReader(window.NewStore(client, "bench"))
+			reader := read.NewReader(schema.NewStore(client, "bench"))
 			var questions []window.Question
 			for i := range counters {
 				for _, w := range []string{"1m", "10m", "1h", "6h", "1d", "7d", "14d", "30d"} {

@@ -14,6 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -53,7 +56,7 @@ func (r *rig) TestSameCursorOverOtherHitsFences(t *testing.T) {
 	require.NoError(t, r.flushAll(t.Context()))
 	second := r.open("HITS")
 	second.commit(sameShardAs("a"), now, 1)
-	require.ErrorIs(t, errOf(first.try("a", now, 1)), window.ErrFenced, "over another writer's hits")
+	require.ErrorIs(t, errOf(first.try("a", now, 1)), commit.ErrFenced, "over another writer's hits")
 	// Idle writers may each move as_of, and none fences the other.
 	third, later := r.open("HITS"), cursorAt(1, now)
 	for i, s := range []*session{second, third, second, third} {
@@ -71,7 +74,7 @@ func (r *rig) TestLossInRedisRewinds(t *testing.T) {
 		s.commit("a", now, 1)
 		s.commit("a", now, 1)
 		require.NoError(t, lose())
-		require.ErrorIs(t, errOf(s.try("a", now, 1)), window.ErrRewound, "a writer ahead of Redis, which has lost %s", name)
+		require.ErrorIs(t, errOf(s.try("a", now, 1)), commit.ErrRewound, "a writer ahead of Redis, which has lost %s", name)
 	}
 }
 
@@ -97,11 +100,11 @@ func (r *rig) TestLossOfVersionsOrRejectsFences(t *testing.T) {
 		}
 		otherAt, _ := other.Cursor()
 		change(&otherAt)
-		require.ErrorIs(t, other.Write(t.Context(), otherAt), window.ErrFenced, "over %s of another writer", name)
+		require.ErrorIs(t, other.Write(t.Context(), otherAt), commit.ErrFenced, "over %s of another writer", name)
 		require.NoError(t, r.client.HSet(t.Context(), cursorKey(shardOf("a")), before).Err()) // the last commit alone is lost
 		at.Seq++
 		b, shard := batchOf("a", now.UnixMilli(), 1)
-		require.ErrorIs(t, errOf(w.Commit(t.Context(), b.Shard(shard), at)), window.ErrFenced, "over %s that is lost", name)
+		require.ErrorIs(t, errOf(w.Commit(t.Context(), b.Shard(shard), at)), commit.ErrFenced, "over %s that is lost", name)
 	}
 }
 
@@ -109,22 +112,22 @@ func (r *rig) TestLossOfVersionsOrRejectsFences(t *testing.T) {
 func (r *rig) TestTakenCursorFences(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	old, older := r.open("HITS").of("a"), r.open("HITS").of("a")
-	require.NoError(t, old.Take(ctx, cursorAt(4, now)), "there is none yet")
-	require.ErrorIs(t, older.Take(ctx, cursorAt(4, now)), window.ErrFenced, "a cursor that another writer has created")
+	require.NoError(t, old.Acquire(ctx, cursorAt(4, now)), "there is none yet")
+	require.ErrorIs(t, older.Acquire(ctx, cursorAt(4, now)), commit.ErrFenced, "a cursor that another writer has created")
 	require.NoError(t, old.Write(ctx, cursorAt(5, now)))
 	young := r.open("HITS").of("a")
-	require.NoError(t, young.Take(ctx, cursorAt(5, now)))
+	require.NoError(t, young.Acquire(ctx, cursorAt(5, now)))
 	if c, exists := r.open("HITS").of("a").Cursor(); !exists || c != cursorAt(5, now) {
 		t.Errorf("the cursor is %+v, %v", c, exists)
 	}
-	require.ErrorIs(t, old.Write(ctx, cursorAt(6, now)), window.ErrFenced, "a writer whose cursor was taken")
+	require.ErrorIs(t, old.Write(ctx, cursorAt(6, now)), commit.ErrFenced, "a writer whose cursor was taken")
 	require.NoError(t, young.Write(ctx, cursorAt(6, now)))
 }
 
 // mustName checks that an error names the key that something else has written.
 func mustName(t *testing.T, key string, err error) {
 	t.Helper()
-	var foreign *window.ForeignError
+	var foreign *cluster.ForeignError
 	require.ErrorAs(t, err, &foreign)
 	require.Equal(t, key, foreign.Key)
 }
@@ -139,7 +142,7 @@ func (r *rig) TestForeignCursorEndsTheWriter(t *testing.T) {
 	} {
 		require.NoError(t, write())
 		mustName(t, key, errOf(s.try("a", now, 1)))
-		mustName(t, key, errOf(window.OpenWriter(t.Context(), r.store, layout, "HITS", shardOf("a"))))
+		mustName(t, key, errOf(commit.OpenWriter(t.Context(), r.store, layout, "HITS", shardOf("a"))))
 	}
 }
 
@@ -174,7 +177,7 @@ func (r *rig) TestFailedCommandIsReported(t *testing.T) {
 		}
 		next.Store(&trouble{lost: c.lost})
 		got, err := s.try(counter, now, 1)
-		if errors.Is(err, window.ErrFenced) != c.fenced || err != nil && !c.fenced || (got.Failed != nil) != c.foreign {
+		if errors.Is(err, commit.ErrFenced) != c.fenced || err != nil && !c.fenced || (got.Failed != nil) != c.foreign {
 			t.Errorf("%+v: %v, failed %v", c, err, got.Failed)
 		}
 		if got.Failed != nil && !strings.Contains(got.Failed.Error(), "WRONGTYPE") {
@@ -233,7 +236,7 @@ func (r *rig) TestAnswersFollowTheNamespace(t *testing.T) {
 	require.NoError(t, r.store.AddStream(t.Context(), "HITS_2"))
 	check("with a new stream, which holds as_of back until it is counted", 0)
 	require.NoError(t, r.flushAll(t.Context()))
-	require.ErrorIs(t, errOf(r.answer(now, questions...)), window.ErrNoLayout, "after a flush")
+	require.ErrorIs(t, errOf(r.answer(now, questions...)), schema.ErrNoLayout, "after a flush")
 	other := layout
 	other.Shards = 1
 	require.NoError(t, r.store.EnsureLayout(t.Context(), other))
@@ -329,7 +332,7 @@ func (r *rig) mustCountOnce(then func()) {
 		})
 		_, err := s.try(counter, now, 1)
 		interrupted := hook.left.Swap(-1) < 0
-		if errors.Is(err, window.ErrFenced) != interrupted || err != nil && !interrupted {
+		if errors.Is(err, commit.ErrFenced) != interrupted || err != nil && !interrupted {
 			r.t.Errorf("before command %d: %v", before, err)
 		}
 		if a := r.total(counter, time.Minute, now.Add(time.Second)); a.Upper != 1 {
@@ -347,7 +350,7 @@ func (r *rig) TestCommitThatGivesUpWatchesNothing(t *testing.T) {
 	now, old, young := time.Now(), r.open("HITS"), r.open("HITS")
 	young.commit("a", now, 1)
 	hook := r.addInterrupts(t)
-	require.ErrorIs(t, errOf(old.try("a", now, 1)), window.ErrFenced)
+	require.ErrorIs(t, errOf(old.try("a", now, 1)), commit.ErrFenced)
 	require.EqualValues(t, 2, hook.trips.Load(), "requests: the look and UNWATCH")
 	for range 3 { // the pool gives out the connection that came back last
 		require.Zero(t, young.commit("a", now, 1).Conflicts)

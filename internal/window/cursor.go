@@ -3,9 +3,6 @@ package window
 import (
 	"fmt"
 	"math/bits"
-	"strconv"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Cursor holds how far a shard has got in a stream. It moves in the transaction that adds the counts.
@@ -78,152 +75,10 @@ func partOf(counterHash uint64, parts int) int {
 	return int(high)
 }
 
-// CursorRecord is a cursor as Redis keeps it.
-type CursorRecord struct {
-	Cursor
-	// Opened counts transactions: the first command increments it, the last copies it to closed; see torn.
-	Opened, Closed int64
-	// By is the writer that last took the cursor, or moved it over hits. After a loss, another worker can
-	// reach the same position over other messages, and this writer's memory of expiries and names is wrong.
-	By string
-}
-
-// IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker may
-// move, and the marks of torn transactions. For the rare fields see HasSameRare.
-func (r CursorRecord) IsSameAs(o CursorRecord) bool {
-	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed
-	return r == o
-}
-
-// IsTorn reports whether Redis has run a part of a transaction. If Redis 7.0 is killed while it writes one to
-// its append-only file, its next start leaves the beginning there, and the start after that runs it with the
-// following transaction, so opened is one too high. Absolute marks would not show it, because the following
-// transaction overwrites them.
-func (r CursorRecord) IsTorn() bool { return r.Opened != r.Closed }
-
-// HasSameRare reports whether the RareFields are equal. Each change of one of them gets a new "by".
-func (r CursorRecord) HasSameRare(o CursorRecord) bool {
-	return r.Naming == o.Naming && r.Refused == o.Refused
-}
-
-var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
-
-const (
-	wholeNumbers = 8 // how many of CursorFields, from the first on, are whole numbers
-	openedField  = 6 // where opened stands among them
-)
-
-var CursorArgs = func() (out []any) {
-	for _, field := range CursorFields {
-		out = append(out, field)
-	}
-	return out
-}()
-
-// RareFields are read when a writer is opened, and written when they change: the naming can be long.
-var RareFields = []string{"naming", "refused"}
-
-// Values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
-func (c CursorRecord) Values(before CursorRecord) []any {
-	out := []any{
-		"created", c.Created, "seq", c.Seq, "stored", c.Stored, "latest", c.Latest, "as_of", c.AsOf,
-		"incomplete_before", c.IncompleteBefore, "closed", c.Closed, "ahead", c.Ahead.String(), "by", c.By,
-	}
-	if c.Ended != before.Ended {
-		out = append(out, "ended", c.Ended)
-	}
-	if c.Naming != before.Naming {
-		out = append(out, "naming", c.Naming)
-	}
-	if c.Refused != before.Refused {
-		out = append(out, "refused", c.Refused)
-	}
-	return out
-}
-
 // String returns "seq stored done/parts"; "" for the zero value.
 func (a Ahead) String() string {
 	if a == (Ahead{}) {
 		return ""
 	}
 	return fmt.Sprintf("%d %d %d/%d", a.Seq, a.Stored, a.Done, a.Parts)
-}
-
-func parseAhead(text string) (a Ahead, err error) {
-	if text == "" {
-		return Ahead{}, nil
-	}
-	if _, err := fmt.Sscanf(text, "%d %d %d/%d", &a.Seq, &a.Stored, &a.Done, &a.Parts); err != nil || a.String() != text || a.Done < 1 || a.Done >= a.Parts {
-		return Ahead{}, fmt.Errorf("cursor field ahead is %q: \"seq stored done/parts\" was expected", text)
-	}
-	return a, nil
-}
-
-// ParseCursor parses the reply to HMGET key with CursorFields, perhaps with RareFields. found is false without
-// a record. If it cannot be read, the error is a *ForeignError.
-func ParseCursor(key string, reply *redis.SliceCmd) (c CursorRecord, found bool, err error) {
-	if err := reply.Err(); err != nil {
-		return CursorRecord{}, false, WrapForeign(key, err)
-	}
-	if c, found, err = parseRecord(reply.Val()); err != nil {
-		return CursorRecord{}, false, &ForeignError{Key: key, Err: err}
-	}
-	return c, found, nil
-}
-
-func parseRecord(reply []any) (c CursorRecord, found bool, err error) {
-	missing := 0
-	text := make([]string, len(reply))
-	for i, v := range reply {
-		if v == nil {
-			missing++
-			continue
-		}
-		s, ok := v.(string)
-		if !ok {
-			return c, false, fmt.Errorf("cursor field %d is a %T", i, v)
-		}
-		text[i] = s
-	}
-	return parseFields(text, missing)
-}
-
-// parseFields parses CursorFields, perhaps with RareFields. Missing fields are empty; all missing: not found.
-func parseFields(text []string, missing int) (c CursorRecord, found bool, err error) {
-	if extra := len(text) - len(CursorFields); extra != 0 && extra != len(RareFields) {
-		return c, false, fmt.Errorf("cursor record has %d fields, want %d", len(text), len(CursorFields))
-	}
-	if missing == len(text) {
-		return c, false, nil
-	}
-	if missing == len(text)-1 && text[openedField] != "" { // the torn beginning of the transaction that was to write it
-		c.Opened, err = strconv.ParseInt(text[openedField], 10, 64)
-		return c, false, err
-	}
-	for i, dst := range [wholeNumbers]*int64{&c.Created, nil, &c.Stored, &c.Latest, &c.AsOf, &c.IncompleteBefore, &c.Opened, &c.Closed} {
-		if dst == nil {
-			c.Seq, err = strconv.ParseUint(text[i], 10, 64)
-		} else {
-			*dst, err = strconv.ParseInt(text[i], 10, 64)
-		}
-		if err != nil {
-			return CursorRecord{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", CursorFields[i], text[i])
-		}
-	}
-	if !IsMoment(c.AsOf) {
-		return CursorRecord{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 were expected", c.AsOf)
-	}
-	if c.Ahead, err = parseAhead(text[wholeNumbers]); err != nil {
-		return CursorRecord{}, false, err
-	}
-	c.By, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
-	if rare := text[len(CursorFields):]; len(rare) > 0 {
-		c.Naming = rare[0]
-		if rare[1] != "" { // or there has been no reject
-			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
-				return CursorRecord{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
-			}
-		}
-	}
-	return c, true, nil
 }

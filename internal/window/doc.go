@@ -1,12 +1,20 @@
-// Package window is time and storage: how hits become cells of Redis hashes, and how cells become rolling
-// totals. Read docs/design.md first.
+// Package window is the arithmetic of rolling windows: how hits become cells of tiers, and how cells become
+// totals with two bounds. It takes moments and bytes, and returns values: no Redis, no clock, no goroutine.
+// Read docs/design.md first.
 //
-// A hit belongs to exactly one cell of each tier that still holds its time. A Writer commits a batch
-// (ShardBatch) and the stream's Cursor in one Redis transaction, so a stored hit counts exactly once whatever
-// crashes. A Reader's answer is an estimate with two bounds, and the truth is always between them.
+// A hit belongs to exactly one cell of each tier that still holds its time. A Layout has the tiers and shards
+// of a namespace. A Batch adds up hits per counter and time, and divides into a ShardBatch per shard. A Plan
+// has the hashes that a question needs, and turns their cells into an Estimate; the truth is always between
+// its bounds. Cursor is how far a stream has been counted.
 //
-// Every error of a commit means "unknown", so the writer reads the cursor again. At the target, the batch was
-// applied. At the old position, the writer sends it again. Anywhere else, another worker has fenced the
-// caller off (ErrFenced), or Redis has lost commits (ErrRewound): it drops the batch and reads the stream
-// again from the cursor. If another program has written to a key, a ForeignError names that key.
+// The packages below it reach Redis. None of them imports one that stands further down:
+//
+//	cluster   one server, Sentinel or Redis Cluster: which node, ordered reads, WATCH, replies, errors
+//	schema    a namespace: keys, layout record, cursors, list of streams, claims
+//	commit    Writer: a batch and its cursor in one transaction
+//	read      Reader: totals, series, top, names, uniques, exports
+//	erase     removes counters              retier   changes the tiers
+//	inspect   reads every key of a namespace, to compare it with the streams
+//
+// commit and read know nothing of each other, nor do erase, retier and inspect.
 package window

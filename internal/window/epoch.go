@@ -13,17 +13,18 @@ import (
 const maxGrace = 5 * time.Minute
 
 // twoWindows returns the number of cells in two windows.
-func (t Tier) twoWindows() int64 { return int64(2 * t.Window / t.Cell) }
+func twoWindows(t Tier) int64 { return int64(2 * t.Window / t.Cell) }
 
 // CellsPerEpoch returns the number of cells that one hash can hold.
 func (t Tier) CellsPerEpoch() int64 {
 	if t.epoch > 0 {
 		return t.epoch
 	}
-	return t.twoWindows()
+	return twoWindows(t)
 }
 
-func (t Tier) CellMillis() int64  { return t.Cell.Milliseconds() }
+func (t Tier) CellMillis() int64 { return t.Cell.Milliseconds() }
+
 func (t Tier) EpochMillis() int64 { return t.CellsPerEpoch() * t.CellMillis() }
 
 // CellAt returns the number, since 1970, of the cell that holds a moment.
@@ -54,21 +55,21 @@ func (t Tier) EpochAt(milli int64) int64 { return FloorDiv(milli, t.EpochMillis(
 // begins. The product of hash and jitter must fit into 64 bits, so no jitter is longer than 49 days.
 func (t Tier) Deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.EpochMillis()
-	jitter := int64((counterHash >> 32) * uint64(t.longestJitter()) >> 32)
+	jitter := int64((counterHash >> 32) * uint64(longestJitter(t)) >> 32)
 	return (end + t.Window.Milliseconds() + t.Grace() + jitter + 999) / 1000
 }
 
 // longestJitter is in milliseconds.
-func (t Tier) longestJitter() int64 {
+func longestJitter(t Tier) int64 {
 	return min(t.Window.Milliseconds()/4, t.EpochMillis(), math.MaxUint32)
 }
 
 // kept returns how long a hash lives after its epoch, at most, in milliseconds.
-func (t Tier) kept() int64 { return t.Window.Milliseconds() + t.Grace() + t.longestJitter() + 1000 }
+func kept(t Tier) int64 { return t.Window.Milliseconds() + t.Grace() + longestJitter(t) + 1000 }
 
 // FirstEpoch returns the earliest epoch whose hash can still exist at now (Unix milliseconds).
 func (t Tier) FirstEpoch(counterHash uint64, now int64) int64 {
-	epoch := t.EpochAt(now-t.kept()) - 1
+	epoch := t.EpochAt(now-kept(t)) - 1
 	for t.Deadline(epoch, counterHash)*1000 <= now {
 		epoch++
 	}
@@ -85,4 +86,18 @@ func FloorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
+}
+
+// EpochRange is a range of epochs of a tier whose keys may still exist.
+type EpochRange struct{ First, Last int64 }
+
+// LiveEpochs returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
+func LiveEpochs(t Tier, now, latest int64) (first, last int64) {
+	return t.EpochAt(now-kept(t)) - 1, t.EpochAt(max(now, latest)) + 1
+}
+
+// Keep returns how long an ended stream's cursors are needed: a window plus grace.
+func (l Layout) Keep() time.Duration {
+	coarsest := l.Tiers[len(l.Tiers)-1]
+	return coarsest.Window + time.Duration(coarsest.Grace())*time.Millisecond
 }

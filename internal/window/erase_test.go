@@ -15,12 +15,16 @@ import (
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/retier"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
 func (r *rig) erase(counters ...string) int {
 	r.t.Helper()
-	out, err := window.Eraser{Reader: r.reader}.Erase(r.t.Context(), counters)
+	out, err := erase.Eraser{Reader: r.reader}.Erase(r.t.Context(), counters)
 	require.NoError(r.t, err)
 	return out.Counters
 }
@@ -49,12 +53,12 @@ func (r *rig) mustBeWhole(counter string, now time.Time, want int64) {
 	r.mustHold(counter, now, want)
 	r.mustExpire(r.left(counter))
 	r.at(now.Add(time.Second), func() {
-		page, err := r.reader.Names(r.t.Context(), window.NamesQuestion{Prefix: counter, Limit: 10})
+		page, err := r.reader.Names(r.t.Context(), read.NamesQuestion{Prefix: counter, Limit: 10})
 		if err != nil || slices.Contains(page.Counters, counter) != (want > 0) {
 			r.t.Errorf("%s is among the names %q, %v; want %v", counter, page.Counters, err, want > 0)
 		}
 		top, err := r.reader.Top(r.t.Context(), window.Last(720*time.Hour), 1000)
-		at := slices.IndexFunc(top.Counters, func(c window.TopCounter) bool { return c.Counter == counter })
+		at := slices.IndexFunc(top.Counters, func(c read.TopCounter) bool { return c.Counter == counter })
 		if err != nil || (at >= 0) != (want > 0) || top.Floor != 0 || at >= 0 && top.Counters[at].Total != want {
 			r.t.Errorf("the top list has %s at %d, %v: %+v; want %d", counter, at, err, top, want)
 		}
@@ -74,7 +78,7 @@ func (r *rig) TestErasureLeavesNothing(t *testing.T) {
 	for _, counter := range []string{"shop.3", "blog.4", "nobody"} {
 		require.Empty(t, r.left(counter))
 	}
-	out, err := window.Eraser{Reader: r.reader}.EraseListed(t.Context(), "shop.", "")
+	out, err := erase.Eraser{Reader: r.reader}.EraseListed(t.Context(), "shop.", "")
 	if err != nil || out.Counters != 9 || out.Next != "" {
 		t.Errorf("by prefix: %+v, %v; want 9", out, err)
 	}
@@ -149,8 +153,8 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 	far := window.Layout{
 		Tiers: must(window.ParseTiers("1s/1m,1m/1h")), UniqueTiers: must(window.ParseUniqueTiers("5m/1h,1d/32d")), Shards: 4,
 	}
-	store := window.NewStore(r.client, "far")
-	reader := window.NewReader(store)
+	store := schema.NewStore(r.client, "far")
+	reader := read.NewReader(store)
 	require.NoError(t, store.EnsureLayout(ctx, far))
 	require.NoError(t, store.AddStream(ctx, "HITS"))
 	keys := func(pattern string) []string { return stack.Scan(t, r.client, "far:{*}:"+pattern) }
@@ -176,7 +180,7 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 	}
 	eraseShop := func() {
 		t.Helper()
-		out, err := window.Eraser{Reader: reader}.EraseListed(ctx, "shop.", "")
+		out, err := erase.Eraser{Reader: reader}.EraseListed(ctx, "shop.", "")
 		if err != nil || out.Counters != 2 {
 			t.Errorf("by prefix: %+v, %v; want 2", out, err)
 		}
@@ -200,9 +204,9 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 
 	count(2)
 	expire("names:*", "h:*")
-	_, _, err := window.Retier(ctx, store, must(window.ParseTiers("1s/1m,1m/2h")), quiet)
+	_, _, err := retier.Run(ctx, store, must(window.ParseTiers("1s/1m,1m/2h")), quiet)
 	require.NoError(t, err)
-	require.NoError(t, errOf(window.RetierConfirm(ctx, store, quiet)))
+	require.NoError(t, errOf(retier.Confirm(ctx, store, quiet)))
 	eraseShop()
 }
 
@@ -269,7 +273,7 @@ func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 			for _, name := range some {
 				all[name].least.Store(all[name].done.Load())
 			}
-			if _, err := (window.Eraser{Reader: r.reader}).Erase(t.Context(), some); err != nil {
+			if _, err := (erase.Eraser{Reader: r.reader}).Erase(t.Context(), some); err != nil {
 				t.Errorf("erase: %v", err)
 				return
 			}

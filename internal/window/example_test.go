@@ -9,6 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // A question is answered by the finest tier that reaches back to its beginning.
@@ -39,7 +42,7 @@ func ExampleReader_Answer() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
 	defer client.Close()
 
-	store := window.NewStore(client, "example")
+	store := schema.NewStore(client, "example")
 	layout := window.Layout{Tiers: must(window.ParseTiers("1s/1m, 1m/1h, 15m/1d")), Shards: 1}
 	layout = must(store.OpenLayout(ctx, layout))
 	if err := store.AddStream(ctx, "HITS"); err != nil {
@@ -50,12 +53,12 @@ func ExampleReader_Answer() {
 		at := now.Add(-ago).UnixMilli()
 		batch.Add(name, window.HashCounter(name), at, at, n)
 	}
-	writer := must(window.OpenWriter(ctx, store, layout, "HITS", 0))
+	writer := must(commit.OpenWriter(ctx, store, layout, "HITS", 0))
 	must(writer.Commit(ctx, batch.Shard(0), window.Cursor{
 		Created: now.Add(-48 * time.Hour).UnixNano(), Seq: 3, Stored: now.UnixNano(), AsOf: now.UnixMilli(),
 	}))
 
-	reader := window.NewReader(store)
+	reader := read.NewReader(store)
 	reader.Local = func() time.Time { return now } // it stands still, as the server's does
 	var questions []window.Question
 	for _, length := range []time.Duration{time.Minute, time.Hour, 175 * time.Minute, 24 * time.Hour} {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
 )
 
@@ -37,7 +38,7 @@ func TestExportIsExact(t *testing.T) {
 		}
 		require.NoError(rt, w.count(ctx, random, random.IntN(200)))
 
-		q := window.ExportQuestion{From: window.Now, To: window.Now}
+		q := read.ExportQuestion{From: window.Now, To: window.Now}
 		q.Prefix = rapid.SampledFrom([]string{"", "", "shop", "shop.", "zz"}).Draw(rt, "prefix")
 		if rapid.IntRange(0, 2).Draw(rt, "has to") == 0 {
 			q.To = rapid.SampledFrom([]int64{now, near("to", now)}).Draw(rt, "to")
@@ -71,7 +72,7 @@ func TestExportIsExact(t *testing.T) {
 
 		reader.MaxCells = rapid.SampledFrom([]int64{0, 0, 2000, 900}).Draw(rt, "cells of a page")
 		pages := 0
-		rows, err := readExport(ctx, reader, e, func(page window.ExportPage) error {
+		rows, err := readExport(ctx, reader, e, func(page read.ExportPage) error {
 			if pages++; pages > 10_000 {
 				return fmt.Errorf("still more behind %+v", page.Next)
 			}
@@ -138,11 +139,11 @@ func (r *rig) TestExportHasWhatIsClosed(t *testing.T) {
 		counterHit{counter, at.UnixMilli(), asOf.UnixMilli(), int64(i + 1)}.addTo(batch)
 	}
 	s.commitBatch(batch, cursorAt(1, asOf))
-	hour := window.ExportQuestion{From: now.Add(-time.Hour).UnixMilli(), To: now.UnixMilli(), Step: time.Minute}
+	hour := read.ExportQuestion{From: now.Add(-time.Hour).UnixMilli(), To: now.UnixMilli(), Step: time.Minute}
 	r.at(now, func() {
 		e, err := r.reader.BeginExport(ctx, hour)
 		require.NoError(t, err)
-		rows, err := readExport(ctx, r.reader, e, func(window.ExportPage) error { return nil })
+		rows, err := readExport(ctx, r.reader, e, func(read.ExportPage) error { return nil })
 		require.NoError(t, err)
 		got := ""
 		for _, row := range rows {
@@ -152,8 +153,8 @@ func (r *rig) TestExportHasWhatIsClosed(t *testing.T) {
 			t.Errorf("%+v, to %s:\n%s", e, time.UnixMilli(e.Range.To), got)
 		}
 		e.Range.To += 60_000 // as if as_of had gone back since
-		require.ErrorIs(t, errOf(r.reader.ExportPage(ctx, e, window.ExportPlace{})), window.ErrReopened)
-		for want, q := range map[string]window.ExportQuestion{
+		require.ErrorIs(t, errOf(r.reader.ExportPage(ctx, e, read.ExportPlace{})), read.ErrReopened)
+		for want, q := range map[string]read.ExportQuestion{
 			"is later than now": {From: hour.From, To: hour.To + 7_200_000},
 			"is not before to":  {From: hour.To + 1000, To: window.Now},
 		} {

@@ -9,12 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // If a cursor's position differs in anything, a claim says nothing about it.
 func TestClaimIsAboutOnePosition(t *testing.T) {
 	t.Parallel()
-	claim := window.Claim{Created: 1, Seq: 2, Stored: 3, AsOf: 40}
+	claim := schema.Claim{Created: 1, Seq: 2, Stored: 3, AsOf: 40}
 	position := window.Cursor{Created: 1, Seq: 2, Stored: 3, AsOf: 30}
 	for name, c := range map[string]struct {
 		change func(*window.Cursor)
@@ -57,7 +60,7 @@ func (r *rig) checkAsOf(now time.Time, want int64, wantErr func(error) bool) {
 		check("answer", a.AsOf, err)
 		top, err := r.reader.Top(ctx, asked.Span, 1)
 		check("top", top.AsOf, err)
-		names, err := r.reader.Names(ctx, window.NamesQuestion{Limit: 1})
+		names, err := r.reader.Names(ctx, read.NamesQuestion{Limit: 1})
 		check("names", names.AsOf, err)
 		_, streams, err := r.reader.Progress(ctx)
 		asOf := int64(-1)
@@ -73,19 +76,19 @@ func (r *rig) TestClaimMovesAsOf(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	at := cursorAt(7, now)
 	r.write("HITS", at)
-	claim := window.Claim{Created: at.Created, Seq: at.Seq, Stored: at.Stored, AsOf: at.AsOf + 5000}
+	claim := schema.Claim{Created: at.Created, Seq: at.Seq, Stored: at.Stored, AsOf: at.AsOf + 5000}
 	other := claim
 	other.Stored++
-	mustClaim := func(want window.Claim) {
+	mustClaim := func(want schema.Claim) {
 		t.Helper()
 		got, err := r.store.Claims.Read(ctx, "HITS")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
 	r.checkAsOf(now, at.AsOf, nil)
-	require.NoError(t, errOf(r.store.Claims.Write(ctx, map[string]window.Claim{"HITS": other}, nil)))
+	require.NoError(t, errOf(r.store.Claims.Write(ctx, map[string]schema.Claim{"HITS": other}, nil)))
 	r.checkAsOf(now, at.AsOf, nil)
-	require.NoError(t, errOf(r.store.Claims.Write(ctx, map[string]window.Claim{"HITS": claim, "UNLISTED": other}, nil)))
+	require.NoError(t, errOf(r.store.Claims.Write(ctx, map[string]schema.Claim{"HITS": claim, "UNLISTED": other}, nil)))
 	r.checkAsOf(now, claim.AsOf, nil)
 	mustClaim(claim)
 	if ttl := r.client.TTL(ctx, "test:idle").Val(); ttl <= 0 || ttl > time.Hour {
@@ -93,15 +96,15 @@ func (r *rig) TestClaimMovesAsOf(t *testing.T) {
 	}
 	require.NoError(t, r.store.Claims.Remove(ctx, "HITS"))
 	r.checkAsOf(now, at.AsOf, nil)
-	mustClaim(window.Claim{})
+	mustClaim(schema.Claim{})
 }
 
 // A worker notices when Redis no longer has what it claimed last.
 func (r *rig) TestLostClaimsAreNoticed(t *testing.T) {
-	claims := func(asOf int64) map[string]window.Claim {
-		return map[string]window.Claim{"A": {Seq: 1, AsOf: asOf}, "B": {Seq: 2, AsOf: asOf}}
+	claims := func(asOf int64) map[string]schema.Claim {
+		return map[string]schema.Claim{"A": {Seq: 1, AsOf: asOf}, "B": {Seq: 2, AsOf: asOf}}
 	}
-	write := func(claims, before map[string]window.Claim, want ...string) {
+	write := func(claims, before map[string]schema.Claim, want ...string) {
 		t.Helper()
 		if changed, err := r.store.Claims.Write(t.Context(), claims, before); err != nil || !slices.Equal(changed, want) {
 			t.Errorf("changed %q, %v: want %q", changed, err, want)
@@ -109,7 +112,7 @@ func (r *rig) TestLostClaimsAreNoticed(t *testing.T) {
 	}
 	write(claims(1), nil)
 	write(claims(2), claims(1))
-	write(map[string]window.Claim{"B": {Seq: 3, AsOf: 9}}, nil) // another worker
+	write(map[string]schema.Claim{"B": {Seq: 3, AsOf: 9}}, nil) // another worker
 	write(claims(3), claims(2), "B")
 	require.NoError(t, r.client.Del(t.Context(), "test:idle").Err())
 	write(claims(4), claims(3), "A", "B")
@@ -121,7 +124,7 @@ func (r *rig) TestForeignClaimsAreNamed(t *testing.T) {
 	at := cursorAt(7, now)
 	r.write("HITS", at)
 	named := func(err error) bool {
-		var foreign *window.ForeignError
+		var foreign *cluster.ForeignError
 		return errors.As(err, &foreign) && foreign.Key == "test:idle"
 	}
 	for _, value := range []string{"", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "1  2 3"} {
@@ -134,6 +137,6 @@ func (r *rig) TestForeignClaimsAreNamed(t *testing.T) {
 	require.NoError(t, r.client.Set(ctx, "test:idle", "not ours", 0).Err())
 	r.checkAsOf(now, 0, named)
 	mustName(t, "test:idle", errOf(r.store.Claims.Read(ctx, "HITS")))
-	mustName(t, "test:idle", errOf(r.store.Claims.Write(ctx, map[string]window.Claim{"HITS": {}}, nil)))
+	mustName(t, "test:idle", errOf(r.store.Claims.Write(ctx, map[string]schema.Claim{"HITS": {}}, nil)))
 	mustName(t, "test:idle", r.store.Claims.Remove(ctx, "HITS"))
 }

@@ -27,7 +27,7 @@ func leftBy(l Layout, counter string, hits []storedHit, now int64) func(CellHash
 	for _, t := range l.Tiers {
 		cells := map[int64]int64{}
 		for _, h := range hits {
-			if t.holds(hash, h.at, h.stored) {
+			if holdsWhenStored(t, hash, h.at, h.stored) {
 				cells[t.CellAt(h.at)] += h.n
 			}
 		}
@@ -139,13 +139,13 @@ var genChart = rapid.Custom(func(t *rapid.T) Layout {
 
 // undivided plans without coarser cells inside.
 func undivided(l Layout, counter string, r Range, now int64) (Plan, error) {
-	tier, err := l.reaching(r, now)
+	tier, err := chooseReaching(l, r, now)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := l.NewPlan(counter, r, now, tier)
+	p := NewPlan(l, counter, r, now, tier)
 	for {
-		finer, edge, ok := l.refine(tier, r, now)
+		finer, edge, ok := refine(l, tier, r, now)
 		if !ok {
 			break
 		}
@@ -291,7 +291,7 @@ func TestPlansOfTiers(t *testing.T) {
 			for i, tier := range l.Tiers {
 				out += fmt.Sprintf("%s: hashes of %d cells", tier, tier.CellsPerEpoch())
 				if l.HasSummaries(i) {
-					out += fmt.Sprintf(", a summary per %d", tier.segmentCells())
+					out += fmt.Sprintf(", a summary per %d", segmentCells(tier))
 				}
 				out += "\n"
 			}

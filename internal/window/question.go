@@ -96,6 +96,7 @@ type QuestionError struct {
 }
 
 func (e *QuestionError) Error() string { return e.Err.Error() }
+
 func (e *QuestionError) Unwrap() error { return e.Err }
 
 // TooMuchError means that a call would cost more than allowed.

@@ -11,6 +11,7 @@ import (
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
 	"tallyroll/tests/stack"
 )
 
@@ -25,7 +26,7 @@ func addVisits(b *window.Batch, counter string, at time.Time, from, to int) {
 }
 
 // commitVisits commits the visitors of a counter alone.
-func (s *session) commitVisits(counter string, at time.Time, from, to int) (window.Commit, error) {
+func (s *session) commitVisits(counter string, at time.Time, from, to int) (commit.Commit, error) {
 	s.r.t.Helper()
 	b := window.NewBatch(layout)
 	addVisits(b, counter, at, from, to)
@@ -36,7 +37,7 @@ func (s *session) commitVisits(counter string, at time.Time, from, to int) (wind
 	return got, err
 }
 
-func (s *session) mustCommitVisits(counter string, at time.Time, from, to int) window.Commit {
+func (s *session) mustCommitVisits(counter string, at time.Time, from, to int) commit.Commit {
 	s.r.t.Helper()
 	got, err := s.commitVisits(counter, at, from, to)
 	if err != nil || got.Failed != nil || got.Hits != int64(to-from) {
@@ -89,7 +90,7 @@ func (r *rig) TestRegistersAreThoseOfTheValues(t *testing.T) {
 	for shard, w := range r.open("HITS").writers {
 		place, _ := w.Cursor()
 		place.Created = 1
-		require.NoError(t, w.Take(t.Context(), place))
+		require.NoError(t, w.Acquire(t.Context(), place))
 		for part, to := range b.Shard(shard).Split(place, cursorAt(s.seq+1000, now), 100) {
 			require.NoError(t, errOf(w.Commit(t.Context(), part, to)))
 			if part.Commands() > 100 {

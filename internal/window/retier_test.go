@@ -17,6 +17,10 @@ import (
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/retier"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -110,7 +114,7 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 		if !same && rapid.Bool().Draw(rt, "abandoned") {
 			half, stop := context.WithCancel(ctx)
 			left := rapid.IntRange(1, 6).Draw(rt, "steps before")
-			_, _, err := window.Retier(half, w.store, to, func(string, int) {
+			_, _, err := retier.Run(half, w.store, to, func(string, int) {
 				if left--; left == 0 {
 					stop()
 				}
@@ -119,7 +123,7 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 			if err != nil { // else it was done by then
 				abandoned++
 				judge()
-				do(func() error { _, _, err := window.Retier(ctx, w.store, from.Tiers, quiet); return err })
+				do(func() error { _, _, err := retier.Run(ctx, w.store, from.Tiers, quiet); return err })
 				judge()
 				is, err := b.dump(ctx)
 				require.NoError(rt, err)
@@ -128,7 +132,7 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 				judge()
 			}
 		}
-		do(func() error { _, _, err := window.Retier(ctx, w.store, to, quiet); return err })
+		do(func() error { _, _, err := retier.Run(ctx, w.store, to, quiet); return err })
 		judge()
 		layout, err := w.reader.Look(ctx)
 		require.NoError(rt, err)
@@ -140,8 +144,8 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 		if !same {
 			done := false
 			do(func() error {
-				_, err := window.RetierConfirm(ctx, w.store, quiet)
-				var nothing *window.RetierError
+				_, err := retier.Confirm(ctx, w.store, quiet)
+				var nothing *retier.Error
 				if errors.As(err, &nothing) && done {
 					return nil // the reply to the last write was lost
 				}
@@ -176,26 +180,26 @@ func TestRetierFencesWriters(t *testing.T) {
 		t.Helper()
 		half, stop := context.WithCancel(ctx)
 		defer stop()
-		_, _, err := window.Retier(half, r.store, target, func(string, int) { stop() })
+		_, _, err := retier.Run(half, r.store, target, func(string, int) { stop() })
 		require.Error(t, err, "it was to be ended")
-		var retiering *window.RetieringError
+		var retiering *schema.RetieringError
 		require.ErrorAs(t, r.store.EnsureLayout(ctx, layout), &retiering, "a worker meanwhile")
-		var refused *window.RetierError
-		_, _, err = window.Retier(ctx, r.store, must(window.ParseTiers("1d/5y")), quiet)
+		var refused *retier.Error
+		_, _, err = retier.Run(ctx, r.store, must(window.ParseTiers("1d/5y")), quiet)
 		require.ErrorAs(t, err, &refused, "a change to still other tiers")
-		require.ErrorAs(t, errOf(window.RetierConfirm(ctx, r.store, quiet)), &refused, "confirmed before it is built")
+		require.ErrorAs(t, errOf(retier.Confirm(ctx, r.store, quiet)), &refused, "confirmed before it is built")
 	}
 	begin()
-	_, changed, err := window.Retier(ctx, r.store, layout.Tiers, quiet)
+	_, changed, err := retier.Run(ctx, r.store, layout.Tiers, quiet)
 	require.NoError(t, err)
 	require.False(t, changed)
-	require.ErrorIs(t, errOf(s.try("a", now, 1)), window.ErrFenced, "a worker that was paused before an abandoned change")
+	require.ErrorIs(t, errOf(s.try("a", now, 1)), commit.ErrFenced, "a worker that was paused before an abandoned change")
 	s = r.open("HITS")
 	s.commit("a", now, 1)
 	begin()
-	_, _, err = window.Retier(ctx, r.store, target, quiet)
+	_, _, err = retier.Run(ctx, r.store, target, quiet)
 	require.NoError(t, err)
-	require.ErrorIs(t, errOf(s.try("a", now, 1)), window.ErrFenced, "a worker that was paused")
+	require.ErrorIs(t, errOf(s.try("a", now, 1)), commit.ErrFenced, "a worker that was paused")
 	next, err := r.store.Layout(ctx)
 	require.NoError(t, err)
 	b := window.NewBatch(next)
@@ -218,15 +222,15 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 		met = false
 		hook.arm(before, func() {
 			met = true
-			_, _, err := window.Retier(ctx, r.store, to, quiet)
+			_, _, err := retier.Run(ctx, r.store, to, quiet)
 			require.NoError(t, err)
 		})
-		err := errOf(window.Eraser{Reader: r.reader}.Erase(ctx, []string{"a"}))
+		err := errOf(erase.Eraser{Reader: r.reader}.Erase(ctx, []string{"a"}))
 		hook.arm(-1, nil)
 		outcomes[err == nil]++
 		want := int64(0)
 		if err != nil {
-			require.ErrorIs(t, err, window.ErrEraseRetier, "before command %d", before)
+			require.ErrorIs(t, err, erase.ErrRetiering, "before command %d", before)
 			want = 7
 		}
 		for _, length := range []time.Duration{time.Hour, 24 * time.Hour, 32 * 24 * time.Hour} {
@@ -234,8 +238,8 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 			require.Equal(t, want, got.Upper, "before command %d: %+v in %v", before, got, length)
 		}
 		if met {
-			require.ErrorIs(t, errOf(window.Eraser{Reader: r.reader}.Erase(ctx, []string{"a"})), window.ErrEraseRetier, "it is not confirmed")
-			require.NoError(t, errOf(window.RetierConfirm(ctx, r.store, quiet)))
+			require.ErrorIs(t, errOf(erase.Eraser{Reader: r.reader}.Erase(ctx, []string{"a"})), erase.ErrRetiering, "it is not confirmed")
+			require.NoError(t, errOf(retier.Confirm(ctx, r.store, quiet)))
 			r.erase("a")
 		}
 	}
@@ -277,11 +281,11 @@ func TestRetierKeepsUniqueCells(t *testing.T) {
 	}
 	count(1, 300)
 	keep(func() error {
-		_, _, err := window.Retier(ctx, r.store, must(window.ParseTiers("1m/1h,1d/5y")), quiet)
+		_, _, err := retier.Run(ctx, r.store, must(window.ParseTiers("1m/1h,1d/5y")), quiet)
 		return err
 	})
 	count(2, 200)
-	keep(func() error { return errOf(window.RetierConfirm(ctx, r.store, quiet)) })
+	keep(func() error { return errOf(retier.Confirm(ctx, r.store, quiet)) })
 	count(3, 50)
 	want, have := new(unique.Sketch), new(unique.Sketch)
 	for i := range visitors {

@@ -1,6 +1,8 @@
 package window
 
-import "time"
+import (
+	"time"
+)
 
 // Writers keep summaries of the largest counters per segment of time: one or several cells of some tiers, the
 // levels. The finest tiers are not levels: a summary per second or minute would cost more than it is worth.
@@ -31,14 +33,14 @@ func (l Layout) SummarySize() int {
 
 // segmentCells returns the cells of a segment: as many as hashes that it takes to span two windows. So a
 // window has at most half as many segments as a hash has cells.
-func (t Tier) segmentCells() int64 {
-	return (t.twoWindows() + t.CellsPerEpoch() - 1) / t.CellsPerEpoch()
+func segmentCells(t Tier) int64 {
+	return (twoWindows(t) + t.CellsPerEpoch() - 1) / t.CellsPerEpoch()
 }
 
 // SegmentOf returns the number, since 1970, of the segment that a cell belongs to.
-func (t Tier) SegmentOf(cell int64) int64 { return FloorDiv(cell, t.segmentCells()) }
+func (t Tier) SegmentOf(cell int64) int64 { return FloorDiv(cell, segmentCells(t)) }
 
-func (t Tier) SegmentMillis() int64 { return t.segmentCells() * t.CellMillis() }
+func (t Tier) SegmentMillis() int64 { return segmentCells(t) * t.CellMillis() }
 
 // SegmentDeadline returns the Unix second at which a summary expires: when no window and grace reaches back.
 func (t Tier) SegmentDeadline(number int64) int64 {
@@ -58,7 +60,7 @@ func (l Layout) Segments(p Plan) (tier int, first, last int64, whole bool) {
 		if !l.HasSummaries(i) || p.now-p.Range.From > t.Window.Milliseconds() || whole && t.Since > from {
 			continue
 		}
-		f, n := t.segmentsOf(p)
+		f, n := coverSegments(t, p)
 		if !whole && t.Since <= from {
 			tier, whole = -1, true
 		}
@@ -69,7 +71,7 @@ func (l Layout) Segments(p Plan) (tier int, first, last int64, whole bool) {
 	return tier, first, last, whole
 }
 
-func (t Tier) segmentsOf(p Plan) (first, last int64) {
+func coverSegments(t Tier, p Plan) (first, last int64) {
 	from := p.Tier.CellStart(p.Tier.CellAt(p.Range.From))
 	to := p.Tier.CellStart(p.Tier.CellAt(p.Range.To-1) + 1)
 	return t.SegmentOf(t.CellAt(from)), t.SegmentOf(t.CellAt(to - 1))

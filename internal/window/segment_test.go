@@ -44,7 +44,7 @@ func TestSegmentsCoverARange(t *testing.T) {
 		if most := (level.CellsPerEpoch()+1)/2 + 1; last-first+1 > most {
 			t.Fatalf("%d segments for hashes of %d cells", last-first+1, level.CellsPerEpoch())
 		}
-		if hash := level.Deadline(level.EpochAt(at), 0); hash < deadline && level.segmentCells() == 1 {
+		if hash := level.Deadline(level.EpochAt(at), 0); hash < deadline && segmentCells(level) == 1 {
 			t.Fatalf("the hash expires at %d, the summary at %d", hash, deadline)
 		}
 	})

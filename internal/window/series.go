@@ -1,7 +1,6 @@
 package window
 
 import (
-	"context"
 	"slices"
 	"time"
 )
@@ -148,15 +147,15 @@ func (l Layout) PlanSeries(q SeriesQuestion, now int64) (SeriesPlan, error) {
 		return SeriesPlan{}, err
 	}
 	if q.Steps != nil {
-		return l.planSteps(q, asked, now)
+		return planSteps(l, q, asked, now)
 	}
-	t, asked, err := l.tierOf(q, asked, now)
+	t, asked, err := chooseTier(l, q, asked, now)
 	if err != nil {
 		return SeriesPlan{}, err
 	}
 	cells := max(1, int64((q.Step+t.Cell-1)/t.Cell))
-	r := t.around(asked)
-	p := SeriesPlan{Plan: l.NewPlan(q.Counter, r, now, t), asked: asked, Step: cells * t.CellMillis()}
+	r := roundOut(t, asked)
+	p := SeriesPlan{Plan: NewPlan(l, q.Counter, r, now, t), asked: asked, Step: cells * t.CellMillis()}
 	p.Add(t, r)
 	return p, nil
 }
@@ -165,11 +164,11 @@ func (l Layout) PlanSeries(q SeriesQuestion, now int64) (SeriesPlan, error) {
 // back to the first step's beginning, that step begins where the range does. If an edge cuts a cell of the
 // finest tier that holds the range, and a finer tier still holds all of that cell, its cells replace it: both
 // hold the same hits (see Layout.Plan).
-func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (SeriesPlan, error) {
+func planSteps(l Layout, q SeriesQuestion, asked Range, now int64) (SeriesPlan, error) {
 	first := q.Steps.At(asked.From).From
-	t, _, err := l.tierOf(q, Range{first, asked.To}, now)
+	t, _, err := chooseTier(l, q, Range{first, asked.To}, now)
 	if err != nil {
-		if t, _, err = l.tierOf(q, asked, now); err != nil {
+		if t, _, err = chooseTier(l, q, asked, now); err != nil {
 			return SeriesPlan{}, err
 		}
 		first = t.CellStart(t.CellAt(asked.From))
@@ -182,8 +181,8 @@ func (l Layout) planSteps(q SeriesQuestion, asked Range, now int64) (SeriesPlan,
 	if last := &edges[len(edges)-1]; *last > now {
 		*last = min(*last, t.CellStart(t.CellAt(now-1)+1))
 	}
-	p := SeriesPlan{Plan: l.NewPlan(q.Counter, Range{first, edges[len(edges)-1]}, now, t), asked: asked, edges: edges}
-	p.Add(t, t.around(p.Range))
+	p := SeriesPlan{Plan: NewPlan(l, q.Counter, Range{first, edges[len(edges)-1]}, now, t), asked: asked, edges: edges}
+	p.Add(t, roundOut(t, p.Range))
 	p.refineEdges(l.Tiers)
 	return p, nil
 }
@@ -199,7 +198,7 @@ func (p *SeriesPlan) refineEdges(tiers Tiers) {
 			inside = rest[:i]
 		}
 		rest = rest[len(inside):]
-		if !p.Tier.isCut(inside, p.now) {
+		if !isCut(p.Tier, inside, p.now) {
 			continue
 		}
 		finer, found := Tier{}, false
@@ -207,7 +206,7 @@ func (p *SeriesPlan) refineEdges(tiers Tiers) {
 			t := tiers[i]
 			if p.Tier.Cell%t.Cell == 0 && t.Since <= start && t.HoldsSince(start, p.now) {
 				finer, found = t, true
-				if !t.isCut(inside, p.now) {
+				if !isCut(t, inside, p.now) {
 					break
 				}
 			}
@@ -216,7 +215,7 @@ func (p *SeriesPlan) refineEdges(tiers Tiers) {
 			p.Cuts = true
 			continue
 		}
-		p.Cuts = p.Cuts || finer.isCut(inside, p.now)
+		p.Cuts = p.Cuts || isCut(finer, inside, p.now)
 		if p.finer == nil {
 			p.finer = make(map[int64]Tier)
 		}
@@ -233,18 +232,18 @@ func (p *SeriesPlan) refineEdges(tiers Tiers) {
 }
 
 // isCut reports whether a moment up to now is not the beginning of a cell. Later ones cut no hits.
-func (t Tier) isCut(moments []int64, now int64) bool {
+func isCut(t Tier, moments []int64, now int64) bool {
 	return slices.ContainsFunc(moments, func(at int64) bool { return at <= now && t.CellStart(t.CellAt(at)) != at })
 }
 
-func (t Tier) around(r Range) Range {
+func roundOut(t Tier, r Range) Range {
 	return Range{t.CellStart(t.CellAt(r.From)), t.CellStart(t.CellAt(r.To-1) + 1)}
 }
 
-// tierOf returns the tier that answers a range, and the range, which WhileHeldWithLead widens by a cell.
-func (l Layout) tierOf(q SeriesQuestion, r Range, now int64) (Tier, Range, error) {
+// chooseTier returns the tier that answers a range, and the range, which WhileHeldWithLead widens by a cell.
+func chooseTier(l Layout, q SeriesQuestion, r Range, now int64) (Tier, Range, error) {
 	if q.Reach == WithinWindow {
-		t, err := l.reaching(r, now)
+		t, err := chooseReaching(l, r, now)
 		return t, r, err
 	}
 	tiers := l.Tiers
@@ -340,64 +339,6 @@ func (p SeriesPlan) tierAt(milli int64) Tier {
 		return t
 	}
 	return p.Tier
-}
-
-// Series answers all questions in one pipelined round trip, in their order. Its errors are those of Answer.
-func (r *Reader) Series(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
-	found, steps, err := r.askSeries(ctx, questions, false)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Series, len(steps))
-	for i := range steps {
-		p := &steps[i]
-		out[i] = found.series(p, questions[i]).WithCounts(p.Counts(found.cells[i], found.latest(&p.Plan)), p.Cuts)
-	}
-	return out, nil
-}
-
-// askSeries plans the questions, about uniques if that is set, and fetches what the plans need.
-func (r *Reader) askSeries(ctx context.Context, questions []SeriesQuestion, uniques bool) (found snapshot, steps []SeriesPlan, err error) {
-	found, err = r.ask(ctx, func(l Layout, now int64) (_ []Plan, err error) {
-		if uniques {
-			if l, err = l.UniqueLayout(); err != nil {
-				return nil, &QuestionError{0, err}
-			}
-		}
-		steps = make([]SeriesPlan, len(questions))
-		plans := make([]Plan, len(questions))
-		var points int64
-		for i, q := range questions {
-			p := &steps[i]
-			alike := i > 0 && q.HasSameSteps(questions[i-1]) // a calendar need not be asked again
-			if alike {
-				*p = steps[i-1]
-				p.Plan = p.For(q.Counter, l)
-			} else if *p, err = l.PlanSeries(q, now); err != nil {
-				if uniques {
-					err = NameUniques(err)
-				}
-				return nil, &QuestionError{i, err}
-			}
-			points += p.Points()
-			if uniques && !alike && (r.MaxPoints == 0 || points <= r.MaxPoints) {
-				l.CoverSteps(p, now)
-			}
-			plans[i] = p.Plan
-		}
-		if r.MaxPoints > 0 && points > r.MaxPoints {
-			return nil, &TooMuchError{What: "points", Count: points, Max: r.MaxPoints}
-		}
-		return plans, nil
-	})
-	return found, steps, err
-}
-
-// series returns a series without counts, with the progress of its shard.
-func (s *snapshot) series(p *SeriesPlan, q SeriesQuestion) Series {
-	shard, out := s.shards[p.Shard], p.Series(q, s.at.milli)
-	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.Since)
-	return out
 }
 
 // Series returns a series without counts, and without its shard's progress.

@@ -92,7 +92,7 @@ func TestFittingSeriesKeepTheirTier(t *testing.T) {
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
 	for range 2000 {
 		now, length := start+random.Int64N(30*86_400_000), 1+random.Int64N(3*86_400_000)
-		want, err := l.reaching(Range{now - length, now}, now)
+		want, err := chooseReaching(l, Range{now - length, now}, now)
 		require.NoError(t, err)
 		for _, ago := range []int64{0, want.Grace() / 2} {
 			q := SeriesQuestion{Counter: "c", Span: Between(now-length, now), Reach: WhileHeldIfFitting}

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -32,8 +33,8 @@ func TestUnsafeSettingsOfTheServerAreFound(t *testing.T) {
 			for name, value := range settings {
 				require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
 			}
-			warnings, err := window.NewStore(client, "test").Client.CheckServer(t.Context())
-			var eviction *window.EvictionError
+			warnings, err := schema.NewStore(client, "test").Client.CheckServer(t.Context())
+			var eviction *cluster.EvictionError
 			if errors.As(err, &eviction) != c.refused {
 				t.Errorf("refused: %v", err)
 			}
@@ -51,7 +52,7 @@ func TestUnsafeSettingsOfTheServerAreFound(t *testing.T) {
 		stack.NewUser(t, server, "tallyroll", "secret", "~*", "+@all", "-config")
 		limited := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "tallyroll", Password: "secret"})
 		defer limited.Close()
-		warnings, err := window.NewStore(limited, "test").Client.CheckServer(t.Context())
+		warnings, err := schema.NewStore(limited, "test").Client.CheckServer(t.Context())
 		require.NoError(t, err)
 		require.Len(t, warnings, 1)
 		require.Contains(t, warnings[0], "does not reveal")

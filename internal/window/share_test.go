@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
 )
 
@@ -34,7 +36,7 @@ func TestQuestionsOfOneTripAreIndependent(t *testing.T) {
 		require.NoError(t, r.client.Del(t.Context(), key).Err())
 		require.NoError(t, r.client.Set(t.Context(), key, "a string", 0).Err())
 	}
-	reader := window.NewReader(r.store)
+	reader := read.NewReader(r.store)
 	require.NoError(t, errOf(reader.Look(t.Context())))
 	gate := make(chan struct{}) // lets no trip pass before it is closed
 	var trips atomic.Int64
@@ -62,7 +64,7 @@ func TestQuestionsOfOneTripAreIndependent(t *testing.T) {
 	}
 	foreign := func(found window.Answers, err error) {
 		var bad *window.QuestionError
-		var foreign *window.ForeignError
+		var foreign *cluster.ForeignError
 		if !errors.As(err, &bad) || bad.Index != 1 || !errors.As(err, &foreign) || !strings.Contains(foreign.Key, ":h:") {
 			t.Errorf("%+v %v; want a foreign key of the second question", found, err)
 		}

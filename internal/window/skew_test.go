@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
 )
 
@@ -48,7 +49,7 @@ func (r *rig) TestAnswersGoByTheClockOfRedis(t *testing.T) {
 			require.NoError(t, errOf(r.open("HITS").of(counter).Commit(t.Context(), batch.Shard(shardOf(counter)), cursor)))
 			for _, asker := range []time.Duration{0, -20 * time.Second, -4 * time.Minute} { // ahead of NATS
 				what := fmt.Sprintf("Redis %v ahead of NATS, asker %v, %v after an epoch's beginning", skew, asker, phase)
-				reader, its := window.NewReader(r.store), time.Until(nats.Add(asker))
+				reader, its := read.NewReader(r.store), time.Until(nats.Add(asker))
 				reader.Local = func() time.Time { return time.Now().Add(its) }
 				var questions []window.Question
 				for _, span := range []window.Span{
@@ -99,7 +100,7 @@ func (r *rig) TestAnswerEndsWhenItWasRead(t *testing.T) {
 		}
 		return send(cmds)
 	})
-	reader, span := window.NewReader(r.store), window.Last(time.Minute)
+	reader, span := read.NewReader(r.store), window.Last(time.Minute)
 	for range 3 { // the first one finds the layout and the clock
 		late.Store(true)
 		found, err := reader.Answer(t.Context(), []window.Question{{Counter: "on-the-way", Span: span}})
@@ -132,7 +133,7 @@ func (r *rig) countTrips() func() int64 {
 // An answer costs one round trip, and two when Redis's clock has been set.
 func (r *rig) TestAnswerTakesOneRoundTrip(t *testing.T) {
 	defer r.clock.Ahead(0)
-	trips, reader := r.countTrips(), window.NewReader(r.store)
+	trips, reader := r.countTrips(), read.NewReader(r.store)
 	question := window.Question{Counter: "a", Span: window.Last(time.Minute)}
 	ask := func(want int64, why string) {
 		t.Helper()

@@ -14,11 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/retier"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
 func TestMain(m *testing.M) {
-	window.ReplicationTime = 20 * time.Millisecond
+	retier.ReplicationTime = 20 * time.Millisecond
 	stack.Main(m)
 }
 
@@ -129,8 +133,8 @@ func must[T any](value T, err error) T {
 type rig struct {
 	*backend
 	t      *testing.T
-	store  *window.Store
-	reader *window.Reader // by which the local clock stands still
+	store  *schema.Store
+	reader *read.Reader // by which the local clock stands still
 }
 
 // at lets Redis's clock say now while ask runs.
@@ -144,13 +148,13 @@ func newRig(t *testing.T, b *backend) *rig {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, b.flushAll(ctx))
-	store := window.NewStore(b.client, "test")
+	store := schema.NewStore(b.client, "test")
 	require.NoError(t, store.EnsureLayout(ctx, layout))
 	require.NoError(t, store.AddStream(ctx, "HITS"))
 	if b.clock == nil {
 		b.clock = stack.WatchClock(b.client)
 	}
-	reader, began := window.NewReader(store), time.Now()
+	reader, began := read.NewReader(store), time.Now()
 	reader.Local = func() time.Time { return began }
 	return &rig{b, t, store, reader}
 }
@@ -227,7 +231,7 @@ func shardOf(counter string) int { return layout.ShardOf(window.HashCounter([]by
 // session has a writer for each shard of a stream, as a worker's session has.
 type session struct {
 	r       *rig
-	writers []*window.Writer
+	writers []*commit.Writer
 	seq     uint64 // of the last commit
 }
 
@@ -236,7 +240,7 @@ func (r *rig) open(stream string) *session {
 	r.t.Helper()
 	s := &session{r: r}
 	for shard := range layout.Shards {
-		w, err := window.OpenWriter(r.t.Context(), r.store, layout, stream, shard)
+		w, err := commit.OpenWriter(r.t.Context(), r.store, layout, stream, shard)
 		require.NoError(r.t, err)
 		s.writers = append(s.writers, w)
 		cursor, _ := w.Cursor()
@@ -246,16 +250,16 @@ func (r *rig) open(stream string) *session {
 }
 
 // of returns the writer that counts a counter.
-func (s *session) of(counter string) *window.Writer { return s.writers[shardOf(counter)] }
+func (s *session) of(counter string) *commit.Writer { return s.writers[shardOf(counter)] }
 
 // try commits n hits of a counter, as of the moment at which they happened.
-func (s *session) try(counter string, at time.Time, n int64) (window.Commit, error) {
+func (s *session) try(counter string, at time.Time, n int64) (commit.Commit, error) {
 	b, shard := batchOf(counter, at.UnixMilli(), n)
 	s.seq++
 	return s.writers[shard].Commit(s.r.t.Context(), b.Shard(shard), cursorAt(s.seq, at))
 }
 
-func (s *session) commit(counter string, at time.Time, n int64) window.Commit {
+func (s *session) commit(counter string, at time.Time, n int64) commit.Commit {
 	s.r.t.Helper()
 	out, err := s.try(counter, at, n)
 	require.NoError(s.r.t, err)
@@ -280,9 +284,9 @@ func (r *rig) write(stream string, to window.Cursor) *session {
 }
 
 // commitAll commits a batch of stream HITS by a new session, as commitBatch does, in a namespace of any layout.
-func commitAll(ctx context.Context, store *window.Store, l window.Layout, b *window.Batch, to window.Cursor) error {
+func commitAll(ctx context.Context, store *schema.Store, l window.Layout, b *window.Batch, to window.Cursor) error {
 	for shard := range l.Shards {
-		w, err := window.OpenWriter(ctx, store, l, "HITS", shard)
+		w, err := commit.OpenWriter(ctx, store, l, "HITS", shard)
 		if err == nil {
 			_, err = w.Commit(ctx, b.Shard(shard), to)
 		}

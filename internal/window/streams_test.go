@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -84,7 +85,7 @@ func (r *rig) TestNewStreamHoldsAsOfAtItsCreation(t *testing.T) {
 		r.checkAnswers("with a new stream", now, 10*time.Second, created, false)
 	}
 	// What the previous program has written.
-	for value, want := range map[string]window.Listed{
+	for value, want := range map[string]schema.Listed{
 		"": {}, "1763683200000": {Ended: 1763683200000}, "live 1763683200000": {Created: 1763683200000},
 	} {
 		require.NoError(t, r.client.HSet(ctx, "test:streams", "NEW", value).Err())

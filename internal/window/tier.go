@@ -8,6 +8,36 @@ import (
 	"time"
 )
 
+func AppendGeneration(t Tier, to []byte) []byte {
+	if t.Generation == 0 {
+		return to
+	}
+	return append(strconv.AppendInt(append(to, 'g'), int64(t.Generation), 10), ':')
+}
+
+// HasSameCells reports whether two tiers have the same hashes, under other keys.
+func HasSameCells(t Tier, o Tier) bool {
+	return t.Cell == o.Cell && t.Window == o.Window && t.CellsPerEpoch() == o.CellsPerEpoch()
+}
+
+// HoldsFrom returns the first moment since which a tier's hashes hold everything.
+func (t Tier) HoldsFrom(now int64) int64 {
+	epoch := t.EpochAt(now - t.Window.Milliseconds() - t.Grace()/2 - t.EpochMillis())
+	for !t.HoldsSince(t.EpochStart(epoch), now) {
+		epoch++
+	}
+	return t.EpochStart(epoch)
+}
+
+// InGeneration returns the tiers with keys of a generation, complete.
+func (ts Tiers) InGeneration(generation int) Tiers {
+	out := slices.Clone(ts)
+	for i := range out {
+		out[i].Generation, out[i].Since = generation, 0
+	}
+	return out
+}
+
 // Tier is a cell size and the longest window that cells of this size answer; see ParseTiers.
 type Tier struct {
 	Cell   time.Duration // whole seconds
@@ -93,7 +123,7 @@ func (ts Tiers) Cut(cells int64) Tiers {
 	out := slices.Clone(ts)
 	for i, t := range out {
 		out[i].epoch = 0
-		if cells < t.twoWindows() {
+		if cells < twoWindows(t) {
 			out[i].epoch = cells
 		}
 	}

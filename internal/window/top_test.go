@@ -15,17 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
 )
 
 // top asks when Redis's clock says now.
-func (r *rig) top(w time.Duration, now time.Time, limit int) (out window.Top, err error) {
+func (r *rig) top(w time.Duration, now time.Time, limit int) (out read.Top, err error) {
 	r.at(now, func() { out, err = r.reader.Top(r.t.Context(), window.Last(w), limit) })
 	return out, err
 }
 
 // checkTop compares a top list with what is known of every counter.
-func checkTop(t *testing.T, top window.Top, all map[string]window.Answer) {
+func checkTop(t *testing.T, top read.Top, all map[string]window.Answer) {
 	t.Helper()
 	listed := make(map[string]bool)
 	for i, c := range top.Counters {
@@ -190,9 +191,9 @@ func (r *rig) TestNamesAreListed(t *testing.T) {
 	r.open("HITS").commitBatch(b, cursorAt(1, now))
 	all := func(prefix string, limit int) (out []string) {
 		t.Helper()
-		q := window.NamesQuestion{Prefix: prefix, Limit: limit}
+		q := read.NamesQuestion{Prefix: prefix, Limit: limit}
 		for range 1000 {
-			var page window.Names
+			var page read.Names
 			var err error
 			r.at(now, func() { page, err = r.reader.Names(t.Context(), q) })
 			require.NoError(t, err)

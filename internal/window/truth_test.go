@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -56,8 +58,8 @@ var (
 
 // truth is a namespace, and every hit that its stream has stored and that was applied.
 type truth struct {
-	store     *window.Store
-	reader    *window.Reader
+	store     *schema.Store
+	reader    *read.Reader
 	now, asOf time.Time
 	since     int64 // when counting began
 	seq       uint64
@@ -69,8 +71,8 @@ func newTruth(t rapid.TB, b *backend, clock *stack.RedisClock, layout window.Lay
 	ctx := context.Background()
 	require.NoError(t, b.flushAll(ctx))
 	clock.Hold(&now)
-	store := window.NewStore(b.client, "test")
-	w := &truth{store: store, reader: window.NewReader(store), now: now, asOf: now, since: now.AddDate(-20, 0, 0).UnixMilli()}
+	store := schema.NewStore(b.client, "test")
+	w := &truth{store: store, reader: read.NewReader(store), now: now, asOf: now, since: now.AddDate(-20, 0, 0).UnixMilli()}
 	w.reader.Local = func() time.Time { return now }
 	require.NoError(t, store.EnsureLayout(ctx, layout))
 	require.NoError(t, store.AddStream(ctx, "HITS"))
@@ -168,10 +170,10 @@ func (w *truth) check(ctx context.Context, random *rand.Rand, ranges int) (compl
 }
 
 // readExport reads all rows of an export, which must come in order.
-func readExport(ctx context.Context, reader *window.Reader, e window.Export, check func(window.ExportPage) error) (
-	rows []window.ExportRow, err error,
+func readExport(ctx context.Context, reader *read.Reader, e read.Export, check func(read.ExportPage) error) (
+	rows []read.ExportRow, err error,
 ) {
-	for at := (window.ExportPlace{}); ; {
+	for at := (read.ExportPlace{}); ; {
 		page, err := reader.ExportPage(ctx, e, at)
 		if err == nil {
 			err = check(page)

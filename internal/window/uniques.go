@@ -1,17 +1,9 @@
 package window
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
-
-	"tallyroll/internal/unique"
 )
 
 // Uniques are the number of different values, estimated by PFCOUNT over the union of a range's cells. A union
@@ -40,118 +32,10 @@ type unionCell struct {
 }
 
 func (c unionCell) start() int64 { return c.Tier.CellStart(c.Number) }
-func (c unionCell) end() int64   { return c.Tier.CellStart(c.Number + 1) }
+
+func (c unionCell) end() int64 { return c.Tier.CellStart(c.Number + 1) }
 
 type Union []unionCell
-
-// keySeparator separates the keys of a union. No name has control characters.
-const keySeparator = "\n"
-
-func unionKey(u Union, k Keys, p *Plan) string {
-	var out strings.Builder
-	for i, c := range u {
-		if i > 0 {
-			out.WriteString(keySeparator)
-		}
-		out.WriteString(k.Unique(p.Shard, c.Tier, c.Number, p.Counter))
-	}
-	return out.String()
-}
-
-// queueUnions queues a PFCOUNT for each union. Its keys are of one shard, and so of one slot.
-func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
-	s.replies = make([]*redis.RawCmd, len(s.keys))
-	for i, u := range s.keys {
-		args := []any{"pfcount"}
-		for key := range strings.SplitSeq(u, keySeparator) {
-			args = append(args, key)
-		}
-		s.replies[i] = redis.NewRawCmd(ctx, args...)
-		_ = p.BatchProcess(ctx, s.replies[i])
-	}
-}
-
-// countUnion is PFCOUNT key by key: while a slot moves, keys are on two nodes, and neither has all.
-func (c *Client) countUnion(ctx context.Context, keys []any) (int64, error) {
-	cells := make([]*redis.StringCmd, len(keys))
-	_, err := c.cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range keys {
-			cells[i] = p.Get(ctx, key.(string))
-		}
-		return nil
-	})
-	var all unique.Sketch
-	for i, cell := range cells {
-		text, said := cell.Result()
-		if errors.Is(said, redis.Nil) {
-			continue
-		}
-		if said != nil {
-			return 0, cmp.Or(WrapForeign(keys[i].(string), said), err)
-		}
-		one, bad := unique.Decode(text)
-		if bad != nil {
-			return 0, &ForeignError{keys[i].(string), bad}
-		}
-		all.Merge(one)
-	}
-	return int64(math.Round(all.Estimate())), nil
-}
-
-func (s *snapshot) dealCounts(need need, t *trip) error {
-	if len(need.counts) == 0 {
-		return nil
-	}
-	counts := make([]int64, len(need.unions.keys))
-	for i, key := range need.unions.keys {
-		n, err := t.unions.reply(key).Number()
-		if err != nil {
-			return err
-		}
-		counts[i] = n
-	}
-	s.counts = make([][]int64, len(s.plans))
-	rest := need.counts
-	for i := range s.plans {
-		s.counts[i] = make([]int64, len(s.plans[i].Unions))
-		for k := range s.counts[i] {
-			if rest[k] >= 0 {
-				s.counts[i][k] = counts[rest[k]]
-			}
-		}
-		rest = rest[len(s.counts[i]):]
-	}
-	return nil
-}
-
-// nameForeign finds out which key of a union is not Tallyroll's, which Redis's error does not show.
-func (r *Reader) nameForeign(ctx context.Context, err error) error {
-	var foreign *ForeignError
-	if !errors.As(err, &foreign) || !strings.Contains(foreign.Key, keySeparator) {
-		return err
-	}
-	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
-		switch err := r.Store.Client.PFCount(ctx, key).Err(); {
-		case IsAboutValue(err):
-			return &ForeignError{key, err}
-		case err != nil: // it may be this key or a later one
-			return fmt.Errorf("find the unique cell that is not Tallyroll's: %w", err)
-		}
-	}
-	return fmt.Errorf("a unique cell was not Tallyroll's, and is gone: %w", foreign.Err)
-}
-
-// counts reports whether a key is that of one of the plan's unique cells.
-func countsKey(p *Plan, k Keys, key string) bool {
-	for _, u := range p.Unions {
-		for _, c := range u {
-			if k.Unique(p.Shard, c.Tier, c.Number, p.Counter) == key {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // UniqueLayout returns a layout with the unique tiers as its tiers. Their hashes would hold one cell.
 func (l Layout) UniqueLayout() (Layout, error) {
@@ -189,11 +73,11 @@ type uniqueCover struct {
 // coverUniques returns as few cells as possible. A coarse cell inside the range replaces finer ones, because
 // a tier has every hit of a time that it holds. Finer tiers cover the rest, as far as they still hold it. If
 // open is set, the range ends now, and the cells of now have no later hits.
-func (l Layout) coverUniques(r Range, now int64, open bool) (out uniqueCover) {
-	l.coverFrom(len(l.Tiers)-1, r, now, open, &out)
+func coverUniques(l Layout, r Range, now int64, open bool) (out uniqueCover) {
+	coverFrom(l, len(l.Tiers)-1, r, now, open, &out)
 	for i := range out.Gaps {
 		g := &out.Gaps[i]
-		g.cells = l.holdingUniques(g.Range, now)
+		g.cells = holdingUniques(l, g.Range, now)
 		for _, c := range g.cells {
 			for _, s := range out.inside {
 				g.covered += max(0, min(c.end(), s.To)-max(c.start(), s.From))
@@ -203,7 +87,7 @@ func (l Layout) coverUniques(r Range, now int64, open bool) (out uniqueCover) {
 	return out
 }
 
-func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCover) {
+func coverFrom(l Layout, tier int, r Range, now int64, open bool, out *uniqueCover) {
 	if r.From >= r.To {
 		return
 	}
@@ -212,21 +96,21 @@ func (l Layout) coverFrom(tier int, r Range, now int64, open bool, out *uniqueCo
 		return
 	}
 	t := l.Tiers[tier]
-	whole := t.wholeCells(Range{max(r.From, t.HoldsFrom(now)), r.To})
+	whole := wholeCells(t, Range{max(r.From, t.HoldsFrom(now)), r.To})
 	if open && r.To == now {
 		whole.To = r.To
 	}
 	if whole.From >= whole.To {
-		l.coverFrom(tier-1, r, now, open, out)
+		coverFrom(l, tier-1, r, now, open, out)
 		return
 	}
-	l.coverFrom(tier-1, Range{r.From, whole.From}, now, open, out)
-	first, last := t.EpochsOf(whole)
+	coverFrom(l, tier-1, Range{r.From, whole.From}, now, open, out)
+	first, last := EpochsOf(t, whole)
 	out.inside = append(out.inside, stretch{whole, t, first, last})
-	l.coverFrom(tier-1, Range{whole.To, r.To}, now, open, out)
+	coverFrom(l, tier-1, Range{whole.To, r.To}, now, open, out)
 }
 
-func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
+func holdingUniques(l Layout, r Range, now int64) (out []unionCell) {
 	t := l.Tiers[len(l.Tiers)-1]
 	for _, finer := range l.Tiers {
 		if finer.HoldsSince(r.From, now) {
@@ -234,7 +118,7 @@ func (l Layout) holdingUniques(r Range, now int64) (out []unionCell) {
 			break
 		}
 	}
-	first, last := t.EpochsOf(r)
+	first, last := EpochsOf(t, r)
 	for n := first; n <= last; n++ {
 		out = append(out, unionCell{t, n})
 	}
@@ -301,11 +185,11 @@ func (l Layout) PlanUniques(q Question, now int64, doubt bool) (UniquePlan, erro
 	if err != nil {
 		return UniquePlan{}, err
 	}
-	tier, err := unique.reaching(asked, now)
+	tier, err := chooseReaching(unique, asked, now)
 	if err != nil {
 		return UniquePlan{}, NameUniques(err)
 	}
-	p := UniquePlan{unique.NewPlan(q.Counter, asked, now, tier), unique.coverUniques(asked, now, asked.To == now && !doubt)}
+	p := UniquePlan{NewPlan(unique, q.Counter, asked, now, tier), coverUniques(unique, asked, now, asked.To == now && !doubt)}
 	p.Plan.Unions = p.Cover.unions()
 	return p, nil
 }
@@ -318,67 +202,13 @@ func NameUniques(err error) error {
 	return err
 }
 
-// Uniques estimates the number of different values. The bounds hold with UniqueConfidence. Its errors are
-// those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis twice.
-func (r *Reader) Uniques(ctx context.Context, questions []Question) (Answers, error) {
-	found, plans, err := r.askUniques(ctx, questions, false)
-	if err == nil && found.isAhead(plans) {
-		found, plans, err = r.askUniques(ctx, questions, true)
-	}
-	if err != nil {
-		return Answers{}, err
-	}
-	return found.answers(func(i int, p *Plan) Estimate { return plans[i].Cover.Estimate(found.counts[i], found.latest(p)) }), nil
-}
-
-// isAhead reports whether there may be hits after now in the cell at the end of a plan.
-func (s *snapshot) isAhead(plans []UniquePlan) bool {
-	return slices.ContainsFunc(plans, func(p UniquePlan) bool { return p.Range.To == s.at.milli && s.ahead(&p.Plan) > 0 })
-}
-
-func (r *Reader) askUniques(ctx context.Context, questions []Question, doubt bool) (found snapshot, plans []UniquePlan, err error) {
-	found, err = r.ask(ctx, func(l Layout, now int64) ([]Plan, error) {
-		plans = make([]UniquePlan, len(questions))
-		out := make([]Plan, len(questions))
-		for i, q := range questions {
-			if plans[i], err = l.PlanUniques(q, now, doubt); err != nil {
-				return nil, &QuestionError{i, err}
-			}
-			out[i] = plans[i].Plan
-		}
-		return out, nil
-	})
-	return found, plans, err
-}
-
-// UniqueSeries estimates the number of different values per step of Series, in cells of the unique tiers,
-// with bounds that hold with UniqueConfidence. Its errors are those of Answer.
-func (r *Reader) UniqueSeries(ctx context.Context, questions []SeriesQuestion) ([]Series, error) {
-	found, steps, err := r.askSeries(ctx, questions, true)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Series, len(steps))
-	for i := range steps {
-		p := &steps[i]
-		counts, estimates := found.counts[i], make([]Estimate, len(p.Covers))
-		for k := range p.Covers {
-			c := &p.Covers[k]
-			estimates[k] = c.Estimate(counts, found.latest(&p.Plan))
-			counts = counts[1+len(c.Gaps):]
-		}
-		out[i] = found.series(p, questions[i]).WithCounts(estimates, true)
-	}
-	return out, nil
-}
-
 // CoverSteps covers each step of a series, as far as it has passed, and puts the unions into the plan.
-func (l Layout) CoverSteps(p *SeriesPlan, now int64) {
+func CoverSteps(l Layout, p *SeriesPlan, now int64) {
 	p.Stretches, p.finer, p.Unions, p.Covers = nil, nil, nil, make([]uniqueCover, p.Points())
 	for i := range p.Covers {
 		r := p.stepRange(i)
 		if r.To = min(r.To, now); r.From < r.To {
-			p.Covers[i] = l.coverUniques(r, now, r.To == now)
+			p.Covers[i] = coverUniques(l, r, now, r.To == now)
 		}
 		p.Unions = append(p.Unions, p.Covers[i].unions()...)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/read"
 )
 
 // cameAt puts visitors of a counter into the unique cells of a moment, as a commit of their hits does.
@@ -140,7 +142,7 @@ func (everyTwelveMinutes) At(milli int64) window.Range {
 // Cursors and cells come together, however many counters there are.
 func (r *rig) TestUniquesTakeOneRoundTrip(t *testing.T) {
 	r.write("HITS", cursorAt(1, time.Now()))
-	reader := window.NewReader(r.store)
+	reader := read.NewReader(r.store)
 	require.NoError(t, errOf(reader.Look(t.Context())))
 	trips := r.countTrips()
 	var questions []window.Question
@@ -184,7 +186,7 @@ func (r *rig) TestForeignUniqueCellIsNamed(t *testing.T) {
 		return send(cmds)
 	}))
 	err := errOf(r.uniques(now, hour("a")))
-	if window.IsForeign(err) || !errors.Is(err, context.DeadlineExceeded) {
+	if cluster.IsForeign(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v; want no key and the error of Redis", err)
 	}
 }

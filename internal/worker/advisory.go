@@ -15,7 +15,7 @@ import (
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/source"
 	"tallyroll/internal/wake"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // A stream that is not listed in Redis cannot hold as_of back: other streams' as_of would claim its hits. So
@@ -35,7 +35,7 @@ const discoverEvery = time.Second
 // streamCheck lets all sessions that wait for a check of all streams share one.
 type streamCheck struct {
 	js       jetstream.JetStream
-	store    *window.Store
+	store    *schema.Store
 	fleet    *fleet.Fleet
 	readable func() fleet.Globs // the streams that the worker may read
 	log      zerolog.Logger
@@ -117,7 +117,7 @@ func (c *streamCheck) listNew(ctx context.Context, all []string) error {
 
 // resetLive forgets streams that Redis does not list as live, or that are gone, so that listNew lists them if
 // they return.
-func (c *streamCheck) resetLive(all []string, listed map[string]window.Listed) {
+func (c *streamCheck) resetLive(all []string, listed map[string]schema.Listed) {
 	live := make(map[string]bool)
 	for _, name := range all {
 		l, known := listed[name]

@@ -15,7 +15,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -47,7 +48,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	reader := window.NewReader(window.NewStore(redis.Client(), "bench"))
+	reader := read.NewReader(schema.NewStore(redis.Client(), "bench"))
 	begun := time.Now()
 	stack.Eventually(b, "every stream is counted, and as_of has passed the beginning", func() (bool, string) {
 		_, all, err := reader.Progress(b.Context())

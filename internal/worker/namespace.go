@@ -9,11 +9,13 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 type namespace struct {
 	settings Settings
-	store    *window.Store
+	store    *schema.Store
 	log      zerolog.Logger
 }
 
@@ -26,9 +28,9 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 	}
 	err = redisconn.Retry(ctx, n.log, func(ctx context.Context) (err error) {
 		layout, err = n.openLayout(ctx)
-		var mismatch *window.LayoutMismatchError
-		var retiering *window.RetieringError
-		if errors.As(err, &mismatch) || errors.As(err, &retiering) || errors.Is(err, window.ErrBadLayout) {
+		var mismatch *schema.LayoutMismatchError
+		var retiering *schema.RetieringError
+		if errors.As(err, &mismatch) || errors.As(err, &retiering) || errors.Is(err, schema.ErrBadLayout) {
 			return setting.UsageError{Err: err}
 		}
 		return err
@@ -49,7 +51,7 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 		}
 	}
 	layout, err := n.store.OpenLayout(ctx, wanted)
-	var mismatch *window.LayoutMismatchError
+	var mismatch *schema.LayoutMismatchError
 	if errors.As(err, &mismatch) {
 		layout, err = n.store.OpenLayout(ctx, n.settings.mergeLayout(mismatch.Have))
 	}
@@ -70,7 +72,7 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 // has checked all servers.
 func (n *namespace) checkRedis(ctx context.Context) error {
 	warnings, err := n.store.Client.CheckServer(ctx)
-	var eviction *window.EvictionError
+	var eviction *cluster.EvictionError
 	if err != nil && !errors.As(err, &eviction) {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -90,7 +91,7 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
-			store := window.NewStore(client, "test")
+			store := schema.NewStore(client, "test")
 			layout, err := (&namespace{parseSettings(t, c.env...), store, zerolog.Nop()}).open(t.Context())
 			var usage setting.UsageError
 			var setting *setting.Error
@@ -116,7 +117,7 @@ func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 	r.createStream(0)
 	client := r.redis.Client()
 	open := func(env ...string) (window.Layout, error) {
-		return (&namespace{parseSettings(t, append(env, unset...)...), window.NewStore(client, "test"), zerolog.Nop()}).open(t.Context())
+		return (&namespace{parseSettings(t, append(env, unset...)...), schema.NewStore(client, "test"), zerolog.Nop()}).open(t.Context())
 	}
 	visits := 0
 	count := func(want bool, env ...string) {
@@ -141,7 +142,7 @@ func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 		for _, env := range c.goesOn {
 			count(c.cells, env)
 			for _, other := range c.refuse {
-				var mismatch *window.LayoutMismatchError
+				var mismatch *schema.LayoutMismatchError
 				if l, err := open(other); !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "UNIQUE_TIERS") {
 					t.Errorf("%s is taken for %s: %v, unique tiers %s", other, c.record, err, l.UniqueTiers)
 				}
@@ -166,11 +167,11 @@ func TestOneOfManyWorkersOfTwoDefaultsCreatesTheNamespace(t *testing.T) {
 			if i%2 == 0 { // a version with the former default refuses others as if its own were set
 				settings = parseSettings(t, "TIERS="+formerTiers, "SHARDS=16")
 			}
-			own := &namespace{settings, window.NewStore(client, "test"), zerolog.Nop()}
+			own := &namespace{settings, schema.NewStore(client, "test"), zerolog.Nop()}
 			opening.Go(func() { layouts[i], errs[i] = own.open(t.Context()) })
 		}
 		opening.Wait()
-		made, err := window.NewStore(client, "test").Layout(t.Context())
+		made, err := schema.NewStore(client, "test").Layout(t.Context())
 		require.NoError(t, err)
 		for i, layout := range layouts {
 			refused := i%2 == 0 && made.Tiers.String() != formerTiers
@@ -252,7 +253,7 @@ func TestStartingWorkerWaitsForRedis(t *testing.T) {
 		"get":    {replyError("LOADING Redis is loading the dataset in memory"), replyError("MASTERDOWN Link with MASTER is down")},
 	}
 	client.AddHook(faults)
-	w := &namespace{parseSettings(t), window.NewStore(client, "test"), zerolog.Nop()}
+	w := &namespace{parseSettings(t), schema.NewStore(client, "test"), zerolog.Nop()}
 	layout, err := w.open(t.Context())
 	require.NoError(t, err)
 	for command, left := range faults {
@@ -287,7 +288,7 @@ func TestStartingWorkerEndsOnWhatWaitingCannotMend(t *testing.T) {
 		{"another layout", func() {
 			do("config", "set", "maxmemory-policy", "noeviction")
 			other := window.Layout{Tiers: parseSettings(t).layout.Tiers, Shards: 3}
-			require.NoError(t, window.NewStore(admin, "test").EnsureLayout(t.Context(), other))
+			require.NoError(t, schema.NewStore(admin, "test").EnsureLayout(t.Context(), other))
 		}, "", "SHARDS=3"},
 		{"a layout of another version", func() { do("set", "test:layout", `{"version":99}`) }, "", "TALLYROLL_NAMESPACE"},
 		{"a malformed layout", func() { do("set", "test:layout", "x") }, "", "layout record"},
@@ -297,7 +298,7 @@ func TestStartingWorkerEndsOnWhatWaitingCannotMend(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			test.prepare()
 			client := stack.ProgramClient(t, "redis://"+test.user+server.Addr())
-			w := &namespace{parseSettings(t, "SHARDS=16"), window.NewStore(client, "test"), zerolog.Nop()}
+			w := &namespace{parseSettings(t, "SHARDS=16"), schema.NewStore(client, "test"), zerolog.Nop()}
 			_, err := w.open(t.Context())
 			var usage setting.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {

@@ -14,6 +14,9 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/retier"
+	"tallyroll/internal/window/schema"
 )
 
 const (
@@ -29,15 +32,15 @@ const (
 // Retier changes the tiers of the settings' namespace. order is tiers, or confirm. It writes the result to
 // out.
 func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
-	client := settings.Redis.Logging(log).ClientOnConnect(window.RewriteTorn(func(error) {}))
+	client := settings.Redis.Logging(log).ClientOnConnect(cluster.RewriteTorn(func(error) {}))
 	defer client.Close()
 	if err := redisconn.Await(ctx, client, log); err != nil {
 		return err
 	}
-	r := retiering{settings, window.NewStore(client, settings.Redis.Namespace), out, log}
+	r := retiering{settings, schema.NewStore(client, settings.Redis.Namespace), out, log}
 	err := r.run(ctx, order)
-	var refused *window.RetierError
-	if errors.As(err, &refused) || errors.Is(err, window.ErrNoLayout) || errors.Is(err, window.ErrBadLayout) {
+	var refused *retier.Error
+	if errors.As(err, &refused) || errors.Is(err, schema.ErrNoLayout) || errors.Is(err, schema.ErrBadLayout) {
 		return setting.UsageError{Err: err}
 	}
 	return err
@@ -45,7 +48,7 @@ func Retier(ctx context.Context, settings Settings, order string, out io.Writer,
 
 type retiering struct {
 	settings Settings
-	store    *window.Store
+	store    *schema.Store
 	out      io.Writer
 	log      zerolog.Logger
 }
@@ -53,7 +56,7 @@ type retiering struct {
 func (r *retiering) run(ctx context.Context, order string) error {
 	progress := r.progressLogger()
 	if order == "confirm" {
-		tiers, err := window.RetierConfirm(ctx, r.store, progress)
+		tiers, err := retier.Confirm(ctx, r.store, progress)
 		if err == nil {
 			r.printf("the namespace %s has the tiers %s; the old ones are deleted", r.settings.Redis.Namespace, tiers)
 		}
@@ -71,7 +74,7 @@ func (r *retiering) run(ctx context.Context, order string) error {
 	if err := r.checkNoWorkers(ctx); err != nil {
 		return err
 	}
-	built, changed, err := window.Retier(ctx, r.store, tiers, progress)
+	built, changed, err := retier.Run(ctx, r.store, tiers, progress)
 	if err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func (r *retiering) run(ctx context.Context, order string) error {
 
 func (r *retiering) printf(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-func (r *retiering) progressLogger() window.RetierProgress {
+func (r *retiering) progressLogger() retier.Progress {
 	var loggedAt time.Time
 	return func(what string, done int) {
 		if time.Since(loggedAt) > logProgressEvery {
@@ -110,7 +113,7 @@ func (r *retiering) checkNoWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	moves, err := window.Moves(ctx, r.store, quietFor)
+	moves, err := retier.Moves(ctx, r.store, quietFor)
 	if err != nil {
 		return err
 	}

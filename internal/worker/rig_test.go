@@ -22,6 +22,9 @@ import (
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -54,8 +57,8 @@ type rig struct {
 	nats   broker
 	redis  database
 	js     jetstream.JetStream
-	store  *window.Store
-	reader *window.Reader
+	store  *schema.Store
+	reader *read.Reader
 	logs   logs // of all workers
 }
 
@@ -104,8 +107,8 @@ func newRig(t *testing.T) *rig { return newRigOn(t, stack.SharedNATS(t), stack.S
 
 func newRigOn(t *testing.T, nats broker, redis database) *rig {
 	r := &rig{t: t, nats: nats, redis: redis, js: nats.JetStream()}
-	r.store = window.NewStore(r.redis.Client(), "test")
-	r.reader = window.NewReader(r.store)
+	r.store = schema.NewStore(r.redis.Client(), "test")
+	r.reader = read.NewReader(r.store)
 	return r
 }
 
@@ -237,7 +240,7 @@ func (r *rig) awaitTotal(want int64) window.Answer {
 
 func (r *rig) cursor(shard int) window.Cursor {
 	r.t.Helper()
-	w, err := window.OpenWriter(r.t.Context(), r.store, testLayout, "HITS", shard)
+	w, err := commit.OpenWriter(r.t.Context(), r.store, testLayout, "HITS", shard)
 	require.NoError(r.t, err)
 	c, _ := w.Cursor()
 	return c

@@ -24,7 +24,8 @@ import (
 	"tallyroll/internal/systemd"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 // Run connects, counts until ctx ends, commits what it has read and closes. The settings must have been
@@ -93,12 +94,12 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 }
 
 func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
-	client := w.settings.Redis.Logging(w.log).ClientOnConnect(window.RewriteTorn(w.logRewritten))
+	client := w.settings.Redis.Logging(w.log).ClientOnConnect(cluster.RewriteTorn(w.logRewritten))
 	defer client.Close()
 	if err := redisconn.Await(ctx, client, w.log); err != nil {
 		return err
 	}
-	w.store = window.NewStore(client, w.settings.Redis.Namespace)
+	w.store = schema.NewStore(client, w.settings.Redis.Namespace)
 	var err error
 	if w.layout, err = (&namespace{w.settings, w.store, w.log}).open(ctx); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"tallyroll/internal/source"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // worker reads its share of the matching streams, each in sessions of its own.
@@ -31,7 +32,7 @@ type worker struct {
 	own         ownStreams
 
 	// connectAndRun sets these.
-	store  *window.Store
+	store  *schema.Store
 	layout window.Layout
 
 	// connect sets these.

@@ -15,6 +15,8 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/commit"
 	"tallyroll/tests/stack"
 )
 
@@ -212,7 +214,7 @@ func TestAsOfOfAStreamAtRestMovesByClaims(t *testing.T) {
 	claimed := r.redis.Client().HGet(t.Context(), "test:idle", "HITS").Val()
 	keys := append(stack.Scan(t, r.redis.Client(), "test:{*"), "test:idle")
 	require.NoError(t, r.redis.Client().Del(t.Context(), keys...).Err())
-	r.logs.await(t, "restarting the session", window.ErrRewound.Error())
+	r.logs.await(t, "restarting the session", commit.ErrRewound.Error())
 	r.awaitTotal(5)
 	r.awaitRest()
 
@@ -235,7 +237,7 @@ func TestCursorsMoveWhileClaimsCannotBeWritten(t *testing.T) {
 		before := r.cursor(0).AsOf
 		stack.Eventually(t, "the cursors to move", func() (bool, string) { return r.cursor(0).AsOf > before, "as_of stands still" })
 	}
-	var foreign *window.ForeignError
+	var foreign *cluster.ForeignError
 	if _, err := r.answer(); !errors.As(err, &foreign) {
 		t.Errorf("an answer without the claims: %v", err)
 	}

@@ -28,6 +28,10 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 const Namespace = "test"
@@ -59,7 +63,7 @@ func Hits(key string, at time.Time, n int64) Sample { return Sample{key, at, n} 
 // Seed counts hits as a worker would, and says that the stream is counted up to asOf.
 func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
 	t.Helper()
-	ctx, layout, store := t.Context(), Layout(t), window.NewStore(client, Namespace)
+	ctx, layout, store := t.Context(), Layout(t), schema.NewStore(client, Namespace)
 	require.NoError(t, store.EnsureLayout(ctx, layout))
 	require.NoError(t, store.AddStream(ctx, "HITS"))
 	Commit(t, store, layout, asOf, 1, hits)
@@ -68,7 +72,7 @@ func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sa
 // Late counts hits that come after those of seed.
 func Late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
 	t.Helper()
-	Commit(t, window.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
+	Commit(t, schema.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
 }
 
 // Came puts different ones of a counter into the unique cells of a moment, as a worker does with hits that say who came.
@@ -86,7 +90,7 @@ func Came(t testing.TB, client redis.UniversalClient, key string, at time.Time, 
 	}
 }
 
-func Commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.Time, seq uint64, hits []Sample) {
+func Commit(t testing.TB, store *schema.Store, layout window.Layout, asOf time.Time, seq uint64, hits []Sample) {
 	t.Helper()
 	ctx, batch := t.Context(), window.NewBatch(layout)
 	for _, h := range hits {
@@ -96,7 +100,7 @@ func Commit(t testing.TB, store *window.Store, layout window.Layout, asOf time.T
 		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: seq, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
 	}
 	for shard := range layout.Shards {
-		w, err := window.OpenWriter(ctx, store, layout, "HITS", shard)
+		w, err := commit.OpenWriter(ctx, store, layout, "HITS", shard)
 		require.NoError(t, err)
 		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
 			t.Fatal(err)
@@ -130,9 +134,9 @@ func (f *FakeReader) Look(context.Context) (window.Layout, error) { return f.Lay
 
 func (f *FakeReader) ClockDifference() (time.Duration, bool) { return 0, false }
 
-func (f *FakeReader) Progress(context.Context) (string, []window.Progress, error) {
+func (f *FakeReader) Progress(context.Context) (string, []read.Progress, error) {
 	at := f.Now.UnixMilli()
-	return "id", []window.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.Err
+	return "id", []read.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.Err
 }
 
 // plan refuses what the real reader would.
@@ -206,7 +210,7 @@ func (f *FakeReader) UniqueSeries(ctx context.Context, questions []window.Series
 	return out, err
 }
 
-func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ []string, _ func(string) string, _ int) (out window.SeriesSums, err error) {
+func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ []string, _ func(string) string, _ int) (out read.SeriesSums, err error) {
 	found, err := f.Series(ctx, []window.SeriesQuestion{q})
 	if err == nil {
 		out.All = found[0]
@@ -214,39 +218,39 @@ func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ 
 	return out, err
 }
 
-func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int) (window.Top, error) {
+func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int) (read.Top, error) {
 	if f.Err != nil {
-		return window.Top{}, f.Err
+		return read.Top{}, f.Err
 	}
 	if _, err := f.plan(asked); err != nil {
-		return window.Top{}, &window.QuestionError{Err: err}
+		return read.Top{}, &window.QuestionError{Err: err}
 	}
-	return window.Top{AsOf: f.Now.UnixMilli(), Floor: 3, Counters: []window.TopCounter{{Counter: "a", Answer: window.Answer{Estimate: window.Estimate{Total: 5, Lower: 4, Upper: 6}}}}}, nil
+	return read.Top{AsOf: f.Now.UnixMilli(), Floor: 3, Counters: []read.TopCounter{{Counter: "a", Answer: window.Answer{Estimate: window.Estimate{Total: 5, Lower: 4, Upper: 6}}}}}, nil
 }
 
-func (f *FakeReader) Names(_ context.Context, _ window.NamesQuestion) (window.Names, error) {
-	return window.Names{AsOf: f.Now.UnixMilli()}, f.Err
+func (f *FakeReader) Names(_ context.Context, _ read.NamesQuestion) (read.Names, error) {
+	return read.Names{AsOf: f.Now.UnixMilli()}, f.Err
 }
 
-func (f *FakeReader) BeginExport(_ context.Context, q window.ExportQuestion) (window.Export, error) {
+func (f *FakeReader) BeginExport(_ context.Context, q read.ExportQuestion) (read.Export, error) {
 	hour, end := time.Hour.Milliseconds(), f.Now.Truncate(time.Hour).UnixMilli()
-	return window.Export{Prefix: q.Prefix, Range: window.Range{From: end - hour, To: end}, Step: time.Hour}, f.Err
+	return read.Export{Prefix: q.Prefix, Range: window.Range{From: end - hour, To: end}, Step: time.Hour}, f.Err
 }
 
-func (f *FakeReader) ExportPage(_ context.Context, e window.Export, at window.ExportPlace) (window.ExportPage, error) {
-	out := window.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, Next: window.ExportPlace{Counter: "a"}}
+func (f *FakeReader) ExportPage(_ context.Context, e read.Export, at read.ExportPlace) (read.ExportPage, error) {
+	out := read.ExportPage{AsOf: f.Now.UnixMilli(), Complete: true, Next: read.ExportPlace{Counter: "a"}}
 	if at.Counter < "a" {
-		out.Rows = []window.ExportRow{{Counter: "a", From: e.Range.From, Hits: 3}}
+		out.Rows = []read.ExportRow{{Counter: "a", From: e.Range.From, Hits: 3}}
 	}
 	return out, f.Err
 }
 
-func (f *FakeReader) Erase(_ context.Context, counters []string) (window.Erased, error) {
-	return window.Erased{Counters: len(counters)}, f.Err
+func (f *FakeReader) Erase(_ context.Context, counters []string) (erase.Erased, error) {
+	return erase.Erased{Counters: len(counters)}, f.Err
 }
 
-func (f *FakeReader) EraseListed(context.Context, string, string) (window.Erased, error) {
-	return window.Erased{}, f.Err
+func (f *FakeReader) EraseListed(context.Context, string, string) (erase.Erased, error) {
+	return erase.Erased{}, f.Err
 }
 
 func (f *FakeReader) About(context.Context) (window.Layout, int64, error) {

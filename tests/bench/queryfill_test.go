@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/schema"
 )
 
 // tiersOf are tiers of this package's own texts.
@@ -24,7 +26,7 @@ type backfill struct {
 	t       testing.TB
 	batch   *window.Batch
 	cells   int // of the batch
-	writers []*window.Writer
+	writers []*commit.Writer
 	cursor  window.Cursor
 	now     time.Time // of its beginning
 }
@@ -32,13 +34,13 @@ type backfill struct {
 // backfill begins to write into a namespace that is empty.
 func (r *rig) backfill(t testing.TB, layout window.Layout) *backfill {
 	t.Helper()
-	store, now := window.NewStore(r.rdb, namespace), time.Now()
+	store, now := schema.NewStore(r.rdb, namespace), time.Now()
 	require.NoError(t, store.EnsureLayout(t.Context(), layout))
 	require.NoError(t, store.AddStream(t.Context(), "HITS"))
 	b := &backfill{t: t, batch: window.NewBatch(layout), now: now}
 	b.cursor = window.Cursor{Created: now.Add(-60 * day).UnixNano(), Stored: now.UnixNano(), AsOf: now.UnixMilli()}
 	for shard := range layout.Shards {
-		w, err := window.OpenWriter(t.Context(), store, layout, "HITS", shard)
+		w, err := commit.OpenWriter(t.Context(), store, layout, "HITS", shard)
 		require.NoError(t, err)
 		b.writers = append(b.writers, w)
 	}

@@ -18,6 +18,8 @@ import (
 
 	"tallyroll/internal/human"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -163,7 +165,7 @@ func (r *rig) hashes(t *testing.T, first, counters int, windows ...time.Duration
 			questions = append(questions, window.Question{Counter: name, Span: window.Last(back)})
 		}
 	}
-	_, err := window.NewReader(window.NewStore(client, namespace)).Answer(t.Context(), questions)
+	_, err := read.NewReader(schema.NewStore(client, namespace)).Answer(t.Context(), questions)
 	require.NoError(t, err)
 	return seen.keys
 }

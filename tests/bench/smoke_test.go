@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -79,7 +81,7 @@ func checkCandidates(t *testing.T, r *rig) {
 	for _, s := range []*stored{one, batched} {
 		t.Run("tallyroll/"+s.stream, func(t *testing.T) {
 			f := r.tallyroll(t, []*stored{s}, s.stream, 1)
-			reader := window.NewReader(window.NewStore(r.rdb, namespace))
+			reader := read.NewReader(schema.NewStore(r.rdb, namespace))
 			check(t, f, func(counter string) (int64, error) {
 				out, err := reader.Answer(t.Context(), []window.Question{{Counter: counter, Span: window.Last(20 * time.Hour)}})
 				if err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/retier"
+	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -73,7 +75,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 	half, stop := context.WithCancel(t.Context())
 	tiers, err := window.ParseTiers(after)
 	require.NoError(t, err)
-	_, _, err = window.Retier(half, window.NewStore(s.redis.Client(), "tallyroll"), tiers, func(what string, _ int) {
+	_, _, err = retier.Run(half, schema.NewStore(s.redis.Client(), "tallyroll"), tiers, func(what string, _ int) {
 		if what == "counters" {
 			stop()
 		}

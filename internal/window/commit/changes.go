@@ -1,0 +1,109 @@
+package commit
+
+import (
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
+)
+
+// changes are what a transaction adds to a shard. This file computes them without Redis, Writer.exec sends
+// them, and Writer.inspect looks for them in Redis. The next transaction reuses their memory.
+type changes struct {
+	increments []increment
+	set        []hashExpiry       // to be set, after all increments
+	trusted    []hashExpiry       // assumed to be set already
+	names      map[int64][]string // by set (see Tier.NamesOf), the counters whose expiry the transaction sets
+	segments   []window.SegmentHits
+	updates    registerUpdates
+
+	index map[window.Segment]int // of segments
+	cells []window.CellHits      // of the current counter
+}
+
+type increment struct {
+	key      string
+	field, n int64
+	deadline int64 // of the hash, Unix seconds
+}
+
+type hashExpiry struct {
+	key      string
+	id       uint64 // see hashID
+	deadline int64  // Unix seconds
+}
+
+// compute computes what a batch changes at now (Redis's clock, Unix seconds), without cells that have expired
+// meanwhile. known are the hashes whose expiry was set, raised the registers that are in Redis.
+func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys, known *expiryMemory, raised *registerMemory, now int64) {
+	c.reset()
+	layout := batch.Layout
+	for i := range batch.Counters {
+		counter := &batch.Counters[i]
+		counter.Order()
+		if counter.Extras != nil {
+			c.updates.compute(layout, shard, keys, counter, raised, now)
+		}
+		c.cells = batch.Cells(counter, c.cells)
+		for _, cell := range c.cells {
+			t := layout.Tiers[cell.Tier]
+			deadline := t.Deadline(cell.Epoch, counter.CounterHash)
+			if deadline <= now {
+				continue
+			}
+			key := keys.Hash(window.CellHash{Shard: shard, Counter: counter.Name, Tier: t, Epoch: cell.Epoch})
+			c.increments = append(c.increments, increment{key, cell.Field, cell.N, deadline})
+			if layout.HasSummaries(cell.Tier) {
+				c.segment(window.Segment{Tier: cell.Tier, Number: t.SegmentOf(cell.Cell)}).Add(counter.Name, cell.N)
+			}
+			if !cell.First {
+				continue
+			}
+			h := hashExpiry{key, hashID(counter.CounterHash, cell.Tier, cell.Epoch), deadline}
+			if known.has(h.id) && deadline-now >= window.TrustSeconds {
+				c.trusted = append(c.trusted, h)
+				continue
+			}
+			c.set = append(c.set, h)
+			if cell.Tier == len(layout.Tiers)-1 {
+				set := t.NamesOf(cell.Epoch)
+				c.names[set] = append(c.names[set], counter.Name)
+			}
+		}
+	}
+	c.updates.finish()
+}
+
+// reset drops the previous changes. None of them may still be in use.
+func (c *changes) reset() {
+	clear(c.increments)
+	clear(c.set)
+	clear(c.trusted)
+	for i := range c.segments {
+		clear(c.segments[i].Counters)
+	}
+	c.updates.reset()
+	c.increments, c.set, c.trusted, c.segments = c.increments[:0], c.set[:0], c.trusted[:0], c.segments[:0]
+	c.names, c.index = make(map[int64][]string), make(map[window.Segment]int)
+}
+
+// segment finds the segment or adds it, reusing the memory of an earlier one.
+func (c *changes) segment(s window.Segment) *window.SegmentHits {
+	i, ok := c.index[s]
+	if !ok {
+		i = len(c.segments)
+		c.index[s] = i
+		if i < cap(c.segments) {
+			c.segments = c.segments[:i+1]
+		} else {
+			c.segments = append(c.segments, window.SegmentHits{})
+		}
+		c.segments[i] = window.SegmentHits{Segment: s, Counters: c.segments[i].Counters[:0]}
+	}
+	return &c.segments[i]
+}
+
+func (c *changes) hits(s window.Segment) []window.Listing {
+	if i, ok := c.index[s]; ok {
+		return c.segments[i].Counters
+	}
+	return nil
+}

@@ -1,0 +1,384 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/unique"
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
+)
+
+// Inspector reads a namespace as it is. It is not safe for concurrent use.
+type Inspector struct {
+	store   *schema.Store
+	layout  window.Layout
+	streams []string // whose cursors are read
+}
+
+// New returns an Inspector that reads the cursors of these streams.
+func New(s *schema.Store, layout window.Layout, streams []string) *Inspector {
+	return &Inspector{store: s, layout: layout, streams: streams}
+}
+
+// Place is a cursor, if there is one.
+type Place struct {
+	window.Cursor
+	Exists bool
+	Torn   bool // Redis has run a part of a transaction, and no commit has reported it yet
+}
+
+// Found is what one transaction has read of some counters of a shard.
+type Found struct {
+	Places   []Place // of the streams, in their order
+	At       int64   // by Redis's clock, Unix seconds rounded up: what expires by then may be missing
+	Until    int64   // Unix milliseconds: no cell that begins later was looked for
+	Counters []FoundCounter
+	Hashes   int // asked for; and unique cells that there are
+}
+
+// FoundCounter is what Redis holds of a counter.
+type FoundCounter struct {
+	Name    string
+	Cells   []FoundCell
+	Uniques []FoundUnique
+	Bad     []*cluster.ForeignError // hashes and unique cells that cannot be read, as a whole or in part
+}
+
+// FoundUnique is a cell of a unique tier as Redis holds it.
+type FoundUnique struct {
+	window.CellID
+	Sketch *unique.Sketch
+}
+
+// FoundCell is a cell as Redis holds it.
+type FoundCell struct {
+	window.CellID
+	N int64
+}
+
+type askedHash struct {
+	counter int
+	tier    int
+	epoch   int64
+	reply   *redis.MapStringStringCmd
+}
+
+type askedUniques struct {
+	cells []window.CellID
+	reply *redis.SliceCmd
+}
+
+// Read reads, in one transaction, all hashes and unique cells of a shard's counters that expire after now,
+// and the shard's cursors. now is by Redis's clock (Unix milliseconds), and may be in the past. latest is
+// when the latest hit was stored, by NATS's clock. Unique cells are read of the counters that withUniques
+// selects. Errors of single hashes are in Found.
+func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
+	out := Found{Until: max(now, latest) + window.HashAhead, Counters: make([]FoundCounter, len(counters))}
+	var asked []askedHash
+	uniques := make([]askedUniques, len(counters))
+	for n, name := range counters {
+		out.Counters[n].Name = name
+		hash := window.HashCounter([]byte(name))
+		for tier, t := range i.layout.Tiers {
+			for epoch := t.FirstEpoch(hash, now); epoch <= t.EpochAt(out.Until-1); epoch++ {
+				asked = append(asked, askedHash{counter: n, tier: tier, epoch: epoch})
+			}
+		}
+	}
+	out.Hashes = len(asked)
+	for n, name := range counters {
+		hash, u := window.HashCounter([]byte(name)), &uniques[n]
+		if !withUniques(hash) {
+			continue
+		}
+		for tier, t := range i.layout.UniqueTiers {
+			for cell := t.FirstEpoch(hash, now); cell <= t.CellAt(out.Until-1); cell++ {
+				u.cells = append(u.cells, window.CellID{Tier: tier, Cell: cell})
+			}
+		}
+	}
+	var cursors []*redis.SliceCmd
+	var clock *redis.TimeCmd
+	err := i.atOnce(ctx, shard, func(p redis.Pipeliner) {
+		cursors = i.ask(ctx, p, shard, schema.CursorFields)
+		for n := range asked {
+			a := &asked[n]
+			key := i.store.Keys.Hash(window.CellHash{Shard: shard, Counter: counters[a.counter], Tier: i.layout.Tiers[a.tier], Epoch: a.epoch})
+			a.reply = p.HGetAll(ctx, key)
+		}
+		for n := range uniques {
+			u := &uniques[n]
+			if len(u.cells) == 0 {
+				continue
+			}
+			u.reply = p.MGet(ctx, i.uniqueKeys(shard, counters[n], u.cells)...)
+		}
+		clock = p.Time(ctx)
+	}, func() error { return clock.Err() })
+	if err != nil {
+		return Found{}, fmt.Errorf("read %d counters of shard %d: %w", len(counters), shard, err)
+	}
+	if out.Places, err = i.places(shard, cursors); err != nil {
+		return Found{}, err
+	}
+	out.At = (clock.Val().UnixMilli() + 999) / 1000
+	for _, a := range asked {
+		i.take(&out.Counters[a.counter], a)
+	}
+	for n, u := range uniques {
+		i.takeUniques(shard, &out.Counters[n], u)
+		out.Hashes += len(out.Counters[n].Uniques)
+	}
+	return out, nil
+}
+
+func (i *Inspector) uniqueKeys(shard int, counter string, cells []window.CellID) []string {
+	out := make([]string, len(cells))
+	for n, c := range cells {
+		out[n] = i.store.Keys.Unique(shard, i.layout.UniqueTiers[c.Tier], c.Cell, counter)
+	}
+	return out
+}
+
+// takeUniques adds unique cells to a counter. MGET returns nothing for a key of another type.
+func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) {
+	if asked.reply == nil {
+		return
+	}
+	for n, reply := range asked.reply.Val() {
+		text, there := reply.(string)
+		if !there {
+			continue
+		}
+		sketch, err := unique.Decode(text)
+		if err != nil {
+			c.Bad = append(c.Bad, &cluster.ForeignError{Key: i.uniqueKeys(shard, c.Name, asked.cells[n:n+1])[0], Err: err})
+			continue
+		}
+		c.Uniques = append(c.Uniques, FoundUnique{asked.cells[n], sketch})
+	}
+}
+
+// take adds the cells of a hash to its counter.
+func (i *Inspector) take(c *FoundCounter, a askedHash) {
+	key, _ := a.reply.Args()[1].(string)
+	if err := a.reply.Err(); err != nil {
+		c.Bad = append(c.Bad, &cluster.ForeignError{Key: key, Err: err})
+		return
+	}
+	t, bad := i.layout.Tiers[a.tier], ""
+	for field, value := range a.reply.Val() {
+		f, err := strconv.ParseInt(field, 10, 64)
+		n, errN := strconv.ParseInt(value, 10, 64)
+		if err != nil || errN != nil || f < 0 || f >= t.CellsPerEpoch() {
+			bad = fmt.Sprintf("field %q is %q", field, value)
+			continue
+		}
+		c.Cells = append(c.Cells, FoundCell{window.CellID{Tier: a.tier, Cell: t.CellIn(a.epoch, f)}, n})
+	}
+	if bad != "" {
+		c.Bad = append(c.Bad, &cluster.ForeignError{Key: key, Err: errors.New(bad)})
+	}
+}
+
+// Cursors reads the cursors of a shard with all fields, up to when its counters were erased (Unix
+// milliseconds; 0 if never), and Redis's clock.
+func (i *Inspector) Cursors(ctx context.Context, shard int) (places []Place, erased int64, clock time.Time, err error) {
+	var cursors []*redis.SliceCmd
+	var last *redis.StringCmd
+	var now *redis.TimeCmd
+	err = i.atOnce(ctx, shard, func(p redis.Pipeliner) {
+		cursors = i.ask(ctx, p, shard, slices.Concat(schema.CursorFields, schema.RareFields))
+		last = p.Get(ctx, i.store.Keys.Erasure(shard))
+		now = p.Time(ctx)
+	}, func() error { return now.Err() })
+	var text string
+	if err == nil {
+		text, err = schema.ParseErasure(last)
+	}
+	if err != nil {
+		return nil, 0, time.Time{}, fmt.Errorf("read the cursors of shard %d: %w", shard, err)
+	}
+	places, err = i.places(shard, cursors)
+	return places, schema.ErasedUpTo(text), now.Val(), err
+}
+
+func (i *Inspector) ask(ctx context.Context, p redis.Pipeliner, shard int, fields []string) []*redis.SliceCmd {
+	out := make([]*redis.SliceCmd, len(i.streams))
+	for n, stream := range i.streams {
+		out[n] = p.HMGet(ctx, i.store.Keys.Cursor(shard, stream), fields...)
+	}
+	return out
+}
+
+func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error) {
+	out := make([]Place, len(replies))
+	for n, reply := range replies {
+		found, exists, err := schema.ParseCursor(i.store.Keys.Cursor(shard, i.streams[n]), reply)
+		if err != nil {
+			return nil, err
+		}
+		out[n] = Place{found.Cursor, exists, found.IsTorn()}
+	}
+	return out, nil
+}
+
+// atOnce runs commands as one transaction. If failed returns an error, that of the last command, the outcome
+// of the others is unknown.
+func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
+	// A cluster's client would send TIME, which has no key, to any node.
+	node, err := i.store.Client.NodeOf(ctx, i.store.Keys.Cursor(shard, ""))
+	if err != nil {
+		return err
+	}
+	cmds, err := node.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		queue(p)
+		return nil
+	})
+	if err == nil || failed() != nil {
+		return err
+	}
+	for _, cmd := range cmds { // EXEC has run: what is wrong is single keys, or the rights
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
+}
+
+// Names lists at most most counters after a name, in the order of their names' bytes, and whether there are
+// more. now and latest are as for Read.
+func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
+	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
+	alive := window.Range{From: coarsest.EpochStart(coarsest.FirstEpoch(math.MaxUint64, now)), To: max(now, latest) + window.HashAhead + 1} // with the longest jitter
+	return read.ListNames(ctx, i.store, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
+}
+
+// HasBegan reports whether streams have ended, some of which may no longer be listed.
+func HasBegan(ctx context.Context, s *schema.Store) (bool, error) {
+	return s.Client.HExists(ctx, s.Keys.Streams(), schema.BeganField).Result()
+}
+
+// Oddity is a key that is not as a writer leaves it.
+type Oddity struct {
+	Key     string
+	What    string // is wrong, human-readable
+	Counter string // that is not listed, if that is wrong
+	Expiry  bool   // it has none
+}
+
+// Swept is what Sweep found among some of the keys of a namespace.
+type Swept struct {
+	Keys    int      // looked at
+	Streams []string // that have a cursor; they may repeat
+	Uniques []uint64 // HashCounter of counters that have unique cells; they may repeat
+	Odd     []Oddity
+}
+
+// Sweep checks all keys of the namespace, and passes what it finds to each. It scans all keys in Redis.
+func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
+	return i.store.Scan(ctx, func(_ cluster.Server, keys []string) error {
+		found, err := i.check(ctx, keys)
+		if err != nil {
+			return err
+		}
+		return each(found)
+	})
+}
+
+func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
+	out := Swept{Keys: schema.ScanCount}
+	type hashLook struct {
+		key     string
+		counter string
+		ttl     *redis.DurationCmd
+		listed  *redis.FloatCmd // nil: only the coarsest hash lists a name
+	}
+	var looks []hashLook
+	pipe := i.store.Client.Pipeline()
+	for _, key := range keys {
+		k := i.store.Keys.Parse(key)
+		if k.Kind != "cursor" && k.Kind != "u" && k.Generation != i.layout.Tiers[0].Generation {
+			continue // of the tiers before a change, or after it
+		}
+		switch k.Kind {
+		case "cursor":
+			out.Streams = append(out.Streams, k.Rest)
+		case "h":
+			h, tier, what := parseHash(i.layout, k.Shard, k.Rest)
+			if what != "" {
+				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
+				continue
+			}
+			look := hashLook{key: key, counter: h.Counter, ttl: pipe.TTL(ctx, key)}
+			if tier == len(i.layout.Tiers)-1 {
+				look.listed = pipe.ZScore(ctx, i.store.Keys.Names(k.Shard, h.Tier, h.Tier.NamesOf(h.Epoch)), h.Counter)
+			}
+			looks = append(looks, look)
+		case "u":
+			cell, _, what := parseHash(i.layout.Uniques(), k.Shard, k.Rest)
+			if what != "" {
+				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
+				continue
+			}
+			out.Uniques = append(out.Uniques, window.HashCounter([]byte(cell.Counter)))
+			looks = append(looks, hashLook{key: key, ttl: pipe.TTL(ctx, key)})
+		}
+	}
+	if len(looks) == 0 {
+		return out, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return out, fmt.Errorf("look at %d keys: %w", len(looks), err)
+	}
+	for _, look := range looks {
+		switch ttl := look.ttl.Val(); {
+		case ttl == -2: // expired meanwhile
+			continue
+		case ttl == -1:
+			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "it never expires", Expiry: true})
+		}
+		if look.listed != nil && look.listed.Err() != nil {
+			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "its counter is not listed among the names", Counter: look.counter})
+		}
+	}
+	return out, nil
+}
+
+// Recheck checks a key again, and reports whether it still has the same oddity.
+func (i *Inspector) Recheck(ctx context.Context, odd Oddity) (bool, error) {
+	if !odd.Expiry && odd.Counter == "" {
+		n, err := i.store.Client.Exists(ctx, odd.Key).Result()
+		return n > 0, err
+	}
+	found, err := i.check(ctx, []string{odd.Key})
+	return slices.ContainsFunc(found.Odd, func(o Oddity) bool { return o.What == odd.What }), err
+}
+
+// parseHash parses what follows "h:" in the key of a hash of cells. what describes an error, or is empty.
+func parseHash(l window.Layout, shard int, rest string) (h window.CellHash, tier int, what string) {
+	cell, rest, _ := strings.Cut(rest, ":")
+	epoch, counter, ok := strings.Cut(rest, ":")
+	tier = slices.IndexFunc(l.Tiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == cell })
+	number, err := strconv.ParseInt(epoch, 10, 64)
+	switch {
+	case !ok || err != nil || counter == "":
+		return h, tier, "its name is not that of a key with cells"
+	case tier < 0:
+		return h, tier, "no tier of the namespace has cells of " + cell
+	case shard != l.ShardOf(window.HashCounter([]byte(counter))):
+		return h, tier, fmt.Sprintf("its counter belongs to shard %d", l.ShardOf(window.HashCounter([]byte(counter))))
+	}
+	return window.CellHash{Shard: shard, Counter: counter, Tier: l.Tiers[tier], Epoch: number}, tier, ""
+}

@@ -1,0 +1,151 @@
+package read
+
+import (
+	"context"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
+)
+
+// keySet is a set of keys in the order in which they were added, and the replies about them.
+type keySet struct {
+	keys    []string
+	at      map[string]int // index in keys
+	replies []*redis.RawCmd
+}
+
+func (s *keySet) queue(ctx context.Context, p redis.Pipeliner, name string, more ...any) {
+	s.replies = make([]*redis.RawCmd, len(s.keys))
+	for i, key := range s.keys {
+		s.replies[i] = redis.NewRawCmd(ctx, append([]any{name, key}, more...)...)
+		_ = p.BatchProcess(ctx, s.replies[i])
+	}
+}
+
+func (s *keySet) reply(key string) cluster.Reply {
+	return cluster.Reply{Key: key, Text: string(s.replies[s.at[key]].Val())}
+}
+
+func (s *keySet) add(key string) (index int, added bool) {
+	if i, ok := s.at[key]; ok {
+		return i, false
+	}
+	if s.at == nil {
+		s.at = make(map[string]int)
+	}
+	s.at[key] = len(s.keys)
+	s.keys = append(s.keys, key)
+	return len(s.keys) - 1, true
+}
+
+func (s *keySet) addAll(keys []string) {
+	for _, key := range keys {
+		s.add(key)
+	}
+}
+
+// keySets are the keys that a question reads, in addition to the layout record and the list of streams.
+type keySets struct {
+	cursors, hashes keySet
+	sums            keySet // hashes of which the sum will do
+	unions          keySet // of unique cells: the keys of each, see union.key
+	unionCells      int64  // how many cells the unions have together
+}
+
+func (w *keySets) size() int { return len(w.hashes.keys) + len(w.sums.keys) + int(w.unionCells) }
+
+// addUnion returns the index of a union, or -1 if it is empty.
+func (w *keySets) addUnion(key string, cells int) int {
+	if cells == 0 {
+		return -1
+	}
+	index, added := w.unions.add(key)
+	if added {
+		w.unionCells += int64(cells)
+	}
+	return index
+}
+
+// readPlan is what plans need of Redis, and where each plan finds it.
+type readPlan struct {
+	keySets
+	shards []int // that the plans are about, in the order of the cursors
+	at     []int // for each hash of each plan, in the order of Plan.hashes: its index among the hashes, or ^index among the sums
+	counts []int // for each union of each plan: its index among the unions, or -1 if it is empty
+	room   int64 // how many cells the hashes can hold
+}
+
+func planReads(k schema.Keys, dir *schema.Directory, plans []window.Plan) (out readPlan) {
+	asked := make([]bool, dir.Layout.Shards)
+	for i := range plans {
+		p := &plans[i]
+		if !asked[p.Shard] {
+			asked[p.Shard] = true
+			out.shards = append(out.shards, p.Shard)
+			for _, stream := range dir.Streams {
+				out.cursors.add(k.Cursor(p.Shard, stream))
+			}
+		}
+		for h := range p.Hashes {
+			set := &out.hashes
+			if h.Sum {
+				set = &out.sums
+			}
+			index, added := set.add(k.Hash(h))
+			if added {
+				out.room += h.Tier.CellsPerEpoch()
+			}
+			if h.Sum {
+				index = ^index
+			}
+			out.at = append(out.at, index)
+		}
+		for _, u := range p.Unions {
+			out.counts = append(out.counts, out.addUnion(unionKey(u, k, p), len(u)))
+		}
+	}
+	return out
+}
+
+func unionKey(u window.Union, k schema.Keys, p *window.Plan) string {
+	var out strings.Builder
+	for i, c := range u {
+		if i > 0 {
+			out.WriteString(keySeparator)
+		}
+		out.WriteString(k.Unique(p.Shard, c.Tier, c.Number, p.Counter))
+	}
+	return out.String()
+}
+
+// keySeparator separates the keys of a union. No name has control characters.
+const keySeparator = "\n"
+
+// queueUnions queues a PFCOUNT for each union. Its keys are of one shard, and so of one slot.
+func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
+	s.replies = make([]*redis.RawCmd, len(s.keys))
+	for i, u := range s.keys {
+		args := []any{"pfcount"}
+		for key := range strings.SplitSeq(u, keySeparator) {
+			args = append(args, key)
+		}
+		s.replies[i] = redis.NewRawCmd(ctx, args...)
+		_ = p.BatchProcess(ctx, s.replies[i])
+	}
+}
+
+// counts reports whether a key is that of one of the plan's unique cells.
+func countsKey(p *window.Plan, k schema.Keys, key string) bool {
+	for _, u := range p.Unions {
+		for _, c := range u {
+			if k.Unique(p.Shard, c.Tier, c.Number, p.Counter) == key {
+				return true
+			}
+		}
+	}
+	return false
+}

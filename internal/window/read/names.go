@@ -1,0 +1,209 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
+)
+
+// NamesQuestion asks for counters in the order of their names' bytes.
+type NamesQuestion struct {
+	Prefix string // that the names begin with
+	After  string // the first name comes after this one; empty for the beginning
+	Limit  int    // at least 1
+	// Match, if not nil, reports which names to keep.
+	Match func(name string) bool
+	// Totals, if not nil, is a span; each counter then comes with the answer about it.
+	Totals *window.Span
+	// Listed keeps all names, also of counters without hits in the longest window. Then only names are read.
+	Listed bool
+}
+
+// Names is a page of counters.
+type Names struct {
+	AsOf int64 // as in Answers
+	// Complete and CountingSince are as in Answer, of the longest window.
+	Complete      bool
+	CountingSince int64
+	// CompleteSince is a moment from which no hit of any counter is known to be missing; math.MaxInt64 if a
+	// stream has not been counted yet.
+	CompleteSince int64
+	// Now is a moment by Redis's clock at which the longest window ended, or earlier.
+	Now      int64
+	Counters []string
+	// Answers has one answer about Totals per counter; empty without Totals.
+	Answers []window.Answer
+	// Next is the After of the next question, if there may be more names, even after an empty page.
+	Next string
+}
+
+const (
+	// maxNameRounds bounds the work for a page if many counters have no hits any more, or do not match.
+	maxNameRounds = 8
+	// namesPerRound is how many names are listed at a time if not all are read: 10 ms on two shared cores.
+	namesPerRound = 5000
+)
+
+// Names lists the counters that may have hits in the longest window before now. Its errors are those of
+// Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; for none it is a *TooMuchError.
+func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
+	return WithSurvey(ctx, r, func(base Survey) (Names, error) { return listOnce(ctx, r, base, q) })
+}
+
+func listOnce(ctx context.Context, r *Reader, base Survey, q NamesQuestion) (Names, error) {
+	layout := base.dir.Layout
+	coarsest := layout.Tiers[len(layout.Tiers)-1]
+	longest := window.Last(coarsest.Window)
+	plans, err := planAll(layout, []window.Question{{Counter: "", Span: longest}}, base.at.milli)
+	if err != nil {
+		return Names{}, err
+	}
+	plan := plans[0]
+	spans := []window.Span{longest}
+	if q.Totals != nil {
+		more, err := planAll(layout, []window.Question{{Counter: "", Span: *q.Totals}}, base.at.milli)
+		if err != nil {
+			return Names{}, err
+		}
+		plans, spans = append(plans, more...), append(spans, *q.Totals)
+	}
+	most, err := checkCost(r, 1, plans...)
+	if err != nil {
+		return Names{}, err
+	}
+	if q.Listed {
+		most = math.MaxInt
+	}
+	out := Names{AsOf: base.asOf(), Complete: base.complete(plan), CountingSince: base.countingSince(), Next: q.After}
+	out.CompleteSince, out.Now = base.completeSince(), base.at.milli
+	for range maxNameRounds {
+		room := min(q.Limit-len(out.Counters), most)
+		list := room
+		switch {
+		case q.Match != nil:
+			list = namesPerRound
+		case q.Listed:
+			list = min(room, namesPerRound)
+		}
+		names, more, err := listAfter(ctx, r, layout, plan.Range, q.Prefix, out.Next, list)
+		if err != nil {
+			return Names{}, err
+		}
+		if !stillHolds(r, base, time.Duration(coarsest.Grace())*time.Millisecond) {
+			return Names{}, ErrStale
+		}
+		if more {
+			out.Next = names[len(names)-1]
+		} else {
+			out.Next = ""
+		}
+		if q.Match != nil {
+			names = slices.DeleteFunc(names, func(name string) bool { return !q.Match(name) })
+			if len(names) > room {
+				names, out.Next = names[:room], names[room-1]
+			}
+		}
+		if q.Listed {
+			out.Counters = append(out.Counters, names...)
+		} else if err := readListed(ctx, r, base, names, spans, &out); err != nil {
+			return Names{}, err
+		}
+		most -= len(names)
+		if out.Next == "" || len(out.Counters) == q.Limit || most == 0 {
+			break
+		}
+	}
+	return out, nil
+}
+
+// readListed adds counters that may have hits in the first span, with their answers about the second, if any.
+func readListed(ctx context.Context, r *Reader, base Survey, names []string, spans []window.Span, out *Names) error {
+	if len(names) == 0 {
+		return nil
+	}
+	questions := make([]window.Question, 0, len(names)*len(spans))
+	for _, name := range names {
+		for _, span := range spans {
+			questions = append(questions, window.Question{Counter: name, Span: span})
+		}
+	}
+	found, err := answerAfter(ctx, r, base, questions)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		answers := found.Answers[i*len(spans):][:len(spans)]
+		if answers[0].Upper > 0 {
+			out.Counters, out.Answers = append(out.Counters, name), append(out.Answers, answers[1:]...)
+		}
+	}
+	return nil
+}
+
+// listAfter returns the first listed names after a name, or at least some. more reports if there are others.
+func listAfter(ctx context.Context, r *Reader, l window.Layout, longest window.Range, prefix, after string, most int) (names []string, more bool, err error) {
+	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
+	return ListNames(ctx, r.Store, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
+}
+
+// ListNames is listAfter for the shards from first to before end, asking each for each names.
+func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end, each int, longest window.Range, prefix, after string, most int) (names []string, more bool, err error) {
+	coarsest := l.Tiers[len(l.Tiers)-1]
+	return MergeSets(ctx, s, func(shard int) (sets []string) {
+		for set := coarsest.NamesOf(coarsest.EpochAt(longest.From)); set <= coarsest.NamesOf(coarsest.EpochAt(longest.To-1)); set++ {
+			sets = append(sets, s.Keys.Names(shard, coarsest, set))
+		}
+		return sets
+	}, first, end, each, prefix, after, most)
+}
+
+func MergeSets(ctx context.Context, s *schema.Store, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
+	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
+	if after >= prefix && after != "" {
+		between.Min = "(" + after
+	}
+	var lists []*redis.StringSliceCmd
+	if cmds, err := s.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := first; shard < end; shard++ {
+			for _, set := range sets(shard) {
+				lists = append(lists, p.ZRangeByLex(ctx, set, between))
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, false, fmt.Errorf("read names of %d shards: %w", end-first, cluster.WrapForeignReply(cmds, err))
+	}
+	names, more = mergeNames(lists, each, most)
+	return names, more, nil
+}
+
+// mergeNames returns the first most names of sorted lists of at most each, and whether there may be more.
+func mergeNames(lists []*redis.StringSliceCmd, each, most int) (names []string, more bool) {
+	// A list that was cut off may go on, so the merged names are complete only up to its last one.
+	cut := ""
+	for _, list := range lists {
+		found := list.Val()
+		names = append(names, found...)
+		if len(found) == each && (!more || found[each-1] < cut) {
+			cut, more = found[each-1], true
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if more {
+		end, _ := slices.BinarySearch(names, cut)
+		names = names[:end+1]
+	}
+	if len(names) > most {
+		return names[:most], true
+	}
+	return names, more
+}

@@ -1,0 +1,178 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
+)
+
+// Survey is what every question about all counters reads first.
+type Survey struct {
+	snapshot // of the cursors of all shards, and of no hash
+}
+
+// Layout returns the namespace's layout.
+func (s Survey) Layout() window.Layout { return s.dir.Layout }
+
+// Streams returns the listed streams, sorted by name.
+func (s Survey) Streams() []string { return s.dir.Streams }
+
+// Now returns the moment of the survey by Redis's clock, in Unix milliseconds.
+func (s Survey) Now() int64 { return s.at.milli }
+
+// LatestHit returns a moment up to which there may be hits (Unix milliseconds), at least Now.
+func (s Survey) LatestHit() int64 {
+	out := s.at.milli
+	for _, shard := range s.shards {
+		out = max(out, shard.latest)
+	}
+	return out
+}
+
+// complete reports whether no hit of a plan is known to be missing, whatever shard its counter is on.
+func (s Survey) complete(p window.Plan) bool {
+	for shard := range s.shards {
+		p.Shard = shard
+		if !s.snapshot.complete(&p) {
+			return false
+		}
+	}
+	return true
+}
+
+// countingSince returns when counting began on all shards; 0 if unknown for one of them.
+func (s Survey) countingSince() (out int64) {
+	for _, shard := range s.shards {
+		if shard.began == 0 {
+			return 0
+		}
+		out = max(out, shard.began)
+	}
+	return out
+}
+
+// completeSince returns the moment from which nothing is known to be missing on any shard; see Names.
+func (s Survey) completeSince() (out int64) {
+	for _, shard := range s.shards {
+		out = max(out, shard.whole())
+	}
+	return out
+}
+
+// WithSurvey reads all shards' cursors with the current layout and streams, and calls next, whose reads can
+// only be newer than asOf; again if next finds too much changed.
+func WithSurvey[T any](ctx context.Context, r *Reader, next func(Survey) (T, error)) (out T, err error) {
+	for range maxTries {
+		found, asked := r.ask(ctx, func(l window.Layout, _ int64) ([]window.Plan, error) {
+			shards := make([]window.Plan, l.Shards)
+			for i := range shards {
+				shards[i].Shard = i
+			}
+			return shards, nil
+		})
+		if asked != nil { // also ErrStale: ask has tried often enough
+			return out, asked
+		}
+		if out, err = next(Survey{found}); !errors.Is(err, ErrStale) {
+			break
+		}
+	}
+	return out, err
+}
+
+// stillHolds reports whether keys that live for grace after the survey's moment exist, as far as clocks are known.
+func stillHolds(r *Reader, base Survey, grace time.Duration) bool {
+	now, _ := r.clocks.now(r.local())
+	return now.milli-base.at.milli <= grace.Milliseconds()
+}
+
+// answerAfter answers like Answer, based on a survey.
+func answerAfter(ctx context.Context, r *Reader, base Survey, questions []window.Question) (window.Answers, error) {
+	found, err := fetch(ctx, r, base.dir, base.at, sumOf(questions))
+	if err != nil {
+		return window.Answers{}, err
+	}
+	return found.totals(), nil
+}
+
+// About returns the layout, and when counting began on all shards (Unix milliseconds; 0 if unknown). Its
+// errors are those of Answer.
+func (r *Reader) About(ctx context.Context) (layout window.Layout, countingSince int64, err error) {
+	layout, err = WithSurvey(ctx, r, func(found Survey) (window.Layout, error) {
+		countingSince = found.countingSince()
+		return found.dir.Layout, nil
+	})
+	return layout, countingSince, err
+}
+
+// Progress is how far the shards have got in one stream.
+type Progress struct {
+	Stream  string
+	Counted bool   // every shard has a cursor
+	Applied uint64 // the last sequence that has been applied to all counters; 0 before the first
+	Stored  int64  // when the stream stored that message, Unix nanoseconds; 0 before the first
+	AsOf    int64  // every hit that the stream stored before has been applied, Unix milliseconds
+	Ended   int64  // when the stream was found gone, Unix milliseconds, or 0 while it lives
+}
+
+// Progress returns how far each listed stream is counted, by name, and the namespace's id. Errors are
+// ErrNoLayout before the first worker has started, and a *ForeignError if another program has written to a
+// key.
+func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
+	streams, err = WithSurvey(ctx, r, func(found Survey) ([]Progress, error) {
+		id = found.dir.Id
+		streams := make([]Progress, len(found.dir.Streams))
+		for i, stream := range found.dir.Streams {
+			cursors := make([]cluster.Reply, len(found.shards))
+			for shard, p := range found.shards {
+				cursors[shard] = p.cursors[i]
+			}
+			var err error
+			if streams[i], err = progressOf(stream, found.dir.Listed[stream], cursors, found.claims[stream]); err != nil {
+				return nil, err
+			}
+		}
+		return streams, nil
+	})
+	return id, streams, err
+}
+
+// progressOf combines the cursors of a stream. It ignores those of an earlier incarnation.
+func progressOf(stream string, listed schema.Listed, cursors []cluster.Reply, claim schema.Claim) (Progress, error) {
+	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended}
+	var all []schema.CursorRecord
+	var created int64
+	for _, cursor := range cursors {
+		c, found, err := schema.ParseCursorReply(cursor)
+		if err != nil {
+			return Progress{}, err
+		}
+		if found {
+			c.Cursor = claim.Renew(c.Cursor)
+			all = append(all, c)
+			created = max(created, c.Created)
+		}
+	}
+	first := true
+	for _, c := range all {
+		if c.Created != created {
+			continue
+		}
+		if first || c.Seq < out.Applied {
+			out.Applied, out.Stored = c.Seq, c.Stored
+		}
+		if first || c.AsOf < out.AsOf {
+			out.AsOf = c.AsOf
+		}
+		first = false
+	}
+	out.Counted = len(all) == len(cursors) && len(all) > 0
+	if !out.Counted {
+		out.Applied, out.Stored = 0, 0
+	}
+	return out, nil
+}

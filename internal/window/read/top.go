@@ -1,0 +1,215 @@
+package read
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/cluster"
+)
+
+const (
+	topChunk = 200
+	// maxTopReads bounds the candidates read beyond limit: many counters can have nearly the same count.
+	maxTopReads = 2000
+)
+
+// Top is the counters with most hits, and a bound on the others.
+type Top struct {
+	// AsOf is as in Answers. The totals may include later hits, too.
+	AsOf          int64
+	Range         window.Range // what the span was when the summaries were read
+	Complete      bool         // see Answer
+	CountingSince int64
+	// Floor bounds the hits applied at AsOf of every counter that is not in the list.
+	Floor    int64
+	Counters []TopCounter // by total, the largest first; then by name
+}
+
+// TopCounter is a counter and Reader.Answer's answer about it.
+type TopCounter struct {
+	Counter string
+	window.Answer
+}
+
+type candidate struct {
+	counter string
+	bound   int64 // the most hits that the counter had in the range
+}
+
+// Top finds up to limit counters with most hits. Errors: those of Answer; a *QuestionError has the index 0; a
+// *TooMuchError if MaxCells does not allow limit counters. It reads the counters that summaries list, in the
+// order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
+// Floor then bounds what may be missing.
+func (r *Reader) Top(ctx context.Context, asked window.Span, limit int) (Top, error) {
+	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return findTop(ctx, r, base, asked, limit) })
+}
+
+func findTop(ctx context.Context, r *Reader, base Survey, span window.Span, limit int) (Top, error) {
+	plans, err := planAll(base.dir.Layout, []window.Question{{Counter: "", Span: span}}, base.at.milli)
+	if err != nil {
+		return Top{}, err
+	}
+	plan := plans[0]
+	candidates, floor, whole, err := listCandidates(ctx, r, base, plan)
+	if err != nil {
+		return Top{}, err
+	}
+	most, err := checkCost(r, min(limit, len(candidates)), plan)
+	if err != nil {
+		return Top{}, err
+	}
+	most = min(most, limit+maxTopReads)
+	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: whole && base.complete(plan), CountingSince: base.countingSince(), Floor: floor}
+	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
+		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
+		if err := readCandidates(ctx, r, base, span, chunk, &out); err != nil {
+			return Top{}, err
+		}
+		candidates, most = candidates[len(chunk):], most-len(chunk)
+		out.trim(limit)
+	}
+	if len(candidates) > 0 {
+		out.Floor = max(out.Floor, candidates[0].bound)
+	}
+	return out, nil
+}
+
+// listCandidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
+func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Plan) (out []candidate, floor int64, whole bool, err error) {
+	layout := base.dir.Layout
+	level, first, last, whole := layout.Segments(plan)
+	tier := layout.Tiers[level]
+	var read []*summaries
+	cmds, err := r.Store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for shard := range layout.Shards {
+			var keys []string
+			for _, stream := range base.dir.Streams {
+				for number := first; number <= last; number++ {
+					keys = append(keys, r.Store.Keys.Summary(shard, tier, number, stream))
+				}
+			}
+			if len(keys) > 0 {
+				read = append(read, &summaries{keys: keys, there: p.Exists(ctx, keys...), texts: p.MGet(ctx, keys...)})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, cluster.WrapForeignReply(cmds, err))
+	}
+	if !stillHolds(r, base, time.Duration(tier.Grace())*time.Millisecond) {
+		return nil, 0, false, ErrStale
+	}
+	for _, shard := range read {
+		if err := checkSummaries(ctx, r, shard); err != nil {
+			return nil, 0, false, err
+		}
+		found, unlisted, err := shard.bounds()
+		if err != nil {
+			return nil, 0, false, err
+		}
+		out, floor = append(out, found...), max(floor, unlisted)
+	}
+	slices.SortFunc(out, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.bound, a.bound), strings.Compare(a.counter, b.counter))
+	})
+	return out, floor, whole, nil
+}
+
+type summaries struct {
+	keys  []string
+	there *redis.IntCmd // how many of the keys exist, whatever their type
+	texts *redis.SliceCmd
+}
+
+// checkSummaries reads again if there were more keys than values: MGET answers for a key of another type as
+// if it did not exist, and its counters would be missing without warning.
+func checkSummaries(ctx context.Context, r *Reader, s *summaries) error {
+	var missing []string
+	for i, value := range s.texts.Val() {
+		if value == nil {
+			missing = append(missing, s.keys[i])
+		}
+	}
+	if int(s.there.Val()) <= len(s.keys)-len(missing) {
+		return nil
+	}
+	cmds, err := r.Store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range missing {
+			p.Get(ctx, key)
+		}
+		return nil
+	})
+	if err = cluster.WrapForeignReply(cmds, err); errors.Is(err, redis.Nil) {
+		return nil // it has expired in between
+	}
+	return err
+}
+
+// bounds adds up the summaries. A counter has at most its count in each summary that lists it, and at most
+// the floor of each summary that does not.
+func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
+	above := make(map[string]int64) // the sum of count - floor over the summaries that list a counter
+	for i, value := range s.texts.Val() {
+		text, exists := value.(string)
+		if !exists {
+			continue
+		}
+		found, err := window.ParseSummary(text)
+		if err != nil {
+			return nil, 0, &cluster.ForeignError{Key: s.keys[i], Err: fmt.Errorf("as a summary %w", err)}
+		}
+		for _, e := range found.Listed {
+			above[e.Name] = window.AddCounts(above[e.Name], max(e.Count-found.Floor, 0))
+		}
+		unlisted = window.AddCounts(unlisted, found.Floor)
+	}
+	listed = make([]candidate, 0, len(above))
+	for counter, n := range above {
+		listed = append(listed, candidate{counter, window.AddCounts(unlisted, n)})
+	}
+	return listed, unlisted, nil
+}
+
+func readCandidates(ctx context.Context, r *Reader, base Survey, asked window.Span, chunk []candidate, out *Top) error {
+	questions := make([]window.Question, len(chunk))
+	for i, c := range chunk {
+		questions[i] = window.Question{Counter: c.counter, Span: asked}
+	}
+	found, err := answerAfter(ctx, r, base, questions)
+	if err != nil {
+		return err
+	}
+	for i, a := range found.Answers {
+		out.Counters = append(out.Counters, TopCounter{chunk[i].counter, a})
+	}
+	return nil
+}
+
+// settled reports whether the list is full, and no counter with at most bound hits can replace one on it.
+func (t *Top) settled(limit int, bound int64) bool {
+	return len(t.Counters) == limit && t.Counters[limit-1].Total >= bound
+}
+
+// trim sorts the list, and removes the counters that have no hits or are beyond limit.
+func (t *Top) trim(limit int) {
+	slices.SortFunc(t.Counters, func(a, b TopCounter) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Counter, b.Counter))
+	})
+	keep := min(limit, len(t.Counters))
+	for keep > 0 && t.Counters[keep-1].Total == 0 {
+		keep--
+	}
+	for _, c := range t.Counters[keep:] {
+		t.Floor = max(t.Floor, c.Upper)
+	}
+	t.Counters = t.Counters[:keep]
+}

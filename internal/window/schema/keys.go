@@ -1,0 +1,122 @@
+package schema
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"tallyroll/internal/window"
+)
+
+// All keys. The shard's number in braces is the hash tag: counts and cursor of a shard share a slot, and so a
+// transaction.
+//
+//	<ns>:layout                                   STRING  the layout record (JSON)
+//	<ns>:streams                                  HASH    field = stream; value: see Listed
+//	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
+//	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
+//	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
+//	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see ParseErasure
+//	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
+//	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0; see Tier.NamesOf; expires
+//	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.SegmentOf; expires
+//	<ns>:{<shard>}:unames:<set>                   ZSET    counters with unique values, all of score 0; see Layout.UniqueNamesOf; expires
+//	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier; number: Tier.CellAt; expires
+//
+// If a namespace's tiers were changed, "h", "names" and "top" have "g<generation>:" after the braces. All
+// generations share "u" and "unames", because unique tiers do not change and a repeated PFADD changes
+// nothing. Until the change is confirmed, there is also:
+//
+//	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
+
+var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// CheckNamespace returns an error for a name that is not safe as the first part of a key.
+func CheckNamespace(ns string) error {
+	if !namespacePattern.MatchString(ns) {
+		return fmt.Errorf("1 to 64 letters, digits, underscores, hyphens and dots")
+	}
+	return nil
+}
+
+type Keys struct{ Namespace string }
+
+func (k Keys) Layout() string { return k.Namespace + ":layout" }
+
+func (k Keys) Streams() string { return k.Namespace + ":streams" }
+
+func (k Keys) Claims() string { return k.Namespace + ":idle" }
+
+func (k Keys) rules() string { return k.Namespace + ":rules" }
+
+func (k Keys) Cursor(shard int, stream string) string {
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:cursor:" + stream
+}
+
+func (k Keys) Erasure(shard int) string {
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:erased"
+}
+
+// Hash builds a key with a single allocation: a commit or a question needs thousands.
+func (k Keys) Hash(h window.CellHash) string {
+	out := append(make([]byte, 0, 128), k.Namespace...)
+	out = strconv.AppendInt(append(out, ":{"...), int64(h.Shard), 10)
+	out = append(window.AppendGeneration(h.Tier, append(out, "}:"...)), "h:"...)
+	out = window.AppendDuration(out, h.Tier.Cell)
+	out = strconv.AppendInt(append(out, ':'), h.Epoch, 10)
+	out = append(append(out, ':'), h.Counter...)
+	return string(out)
+}
+
+func (k Keys) Unique(shard int, t window.Tier, cell int64, counter string) string {
+	out := append(make([]byte, 0, 128), k.Namespace...)
+	out = strconv.AppendInt(append(out, ":{"...), int64(shard), 10)
+	out = window.AppendDuration(append(out, "}:u:"...), t.Cell)
+	out = strconv.AppendInt(append(out, ':'), cell, 10)
+	out = append(append(out, ':'), counter...)
+	return string(out)
+}
+
+// Names returns the key of a set of names; t is the coarsest tier.
+func (k Keys) Names(shard int, t window.Tier, set int64) string {
+	return k.of(shard, t.Generation) + "names:" + strconv.FormatInt(set, 10)
+}
+
+func (k Keys) UniqueNames(shard int, set int64) string {
+	return k.of(shard, 0) + "unames:" + strconv.FormatInt(set, 10)
+}
+
+func (k Keys) Summary(shard int, t window.Tier, number int64, stream string) string {
+	return k.of(shard, t.Generation) + "top:" + window.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+}
+
+// of returns the prefix of the keys of a shard and a generation.
+func (k Keys) of(shard, generation int) string {
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:" + string(window.AppendGeneration(window.Tier{Generation: generation}, nil))
+}
+
+func (k Keys) Built(shard, generation int) string { return k.of(shard, generation) + "built" }
+
+// ShardKey is a parsed key: <ns>:{<shard>}:[g<generation>:]<kind>[:<rest>]; zero for any other.
+type ShardKey struct {
+	Shard, Generation int
+	Kind, Rest        string
+}
+
+func (k Keys) Parse(key string) (out ShardKey) {
+	rest, ok := strings.CutPrefix(key, k.Namespace+":{")
+	number, rest, found := strings.Cut(rest, "}:")
+	var err error
+	if out.Shard, err = strconv.Atoi(number); !ok || !found || err != nil {
+		return ShardKey{}
+	}
+	out.Kind, out.Rest, _ = strings.Cut(rest, ":")
+	if number, ok := strings.CutPrefix(out.Kind, "g"); ok {
+		if out.Generation, err = strconv.Atoi(number); err != nil {
+			return ShardKey{}
+		}
+		out.Kind, out.Rest, _ = strings.Cut(out.Rest, ":")
+	}
+	return out
+}
