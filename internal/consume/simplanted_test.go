@@ -36,59 +36,59 @@ type plantedEdit struct{ file, was, becomes string }
 var plantedBugs = []plantedBug{
 	// Who may commit.
 	{"a cursor is not compared", []plantedEdit{
-		{"window/transact.go", "case exists == w.exists && found.same(w.held):", "case true:"}}},
+		{"window/commit/transact.go", "case exists == w.exists && found.IsSameAs(w.held):", "case true:"}}},
 	{"a commit is tried again without reading the cursor", []plantedEdit{
-		{"window/transact.go", "if out.Attempts > 0 && exists && found.same(*next) {", "if false {"},
-		{"window/transact.go", "if err := w.compare(found, exists); err != nil {", "if err := w.compare(found, exists); err != nil && out.Attempts == 0 {"}}},
+		{"window/commit/transact.go", "if out.Attempts > 0 && exists && found.IsSameAs(*next) {", "if false {"},
+		{"window/commit/transact.go", "if err := w.compare(found, exists); err != nil {", "if err := w.compare(found, exists); err != nil && out.Attempts == 0 {"}}},
 	{"the cursor of a stream that goes on keeps its expiry", []plantedEdit{
-		{"window/transact.go", "p.Persist(ctx, w.key)", "_ = p"}}},
+		{"window/commit/transact.go", "p.Persist(ctx, w.key)", "_ = p"}}},
 
 	// Expiries.
 	{"expiries go before the increments", []plantedEdit{
-		{"window/transact.go", "for i := range changes.increments {\n", "increments := func() { for i := range changes.increments {\n"},
-		{"window/transact.go", "\t}\n\tfor i := range changes.set {", "\t} }\n\tdefer increments()\n\tfor i := range changes.set {"}}},
+		{"window/commit/transact.go", "for i := range changes.increments {\n", "increments := func() { for i := range changes.increments {\n"},
+		{"window/commit/transact.go", "\t}\n\tfor i := range changes.set {", "\t} }\n\tdefer increments()\n\tfor i := range changes.set {"}}},
 	{"a set expiry is trusted to the last second, and none is mended", []plantedEdit{
-		{"window/changes.go", "const trustSeconds = 60", "const trustSeconds = 0"},
-		{"window/transact.go", "if h.deadline <= execAt {", "if false {"}}},
+		{"window/cells.go", "const TrustSeconds = 60", "const TrustSeconds = 0"},
+		{"window/commit/transact.go", "if h.deadline <= execAt {", "if false {"}}},
 	{"a writer goes on trusting expiries after an erasure", []plantedEdit{
-		{"window/transact.go", "		w.forget() // what was known may be gone", "		w.registers.forget() // what was known may be gone"}}},
+		{"window/commit/transact.go", "		w.forget() // what was known may be gone", "		w.registers.forget() // what was known may be gone"}}},
 	{"an erasure does not watch the cursors", []plantedEdit{
-		{"window/erase.go", "e.store.watch(ctx, e.watch, func", "e.store.watch(ctx, e.watch[:1], func"}}},
+		{"window/erase/erase.go", "e.store.Client.Watch(ctx, e.watch, func", "e.store.Client.Watch(ctx, e.watch[:1], func"}}},
 	{"a hash expires a window too early", []plantedEdit{
-		{"window/epoch.go", "return (end + t.Window.Milliseconds() + t.grace()", "return (end + t.grace()"}}},
+		{"window/epoch.go", "return (end + t.Window.Milliseconds() + t.Grace()", "return (end + t.Grace()"}}},
 	{"the epoch is no part of a hash's name", []plantedEdit{
-		{"window/keys.go", "append(out, ':'), h.epoch, 10)", "append(out, ':'), 0*h.epoch, 10)"}}},
+		{"window/schema/keys.go", "append(out, ':'), h.Epoch, 10)", "append(out, ':'), 0*h.Epoch, 10)"}}},
 
 	// Registers of unique cells.
 	{"a writer trusts registers that the writer before it has raised", []plantedEdit{
-		{"window/commit.go", "	\"slices\"\n", "	\"slices\"\n	\"sync\"\n"},
-		{"window/commit.go", "func newWriterID() string {", "var stale sync.Map\n\nfunc newWriterID() string {"},
-		{"window/commit.go", "	var err error\n	read :=", "	if before, ok := stale.Load([2]any{s, w.key}); ok {\n		w.registers = before.(registerMemory)\n	}\n	var err error\n	read :="},
-		{"window/transact.go", "			w.registers.add(r.uniqueCell, r.registers)\n		}\n", "			w.registers.add(r.uniqueCell, r.registers)\n		}\n		stale.Store([2]any{w.store, w.key}, w.registers)\n"}}},
+		{"window/commit/commit.go", "	\"slices\"\n", "	\"slices\"\n	\"sync\"\n"},
+		{"window/commit/commit.go", "func newWriterID() string {", "var stale sync.Map\n\nfunc newWriterID() string {"},
+		{"window/commit/commit.go", "	var err error\n	read :=", "	if before, ok := stale.Load([2]any{s, w.key}); ok {\n		w.registers = before.(registerMemory)\n	}\n	var err error\n	read :="},
+		{"window/commit/transact.go", "			w.registers.add(r.uniqueCell, r.registers)\n		}\n", "			w.registers.add(r.uniqueCell, r.registers)\n		}\n		stale.Store([2]any{w.store, w.key}, w.registers)\n"}}},
 	{"registers are known before it is known that EXEC has run", []plantedEdit{
-		{"window/transact.go", "			w.registers.forget() // Redis may not be what it was\n", ""},
-		{"window/transact.go", "	out.Commands = len(results) // go-redis", "	for _, r := range w.changes.raises.list {\n		w.registers.add(r.uniqueCell, r.registers)\n	}\n	out.Commands = len(results) // go-redis"}}},
+		{"window/commit/transact.go", "			w.registers.forget() // Redis may not be what it was\n", ""},
+		{"window/commit/transact.go", "	out.Commands = len(results) // go-redis", "	for _, r := range w.changes.updates.list {\n		w.registers.add(r.uniqueCell, r.registers)\n	}\n	out.Commands = len(results) // go-redis"}}},
 	{"a part of a commit has no registers", []plantedEdit{
-		{"window/split.go", "	s.counters = append(s.counters, *c)", "	s.counters = append(s.counters, counterHits{name: c.name, counterHash: c.counterHash, slots: c.slots})"}}},
+		{"window/split.go", "	s.Counters = append(s.Counters, *c)", "	s.Counters = append(s.Counters, CounterHits{Name: c.Name, CounterHash: c.CounterHash, slots: c.slots})"}}},
 	{"a writer goes on trusting registers after an erasure", []plantedEdit{
-		{"window/transact.go", "		w.forget() // what was known may be gone", "		w.expiries = expiryMemory{} // what was known may be gone"}}},
+		{"window/commit/transact.go", "		w.forget() // what was known may be gone", "		w.expiries = expiryMemory{} // what was known may be gone"}}},
 	{"after a lost reply, foreign keys of registers are not checked", []plantedEdit{
-		{"window/transact.go", "	for i := range raises {", "	for i := range raises[:0] {"}}},
+		{"window/commit/transact.go", "	for i := range raises {", "	for i := range raises[:0] {"}}},
 	{"a counter is listed with its first unique cell alone", []plantedEdit{
-		{"window/raises.go", "there.Held() == 0 &&", "there.Held() == 0 && len(known.young) == 0 &&"}}},
+		{"window/commit/raises.go", "there.Held() == 0 &&", "there.Held() == 0 && len(known.young) == 0 &&"}}},
 	{"a unique cell is raised without an expiry", []plantedEdit{
-		{"window/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n", ""}}},
+		{"window/commit/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n", ""}}},
 	{"a unique cell's expiry goes before its registers", []plantedEdit{
-		{"window/raises.go", "		first := len(c.args)\n", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n		first := len(c.args)\n"},
-		{"window/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n	}", "	}"}}},
+		{"window/commit/raises.go", "		first := len(c.args)\n", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n		first := len(c.args)\n"},
+		{"window/commit/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n	}", "	}"}}},
 
 	// Late hits.
 	{"the slot of a late hit is as long as a cell of the coarsest tier, though others hold it", []plantedEdit{
-		{"window/batch.go", "	length := k.lengths[held]\n", "	length := k.lengths[held]\n	if held < len(k.lengths)-1 {\n		length = k.tiers[len(k.tiers)-1].cellMillis()\n	}\n"}}},
+		{"window/batch.go", "	length := k.lengths[held]\n", "	length := k.lengths[held]\n	if held < len(k.lengths)-1 {\n		length = k.tiers[len(k.tiers)-1].CellMillis()\n	}\n"}}},
 	{"a hit is added to the slot before the one that it belongs to", []plantedEdit{
-		{"window/batch.go", "		c.extras.places[slot] = len(c.slots)\n", "		c.extras.places[slot] = len(c.slots) - 1\n"}}},
+		{"window/batch.go", "		c.Extras.places[slot] = len(c.slots)\n", "		c.Extras.places[slot] = len(c.slots) - 1\n"}}},
 	{"of the slots of a counter only those that were first in their cell count", []plantedEdit{
-		{"window/changes.go", "				into[last].n += h.n\n", ""}}},
+		{"window/cells.go", "				into[last].N += h.n\n", ""}}},
 
 	// Where reading goes on.
 	{"reading is resumed from the largest cursor", []plantedEdit{
@@ -111,9 +111,9 @@ var plantedBugs = []plantedBug{
 	{"as_of is the clock's", []plantedEdit{
 		{"consume/commit.go", "AsOf: l.stored / 1e6, Inc", "AsOf: time.Now().UnixMilli(), Inc"}}},
 	{"a torn transaction is not admitted", []plantedEdit{
-		{"window/transact.go", "if found.torn() {", "if false {"}}},
+		{"window/commit/transact.go", "if found.IsTorn() {", "if false {"}}},
 	{"a fall of the clock of Redis is not admitted", []plantedEdit{
-		{"window/transact.go", "if clock.Before(w.doubted) {", "if false {"}}},
+		{"window/commit/transact.go", "if clock.Before(w.suspected) {", "if false {"}}},
 	{"rejects are stored after the cursor has passed them", []plantedEdit{
 		{"consume/commit.go", "	if err := c.storeRejects(ctx, l); err != nil {\n		return err\n	}\n	now :=", "	now :="},
 		{"consume/commit.go", "	if now.Sub(c.registeredAt) >= registerEvery {", "	if err := c.storeRejects(ctx, l); err != nil {\n		return err\n	}\n	if now.Sub(c.registeredAt) >= registerEvery {"}}},
@@ -162,7 +162,7 @@ func (b plantedBug) plant(t *testing.T, dir string) (overlay string) {
 	for file, text := range edited {
 		real, err := filepath.Abs(filepath.Join("..", file))
 		require.NoError(t, err)
-		replace[real] = filepath.Join(dir, filepath.Base(file))
+		replace[real] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
 		require.NoError(t, os.WriteFile(replace[real], []byte(text), 0o600))
 	}
 	list, err := json.Marshal(map[string]any{"Replace": replace})
