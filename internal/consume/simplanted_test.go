@@ -101,7 +101,7 @@ var plantedBugs = []plantedBug{
 		{"consume/history.go", "	case proven:\n", "	case proven && false:\n"},
 		{"consume/history.go", "case !s.Mirror && !old, c.Furthest() < s.First:", "case true, !s.Mirror && !old:"}}},
 	{"an older backup is taken for the stream", []plantedEdit{
-		{"consume/history.go", "	case proven:\n		return true, nil", "	case true:\n		return true, nil"}}},
+		{"consume/history.go", "	case proven:\n		return true, nil", "	case proven || true:\n		return true, nil"}}},
 	{"after a roll-back, times are compared with the last message's alone", []plantedEdit{
 		{"consume/history.go", "h.lastUpTo(ctx, max(latest, message.stored), limit)", "h.lastUpTo(ctx, message.stored, limit)"}}},
 	{"a stream's state is believed from any server", []plantedEdit{
