@@ -24,7 +24,7 @@ type ExportParams struct {
 	Step   string     `query:"step" doc:"The time that a row is about: a cell of a tier, or several of which a day is a whole number. Steps begin at multiples of their length since 1970. Default: a cell of the finest tier that reaches back to from." example:"15m"`
 	Prefix string     `query:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
 	Format string     `query:"format" doc:"csv or ndjson; it takes precedence over the header Accept. Default: csv." example:"csv"`
-	Resume string     `query:"resume" doc:"Goes on with an export: the header Tallyroll-Resume of its answer, or resume of a line of its NDJSON. What it says need not be given again." example:"a1B2"`
+	Resume string     `query:"resume" doc:"Continues an export: the header Tallyroll-Resume of its answer, or resume of a line of its NDJSON. What it holds need not be given again." example:"a1B2"`
 	After  string     `query:"after" doc:"Begins behind this counter." example:"shop.checkout.eu"`
 
 	Accept string

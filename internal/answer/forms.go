@@ -25,10 +25,10 @@ type Total struct {
 	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
 	Total         int64        `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
 	Lower         int64        `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
-	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if nobody knows: the window ends more than 5 seconds after as_of, so nobody has counted lately." example:"1241"`
+	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if it is unknown: the window ends more than 5 seconds after as_of, so no worker has counted lately." example:"1241"`
 	Cell          string       `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
-	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
 	*SumOver
 }
 
@@ -78,9 +78,9 @@ type Series struct {
 	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w, 1mo or 1y." example:"1m"`
 	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w, 1mo and 1y; absent with other steps." example:"Europe/Berlin"`
 	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. Later hits are still being counted, and so is the last point while its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
-	Complete       bool       `json:"complete" doc:"False if hits of the range are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or it ends more than 5 seconds after as_of, because nobody has counted lately." example:"true"`
-	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known. Hits from before it are counted only if they carried their own time." example:"2026-10-01T08:00:00Z"`
-	CompleteFrom   int64      `json:"complete_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step from which on no hit is known to be missing, or the end of the last step if there is none. Points before it may lack hits. Absent if complete is true." example:"1795255080000"`
+	Complete       bool       `json:"complete" doc:"False if hits of the range are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or it ends more than 5 seconds after as_of, because no worker has counted lately." example:"true"`
+	CountingSince  time.Time  `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown. Hits from before it are counted only if they carried their own time." example:"2026-10-01T08:00:00Z"`
+	CompleteFrom   int64      `json:"complete_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step from which on no hit is known to be missing, or the end of the last step if no such step exists. Points before it may lack hits. Absent if complete is true." example:"1795255080000"`
 	UnfinishedFrom int64      `json:"unfinished_from,omitempty" doc:"The beginning, in Unix milliseconds, of the first step that as_of has not passed: from there on points are still being counted. Absent if all steps are finished." example:"1795255200000"`
 	Points         [][2]int64 `json:"points" doc:"For every step, the moment at which it begins, in Unix milliseconds, and its hits; zeros included. The first is the step in which counting began, or an earlier one that holds hits. The last step ends with the range and may be shorter." example:"[[1795255080000,118],[1795255140000,121]]"`
 	Bounds         [][2]int64 `json:"bounds,omitempty" doc:"For each point, the least and the most hits that its step can have had by as_of. Present only if a step begins or ends inside a cell, which steps of 1d, 1w, 1mo and 1y can do; without it every point is exact. Of uniques there are always some, and they hold with confidence." example:"[[112,121],[121,121]]"`

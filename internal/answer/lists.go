@@ -22,7 +22,7 @@ type topParams struct {
 	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty beside group." example:"shop."`
-	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have so many first parts in common, parted by . or /. 1 to 16." example:"2"`
+	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 }
 
 func (p *topParams) Read(g api.Request) error {
@@ -38,8 +38,8 @@ type topAnswer struct {
 	AsOf          time.Time    `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Window        string       `json:"window" doc:"The window as it was asked for." example:"1h"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
-	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
-	Floor         window.Bound `json:"floor" nullable:"true" doc:"No counter, or group, with more hits in the window is missing from the list. Null if nobody knows, because nobody has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
+	Floor         window.Bound `json:"floor" nullable:"true" doc:"No counter, or group, with more hits in the window is missing from the list. Null if it is unknown, because no worker has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
 	Top           []topTotal   `json:"top" doc:"The counters or groups by total, the largest first; those with the same total by name."`
 }
 
@@ -171,8 +171,8 @@ func (p *countersParams) Read(g api.Request) error {
 // CountersAnswer is a page of names.
 type CountersAnswer struct {
 	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
-	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because nobody has counted lately." example:"true"`
-	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because no worker has counted lately." example:"true"`
+	CountingSince time.Time `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
 	Counters      []string  `json:"counters" doc:"The names, in the order of their bytes. A page can be shorter than limit, even empty, and have a next one." example:"[\"shop.cart\",\"shop.checkout.eu\"]"`
 	Totals        []Total   `json:"totals,omitzero" doc:"If they were asked for: the total of each counter in the last 24 hours, as /v1/total gives it, in the same order."`
 	Next          string    `json:"next,omitempty" doc:"The value of after for the next page; absent at the end." example:"shop.checkout.eu"`
@@ -263,7 +263,7 @@ func (d *Service) About(ctx context.Context, on Features) (AboutAnswer, error) {
 type AboutAnswer struct {
 	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
 	Namespace     string      `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`
-	CountingSince time.Time   `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	CountingSince time.Time   `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
 	Tiers         []AboutTier `json:"tiers" doc:"The tiers of the namespace, the finest first."`
 	Windows       []string    `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
 	Steps         []string    `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
@@ -302,7 +302,7 @@ type Features struct {
 	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams, /v1/rejects and /v1/watch answer, and so do requests over NATS." example:"true"`
 	Limits  bool `json:"limits" doc:"/v1/take counts: QUERY_TAKE is any, or it is named and QUERY_LIMITS_FILE names a limit." example:"true"`
 	Uniques bool `json:"uniques" doc:"The namespace has tiers of uniques: /v1/uniques estimates how many different values hits had." example:"true"`
-	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch tells the states of rules." example:"true"`
+	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch answers with the states of rules." example:"true"`
 }
 
 func (a *AboutAnswer) addTiers(tiers window.Tiers) {

@@ -19,7 +19,7 @@ import (
 type ProbeParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y). May repeat, at most 8 times." example:"[\"1h\"]"`
-	Top     api.Number `query:"top" doc:"In place of key: so many counters with most hits, for each window its own. At most 1000." example:"20"`
+	Top     api.Number `query:"top" doc:"In place of key: this many counters with most hits, for each window its own. At most 1000." example:"20"`
 	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
 
@@ -155,7 +155,7 @@ func exposition(asked []probeItem, found window.Answers) ([]byte, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
 	}
 	total := gauge("", "Hits in the rolling window that ends now.")
-	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits. +Inf if nobody has counted lately.")
+	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits. +Inf if no worker has counted lately.")
 	complete := gauge("_complete", "1 if no hit of the window is known to be missing, and hits are being counted, else 0.")
 	age := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old these totals are.",

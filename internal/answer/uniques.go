@@ -36,11 +36,11 @@ type Unique struct {
 	From          time.Time    `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
 	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
 	Estimate      int64        `json:"estimate" doc:"How many different values of unique the hits in the window had. Of what a cell that the start cuts adds, it has the share of time that lies inside." example:"12431"`
-	Lower         int64        `json:"lower" doc:"There were at least so many, with this confidence: two standard errors below the estimate of the cells that lie inside the window." example:"12180"`
-	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most so many, with this confidence: two standard errors above the estimate of all cells that the window touches. Null if nobody knows: the window ends more than 5 seconds after as_of." example:"12702"`
+	Lower         int64        `json:"lower" doc:"There were at least this many, with this confidence: two standard errors below the estimate of the cells that lie inside the window." example:"12180"`
+	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many, with this confidence: two standard errors above the estimate of all cells that the window touches. Null if it is unknown: the window ends more than 5 seconds after as_of." example:"12702"`
 	Confidence    float64      `json:"confidence" doc:"How often the truth lies between lower and upper, at least. Unlike the bounds of a total, these are no certainty." example:"0.95"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
-	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is not known." example:"2026-10-01T08:00:00Z"`
+	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
 }
 
 // Uniques checks an input and answers it. Its errors are for the client.

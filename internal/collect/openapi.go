@@ -21,7 +21,7 @@ type object struct {
 type cloudEvent struct {
 	SpecVersion string `json:"specversion" doc:"1.0" example:"1.0"`
 	Type        string `json:"type" doc:"What happened." example:"order.paid" minLength:"1"`
-	Source      string `json:"source" doc:"Where. With id, it tells the event from all others." example:"/shop" minLength:"1"`
+	Source      string `json:"source" doc:"Where. With id, it distinguishes the event from all others." example:"/shop" minLength:"1"`
 	ID          string `json:"id" doc:"New for each event of a source." example:"812" minLength:"1"`
 	Time        string `json:"time,omitempty" doc:"When: RFC 3339." example:"2026-11-21T10:00:00Z"`
 	Data        any    `json:"data,omitempty" doc:"What rules look into."`
@@ -66,11 +66,11 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 	op := &huma.Operation{
 		OperationID: "post-hits", Method: http.MethodPost, Path: hitsPath,
 		Summary: "Store hits",
-		Description: "Stores one hit, an array of hits, or one hit per line (NDJSON), packed with gzip or zstd if Content-Encoding says so. " +
-			"Or stores CloudEvents: one or a batch as JSON, or one whose attributes are headers (ce-type, ce-source, ce-id, ce-specversion) and whose data is the body, of any type; rules of ingest say what they count. " +
+		Description: "Stores one hit, an array of hits, or one hit per line (NDJSON), packed with gzip or zstd if Content-Encoding names one. " +
+			"Or stores CloudEvents: one or a batch as JSON, or one whose attributes are headers (ce-type, ce-source, ce-id, ce-specversion) and whose data is the body, of any type; rules of ingest decide what they count. " +
 			"All of a request is stored, or nothing. With an Idempotency-Key, a request can be sent again until it is answered, and its hits count once. A CloudEvent alone can be sent again without one.",
 		Parameters: []*huma.Param{{
-			Name: keyHeader, In: "header", Description: "1 to 255 visible ASCII characters, in double quotes or without, new for each request. The stream knows it for 2 minutes by default.",
+			Name: keyHeader, In: "header", Description: "1 to 255 visible ASCII characters, in double quotes or without, new for each request. The stream remembers it for 2 minutes by default.",
 			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"5f0c1b9e-1d7a-4a43-9d2e-0c3c0f4f0c55"}},
 		}},
 		RequestBody: &huma.RequestBody{
@@ -155,7 +155,7 @@ func describePages(a *api.API) {
 		Description: "For navigator.sendBeacon and fetch, in pages of COLLECT_ORIGINS. COLLECT_BEACON_PREFIX is put before each key. " +
 			"A ts is refused: the hits count when they are stored. All of them are stored, or none. No token is needed.",
 		RequestBody: &huma.RequestBody{
-			Required: true, Description: "text/plain is read alike: browsers send it without asking before.",
+			Required: true, Description: "text/plain is read in the same way: browsers send it without a preflight.",
 			Content: map[string]*huma.MediaType{"application/json": {
 				Schema:  &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one}}},
 				Example: []pageObject{{Key: "/cart", N: 1}, {Key: "/cart/add", N: 2}},

@@ -21,7 +21,7 @@ func Sampled(log zerolog.Logger) zerolog.Logger {
 // Log has the settings of the log.
 type Log struct {
 	Level  LogLevel  `env:"LOG_LEVEL" envDefault:"info" help:"what is logged: debug, info, warn, error"`
-	Format LogFormat `env:"LOG_FORMAT" envDefault:"auto" help:"json for machines, console for people; auto: console on a terminal, json elsewhere"`
+	Format LogFormat `env:"LOG_FORMAT" envDefault:"auto" help:"json for programs, console for reading; auto: console on a terminal, json elsewhere"`
 
 	// Unknown are variables that look like settings of the program but are not. New warns of them.
 	Unknown []setting.Unknown `unknown:"true"`

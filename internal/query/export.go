@@ -54,8 +54,8 @@ func (x *exports) register(a *api.API) {
 		OperationID: "get-export", Method: http.MethodGet, Path: exportPath,
 		Summary: "All counters step by step, as a stream of rows",
 		Description: "A row for each counter and step in which it has hits, in the order of names, of the steps that as_of has passed. Later only hits that come late change a row. " +
-			"The answer ends with the trailers " + completeTrailer + " and " + rowsTrailer + ", NDJSON also with a last line that says the same. If it cannot be ended, the connection is cut. " +
-			"As NDJSON, lines {\"resume\":…} have tokens that go on behind them. Of CSV, the header " + resumeHeader + " begins the same export again, and after says behind which counter.",
+			"The answer ends with the trailers " + completeTrailer + " and " + rowsTrailer + ", NDJSON also with a last line that has the same. If it cannot be ended, the connection is cut. " +
+			"As NDJSON, lines {\"resume\":…} have tokens that continue behind them. Of CSV, the header " + resumeHeader + " restarts the same export, and after names the counter behind which it continues.",
 		Responses: map[string]*huma.Response{
 			"200": {
 				Description: "The rows, in chunks.",

@@ -69,7 +69,7 @@ var problemExamples = []struct {
 		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d`).Problem(web.InQuery)},
 	{http.StatusUnauthorized, "The token is missing or wrong.",
 		web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the tokens of QUERY_TOKENS")},
-	{http.StatusForbidden, "The request names a host that is none of the service's.", unknownHostExample()},
+	{http.StatusForbidden, "The request names a host that is not one of the service's.", unknownHostExample()},
 	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
 		web.TooMuchInput("keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)").Problem(web.InBody)},
 	{http.StatusInternalServerError, "Another program has written to a key of the namespace, which detail names; or this service has a fault.",

@@ -84,8 +84,8 @@ func (q *questions) registerTotal(a *api.API) {
 	o := windowsOperation{
 		id: "total", path: totalPath, what: "Totals", answers: "The totals, as of now.", answer: answer.TotalExample(),
 		about: "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
-			"Only the cell that the start of a window cuts is in doubt; lower and upper say by how much. A counter that was never hit has total 0. " +
-			"If nobody has counted lately, later hits are in doubt, too: upper is null then, and complete is false.",
+			"Only the cell that the start of a window cuts is uncertain; lower and upper bound it. A counter that was never hit has total 0. " +
+			"If no worker has counted lately, later hits are uncertain, too: upper is null then, and complete is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
 	}
 	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
@@ -106,7 +106,7 @@ func (q *questions) registerUniques(a *api.API) {
 		id: "uniques", path: uniquesPath, what: "Uniques", answers: "The estimates, as of now.", answer: answer.UniquesExample(),
 		about: "How many different values of unique the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
 			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
-			"A counter whose hits carry no unique has 0. If nobody has counted lately, upper is null, and complete is false.",
+			"A counter whose hits carry no unique has 0. If no worker has counted lately, upper is null, and complete is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
 	}
 	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
@@ -228,7 +228,7 @@ func (q *questions) registerAbout(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
 		Summary: "What can be asked here: tiers, windows, steps and features",
-		Description: "The tiers of the namespace, the windows and steps to offer to people, and which features are on. " +
+		Description: "The tiers of the namespace, the windows and steps to offer to users, and which features are on. " +
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
 		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {

@@ -51,9 +51,9 @@ var reasonHint = func() string {
 // RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
 type RejectsAnswer struct {
 	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
-	Searched int           `json:"searched" doc:"How many of the newest were looked at, at most 1000." example:"17"`
+	Searched int           `json:"searched" doc:"How many of the newest were searched, at most 1000." example:"17"`
 	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
-	Hours    []hourCount   `json:"hours" doc:"How many of those that were asked for, whatever before is, were refused in each hour that has any, the newest first, at most 24. Hours before the oldest that was looked at are not known."`
+	Hours    []hourCount   `json:"hours" doc:"How many of those that were asked for, whatever before is, were refused in each hour that has any, the newest first, at most 24. Hours before the oldest that was searched are unknown."`
 	Rejects  []Rejected    `json:"rejects" doc:"The newest of those that were asked for, newest first."`
 }
 
@@ -64,7 +64,7 @@ type hourCount struct {
 
 type reasonCount struct {
 	Reason string    `json:"reason" doc:"Why a hit was refused." example:"too_late"`
-	Count  int       `json:"count" doc:"How many of the messages that were looked at." example:"12"`
+	Count  int       `json:"count" doc:"How many of the messages that were searched." example:"12"`
 	Newest time.Time `json:"newest" doc:"When the newest of them was stored." example:"2026-11-21T10:00:00.2Z"`
 }
 

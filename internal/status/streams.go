@@ -41,7 +41,7 @@ type StreamState struct {
 	Last        uint64    `json:"last_sequence" doc:"The sequence of the newest message in the stream." example:"48213"`
 	Applied     uint64    `json:"applied_sequence" doc:"The last sequence that all counters have; 0 if not all of them have begun." example:"48210"`
 	LagMessages uint64    `json:"lag_messages" doc:"How many sequences are not applied yet." example:"3"`
-	LagSeconds  float64   `json:"lag_seconds" doc:"How long ago the last applied message was stored, if there are later ones; 0 if there are none." example:"0.2"`
+	LagSeconds  float64   `json:"lag_seconds" doc:"How long ago the last applied message was stored, if there are later ones, else 0." example:"0.2"`
 	AsOf        time.Time `json:"as_of" doc:"Every hit that the stream stored before this moment is counted." example:"2026-11-21T10:00:00.2Z"`
 	Rejects     uint64    `json:"rejects" doc:"How many messages of HITS_REJECTED come from this stream, in this namespace; see /v1/rejects." example:"0"`
 }

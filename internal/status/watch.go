@@ -55,7 +55,7 @@ type WatchAnswer struct {
 func (s *ruleStates) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-watch", Method: http.MethodGet, Path: "/v1/watch",
-		Summary: "What the rules of watch say: states now, and their changes",
+		Summary: "The states of the rules of watch now, and their changes",
 		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
 			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer.",
 		Responses: addNoNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),

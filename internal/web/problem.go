@@ -65,7 +65,7 @@ const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exc
 // Problem is an error in the form of RFC 9457.
 type Problem struct {
 	Type   string          `json:"type" format:"uri-reference" doc:"The kind of problem, for programs: /docs lists them." example:"/docs#problem-bad-request"`
-	Title  string          `json:"title" doc:"The kind of problem, for people: the name of the status, if that says it all." example:"Bad Request"`
+	Title  string          `json:"title" doc:"The kind of problem, human-readable: the name of the status, if that is enough." example:"Bad Request"`
 	Status int             `json:"status" doc:"The HTTP status." example:"400"`
 	Detail string          `json:"detail" doc:"One sentence: what was wrong and what is allowed." example:"window: \"24\" is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d"`
 	Errors []ProblemDetail `json:"errors,omitempty" doc:"Where the request was wrong, item by item." example:"[{\"location\":\"query.window\",\"message\":\"\\\"24\\\" is not a duration\"}]"`
