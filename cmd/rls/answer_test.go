@@ -256,8 +256,8 @@ func testBadRequests(t *testing.T, r *rig) {
 	r.WaitForLog("descriptors[1].entries: it is empty")
 }
 
-// However many limits a client's headers match, all of them decide: no client gets an error, with which Envoy would let its
-// request through.
+// However many limits a client's headers match, all of them decide: no client gets an error, with which Envoy
+// would let its request through.
 func TestAllLimitsOfARequestDecide(t *testing.T) {
 	t.Parallel()
 	limits := "limits:\n"
@@ -324,8 +324,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return encoding.GetCodecV2("proto").Unmarshal(data, v)
 }
 
-// rls and query decide about the same hits: together their clients are allowed max, and no fewer. That this is so under each
-// policy is tested in internal/limit.
+// rls and query decide about the same hits: together their clients are allowed max, and no fewer. That this
+// is so under each policy is tested in internal/limit.
 func TestHitsAreSharedWithTakesOverHTTP(t *testing.T) {
 	t.Parallel()
 	const clients, each, most = 24, 20, 200
@@ -385,7 +385,8 @@ limits:
 - {name: closed, window: 1h, max: 1000, fail: closed, envoy: {domain: edge, descriptor: [{key: closed}]}}
 `
 
-// Without Redis, the limit's fail mode decides, and not Envoy's: what is closed is over the limit, and no error.
+// Without Redis, the limit's fail mode decides, and not Envoy's: what is closed is over the limit, and no
+// error.
 func TestFailModeDecidesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)

@@ -30,7 +30,8 @@ import (
 
 const examples = "../../deploy/examples"
 
-// readExample reads an example as Envoy does: each field must be known, and keep to the rules of Envoy's messages.
+// readExample reads an example as Envoy does: each field must be known, and keep to the rules of Envoy's
+// messages.
 func readExample(t *testing.T, name string) *bootstrap.Bootstrap {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, name))

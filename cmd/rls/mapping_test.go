@@ -140,7 +140,8 @@ limits:
 	})
 }
 
-// What is a message stays as it is. What is one but for its texts becomes one, and nothing makes the codec panic.
+// What is a message stays as it is. What is one but for its texts becomes one, and nothing makes the codec
+// panic.
 func FuzzCodec(f *testing.F) {
 	whole, err := proto.Marshal(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("user=\u00e9", "a=b"), 3)}, HitsAddend: 2})
 	require.NoError(f, err)
@@ -163,7 +164,8 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// A file is wide if one request can match more limits than one script decides about: not if each has another value.
+// A file is wide if one request can match more limits than one script decides about: not if each has another
+// value.
 func TestDomainIsWideIfARequestCanMatchTooManyLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

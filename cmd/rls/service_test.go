@@ -97,8 +97,8 @@ func TestBadSettingsEndTheProgram(t *testing.T) {
 	}
 }
 
-// Clients that know nothing of the authority, or that it does not know, get past no handshake. The certificate and the
-// authority are read again when they change. Health is asked for over plain HTTP.
+// Clients that know nothing of the authority, or that it does not know, get past no handshake. The
+// certificate and the authority are read again when they change. Health is asked for over plain HTTP.
 func TestTLSDemandsKnownCertificates(t *testing.T) {
 	t.Parallel()
 	own, client, other := stack.NewCertificate(t), stack.NewCertificate(t), stack.NewCertificate(t)
@@ -151,8 +151,8 @@ func TestTLSDemandsKnownCertificates(t *testing.T) {
 	require.NoErrorf(t, err, "--healthcheck: %s", out)
 }
 
-// Profiles, metrics and health are at one address, and gRPC alone at the other. While it leaves, the service answers, and says to
-// both kinds of probes that it is leaving.
+// Profiles, metrics and health are at one address, and gRPC alone at the other. While it leaves, the service
+// answers, and says to both kinds of probes that it is leaving.
 func TestServiceAnswersWhileItLeaves(t *testing.T) {
 	t.Parallel()
 	r := start(t, stack.Redis(t), oneLimit, "SHUTDOWN_DELAY=5m")
@@ -218,7 +218,8 @@ func TestRequestThatIsTooLargeIsRefused(t *testing.T) {
 	require.Equal(t, "OK: OK", codesOf(r.ask(descriptor("user=a"))), "a request after it")
 }
 
-// With the user that deploy/redis-users.acl has for it, the program can do all that it does, and read nothing else.
+// With the user that deploy/redis-users.acl has for it, the program can do all that it does, and read nothing
+// else.
 func TestUserOfTheDocsHasTheRightsItNeeds(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)

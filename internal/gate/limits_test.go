@@ -69,7 +69,8 @@ func noFiles() *setting.Files {
 	return buildinfo.NewFiles(prometheus.NewRegistry(), zerolog.Nop())
 }
 
-// Takes are served if one can be decided: with numbers, under a named limit, or without Redis where none is closed.
+// Takes are served if one can be decided: with numbers, under a named limit, or without Redis where none is
+// closed.
 func TestWhyNoTakeCanBeDecided(t *testing.T) {
 	t.Parallel()
 	none, _ := limitsIn(t, "limits: []\n")

@@ -20,8 +20,9 @@ import (
 	"tallyroll/internal/web"
 )
 
-// The files in testdata have requests, and below each what comes of it: what the limiter is asked, the status, the fields
-// about limits, and the answer or the detail of the problem. UPDATE_ANSWERS=1 writes what comes. Lines of a file are
+// The files in testdata have requests, and below each what comes of it: what the limiter is asked, the
+// status, the fields about limits, and the answer or the detail of the problem. UPDATE_ANSWERS=1 writes what
+// comes. Lines of a file are
 //
 //	== named, without Redis       a new gate, with this QUERY_TAKE; or without proxies, of which none is trusted then
 //	# text                        a comment
@@ -124,7 +125,8 @@ func (s *site) record(method, target, body string, headers []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// An error of the limiter becomes a problem that says what to do, and nothing about the network or the users inside.
+// An error of the limiter becomes a problem that says what to do, and nothing about the network or the users
+// inside.
 func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -20,8 +20,8 @@ type modelled struct {
 	o   outcome
 }
 
-// Whatever is decided when, totals and rates are exact, and every key has between decisions-error and decisions, and one
-// that is not listed at most others_at_most.
+// Whatever is decided when, totals and rates are exact, and every key has between decisions-error and
+// decisions, and one that is not listed at most others_at_most.
 func TestUsageAgainstAModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -91,7 +91,8 @@ func compare(t *rapid.T, got LimitState, all []modelled, start, now time.Time) {
 	}
 }
 
-// However many keys there are, a sketch holds a hundred, and errs by no more than a hundredth of the decisions.
+// However many keys there are, a sketch holds a hundred, and errs by no more than a hundredth of the
+// decisions.
 func TestSketchIsBounded(t *testing.T) {
 	t.Parallel()
 	var s sketch
@@ -126,8 +127,9 @@ func TestUsageFollowsTheFile(t *testing.T) {
 	}
 }
 
-// BenchmarkDecided is what noting a decision costs beside all else: the counter of /metrics alone, and with what
-// /v1/limits needs, of one key, of a hundred, and of keys that are all new, which look for the fewest each time.
+// BenchmarkDecided is what noting a decision costs beside all else: the counter of /metrics alone, and with
+// what /v1/limits needs, of one key, of a hundred, and of keys that are all new, which look for the fewest
+// each time.
 func BenchmarkDecided(b *testing.B) {
 	lim := named("login")
 	keys := make([]string, 1<<16)

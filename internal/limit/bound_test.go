@@ -22,17 +22,17 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// TestBound draws processes that share a Redis, clocks that differ and go back, and trouble on the way: commands that
-// do not arrive, commands and replies that are late, replies that are lost, a Redis that is full or away. No give-backs are
-// drawn: one without an answer may be made, and made again. Whatever happens, no process is allowed more
-// than max in any window. If the limit is closed without Redis, all of them together are not. Without trouble, Redis alone
-// decides, and exactly.
+// TestBound draws processes that share a Redis, clocks that differ and go back, and trouble on the way:
+// commands that do not arrive, commands and replies that are late, replies that are lost, a Redis that is
+// full or away. No give-backs are drawn: one without an answer may be made, and made again. Whatever happens,
+// no process is allowed more than max in any window. If the limit is closed without Redis, all of them
+// together are not. Without trouble, Redis alone decides, and exactly.
 //
-// If processes have shares of the limit, each can allow less than a share more: processes that die and lose theirs among
-// them. Takes that are allowed by a share, and timers that are late, are drawn, too.
+// If processes have shares of the limit, each can allow less than a share more: processes that die and lose
+// theirs among them. Takes that are allowed by a share, and timers that are late, are drawn, too.
 //
-// All times are at the beginnings of cells, so that cells and rings are not in doubt. No clock goes back by more than a
-// window: then keys and rings begin anew. `make simulate-limits` draws more.
+// All times are at the beginnings of cells, so that cells and rings are not in doubt. No clock goes back by
+// more than a window: then keys and rings begin anew. `make simulate-limits` draws more.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()

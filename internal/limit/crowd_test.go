@@ -11,8 +11,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Fifty clients of five processes at once take from one key: exactly max are allowed. No hit leaves the window
-// while they do, so that is so for cells, too.
+// Fifty clients of five processes at once take from one key: exactly max are allowed. No hit leaves the
+// window while they do, so that is so for cells, too.
 func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 	t.Parallel()
 	const most, clients, processes = 1000, 50, 5
@@ -60,8 +60,8 @@ func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 	}
 }
 
-// Redis stands still again and again while two processes take. Each of them allows max at most, with and without
-// Redis, and both together do if the limit is closed without it.
+// Redis stands still again and again while two processes take. Each of them allows max at most, with and
+// without Redis, and both together do if the limit is closed without it.
 func TestTwoProcessesWithASlowRedis(t *testing.T) {
 	t.Parallel()
 	const most, clients, takes = 200, 16, 200

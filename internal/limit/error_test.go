@@ -14,9 +14,9 @@ import (
 	"tallyroll/internal/limit/cells"
 )
 
-// How far off are counters that do not keep every hit? Each one decides about the same traffic, which asks for
-// half as much again as the limit allows. Beside it, every hit that it has allowed is kept, so each decision can be
-// compared with that of a window that is exact.
+// How far off are counters that do not keep every hit? Each one decides about the same traffic, which asks
+// for half as much again as the limit allows. Beside it, every hit that it has allowed is kept, so each
+// decision can be compared with that of a window that is exact.
 
 const (
 	errorWindow  = time.Minute
@@ -25,7 +25,8 @@ const (
 	errorAsked   = 1.5  // hits asked for in a window, in errorMax
 )
 
-// errorCounter is a limiter of one key: it allows a hit and counts it, or refuses. Times are Unix milliseconds.
+// errorCounter is a limiter of one key: it allows a hit and counts it, or refuses. Times are Unix
+// milliseconds.
 type errorCounter struct {
 	name string
 	new  func() (allow func(at int64) bool)
@@ -115,7 +116,8 @@ var errorTraffics = []errorTraffic{
 		}
 		return 30 * (mean - 10) * r.ExpFloat64()
 	}},
-	// Few long pauses make up most of the time, as between the visits of a person: Pareto's law with exponent 1.5.
+	// Few long pauses make up most of the time, as between the visits of a person: Pareto's law with exponent
+	// 1.5.
 	{"long pauses", func(r *rand.Rand, mean float64) float64 { return mean / 3 * math.Pow(1-r.Float64(), -1/1.5) }},
 }
 

@@ -13,8 +13,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Redis has little memory and may evict nothing. However many keys there are, it is not used for more than that, and
-// looks, refusals and give-backs go on.
+// Redis has little memory and may evict nothing. However many keys there are, it is not used for more than
+// that, and looks, refusals and give-backs go on.
 func TestFullRedisIsNotUsedForMore(t *testing.T) {
 	t.Parallel()
 	const megabytes, slack, keys = 4, 4, 24_000 // slack is for buffers of clients
@@ -111,7 +111,8 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 	}
 }
 
-// A clock that went back by more than a window makes a key begin anew, also with memory to spare only for that.
+// A clock that went back by more than a window makes a key begin anew, also with memory to spare only for
+// that.
 func TestFullRedisWhoseClockWentBackBeginsAgain(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)

@@ -158,8 +158,8 @@ func (c *commands) scripts() []string {
 	return out
 }
 
-// Users without the rights are told apart from a Redis that is away: nothing gets better by waiting, and no fail mode
-// decides, however often they ask.
+// Users without the rights are told apart from a Redis that is away: nothing gets better by waiting, and no
+// fail mode decides, however often they ask.
 func TestUsersWithoutRightsAreForbidden(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)

@@ -22,11 +22,12 @@ import (
 )
 
 // BenchmarkDecision decides about one hit, beside a bare INCR and beside go-redis/redis_rate with the same
-// client. p50-µs and p99-µs are what a caller waits, and redis-µs is the time inside Redis, by Redis's own account.
+// client. p50-µs and p99-µs are what a caller waits, and redis-µs is the time inside Redis, by Redis's own
+// account.
 //
-// On a small virtual machine a round trip can take three times as long as a minute before. So each client sends an
-// INCR after every decision. ×INCR is the ratio of the medians, if there is but one client. ns/op is the decision's
-// mean, without that INCR; B/op and allocs/op are with it.
+// On a small virtual machine a round trip can take three times as long as a minute before. So each client
+// sends an INCR after every decision. ×INCR is the ratio of the medians, if there is but one client. ns/op is
+// the decision's mean, without that INCR; B/op and allocs/op are with it.
 //
 //	new      every hit has a key of its own
 //	hot      all hits have the same key, with a window of a second, and are allowed
@@ -214,8 +215,8 @@ func (l *Limiter) benchTake(limit *Limit, key string, want bool) error {
 	return err
 }
 
-// fill writes keys whose windows hold hits, the newest now and the oldest at the window's beginning. The takes of
-// a benchmark would all be of one moment.
+// fill writes keys whose windows hold hits, the newest now and the oldest at the window's beginning. The
+// takes of a benchmark would all be of one moment.
 func (r benchRun) fill(b *testing.B, l *Limiter, limit *Limit, keys, hits int64) {
 	ctx := context.Background()
 	now := time.Now().UnixMilli()

@@ -115,7 +115,8 @@ func (m *model) add(clock, n int64) {
 	m.last = at.now
 }
 
-// give takes back the newest n hits that are, or for cells may be, in the window, and returns how many there were.
+// give takes back the newest n hits that are, or for cells may be, in the window, and returns how many there
+// were.
 func (m *model) give(clock, n int64) (given int64) {
 	at := m.at(clock)
 	switch {

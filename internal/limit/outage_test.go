@@ -145,8 +145,8 @@ func TestRedisIsLeftAloneAfterThreeFailures(t *testing.T) {
 	}
 }
 
-// Callers that are gone, or wait for a shorter time than Redis takes, say nothing about Redis: neither do they get a decision
-// of the fail mode, nor is Redis left alone because of them.
+// Callers that are gone, or wait for a shorter time than Redis takes, say nothing about Redis: neither do
+// they get a decision of the fail mode, nor is Redis left alone because of them.
 func TestCallersThatDoNotWaitChangeNothing(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
@@ -193,9 +193,10 @@ func TestBreakerLeavesRedisAloneIfItFails(t *testing.T) {
 	})
 }
 
-// Redis stands still for longer than takes wait, and then does what they asked for. Their hits are counted, though the caller
-// was refused, and once more if this process has allowed them: the limit refuses too much, never too little, and for a window.
-// A give-back that was late is made, too: who gives back again gives back twice.
+// Redis stands still for longer than takes wait, and then does what they asked for. Their hits are counted,
+// though the caller was refused, and once more if this process has allowed them: the limit refuses too much,
+// never too little, and for a window. A give-back that was late is made, too: who gives back again gives back
+// twice.
 func TestLateTakesAreCounted(t *testing.T) {
 	t.Parallel()
 	const most, late = 100, 7

@@ -17,9 +17,9 @@ func shadowOf(name string, length time.Duration, most int64, policy Policy) *Lim
 	return &Limit{Name: name, Window: length, Max: most, Policy: policy, Fail: FailLocal, Mode: Shadow}
 }
 
-// A limiter decides as the model of the limit does, also if hits are given back in several scripts, and a shadow and an
-// enforcing limit of the same numbers agree about every take: in one request, and in two. What is drawn is as in
-// TestPoliciesAgainstModels: bursts, edges, weights, and clocks that step back.
+// A limiter decides as the model of the limit does, also if hits are given back in several scripts, and a
+// shadow and an enforcing limit of the same numbers agree about every take: in one request, and in two. What
+// is drawn is as in TestPoliciesAgainstModels: bursts, edges, weights, and clocks that step back.
 func TestShadowAgrees(t *testing.T) {
 	t.Parallel()
 	for _, b := range []backend{backends[0], backends[2]} {
@@ -107,7 +107,8 @@ func testShadowRefusesNothing(t *testing.T, fresh func(*testing.T) *world) {
 	w.wantRemaining(few, "carol", 1)
 }
 
-// Nor does it from memory, without Redis, with takes that could never fit, or beside a key that is another program's.
+// Nor does it from memory, without Redis, with takes that could never fit, or beside a key that is another
+// program's.
 func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) {
@@ -178,7 +179,8 @@ func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 	})
 }
 
-// A share saves round trips, gives back what it has not spent, and ends with a reload, a reset and the process.
+// A share saves round trips, gives back what it has not spent, and ends with a reload, a reset and the
+// process.
 func TestSharesSaveRoundTrips(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)

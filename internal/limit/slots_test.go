@@ -25,8 +25,8 @@ func concurrentLimit(most int64, fail Fail) *Limit {
 	return &Limit{Name: "exports", Window: time.Minute, Max: most, Policy: Concurrent, Fail: fail, Mode: Enforce}
 }
 
-// checkSlots plays a file about the slots of alice. The section has max and the fail mode, and broken keeps commands from
-// Redis while it is away.
+// checkSlots plays a file about the slots of alice. The section has max and the fail mode, and broken keeps
+// commands from Redis while it is away.
 func checkSlots(t *testing.T, file string, broken *cut, fresh func(*testing.T) *world) {
 	cases.Check(t, file, func(t *testing.T, section, given string) string {
 		var most int64
@@ -171,9 +171,10 @@ func TestSlotsAreGivenOutWithoutRedis(t *testing.T) {
 	})
 }
 
-// TestPlacesBound draws holders that work, die, ask again and give back, at processes that share a Redis whose clock goes
-// back, and trouble on the way, as TestBound does. Whatever happens, no more than max hold a slot at once if the limit is
-// closed without Redis, and no more than max by one process if it is local. Without trouble, Redis decides exactly.
+// TestPlacesBound draws holders that work, die, ask again and give back, at processes that share a Redis
+// whose clock goes back, and trouble on the way, as TestBound does. Whatever happens, no more than max hold a
+// slot at once if the limit is closed without Redis, and no more than max by one process if it is local.
+// Without trouble, Redis decides exactly.
 func TestPlacesBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()

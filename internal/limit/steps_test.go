@@ -94,7 +94,8 @@ func TestTakeOfMoreThanLogTakesIsRefused(t *testing.T) {
 	require.True(t, mustTake(t, limiter, takeOf(other, "alice", MaxExactHits)).Allowed)
 }
 
-// What is undone are the hits that were counted then. Later hits stay for as long as they would have, or longer.
+// What is undone are the hits that were counted then. Later hits stay for as long as they would have, or
+// longer.
 func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	w, l := fresh(t), adhoc(t, time.Minute, 10, policy)
 	take, ctx := takeOf(l, "alice", 4), t.Context()

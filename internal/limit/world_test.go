@@ -15,7 +15,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// enough reports whether a test has drawn enough schedules for make test. make test-all and make simulate-limits draw all.
+// enough reports whether a test has drawn enough schedules for make test. make test-all and make
+// simulate-limits draw all.
 func enough(round, few int) bool { return round > few && !stack.All() }
 
 // worldStart is the beginning of a cell of every window of the tests.

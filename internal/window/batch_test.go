@@ -36,8 +36,8 @@ func TestSlotsOfACounterAreInOrder(t *testing.T) {
 	})
 }
 
-// A late hit takes no more memory than the cells that it goes into: 3,600 hits of the seconds of an hour are one sum if
-// only the tier of hours still held them, and one sketch if only the tier of days did.
+// A late hit takes no more memory than the cells that it goes into: 3,600 hits of the seconds of an hour are
+// one sum if only the tier of hours still held them, and one sketch if only the tier of days did.
 func TestLateHitsShareASlot(t *testing.T) {
 	t.Parallel()
 	uniques, err := ParseUniqueTiers(DefaultUniqueTiers)

@@ -125,8 +125,8 @@ func array(texts ...string) string {
 	return out
 }
 
-// BenchmarkAnswer asks for eight windows of each counter; ns/op is per call. Replies come without a server: what is
-// measured is the reader's own work.
+// BenchmarkAnswer asks for eight windows of each counter; ns/op is per call. Replies come without a server:
+// what is measured is the reader's own work.
 func BenchmarkAnswer(b *testing.B) {
 	layout := `{"version":1,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`
 	const cursor = "1763683200000000000,9,1763683300000000000,1763683300000000000,1763683300000,0,1,1,,W,"

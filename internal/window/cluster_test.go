@@ -84,8 +84,8 @@ func TestSlotMoves(t *testing.T) {
 		require.Equal(t, before, ask(), "after all have moved")
 	})
 
-	// The list of streams, which is asked for last, must not be older than any cursor, though all nodes are asked at once.
-	// Nor must a cursor that is redirected be read after counts that are not.
+	// The list of streams, which is asked for last, must not be older than any cursor, though all nodes are
+	// asked at once. Nor must a cursor that is redirected be read after counts that are not.
 	t.Run("the order of reads", func(t *testing.T) {
 		r := newRig(t, b)
 		r.open("HITS").commit("a", time.Now(), 1)

@@ -78,8 +78,8 @@ func (r *rig) TestLossInRedisRewinds(t *testing.T) {
 	}
 }
 
-// What a cursor says of versions and rejects is part of what its writer relies on: if Redis loses that alone, or
-// another writer has written it, the writer goes no further.
+// What a cursor says of versions and rejects is part of what its writer relies on: if Redis loses that alone,
+// or another writer has written it, the writer goes no further.
 func (r *rig) TestLossOfVersionsOrRejectsFences(t *testing.T) {
 	now := time.Now()
 	r.open("HITS").commit("a", now, 1)
@@ -146,9 +146,9 @@ func (r *rig) TestForeignCursorEndsTheWriter(t *testing.T) {
 	}
 }
 
-// A command that fails, because something else has written to its key, is reported. If the reply is lost, that is found
-// out from the cells: also if another worker has gone on from the transaction meanwhile. Cells that were erased since
-// prove no loss.
+// A command that fails, because something else has written to its key, is reported. If the reply is lost,
+// that is found out from the cells: also if another worker has gone on from the transaction meanwhile. Cells
+// that were erased since prove no loss.
 func (r *rig) TestFailedCommandIsReported(t *testing.T) {
 	now, next := time.Now(), r.addTrouble()
 	for i, c := range []struct{ foreign, lost, fenced, erased bool }{
@@ -377,8 +377,8 @@ func (r *rig) TestNothingIsCommittedWithoutAWatch(t *testing.T) {
 	require.EqualValues(t, 1, r.total("a", time.Minute, now.Add(time.Second)).Upper)
 }
 
-// If Redis refuses the password of a new connection, go-redis gives commands of a pipeline no error. That is neither a
-// missing cursor nor one of another writer: the commit waits, and counts once.
+// If Redis refuses the password of a new connection, go-redis gives commands of a pipeline no error. That is
+// neither a missing cursor nor one of another writer: the commit waits, and counts once.
 func TestCommitWaitsWhileThePasswordIsRefused(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)

@@ -22,7 +22,8 @@ var genCut = rapid.OneOf(rapid.Just[int64](2*maxCells), rapid.Int64Range(1, 20),
 // genMoment draws Unix milliseconds from 1902 to 2106.
 var genMoment = rapid.Int64Range(-1<<41, 1<<42)
 
-// A moment is in one cell of one epoch, which lives for as long as a question may look for it, and not much longer.
+// A moment is in one cell of one epoch, which lives for as long as a question may look for it, and not much
+// longer.
 func TestEpochsOfATier(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

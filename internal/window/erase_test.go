@@ -47,7 +47,8 @@ func (r *rig) left(counter string) (out []string) {
 	return out
 }
 
-// mustBeWhole checks that all hashes of a counter expire and have these hits. If there are any, its name is listed.
+// mustBeWhole checks that all hashes of a counter expire and have these hits. If there are any, its name is
+// listed.
 func (r *rig) mustBeWhole(counter string, now time.Time, want int64) {
 	r.t.Helper()
 	r.mustHold(counter, now, want)
@@ -119,8 +120,8 @@ func (r *rig) TestErasureBeforeATransaction(t *testing.T) {
 	}
 }
 
-// What happens after an eraser has read the streams and their summaries: a new stream gets its first hits, or a commit
-// adds another counter to a summary.
+// What happens after an eraser has read the streams and their summaries: a new stream gets its first hits, or
+// a commit adds another counter to a summary.
 func (r *rig) TestErasureBesideACommit(t *testing.T) {
 	now, s, next := time.Now(), r.open("HITS"), r.addTrouble()
 	beside := sameShardAs("a")
@@ -147,7 +148,8 @@ func sameShardAs(counter string) string {
 	return beside
 }
 
-// Unique values outlive the hits and names of the counter, and some come when its hashes have expired already.
+// Unique values outlive the hits and names of the counter, and some come when its hashes have expired
+// already.
 func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	far := window.Layout{
@@ -233,8 +235,8 @@ func (r *rig) TestErasureSendsFewCommands(t *testing.T) {
 	}
 }
 
-// Two streams count the same few counters, and all but one of them are erased again and again meanwhile. What came
-// before an erasure is gone, and what came after it is there.
+// Two streams count the same few counters, and all but one of them are erased again and again meanwhile. What
+// came before an erasure is gone, and what came after it is there.
 func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 	commits, erasures := stack.Rounds(60, 150), stack.Rounds(10, 25)
 	type hits struct{ begun, done, least, most atomic.Int64 } // least and most of them came before the last erasure

@@ -26,11 +26,9 @@ func ExampleLayout_Plan() {
 		}
 		fmt.Println(window.FormatDuration(length), "is answered by", plan.Tier)
 	}
-	// Output:
-	// 30s is answered by 1s/1m
-	// 1h is answered by 1m/1h
-	// 90m is answered by 15m/1d
-	// the question reaches back 2 days (to 2026-11-19T10:00:00Z), further than any tier: 1s cells reach back 1m, 1m cells reach back 1h, 15m cells reach back 1d
+	// Output: 30s is answered by 1s/1m 1h is answered by 1m/1h 90m is answered by 15m/1d the question reaches
+	// back 2 days (to 2026-11-19T10:00:00Z), further than any tier: 1s cells reach back 1m, 1m cells reach back
+	// 1h, 15m cells reach back 1d
 }
 
 // A worker commits hits; a reader asks for them. All moments are by Redis's clock.

@@ -16,8 +16,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A row for each counter and closed step that has hits, with exactly those hits: whatever tiers, hashes, shards, range,
-// step and prefix, and however small the pages are. The sum of a counter's rows is its total of the same range.
+// A row for each counter and closed step that has hits, with exactly those hits: whatever tiers, hashes,
+// shards, range, step and prefix, and however small the pages are. The sum of a counter's rows is its total
+// of the same range.
 func TestExportIsExact(t *testing.T) {
 	t.Parallel()
 	b := startServer(t)

@@ -164,10 +164,10 @@ func (p *Plan) cost() (n int64) {
 	return n
 }
 
-// Whatever the tiers and however late the hits, the truth is within the bounds, and these differ by the cells that the
-// edges cut and by nothing else. Coarser cells inside a range change no sum and no bound, and never cost more. That
-// holds for hits that came late, by a clock that is ahead of Redis's by up to the grace, and for hits that are dated
-// later than now.
+// Whatever the tiers and however late the hits, the truth is within the bounds, and these differ by the cells
+// that the edges cut and by nothing else. Coarser cells inside a range change no sum and no bound, and never
+// cost more. That holds for hits that came late, by a clock that is ahead of Redis's by up to the grace, and
+// for hits that are dated later than now.
 func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 	t.Parallel()
 	divided, summed := 0, 0
@@ -243,8 +243,8 @@ func checkParts(t *rapid.T, r Range, parts []stretch) {
 	}
 }
 
-// checkStretches checks that stretches make up the range, that each begins where a cell of both neighbours begins, and
-// that no hash is read twice or in vain.
+// checkStretches checks that stretches make up the range, that each begins where a cell of both neighbours
+// begins, and that no hash is read twice or in vain.
 func checkStretches(t *rapid.T, p Plan) {
 	checkParts(t, p.Range, p.Stretches)
 	seen, before := map[CellHash]bool{}, p.Tier
@@ -276,7 +276,8 @@ func cutCell(tier Tier, at int64) Range {
 	return Range{start, start + tier.CellMillis()}
 }
 
-// Which cells of which tiers answer a question, how many hashes are read, and which summaries a top list takes.
+// Which cells of which tiers answer a question, how many hashes are read, and which summaries a top list
+// takes.
 func TestPlansOfTiers(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 7, 30, 0, time.UTC)

@@ -46,8 +46,8 @@ func (s *session) mustCommitVisits(counter string, at time.Time, from, to int) c
 	return got
 }
 
-// mustHoldVisitors checks that each unique cell of a counter at a moment has the registers of exactly these visitors,
-// and expires in time.
+// mustHoldVisitors checks that each unique cell of a counter at a moment has the registers of exactly these
+// visitors, and expires in time.
 func (r *rig) mustHoldVisitors(counter string, at time.Time, from, to int) {
 	r.t.Helper()
 	want := new(unique.Sketch)

@@ -51,8 +51,8 @@ const forever = 1 << 60
 // regexpNew is what keys are called once the first change of a namespace's tiers is confirmed.
 var regexpNew = regexp.MustCompile(`^test:\{\d+\}:(cursor:|erased$|g1:(h|names|top):)`)
 
-// A change of tiers keeps every answer true, at every point at which it may be killed, and after it was abandoned or
-// confirmed: what an answer calls complete lacks no hit.
+// A change of tiers keeps every answer true, at every point at which it may be killed, and after it was
+// abandoned or confirmed: what an answer calls complete lacks no hit.
 func TestRetierIsExact(t *testing.T) {
 	t.Parallel()
 	retierIsExact(t, startServer(t), stack.Rounds(25, 100))
@@ -168,8 +168,8 @@ func retierIsExact(t *testing.T, b *backend, in100 int) {
 	}
 }
 
-// A worker that was paused before a change can commit nothing afterwards, also if the change was abandoned. While a change
-// is under way, no worker opens the namespace.
+// A worker that was paused before a change can commit nothing afterwards, also if the change was abandoned.
+// While a change is under way, no worker opens the namespace.
 func TestRetierFencesWriters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, startServer(t))
@@ -208,8 +208,8 @@ func TestRetierFencesWriters(t *testing.T) {
 	require.EqualValues(t, 3, r.total("a", time.Hour, now.Add(time.Second)).Upper)
 }
 
-// Whatever command of an erasure a change of tiers comes before: what is erased stays erased in the new tiers, or the
-// erasure is refused and nothing is erased.
+// Whatever command of an erasure a change of tiers comes before: what is erased stays erased in the new
+// tiers, or the erasure is refused and nothing is erased.
 func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 	t.Parallel()
 	b := startServer(t)
@@ -248,8 +248,8 @@ func TestErasuresBesideAChangeOfTiers(t *testing.T) {
 	}
 }
 
-// Unique cells are not of the tiers: a change and confirming it leave each as it is, and writers of either tiers
-// update registers in the same ones.
+// Unique cells are not of the tiers: a change and confirming it leave each as it is, and writers of either
+// tiers update registers in the same ones.
 func TestRetierKeepsUniqueCells(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, startServer(t))

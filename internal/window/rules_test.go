@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Texts of rules are written where they are missing, read by their fingerprints, and last until they are removed.
+// Texts of rules are written where they are missing, read by their fingerprints, and last until they are
+// removed.
 func (r *rig) TestRulesAreKept(t *testing.T) {
 	ctx := t.Context()
 	mustKeep := func(want ...string) {

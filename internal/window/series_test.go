@@ -116,8 +116,8 @@ func (s *drawnSteps) At(milli int64) Range {
 
 func (s *drawnSteps) String() string { return "drawn" }
 
-// Whatever the steps, the truth is within the bounds of each, a hit is in one of them, and bounds differ only if an
-// edge cuts a cell.
+// Whatever the steps, the truth is within the bounds of each, a hit is in one of them, and bounds differ only
+// if an edge cuts a cell.
 func TestSeriesOfUnequalSteps(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -166,7 +166,8 @@ func TestSeriesOfUnequalSteps(t *testing.T) {
 	})
 }
 
-// With the default tiers, days that begin on whole hours are exact, and others as far back as finer cells reach.
+// With the default tiers, days that begin on whole hours are exact, and others as far back as finer cells
+// reach.
 func TestDaysAreExactWhereFinerCellsReach(t *testing.T) {
 	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}

@@ -41,7 +41,8 @@ func TestUnsafeSettingsOfTheServerAreFound(t *testing.T) {
 			if text := strings.Join(warnings, "\n"); (text != "") != (c.warning != "") || !strings.Contains(text, c.warning) {
 				t.Errorf("warnings %q; want %q", text, c.warning)
 			}
-			// Otherwise the child that rewrites the file outlives its server, and writes while the test's directory goes.
+			// Otherwise the child that rewrites the file outlives its server, and writes while the test's directory
+			// goes.
 			stack.Eventually(t, "no rewrite of the append-only file", func() (bool, string) {
 				info, err := client.Info(t.Context(), "persistence").Result()
 				return err == nil && strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0"), info

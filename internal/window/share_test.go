@@ -20,8 +20,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Questions that share a trip have answers and errors of their own: a bad question, a key that another program
-// has written to and an asker who leaves are no trouble to the others.
+// Questions that share a trip have answers and errors of their own: a bad question, a key that another
+// program has written to and an asker who leaves are no trouble to the others.
 func TestQuestionsOfOneTripAreIndependent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, startServer(t))

@@ -283,7 +283,8 @@ func (r *rig) write(stream string, to window.Cursor) *session {
 	return s
 }
 
-// commitAll commits a batch of stream HITS by a new session, as commitBatch does, in a namespace of any layout.
+// commitAll commits a batch of stream HITS by a new session, as commitBatch does, in a namespace of any
+// layout.
 func commitAll(ctx context.Context, store *schema.Store, l window.Layout, b *window.Batch, to window.Cursor) error {
 	for shard := range l.Shards {
 		w, err := commit.OpenWriter(ctx, store, l, "HITS", shard)

@@ -22,7 +22,8 @@ func (r *rig) checkAnswers(when string, now time.Time, back time.Duration, asOf 
 	}
 }
 
-// startTwo writes the cursors of HITS, counted from a minute ago until now, and of OLD, which was counted earlier.
+// startTwo writes the cursors of HITS, counted from a minute ago until now, and of OLD, which was counted
+// earlier.
 func (r *rig) startTwo(now time.Time, old window.Cursor) *session {
 	r.t.Helper()
 	require.NoError(r.t, r.store.AddStream(r.t.Context(), "OLD"))

@@ -37,8 +37,8 @@ func checkSummary(t *rapid.T, s Summary, truth map[string]int64, size int) {
 	}
 }
 
-// Whatever the batches, all bounds of a summary hold: of each counter, and of the floor, which is 0 while there is room: then
-// each count is exact.
+// Whatever the batches, all bounds of a summary hold: of each counter, and of the floor, which is 0 while
+// there is room: then each count is exact.
 func TestSummaryBoundsEveryCounter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,8 +113,8 @@ func FuzzParseSummary(f *testing.F) {
 	})
 }
 
-// BenchmarkSummaryMerge merges batches into a full summary, as a commit does with that of a segment; ns/op is per batch
-// and segment. See docs/design.md.
+// BenchmarkSummaryMerge merges batches into a full summary, as a commit does with that of a segment; ns/op is
+// per batch and segment. See docs/design.md.
 func BenchmarkSummaryMerge(b *testing.B) {
 	add := func(size int, text string, batch []Listing) string {
 		s, err := ParseSummary(text)

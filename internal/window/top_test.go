@@ -106,8 +106,9 @@ func TestTopAgainstTheTruth(t *testing.T) {
 	}
 }
 
-// A commit waits for Redis. If its reply is lost, it is looked at again, and adds nothing twice. If its context ends,
-// it may have been applied or not: what its writer remembers of it is of no use to the next commit.
+// A commit waits for Redis. If its reply is lost, it is looked at again, and adds nothing twice. If its
+// context ends, it may have been applied or not: what its writer remembers of it is of no use to the next
+// commit.
 func (r *rig) TestCommitsOutlastRedis(t *testing.T) {
 	now, s := time.Now(), r.open("HITS")
 	s.commit("a", now, 7)
@@ -135,7 +136,8 @@ func (r *rig) TestCommitsOutlastRedis(t *testing.T) {
 	}
 }
 
-// A summary that cannot be read is left as it is, the hits count, and the loss is reported. An erasure leaves it, too.
+// A summary that cannot be read is left as it is, the hits count, and the loss is reported. An erasure leaves
+// it, too.
 func (r *rig) TestForeignSummaryIsLeftAsItIs(t *testing.T) {
 	ctx, now, s := t.Context(), time.Now(), r.open("HITS")
 	s.commit("a", now, 1)

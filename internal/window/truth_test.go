@@ -104,8 +104,8 @@ func (w *truth) count(ctx context.Context, random *rand.Rand, n int) error {
 	return commitAll(ctx, w.store, layout, batch, cursor)
 }
 
-// check compares answers about drawn ranges with the truth: none that is called complete may lack a hit, and any lower
-// bound is one. It returns how many were complete.
+// check compares answers about drawn ranges with the truth: none that is called complete may lack a hit, and
+// any lower bound is one. It returns how many were complete.
 func (w *truth) check(ctx context.Context, random *rand.Rand, ranges int) (complete int, err error) {
 	layout, err := w.reader.Look(ctx)
 	if err != nil {

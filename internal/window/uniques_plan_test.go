@@ -42,9 +42,9 @@ func unionOf(visits []visit, u Union, now int64) map[int]bool {
 	return out
 }
 
-// If cells were sets, everybody in Lower would have come in the range, and everybody who came in the range would be in
-// Upper. That holds for visits stored late, for ranges that end before now, and for tiers whose cells do not divide each
-// other.
+// If cells were sets, everybody in Lower would have come in the range, and everybody who came in the range
+// would be in Upper. That holds for visits stored late, for ranges that end before now, and for tiers whose
+// cells do not divide each other.
 func TestUniqueCellsHoldTheRange(t *testing.T) {
 	t.Parallel()
 	coarse, open, cut := 0, 0, 0
@@ -101,8 +101,8 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 	}
 }
 
-// checkCover checks that the parts of a range follow each other, that no cell is counted twice in a union, and that
-// shares are parts.
+// checkCover checks that the parts of a range follow each other, that no cell is counted twice in a union,
+// and that shares are parts.
 func checkCover(t *rapid.T, p UniquePlan) {
 	parts := slices.Clone(p.Cover.inside)
 	for _, g := range p.Cover.Gaps {
@@ -171,8 +171,8 @@ func TestBoundsOfUniques(t *testing.T) {
 	}
 }
 
-// The bounds hold as often as they say for any number of different ones, however few: an estimate of few is hardly ever
-// wrong, and one of many is as wrong as its standard error says.
+// The bounds hold as often as they say for any number of different ones, however few: an estimate of few is
+// hardly ever wrong, and one of many is as wrong as its standard error says.
 func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(7, 2026))

@@ -30,7 +30,8 @@ type visitLog struct {
 	visits   []visit
 }
 
-// logOf draws a month of visits. Most come by day, and some visitors come again and again, soon or days later.
+// logOf draws a month of visits. Most come by day, and some visitors come again and again, soon or days
+// later.
 func logOf(counter string, visitors int, now time.Time, random *rand.Rand) visitLog {
 	const day, reach = 24 * 3600_000, 33 * 24 * 3600_000
 	out := visitLog{counter: counter, visitors: visitors}
@@ -113,8 +114,9 @@ func (s *truths) String() string {
 		s.windows, 100*s.within(), s.below, s.above)
 }
 
-// The truth lies within the bounds as often as they say, for large counters and for small ones, and for windows that cut no
-// cell, too: there only the error of Redis's estimate counts. UNIQUE_VISITORS=1000000 draws a log of that many.
+// The truth lies within the bounds as often as they say, for large counters and for small ones, and for
+// windows that cut no cell, too: there only the error of Redis's estimate counts. UNIQUE_VISITORS=1000000
+// draws a log of that many.
 func TestUniquesHoldTheTruth(t *testing.T) {
 	t.Parallel()
 	visitors, windows := stack.Rounds(10_000, 60_000), stack.Rounds(250, 1000)

@@ -1,5 +1,5 @@
-// Package asking has what tests of rooms that answer questions share: a Redis with hits in it, a reader that needs none,
-// and requests with their answers and problems.
+// Package asking has what tests of rooms that answer questions share: a Redis with hits in it, a reader that
+// needs none, and requests with their answers and problems.
 package asking
 
 import (
@@ -75,7 +75,8 @@ func Late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sa
 	Commit(t, schema.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
 }
 
-// Came puts different ones of a counter into the unique cells of a moment, as a worker does with hits that say who came.
+// Came puts different ones of a counter into the unique cells of a moment, as a worker does with hits that
+// say who came.
 func Came(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
 	layout := Layout(t)
@@ -347,8 +348,8 @@ func (l *Log) Count(message string) int { return strings.Count(l.String(), `"mes
 
 var questionLine = regexp.MustCompile(`^"?(GET|HEAD|POST|DELETE) /`)
 
-// Transcript checks that each question in a file has the answer that follows it there, up to an empty line or the next
-// question. Other lines are comments, or are prepared. UPDATE_ANSWERS=1 writes the answers again.
+// Transcript checks that each question in a file has the answer that follows it there, up to an empty line or
+// the next question. Other lines are comments, or are prepared. UPDATE_ANSWERS=1 writes the answers again.
 func Transcript(t *testing.T, file string, answer func(question string) string, prepare func(words []string)) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -392,7 +393,8 @@ func (r Request) String() string {
 // placeholder is a byte such as «ff», or a text that is repeated, such as «k*513».
 var placeholder = regexp.MustCompile(`«(?:([0-9a-f]{2})|([^»]+)\*(\d+))»`)
 
-// ReadRequests reads a data file that has a request in each line, beside empty ones and those that begin with #:
+// ReadRequests reads a data file that has a request in each line, beside empty ones and those that begin with
+// #:
 //
 //	METHOD TARGET BODY @Header: value @option: value => STATUS WANT
 func ReadRequests(t testing.TB, file string) (out []Request) {

@@ -115,7 +115,8 @@ func chosen[C measured](o options, all ...C) (out []C) {
 	return out
 }
 
-// inTurns measures each candidate once per round, each round beginning with another one, and prints what it measured.
+// inTurns measures each candidate once per round, each round beginning with another one, and prints what it
+// measured.
 func inTurns[C measured](t *testing.T, o options, all []C, measure func(t *testing.T, c C, run int)) {
 	t.Helper()
 	for run := range o.runs {
@@ -139,8 +140,8 @@ func subtest(t *testing.T, name string, measure func(t *testing.T)) {
 	}
 }
 
-// sample is what was measured of one candidate: the value of each figure in each round, and the times of all its
-// requests. The methods with capitals are what testdata/tables.md shows of it.
+// sample is what was measured of one candidate: the value of each figure in each round, and the times of all
+// its requests. The methods with capitals are what testdata/tables.md shows of it.
 type sample struct {
 	part, name string // its path, which ONLY selects
 	rounds     map[string][]float64

@@ -62,8 +62,8 @@ func (d *dashboard) question(client int) string {
 	return totalsBody(first, dashboardCounters, dashboardWindows...)
 }
 
-// watch lets the clients ask in turn, each once per period. An answer that comes late delays the client's next
-// question, whose time runs from the moment at which it was due.
+// watch lets the clients ask in turn, each once per period. An answer that comes late delays the client's
+// next question, whose time runs from the moment at which it was due.
 func (r *rig) watch(t *testing.T, q *stack.Service, d *dashboard, clients int, length time.Duration) {
 	t.Helper()
 	web := httpClient(t, clients)

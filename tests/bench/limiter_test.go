@@ -51,7 +51,8 @@ func (r *rig) limiterClient(t testing.TB) *redis.Client {
 
 const bareName = "bare INCR: no limit, one round trip"
 
-// limiters are all that is compared. Those of the articles do what the articles' code does, in as many round trips.
+// limiters are all that is compared. Those of the articles do what the articles' code does, in as many round
+// trips.
 func (r *rig) limiters(t testing.TB) []limiter {
 	c := r.limiterClient(t)
 	out := []limiter{
@@ -96,7 +97,8 @@ func takeOf(l *limit.Limiter, policy limit.Policy) taker {
 	}
 }
 
-// sortedSetTake looks first and adds then, in two round trips. So two clients can both see the last free place.
+// sortedSetTake looks first and adds then, in two round trips. So two clients can both see the last free
+// place.
 func sortedSetTake(c *redis.Client) taker {
 	return func(ctx context.Context, key string, window time.Duration, most int64) (bool, error) {
 		key = "lz:" + key
@@ -226,7 +228,8 @@ func (l limiter) mustAllow(ctx context.Context, key string, window time.Duration
 	return err
 }
 
-// limiterMemory is how many bytes of Redis a key of a limiter takes that is full: its figures are named for its max.
+// limiterMemory is how many bytes of Redis a key of a limiter takes that is full: its figures are named for
+// its max.
 type limiterMemory struct {
 	sample
 	limiter limiter
@@ -234,8 +237,8 @@ type limiterMemory struct {
 
 var limitSizes = []int64{100, 10_000}
 
-// measureLimitMemory fills keys to their max, evenly over a window, and asks Redis how many bytes each takes. All
-// limiters fill theirs at the same time.
+// measureLimitMemory fills keys to their max, evenly over a window, and asks Redis how many bytes each takes.
+// All limiters fill theirs at the same time.
 func measureLimitMemory(t *testing.T, r *rig, o options) (all []*limiterMemory) {
 	const window = 20 * time.Second
 	for _, l := range r.limiters(t) {

@@ -9,8 +9,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// mastersRow is how a stream of hits on evenly drawn counters was counted into one Redis, or into the masters of a
-// Redis Cluster. The busiest one's figures are beside an even share.
+// mastersRow is how a stream of hits on evenly drawn counters was counted into one Redis, or into the masters
+// of a Redis Cluster. The busiest one's figures are beside an even share.
 type mastersRow struct {
 	sample
 	masters int
@@ -19,8 +19,8 @@ type mastersRow struct {
 // mastersShards are enough for the slots of a cluster to be even.
 const mastersShards = 64
 
-// measureMasters counts the same hits into one Redis and into three masters. On a machine with few processors that is
-// not faster: it shows that the work is spread evenly, and that neither side has more of it.
+// measureMasters counts the same hits into one Redis and into three masters. On a machine with few processors
+// that is not faster: it shows that the work is spread evenly, and that neither side has more of it.
 func measureMasters(t *testing.T, r *rig, o options) []*mastersRow {
 	var all []*mastersRow
 	for _, masters := range []int{1, stack.Masters} {

@@ -90,8 +90,8 @@ var commandCalls = regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`)
 // observers are commands that only the benchmark sends, to look and to measure.
 var observers = []string{"hget", "exists", "info", "ping", "bgrewriteaof"}
 
-// callsOf are the commands that a server has run since its statistics were reset, by name, those inside scripts and
-// transactions too.
+// callsOf are the commands that a server has run since its statistics were reset, by name, those inside
+// scripts and transactions too.
 func callsOf(t testing.TB, server *redis.Client) map[string]int64 {
 	t.Helper()
 	calls := map[string]int64{}
@@ -233,8 +233,8 @@ func postOnce(client *http.Client, url, kind, body string, answer io.Writer) err
 	return readAnswer(resp, answer)
 }
 
-// errRefused is a 503: Redis had no time to answer within the two seconds that a request may wait, as on a machine that
-// has too much to do.
+// errRefused is a 503: Redis had no time to answer within the two seconds that a request may wait, as on a
+// machine that has too much to do.
 var errRefused = errors.New("refused: 503")
 
 // readAnswer reads the whole answer, which must be a good one.
@@ -254,8 +254,8 @@ func readAnswer(resp *http.Response, to io.Writer) error {
 	return err
 }
 
-// press lets clients ask, each again when it has its answer, while more returns true: ask and more get the client and
-// how often it has asked. It returns how long each answer took, and how many were refused.
+// press lets clients ask, each again when it has its answer, while more returns true: ask and more get the
+// client and how often it has asked. It returns how long each answer took, and how many were refused.
 func press(
 	t testing.TB, clients int, more func(n int) bool, ask func(client, n int) error,
 ) (all []time.Duration, refused int) {

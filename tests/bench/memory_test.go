@@ -86,8 +86,8 @@ func (r *rig) restingBytes(t *testing.T) int64 {
 	return r.dataBytes(t)
 }
 
-// tierBytes commits what tiers hold. Moments lie ahead of now, because the writer does not write what has expired by
-// Redis's clock.
+// tierBytes commits what tiers hold. Moments lie ahead of now, because the writer does not write what has
+// expired by Redis's clock.
 func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) float64 {
 	t.Helper()
 	r.empty(t)

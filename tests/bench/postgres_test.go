@@ -26,7 +26,8 @@ type postgresFigures struct {
 	Answers         []*question
 }
 
-// postgresLoad is the workload of the comparison: shorter than the same one elsewhere, as PostgreSQL takes longer.
+// postgresLoad is the workload of the comparison: shorter than the same one elsewhere, as PostgreSQL takes
+// longer.
 var postgresLoad = workload{"postgres", "100,000 counters, Zipf 1.1", 100_000, 1.1, 3_000_000, 6_000_000}
 
 const (
@@ -62,8 +63,8 @@ func postgresCandidates(server func() *postgres) (all []*candidate) {
 	return all
 }
 
-// measurePostgres counts the same stream into Redis by the worker and into PostgreSQL by pgcount, in turns, and
-// then asks both for the same total. It prints a line if there is no PostgreSQL to start.
+// measurePostgres counts the same stream into Redis by the worker and into PostgreSQL by pgcount, in turns,
+// and then asks both for the same total. It prints a line if there is no PostgreSQL to start.
 func measurePostgres(t *testing.T, r *rig, o options, start func(testing.TB) *postgres) *postgresFigures {
 	var server *postgres
 	f := &postgresFigures{Single: o.hits(postgresLoad.single), Batched: o.hits(postgresLoad.batched)}
@@ -84,8 +85,8 @@ func measurePostgres(t *testing.T, r *rig, o options, start func(testing.TB) *po
 	return f
 }
 
-// pgcount counts a stream with the program in tests/bench/pgcount, from the moment at which it begins to read until its
-// last transaction.
+// pgcount counts a stream with the program in tests/bench/pgcount, from the moment at which it begins to read
+// until its last transaction.
 func (r *rig) pgcount(t *testing.T, p *postgres, s *stored, cells string) figures {
 	t.Helper()
 	p.empty()
@@ -171,7 +172,8 @@ func startSQLite(t *testing.T, o options) *stack.Process {
 	})
 }
 
-// fillPostgres writes a day of counters minute by minute, as counting would, and starts the program that answers.
+// fillPostgres writes a day of counters minute by minute, as counting would, and starts the program that
+// answers.
 func (r *rig) fillPostgres(t *testing.T, o options, p *postgres) *stack.Process {
 	t.Helper()
 	p.empty()
@@ -185,7 +187,8 @@ func (r *rig) fillPostgres(t *testing.T, o options, p *postgres) *stack.Process 
 	return w
 }
 
-// Pgcount counts right in all sizes of cells, each hit once even if it is killed in the middle, and answers right.
+// Pgcount counts right in all sizes of cells, each hit once even if it is killed in the middle, and answers
+// right.
 func checkPostgres(t *testing.T, r *rig) {
 	p := startPostgres(t)
 	if p == nil {

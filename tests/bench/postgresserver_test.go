@@ -37,8 +37,8 @@ type postgres struct {
 	program string // pgcount, built
 }
 
-// postgresSettings are what differs from the server's defaults, which are for machines of long ago: a buffer that
-// holds the tables, and checkpoints that are rare and spread.
+// postgresSettings are what differs from the server's defaults, which are for machines of long ago: a buffer
+// that holds the tables, and checkpoints that are rare and spread.
 var postgresSettings = []string{
 	"shared_buffers=1GB", "max_wal_size=4GB", "checkpoint_timeout=15min", "checkpoint_completion_target=0.9",
 	"wal_compression=on", "wal_buffers=16MB", "work_mem=64MB", "random_page_cost=1.1",
@@ -58,8 +58,8 @@ func findPostgres() (bin string, found bool) {
 	return filepath.Dir(slices.Max(versions)), true
 }
 
-// startPostgres makes a cluster and starts its server: nil if PostgreSQL is missing. It refuses to run as root: then
-// both run as postgres.
+// startPostgres makes a cluster and starts its server: nil if PostgreSQL is missing. It refuses to run as
+// root: then both run as postgres.
 func startPostgres(t testing.TB) *postgres {
 	t.Helper()
 	bin, found := findPostgres()

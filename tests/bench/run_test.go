@@ -16,13 +16,13 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// figures are what one run measured: hits and counters, hits per second (rate), microseconds of processor per hit
-// (worker, redis, broker), commands of Redis per hit, bytes per counter, and the workers' memory (MiB). In the
-// comparison with Postgres, what is Redis's is the database's.
+// figures are what one run measured: hits and counters, hits per second (rate), microseconds of processor per
+// hit (worker, redis, broker), commands of Redis per hit, bytes per counter, and the workers' memory (MiB).
+// In the comparison with Postgres, what is Redis's is the database's.
 type figures map[string]float64
 
-// begin starts the clocks, and returns what ends them. database is the clock of the server that is counted into, and
-// leaveOut are commands that are not the candidate's.
+// begin starts the clocks, and returns what ends them. database is the clock of the server that is counted
+// into, and leaveOut are commands that are not the candidate's.
 func (r *rig) begin(t testing.TB, database clock, workers ...int) (end func(hits int, leaveOut ...string) figures) {
 	t.Helper()
 	r.resetStats(t)
@@ -104,8 +104,8 @@ const namespace = "bench"
 // hung is longer than any run takes.
 const hung = 10 * time.Minute
 
-// awaitCounted looks every so often until all is counted. A look must not cost much: it shares the machine with what it
-// waits for. The workers must not end meanwhile.
+// awaitCounted looks every so often until all is counted. A look must not cost much: it shares the machine
+// with what it waits for. The workers must not end meanwhile.
 func awaitCounted(
 	t testing.TB, every time.Duration, what string, done func() (bool, error), workers ...*stack.Service,
 ) {

@@ -39,8 +39,8 @@ func measureSeries(t *testing.T, r *rig, o options) []*sample {
 	return wanted
 }
 
-// askOneByOne asks n times, and records what an answer takes: its time, and the microseconds of processor of query
-// and of Redis.
+// askOneByOne asks n times, and records what an answer takes: its time, and the microseconds of processor of
+// query and of Redis.
 func (r *rig) askOneByOne(t *testing.T, s *sample, q *stack.Service, times int, ask func(i int)) {
 	t.Helper()
 	query, redis := cpuSince(t, q.PID()), r.redisCPU(t).start()

@@ -58,7 +58,8 @@ func (s sizing) distinct(hits float64) (n float64) {
 }
 
 // commandsPerHit is what Redis has to do for a hit that comes in a load of n. Each counter of a load needs an
-// increment in each tier, each hash an expiry once, and each shard the cursor and what a transaction is made of.
+// increment in each tier, each hash an expiry once, and each shard the cursor and what a transaction is made
+// of.
 func (s sizing) commandsPerHit(load float64) float64 {
 	commands := float64(len(defaultTiers)) * s.distinct(load)
 	for _, t := range defaultTiers {
@@ -73,8 +74,8 @@ func epochSeconds(t window.Tier) float64 {
 	return min(2*t.Window.Seconds(), 256*t.Cell.Seconds())
 }
 
-// bytesOf is the mean of a counter whose hits come evenly, at a rate per second. A hash lives from its first hit until
-// no window reaches back to it, a grace and a jitter: until then all of its cells are there.
+// bytesOf is the mean of a counter whose hits come evenly, at a rate per second. A hash lives from its first
+// hit until no window reaches back to it, a grace and a jitter: until then all of its cells are there.
 func bytesOf(tiers window.Tiers, rate float64) float64 {
 	longest := tiers[len(tiers)-1]
 	sum := nameBytes * min(1, rate*epochSeconds(longest))
@@ -170,8 +171,8 @@ func compare(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// What the formula yields for Redis's commands is what a worker sends: at first with what new counters cost, since no
-// hash is there yet.
+// What the formula yields for Redis's commands is what a worker sends: at first with what new counters cost,
+// since no hash is there yet.
 func checkSizingOfCommands(t *testing.T, r *rig) {
 	w := workload{counters: 20_000, zipf: 1.1}
 	s := sizing{counters: w.counters, zipf: w.zipf, rate: 4_000, shards: shards}

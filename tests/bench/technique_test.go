@@ -62,7 +62,8 @@ var techniques = []*technique{&sortedSetIncr, &sortedSetRandom, &hourKeys, &hash
 
 var zsetCount, zsetCountAndAnswer = script("zset-count"), script("zset-count-and-answer")
 
-// A sorted set for a counter, one member for each hit, its score the time. Members come from a second key that counts.
+// A sorted set for a counter, one member for each hit, its score the time. Members come from a second key
+// that counts.
 var sortedSetIncr = technique{
 	name: "sorted set, members from INCR", window: day, single: true,
 	asWritten: func(ctx context.Context, c *redis.Client, h aHit) error {
@@ -106,8 +107,8 @@ func zsetTotal(ctx context.Context, c *redis.Client, counter string, now int64) 
 
 var hoursCountAndAnswer = script("hours-count-and-answer")
 
-// A number for each hour of a day: 25 keys used in turn. Each expires 24 hours after its last hit, so the one to come
-// has gone by then.
+// A number for each hour of a day: 25 keys used in turn. Each expires 24 hours after its last hit, so the one
+// to come has gone by then.
 var hourKeys = technique{
 	name: "25 hour keys in turn", window: day,
 	asWritten: func(ctx context.Context, c *redis.Client, h aHit) error {

@@ -22,7 +22,8 @@ var tierSets = []struct{ tiers, note string }{
 // tierHits are the hits of a run, one to a message; of a run with batches they are three times as many.
 const tierHits = 2_000_000
 
-// tierSet is what was measured of a set of tiers: its figures are bytes of Redis of a sparse and of a dense counter.
+// tierSet is what was measured of a set of tiers: its figures are bytes of Redis of a sparse and of a dense
+// counter.
 type tierSet struct {
 	sample
 	Note         string
@@ -64,8 +65,8 @@ func measureTiers(t *testing.T, r *rig, o options) []*tierSet {
 	return all
 }
 
-// Width is how far the bounds of a window that ends now are apart, as a part of its total, if hits come evenly. It
-// is the same at every moment but those at which the window begins with a cell, when it is 0.
+// Width is how far the bounds of a window that ends now are apart, as a part of its total, if hits come
+// evenly. It is the same at every moment but those at which the window begins with a cell, when it is 0.
 func (f *tierSet) Width(text string) (string, error) {
 	w, err := window.ParseDuration(text)
 	if err != nil {

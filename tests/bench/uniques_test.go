@@ -30,8 +30,8 @@ type uniquesRun struct {
 	counters int // per request
 }
 
-// measureUniques asks how many different ones 500 counters had in an hour, a day and a month: all at once, and one
-// counter at a time.
+// measureUniques asks how many different ones 500 counters had in an hour, a day and a month: all at once,
+// and one counter at a time.
 func measureUniques(t *testing.T, r *rig, o options) []*uniquesRun {
 	wanted := chosen(o,
 		&uniquesRun{sample{part: "uniques", name: "500 counters × 3 windows"}, uniqueCounters},
@@ -59,8 +59,8 @@ func measureUniques(t *testing.T, r *rig, o options) []*uniquesRun {
 	return wanted
 }
 
-// fillUniques writes the cells of all counters that the windows touch, as visits that are spread evenly would, and
-// returns how many these are and what they take in Redis.
+// fillUniques writes the cells of all counters that the windows touch, as visits that are spread evenly
+// would, and returns how many these are and what they take in Redis.
 func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 	t.Helper()
 	ctx := t.Context()
@@ -109,7 +109,8 @@ func addUniques(t *testing.T, c redis.Cmdable, key string, n int, random *rand.R
 	}
 }
 
-// visits is hits that name their visitors, drawn evenly from this many; 0: they name none. Figures are per hit.
+// visits is hits that name their visitors, drawn evenly from this many; 0: they name none. Figures are per
+// hit.
 type visits struct {
 	sample
 	workload
@@ -122,8 +123,8 @@ const (
 	visitsMeasured  = 10 // seconds
 )
 
-// measureUniqueHits counts the same hits with and without unique values, live and in turns: what is known to be in
-// Redis is left out, so a backlog would show less.
+// measureUniqueHits counts the same hits with and without unique values, live and in turns: what is known to
+// be in Redis is left out, so a backlog would show less.
 func measureUniqueHits(t *testing.T, r *rig, o options) []*visits {
 	var all []*visits
 	for _, counters := range []int{1, 1_000} {

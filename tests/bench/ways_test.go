@@ -21,8 +21,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// way is one of the ways in which a service can have its limits decided, with one kind of traffic. Its figures are per
-// decision.
+// way is one of the ways in which a service can have its limits decided, with one kind of traffic. Its
+// figures are per decision.
 type way struct {
 	sample
 	Traffic string
@@ -115,8 +115,8 @@ func (r *rig) ways(t testing.TB) []way {
 	}
 }
 
-// envoyAsks asks as Envoy does, over four connections, with net/http: so both programs are asked by the same client,
-// and this module needs no gRPC.
+// envoyAsks asks as Envoy does, over four connections, with net/http: so both programs are asked by the same
+// client, and this module needs no gRPC.
 func envoyAsks(t testing.TB, addr string) func(string) error {
 	var clients [4]*http.Client
 	for i := range clients {
@@ -189,11 +189,12 @@ func (w *way) measure(t *testing.T, r *rig, length time.Duration) {
 	w.add("commands", float64(r.commands(t, []string{"info"}))/n)
 }
 
-// trips is how often Redis has read from a connection since its statistics were reset. Commands that are small and sent
-// together are one read.
+// trips is how often Redis has read from a connection since its statistics were reset. Commands that are
+// small and sent together are one read.
 func (r *rig) trips(t testing.TB) int64 { return r.stat(t, "total_reads_processed") }
 
-// Each way decides, and is counted as what it sends: a pipeline is one round trip, and a decision is one more.
+// Each way decides, and is counted as what it sends: a pipeline is one round trip, and a decision is one
+// more.
 func checkWays(t *testing.T, r *rig) {
 	o := options{runs: 1, scale: 0.05, only: everything}
 	all := measureWays(t, r, o)
@@ -217,7 +218,8 @@ func checkWays(t *testing.T, r *rig) {
 	}
 }
 
-// 100,000 decisions about a busy key need 1,000 round trips if a share is 100 hits, and the few in which it grows.
+// 100,000 decisions about a busy key need 1,000 round trips if a share is 100 hits, and the few in which it
+// grows.
 func TestSharesNeedFewRoundTrips(t *testing.T) {
 	r := newRig(t)
 	set, err := limitfile.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))

@@ -82,7 +82,8 @@ func (r *rig) fill(t testing.TB, stream string, w workload, hits, size int) *sto
 // addHit adds a hit of a counter to a message's body, and returns its subject.
 type addHit func(body []byte, counter int) (subject string, to []byte)
 
-// store recreates a stream and stores hits in it, size to a message. Its subjects begin with its name in small letters.
+// store recreates a stream and stores hits in it, size to a message. Its subjects begin with its name in
+// small letters.
 func (r *rig) store(t testing.TB, stream string, w workload, hits, size int, add addHit) *stored {
 	t.Helper()
 	ctx := t.Context()

@@ -6,7 +6,8 @@
 //	on one line or several
 //		what comes of it: lines that begin with a tab
 //
-// If what is given has bytes that such a line cannot have, it is in quotes, as in Go. <<ab*200>> is "ab" 200 times.
+// If what is given has bytes that such a line cannot have, it is in quotes, as in Go. <<ab*200>> is "ab" 200
+// times.
 package cases
 
 import (
@@ -101,7 +102,8 @@ func read(text string) string {
 	return text
 }
 
-// show writes a text as a file has it: in quotes if it is not printable, and long runs of a character in short.
+// show writes a text as a file has it: in quotes if it is not printable, and long runs of a character in
+// short.
 func show(text string) string {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 		text = strconv.Quote(text)

@@ -88,8 +88,8 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// What a producer publishes is what the reader beside it reads. A reader says what the API finds wrong with its question,
-// and that a token is missing.
+// What a producer publishes is what the reader beside it reads. A reader says what the API finds wrong with
+// its question, and that a token is missing.
 func TestExamplesReadWhatTheyCount(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)

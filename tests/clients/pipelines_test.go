@@ -25,7 +25,8 @@ type pipeline struct {
 	file string
 	has  map[string]any // what must be at these places
 	// code is where the fields of a hit are written, and payload is a message that it makes: seen when Bento
-	// ran, and for Vector, which did not run, worked out by hand. The names of its fields are compared with code.
+	// ran, and for Vector, which did not run, worked out by hand. The names of its fields are compared with
+	// code.
 	code, payload string
 	hits, rejects int // of the payload
 }

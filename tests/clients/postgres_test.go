@@ -21,8 +21,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// postgres starts a server of the machine's PostgreSQL, and returns the environment in which psql finds it. Debian keeps
-// the programs of each version apart. PostgreSQL refuses to run as root: then it runs as postgres.
+// postgres starts a server of the machine's PostgreSQL, and returns the environment in which psql finds it.
+// Debian keeps the programs of each version apart. PostgreSQL refuses to run as root: then it runs as
+// postgres.
 func postgres(t *testing.T) (env []string) {
 	t.Helper()
 	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is good

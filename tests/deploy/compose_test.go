@@ -62,8 +62,8 @@ func service(t *testing.T, config, name string) string {
 	return m[1]
 }
 
-// collect listens on loopback alone, and asks for tokens if their file is named. Several query services need a range of
-// ports.
+// collect listens on loopback alone, and asks for tokens if their file is named. Several query services need
+// a range of ports.
 func TestComposeFile(t *testing.T) {
 	const loopback = `host_ip: 127\.0\.0\.1|127\.0\.0\.1:80[89]\d`
 	for _, c := range []struct {

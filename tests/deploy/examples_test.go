@@ -100,8 +100,8 @@ func traefikQuestions(t *testing.T, text string) (out []question) {
 	return out
 }
 
-// envoyQuestions are those of envoy.yaml. Envoy sends the client's method, its path behind the prefix, and the listed
-// headers.
+// envoyQuestions are those of envoy.yaml. Envoy sends the client's method, its path behind the prefix, and
+// the listed headers.
 func envoyQuestions(t *testing.T, text string) (out []question) {
 	t.Helper()
 	manager := at[map[string]any](t, tree(t, text), "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config")
@@ -124,7 +124,8 @@ func envoyQuestions(t *testing.T, text string) (out []question) {
 	return out
 }
 
-// Traefik and Envoy cannot be had from Debian. So their files are read here, and query is asked what they would ask.
+// Traefik and Envoy cannot be had from Debian. So their files are read here, and query is asked what they
+// would ask.
 func TestExamplesAskWhatQueryAnswers(t *testing.T) {
 	t.Parallel()
 	files := examples(t)

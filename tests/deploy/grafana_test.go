@@ -172,8 +172,9 @@ var (
 
 var grafanaVariable = regexp.MustCompile(`\$\{?(\w+)(?::\w+)?\}?`)
 
-// Every metric that a dashboard asks Prometheus for is that of the jobs and instances that are chosen. Counters, which
-// promql and query answer about, have neither. The variables are the dashboard's own, or Grafana's.
+// Every metric that a dashboard asks Prometheus for is that of the jobs and instances that are chosen.
+// Counters, which promql and query answer about, have neither. The variables are the dashboard's own, or
+// Grafana's.
 func TestDashboardsAskForTheChosenInstances(t *testing.T) {
 	asked := 0
 	for _, d := range dashboards(t) {
@@ -202,7 +203,8 @@ func TestDashboardsAskForTheChosenInstances(t *testing.T) {
 	require.GreaterOrEqual(t, asked, 45)
 }
 
-// What the Infinity data source asks for is answered by query, and the hosts that it may ask are those that it asks.
+// What the Infinity data source asks for is answered by query, and the hosts that it may ask are those that
+// it asks.
 func TestInfinityAsksWhatQueryAnswers(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.NATS(t), stack.Redis(t)

@@ -22,7 +22,8 @@ var (
 	familyType = regexp.MustCompile(`(?m)^# TYPE (tallyroll_[a-z_]+) (\w+)$`)
 )
 
-// runningMetrics is what ingest, query, collect and /probe tell, by name, when all of them have had something to do.
+// runningMetrics is what ingest, query, collect and /probe tell, by name, when all of them have had something
+// to do.
 func runningMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	nats, redis := stack.NATS(t), stack.Redis(t)
@@ -106,8 +107,8 @@ func checkMetrics(t *testing.T, metrics map[string]string) {
 	}
 }
 
-// Every metric that an alert or a dashboard asks for is told by the programs, or is a known one of an exporter;
-// docs/operations.md describes all of the programs' own, and no other.
+// Every metric that an alert or a dashboard asks for is told by the programs, or is a known one of an
+// exporter; docs/operations.md describes all of the programs' own, and no other.
 func TestNamedMetricsExist(t *testing.T) {
 	t.Parallel()
 	samples, families := make(map[string]bool), make(map[string]string)

@@ -18,7 +18,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// prometheusFiles is a copy of deploy/prometheus in which everything is quick and the hosts are these addresses.
+// prometheusFiles is a copy of deploy/prometheus in which everything is quick and the hosts are these
+// addresses.
 func prometheusFiles(t *testing.T, ingest, query, collect, promql string) (config string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,8 +98,8 @@ func firing(p *stack.PrometheusServer) ([]string, error) {
 	return slices.Compact(out), err
 }
 
-// A real Prometheus with the files of deploy/prometheus scrapes ingest, query, collect and /probe. Alerts fire when the
-// worker is killed, and end when there is one again.
+// A real Prometheus with the files of deploy/prometheus scrapes ingest, query, collect and /probe. Alerts
+// fire when the worker is killed, and end when there is one again.
 func TestAlertsFireWhenTheWorkerIsKilled(t *testing.T) {
 	t.Parallel()
 	needPrometheus(t)

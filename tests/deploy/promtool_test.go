@@ -14,7 +14,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// needPrometheus skips a test, and says how to get what it lacks. `make test-machine` says so again at its end.
+// needPrometheus skips a test, and says how to get what it lacks. `make test-machine` says so again at its
+// end.
 func needPrometheus(t *testing.T) {
 	t.Helper()
 	if !stack.HasPrometheus() {
@@ -70,7 +71,8 @@ func alerts(t *testing.T) (out []alert) {
 	return out
 }
 
-// Each alert says how bad it is and what happened, and has a section of its own in docs/operations.md and a test.
+// Each alert says how bad it is and what happened, and has a section of its own in docs/operations.md and a
+// test.
 func TestEachAlertHasARunbook(t *testing.T) {
 	page := read(t, filepath.Join(root(t), "docs/operations.md"))
 	tests := read(t, filepath.Join(root(t), "deploy/prometheus/alerts_test.yml"))

@@ -84,8 +84,8 @@ func (p *proxied) passesAndRefuses(t *testing.T) {
 	p.statuses(t, http.MethodPost, "/login", nil, 200, 200, 200, 200, 200, 429, 429)
 }
 
-// What a browser sends to the service for a page of another origin is the service's business: query counts it, whatever the
-// proxy passes on.
+// What a browser sends to the service for a page of another origin is the service's business: query counts
+// it, whatever the proxy passes on.
 func (p *proxied) asksAboutBrowsers(t *testing.T) {
 	p.forget(t)
 	for _, headers := range [][]string{
@@ -163,7 +163,8 @@ func TestProxyWithoutQuery(t *testing.T) {
 // A load of 100 per second is let through at 10 per second. LOAD says for how long (make proxies: 30s).
 func TestProxyUnderLoad(t *testing.T) {
 	const perSecond = 100
-	// In a short time one burst of 10 more or less matters. A busy machine sends late and in bursts, so few may pass.
+	// In a short time one burst of 10 more or less matters. A busy machine sends late and in bursts, so few may
+	// pass.
 	length, least, most, policies := 4*time.Second, 1.0, 14.0, []string{"cells"}
 	if load := os.Getenv("LOAD"); load != "" || stack.All() {
 		policies = append(policies, "log")

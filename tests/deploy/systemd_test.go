@@ -116,7 +116,8 @@ func (m *manager) awaitStatus(part string) {
 	})
 }
 
-// A program says READY once /readyz does and not before, RELOADING and READY around a reload, and STOPPING on SIGTERM.
+// A program says READY once /readyz does and not before, RELOADING and READY around a reload, and STOPPING on
+// SIGTERM.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.yml")

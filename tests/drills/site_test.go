@@ -85,8 +85,8 @@ const (
 
 var run atomic.Int64
 
-// publish publishes some hits, and returns when all are acknowledged. A message without an answer is published again
-// under the same Nats-Msg-Id.
+// publish publishes some hits, and returns when all are acknowledged. A message without an answer is
+// published again under the same Nats-Msg-Id.
 func (s *site) publish(hits int) {
 	conn, err := nats.Connect(s.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(true))
 	if err != nil {
@@ -129,7 +129,8 @@ func (s *site) publish(hits int) {
 	senders.Wait()
 }
 
-// settle waits until everything that is stored is counted, and returns how far the totals are from what was published.
+// settle waits until everything that is stored is counted, and returns how far the totals are from what was
+// published.
 func (s *site) settle() (lost, double int64) {
 	s.t.Helper()
 	published := s.drill.published()

@@ -19,7 +19,8 @@ func (s *system) requireAudit(code int, parts ...string) {
 	}
 }
 
-// After kills, and beside a worker that counts, audit finds no difference; then the one that is made on purpose.
+// After kills, and beside a worker that counts, audit finds no difference; then the one that is made on
+// purpose.
 func TestAuditProvesTheCounts(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_MAX_COMMANDS=200")

@@ -8,8 +8,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A page of another origin, and one that has given its name our address (DNS rebinding), get nothing from any service
-// through a browser. Who asks at a named host is answered.
+// A page of another origin, and one that has given its name our address (DNS rebinding), get nothing from any
+// service through a browser. Who asks at a named host is answered.
 func TestPagesOfTheWebDoNoHarm(t *testing.T) {
 	t.Parallel()
 	s := start(t)

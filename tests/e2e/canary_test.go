@@ -19,8 +19,8 @@ import (
 // canary is in every unique value of the test, and nowhere else.
 const canary = "c4n4ry"
 
-// A unique value is hashed, and forgotten. Whatever becomes of its hit, it is in no log, in no key or file of Redis and in no
-// answer. JetStream alone holds it, in the producer's message.
+// A unique value is hashed, and forgotten. Whatever becomes of its hit, it is in no log, in no key or file of
+// Redis and in no answer. JetStream alone holds it, in the producer's message.
 func TestUniqueValuesAreKeptNowhere(t *testing.T) {
 	t.Parallel()
 	rules := file(t, "rules.yml", "- {stream: HITS, subject: hits.events, count: [{key: events, unique: '{unique}/{x}'}]}\n")

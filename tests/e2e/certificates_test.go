@@ -28,9 +28,10 @@ func clientWith(t *testing.T, c *stack.Certificate, keepAlive bool) *http.Client
 	return client
 }
 
-// A client without a certificate of the authority does not get past the handshake, whatever the path. The health of the
-// program can be asked without one at the address of its metrics. Certificates and authorities that are renewed in their
-// files are used from then on, without a failed request. Files that cannot be used change nothing, and are reported.
+// A client without a certificate of the authority does not get past the handshake, whatever the path. The
+// health of the program can be asked without one at the address of its metrics. Certificates and authorities
+// that are renewed in their files are used from then on, without a failed request. Files that cannot be used
+// change nothing, and are reported.
 func TestCertificatesAreDemandedAndRenewed(t *testing.T) {
 	t.Parallel()
 	s := start(t)

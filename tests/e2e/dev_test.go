@@ -18,8 +18,8 @@ import (
 
 var queryLine = regexp.MustCompile(`(?m)^ *query +(http://\S+)/docs`)
 
-// startDev starts what `make run` starts, and returns what it prints before it says how to end it. stop ends it, which
-// leaves nothing behind.
+// startDev starts what `make run` starts, and returns what it prints before it says how to end it. stop ends
+// it, which leaves nothing behind.
 func startDev(t *testing.T, args []string, env ...string) (printed, query string, stop func()) {
 	t.Helper()
 	tmp := t.TempDir()

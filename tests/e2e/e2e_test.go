@@ -58,7 +58,8 @@ func (s *system) startQuery(env ...string) *stack.Service {
 	return stack.Query(s.t, s.redis, append([]string{"NATS_URL=" + s.nats.URL()}, env...)...)
 }
 
-// begin starts a program that ends by itself. wait returns its standard output, and fails the test if it failed.
+// begin starts a program that ends by itself. wait returns its standard output, and fails the test if it
+// failed.
 func (s *system) begin(program string, stdin io.Reader, args ...string) (cmd *exec.Cmd, wait func() string) {
 	s.t.Helper()
 	cmd = stack.Command(s.t.Context(), s.t, program, args, []string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL()})
@@ -183,7 +184,8 @@ func eventuallySays(t *testing.T, address string, status int, text string) {
 	})
 }
 
-// request sends a request with headers, name and value in turn. Without an answer, the status is 0 and the text the error.
+// request sends a request with headers, name and value in turn. Without an answer, the status is 0 and the
+// text the error.
 func request(client *http.Client, method, address, body string, headers ...string) (status int, text string) {
 	status, text, _ = requestHeader(client, method, address, body, headers...)
 	return status, text

@@ -49,8 +49,8 @@ func (s *system) sendWith(subject, body string, headers ...string) {
 	require.NoError(s.t, err)
 }
 
-// CloudEvents in each mode, over HTTP and over NATS, count by the rules. What the rules refuse counts after they
-// were mended, once, whether its time, its names and its mode are in the body or in headers.
+// CloudEvents in each mode, over HTTP and over NATS, count by the rules. What the rules refuse counts after
+// they were mended, once, whether its time, its names and its mode are in the body or in headers.
 func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	t.Parallel()
 	rules := file(t, "rules.yaml", firstRules)
@@ -89,8 +89,9 @@ func TestEventsCountAndRefusedOnesCountAfterAll(t *testing.T) {
 	})
 }
 
-// A rules file is all that it takes to count a stream that a rule names. A rule that counts nothing is named in the
-// log and by /readyz. A stream that no rule names any more waits, and none of its events is taken for a hit.
+// A rules file is all that it takes to count a stream that a rule names. A rule that counts nothing is named
+// in the log and by /readyz. A stream that no rule names any more waits, and none of its events is taken for
+// a hit.
 func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
@@ -148,7 +149,8 @@ func TestRulesSayWhichStreamsAreRead(t *testing.T) {
 	s.awaitTotal("new", 0) // what the subject would name
 }
 
-// A sender of CloudEvents that asks whether it may deliver gets consent if a delivery with the same token would be taken.
+// A sender of CloudEvents that asks whether it may deliver gets consent if a delivery with the same token
+// would be taken.
 func TestWebhookHandshakeConsentsToWhatWouldBeTaken(t *testing.T) {
 	t.Parallel()
 	nats := stack.NATS(t)
@@ -191,8 +193,9 @@ func TestWebhookHandshakeConsentsToWhatWouldBeTaken(t *testing.T) {
 	}
 }
 
-// Hits of different callers share messages. What a stranger sends decides nothing about the others' hits, which were
-// acknowledged: not with a word that events have, and not with so many hits that the message would make too many.
+// Hits of different callers share messages. What a stranger sends decides nothing about the others' hits,
+// which were acknowledged: not with a word that events have, and not with so many hits that the message would
+// make too many.
 func TestAStrangerSpoilsNoHitOfOthers(t *testing.T) {
 	t.Parallel()
 	const origin, callers, each = "https://shop.example.com", 8, 20

@@ -9,8 +9,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// 64 clients ask 4 processes, each of which has a share: no more than max and the stated bound are allowed. And they take
-// slots, which holders and a process leave without a word: never more than max hold one.
+// 64 clients ask 4 processes, each of which has a share: no more than max and the stated bound are allowed.
+// And they take slots, which holders and a process leave without a word: never more than max hold one.
 func TestAFleetKeepsToItsBound(t *testing.T) {
 	t.Parallel()
 	const processes, clients, most, share, slots = 4, 64, 1000, 50, 5

@@ -13,9 +13,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A service that is stopped with SHUTDOWN_DELAY reports at once that it is not ready, answers every request of proxies
-// that have not noticed yet, and ends with code 0. Proxies keep their connections: each is closed by an answer, so that
-// none is closed under a request.
+// A service that is stopped with SHUTDOWN_DELAY reports at once that it is not ready, answers every request
+// of proxies that have not noticed yet, and ends with code 0. Proxies keep their connections: each is closed
+// by an answer, so that none is closed under a request.
 func TestAServiceLeavesWithoutAFailedRequest(t *testing.T) {
 	t.Parallel()
 	const delay = 5 * time.Second

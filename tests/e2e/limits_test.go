@@ -41,8 +41,8 @@ func limitsFile(t *testing.T, text string) (setting string) {
 	return "QUERY_LIMITS_FILE=" + file(t, "limits.yml", text)
 }
 
-// Takes need no worker, and are the same over HTTP and NATS. What is refused is allowed when the answer said so. A file
-// that changes holds after SIGHUP, and a bad one changes nothing.
+// Takes need no worker, and are the same over HTTP and NATS. What is refused is allowed when the answer said
+// so. A file that changes holds after SIGHUP, and a bad one changes nothing.
 func TestTakesAreDecidedByAFileThatCanChange(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
@@ -112,8 +112,8 @@ func TestTakesAreDecidedByAFileThatCanChange(t *testing.T) {
 	check("after a bad file", http.StatusOK, 5, status, d)
 }
 
-// Without Redis, killed or hanging, each limit does what its fail mode says. A process stays ready as long as one of its
-// limits can be decided: no load balancer takes it out of service then.
+// Without Redis, killed or hanging, each limit does what its fail mode says. A process stays ready as long as
+// one of its limits can be decided: no load balancer takes it out of service then.
 func TestFailModesAndReadinessWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -28,8 +28,8 @@ type ownNATS struct {
 	owner jetstream.JetStream // where the streams are
 }
 
-// requireExactCounts runs ingest, query and publish, and compares: hits, with and without a body, before and after the
-// loss of Redis, rejects, the answer of /v1/streams, and what publish prints.
+// requireExactCounts runs ingest, query and publish, and compares: hits, with and without a body, before and
+// after the loss of Redis, rejects, the answer of /v1/streams, and what publish prints.
 func (o ownNATS) requireExactCounts(t *testing.T) {
 	t.Helper()
 	redis := stack.Redis(t)
@@ -130,8 +130,8 @@ func TestDeliverySubjectsThatAreNotImportedAreNamed(t *testing.T) {
 	ingest.WaitForLog("does its account import the delivery subjects below _INBOX_tallyroll (NATS_INBOX_PREFIX)?")
 }
 
-// saveContext writes a context as the nats command does, with every field, and returns its path and the XDG_CONFIG_HOME
-// below which it has a name.
+// saveContext writes a context as the nats command does, with every field, and returns its path and the
+// XDG_CONFIG_HOME below which it has a name.
 func saveContext(t *testing.T, name string, fields map[string]any) (path, config string) {
 	t.Helper()
 	all := map[string]any{
@@ -195,7 +195,8 @@ func leafAndHub(t *testing.T) (leaf, hub *stack.NATSEmbedded) {
 	return leaf, hub
 }
 
-// The programs are at the hub, the streams in the domain of the leaf node, to which a context by its path leads.
+// The programs are at the hub, the streams in the domain of the leaf node, to which a context by its path
+// leads.
 func TestStreamsOfALeafNodeAreCounted(t *testing.T) {
 	t.Parallel()
 	leaf, hub := leafAndHub(t)

@@ -13,8 +13,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// One trace id leads from the request at collect over the refused hit to the log of ingest, and is in the log of query for
-// questions over HTTP and NATS. Only ingest shows profiles.
+// One trace id leads from the request at collect over the refused hit to the log of ingest, and is in the log
+// of query for questions over HTTP and NATS. Only ingest shows profiles.
 func TestTraceIsFoundInEveryLog(t *testing.T) {
 	t.Parallel()
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"

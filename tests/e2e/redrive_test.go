@@ -24,8 +24,9 @@ func (s *system) requireLine(output, head string, more ...string) {
 	}
 }
 
-// Bad hits do not keep their neighbours from counting. They are found in HITS_REJECTED with the reason, stay refused while
-// nothing has changed, and count once when they are sent again with another time, even if Redis loses all afterwards.
+// Bad hits do not keep their neighbours from counting. They are found in HITS_REJECTED with the reason, stay
+// refused while nothing has changed, and count once when they are sent again with another time, even if Redis
+// loses all afterwards.
 func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -68,8 +69,8 @@ func TestBadHitsAreFoundAgainAndTheirNeighboursCount(t *testing.T) {
 	s.awaitTotals(late)
 }
 
-// Two fleets count one stream, with other settings: one refuses what the other counts. What one sends again counts
-// there alone, and not twice after Redis has lost all.
+// Two fleets count one stream, with other settings: one refuses what the other counts. What one sends again
+// counts there alone, and not twice after Redis has lost all.
 func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
@@ -123,8 +124,8 @@ func TestRejectsBelongToTheirNamespace(t *testing.T) {
 	counted("again", 5, 1)
 }
 
-// However redrive is disturbed, each reject counts once: it is killed again and again, it sleeps while another one does its
-// work, and two run at once.
+// However redrive is disturbed, each reject counts once: it is killed again and again, it sleeps while
+// another one does its work, and two run at once.
 func TestRejectsSentByDisturbedRedrivesCountOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -40,7 +40,8 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	require.EqualValues(t, hits, sum)
 }
 
-// A worker makes its stream again if NATS has lost its store, and counts on. It does not if somebody deletes the stream.
+// A worker makes its stream again if NATS has lost its store, and counts on. It does not if somebody deletes
+// the stream.
 func TestCountsGoOnIfNATSComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -20,8 +20,8 @@ import (
 
 var asOf = regexp.MustCompile(`"as_of":"[^"]*"`)
 
-// A namespace with data gets a tier of years and loses one of seconds: every figure that both tiers can answer stays the
-// same while query runs on, and what cannot be known is called incomplete.
+// A namespace with data gets a tier of years and loses one of seconds: every figure that both tiers can
+// answer stays the same while query runs on, and what cannot be known is called incomplete.
 func TestRetierKeepsEveryFigure(t *testing.T) {
 	t.Parallel()
 	const before, after, other = "1s/1m,1m/1h,1h/32d", "1m/1h,15m/1d,1h/32d,1d/5y", "1h/1d"

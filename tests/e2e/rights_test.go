@@ -21,8 +21,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// guarded are servers with the users of deploy/nats-permissions.conf and deploy/redis-users.acl, who all have the
-// password secret.
+// guarded are servers with the users of deploy/nats-permissions.conf and deploy/redis-users.acl, who all have
+// the password secret.
 type guarded struct {
 	t     *testing.T
 	nats  *stack.Process
@@ -229,7 +229,8 @@ func (g *guarded) requireNoMissingRight() {
 	}
 }
 
-// requireRefusalsOnNATS lets every user try what it may not, and then those who may, and admin, so that no row is mistyped.
+// requireRefusalsOnNATS lets every user try what it may not, and then those who may, and admin, so that no
+// row is mistyped.
 func (g *guarded) requireRefusalsOnNATS(admin jetstream.JetStream) {
 	rows := []struct {
 		what, subject, body string

@@ -93,8 +93,8 @@ func (r *rotation) awaitProgress(after string) {
 	})
 }
 
-// Secrets in files change while hits come in, in the order in which one should do it and in the other, and as files
-// that cannot be used. All hits count, each once.
+// Secrets in files change while hits come in, in the order in which one should do it and in the other, and as
+// files that cannot be used. All hits count, each once.
 func TestSecretsAreRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	r := &rotation{t: t, redis: stack.Redis(t), dir: t.TempDir(), end: make(chan struct{}), stored: make(chan int, 1)}

@@ -13,12 +13,12 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// refusedFile has runs of programs with a mistake, each with the line that it ends with, and the files that they read.
-// UPDATE_REFUSED=1 writes the lines anew.
+// refusedFile has runs of programs with a mistake, each with the line that it ends with, and the files that
+// they read. UPDATE_REFUSED=1 writes the lines anew.
 const refusedFile = "testdata/refused.txt"
 
-// A mistake in a setting ends a program with code 2 and one line that names the setting and what is allowed, and quotes no
-// secret. What each setting allows is tested where it is read.
+// A mistake in a setting ends a program with code 2 and one line that names the setting and what is allowed,
+// and quotes no secret. What each setting allows is tested where it is read.
 func TestAMistakeInASettingIsOneClearLine(t *testing.T) {
 	t.Parallel()
 	nats, redis, dir := stack.NATS(t), stack.Redis(t), t.TempDir()

@@ -42,8 +42,8 @@ type rejectsAnswer struct {
 	}
 }
 
-// /v1/streams names the worker of a stream, its lag, and that it has none when the worker is dead. Then no answer has an
-// upper bound or is complete, because what is stored meanwhile is unknown.
+// /v1/streams names the worker of a stream, its lag, and that it has none when the worker is dead. Then no
+// answer has an upper bound or is complete, because what is stored meanwhile is unknown.
 func TestADeadWorkerShowsInStreamsAndAnswers(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
@@ -84,8 +84,8 @@ func TestADeadWorkerShowsInStreamsAndAnswers(t *testing.T) {
 	eventuallySays(t, s.query.URL()+"/v1/total?key=a&window=1h", http.StatusOK, `"total":5,"lower":5,"upper":5,`)
 }
 
-// A query that is started before any worker says what to start, and answers everything that needs no NATS while that is
-// away. It logs once that it waits, and connects later.
+// A query that is started before any worker says what to start, and answers everything that needs no NATS
+// while that is away. It logs once that it waits, and connects later.
 func TestQueryIsStartedBeforeEverythingElse(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)

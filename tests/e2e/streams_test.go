@@ -11,8 +11,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Workers that start at once on an empty server make the streams once, and share them. While the fleet is stable, exactly
-// one worker reads a stream: no commit finds the cursor moved.
+// Workers that start at once on an empty server make the streams once, and share them. While the fleet is
+// stable, exactly one worker reads a stream: no commit finds the cursor moved.
 func TestWorkersThatStartTogetherReadEachStreamOnce(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
@@ -43,8 +43,8 @@ func TestWorkersThatStartTogetherReadEachStreamOnce(t *testing.T) {
 	require.Equal(t, 2, held, "workers that hold a stream")
 }
 
-// A stream that is created counts. After it was deleted, as_of goes on and nothing is missing, and what it leaves behind is
-// gone when no window reaches back to it.
+// A stream that is created counts. After it was deleted, as_of goes on and nothing is missing, and what it
+// leaves behind is gone when no window reaches back to it.
 func TestAStreamComesAndGoesAndIsForgotten(t *testing.T) {
 	t.Parallel()
 	s := start(t, "TIERS=1s/4s", "SHARDS=4")

@@ -44,7 +44,8 @@ type change struct {
 	body string
 }
 
-// receiver takes webhooks as Standard Webhooks want them: it checks the signature, and drops ids that it has seen.
+// receiver takes webhooks as Standard Webhooks want them: it checks the signature, and drops ids that it has
+// seen.
 type receiver struct {
 	*httptest.Server
 	t *testing.T

@@ -99,8 +99,8 @@ func postAll(t *testing.T, collect *stack.Service) (stored func() int64, stop fu
 	}
 }
 
-// requireStored demands that each counter has what its client was told: every 202 once, no 503, and of what nobody
-// knows, each at most once.
+// requireStored demands that each counter has what its client was told: every 202 once, no 503, and of what
+// nobody knows, each at most once.
 func (s *system) requireStored(posters []*poster) {
 	s.t.Helper()
 	l := newLoad(s, "marker", true)
@@ -138,8 +138,8 @@ func awaitStored(t *testing.T, stored func() int64) {
 	})
 }
 
-// NATS is killed in the middle of a load over HTTP: every 202 counts exactly once, nothing that was refused does,
-// and with an Idempotency-Key and retries everything counts exactly once.
+// NATS is killed in the middle of a load over HTTP: every 202 counts exactly once, nothing that was refused
+// does, and with an Idempotency-Key and retries everything counts exactly once.
 func TestCollectStoresHitsOnceWhileNATSIsKilled(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()

@@ -1,8 +1,8 @@
 // Package faults_test breaks the real parts while hits are published, and then
 // compares every counter with what the stream had acknowledged: to the last hit.
 //
-// `make test` makes each fault once or twice. `make test-all` makes more of them and adds what is slow, FAULTS=full
-// many (`make faults`), and SOAK=30m mixes them for that long (`make soak`).
+// `make test` makes each fault once or twice. `make test-all` makes more of them and adds what is slow,
+// FAULTS=full many (`make faults`), and SOAK=30m mixes them for that long (`make soak`).
 package faults_test
 
 import (
@@ -163,7 +163,8 @@ func (s *system) countedUpTo(l *load, at time.Time) time.Duration {
 	began := time.Now()
 	all := l.names()
 	stack.Eventually(s.t, "as_of to pass "+at.Format(time.StampMilli), func() (bool, string) {
-		// Most looks come too early, and a few counters tell that for less: more of them can only have an older as_of.
+		// Most looks come too early, and a few counters tell that for less: more of them can only have an older
+		// as_of.
 		for _, asked := range [][]string{all[:min(few, len(all))], all} {
 			answer, err := s.ask(asked)
 			if err != nil {
@@ -234,7 +235,8 @@ func (s *system) compare(l *load, when string) {
 	}
 }
 
-// compareUniques fails the test if Redis holds other registers than the unique values that were published make.
+// compareUniques fails the test if Redis holds other registers than the unique values that were published
+// make.
 func (s *system) compareUniques(l *load) {
 	s.t.Helper()
 	client := stack.ProgramClient(s.t, s.counts.URL())

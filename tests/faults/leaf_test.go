@@ -11,7 +11,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// startLeaf starts two servers with a domain of JetStream each, and the leaf link between them through a proxy.
+// startLeaf starts two servers with a domain of JetStream each, and the leaf link between them through a
+// proxy.
 func startLeaf(t *testing.T) (hub, edge *stack.NATSEmbedded, link *proxy) {
 	port := stack.FreePort(t)
 	hub = stack.NATS(t, func(o *server.Options) {

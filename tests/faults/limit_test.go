@@ -12,8 +12,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// These tests are here and not in internal/limit because they need this package's proxy and are as slow and as
-// rough as its other faults: make faults runs all of them with more rounds. They call the limiter and not
+// These tests are here and not in internal/limit because they need this package's proxy and are as slow and
+// as rough as its other faults: make faults runs all of them with more rounds. They call the limiter and not
 // the program, because only so can they tell a take whose reply was lost from one that was refused.
 
 const (
@@ -100,7 +100,8 @@ func (c *crowd) kept(server *stack.RedisServer) int64 {
 }
 
 // A master dies while fifty clients take. What its replica had not received can be allowed once more, and
-// nothing beyond that: with the replica as close behind as replication keeps it, and with one that was cut off.
+// nothing beyond that: with the replica as close behind as replication keeps it, and with one that was cut
+// off.
 func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 	t.Parallel()
 	policies := []limit.Policy{limit.Log}
@@ -149,15 +150,17 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 	}
 }
 
-// Places are held, and Redis comes back without some of them: a replica is promoted that lacks the newest, or a server is
-// restarted without its file. As many as it lacks are given out again, and none beyond: the holders of the lost ones hear
-// it when they renew. If the limit is local without Redis, a lease that its process has renewed meanwhile is held on.
+// Places are held, and Redis comes back without some of them: a replica is promoted that lacks the newest, or
+// a server is restarted without its file. As many as it lacks are given out again, and none beyond: the
+// holders of the lost ones hear it when they renew. If the limit is local without Redis, a lease that its
+// process has renewed meanwhile is held on.
 func TestPlacesWhenRedisLacksThem(t *testing.T) {
 	t.Parallel()
 	more := full() || stack.All()
 	for name, lose := range map[string]struct {
 		all bool // or only what was taken after prepare
-		// start returns a Redis, and what comes before the last takes, what makes it lose them, and what brings it back.
+		// start returns a Redis, and what comes before the last takes, what makes it lose them, and what brings it
+		// back.
 		start func(t *testing.T) (redis stack.Endpoint, prepare, crash, back func())
 	}{
 		"a replica is promoted": {false, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
@@ -244,9 +247,9 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 	}
 }
 
-// A bad network loses takes on their way, and replies. Redis never allows more than max. If the limit is local
-// meanwhile, the process allows up to max, what Redis has allowed it included. What Redis has counted of a take whose
-// reply was lost can count twice then, so that a few are refused.
+// A bad network loses takes on their way, and replies. Redis never allows more than max. If the limit is
+// local meanwhile, the process allows up to max, what Redis has allowed it included. What Redis has counted
+// of a take whose reply was lost can count twice then, so that a few are refused.
 func TestLimitsOverABadNetwork(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)

@@ -48,7 +48,8 @@ func TestFlushAllWhileAStreamIsTaken(t *testing.T) {
 	s.requireExactCounts(l, 1)
 }
 
-// killConnections cuts every client of Redis but the test's own, every few milliseconds, and says how many that were.
+// killConnections cuts every client of Redis but the test's own, every few milliseconds, and says how many
+// that were.
 func (s *system) killConnections(long time.Duration) (killed int) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), long)
@@ -69,7 +70,8 @@ func (s *system) spoil(long time.Duration) {
 	s.network.trouble.Store(false)
 }
 
-// Redis is killed in the middle of writing a transaction to its append-only file, started, and killed once more.
+// Redis is killed in the middle of writing a transaction to its append-only file, started, and killed once
+// more.
 func TestCountsAreExactAfterATornAppendOnlyFile(t *testing.T) {
 	t.Parallel()
 	torn := rounds(1, 1, 5)

@@ -48,7 +48,8 @@ func TestCountsAreExactIfASourceIsCutOff(t *testing.T) {
 	require.NoError(t, err)
 	worker := s.startWorker(s.redis)
 	both := func() []string { return []string{farCounter, nearCounter} }
-	// waits fails the test if as_of passes both what has arrived and the moment at which the far source was last heard.
+	// waits fails the test if as_of passes both what has arrived and the moment at which the far source was last
+	// heard.
 	waits := func(asOf, heard time.Time) {
 		t.Helper()
 		info, err := copied.Info(t.Context())

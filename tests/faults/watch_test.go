@@ -85,7 +85,8 @@ func (l *listener) of(rule string) []told {
 	return slices.Clone(l.heard[rule])
 }
 
-// thousandRules writes a file of rules: a third waits for hits, a third for too few, a third for both windows.
+// thousandRules writes a file of rules: a third waits for hits, a third for too few, a third for both
+// windows.
 func thousandRules(t *testing.T, rules int, targets map[string]*listener) string {
 	t.Helper()
 	var text strings.Builder
@@ -104,8 +105,8 @@ func thousandRules(t *testing.T, rules int, targets map[string]*listener) string
 	return path
 }
 
-// storedChanges returns the changes in the stream of the rules, in its order, of which targets are notified (state and id),
-// and each rule's last state.
+// storedChanges returns the changes in the stream of the rules, in its order, of which targets are notified
+// (state and id), and each rule's last state.
 func storedChanges(t *testing.T, js jetstream.JetStream) (out map[string][]string, last map[string]string) {
 	t.Helper()
 	out, last = make(map[string][]string), make(map[string]string)
@@ -138,10 +139,10 @@ func storedChanges(t *testing.T, js jetstream.JetStream) (out map[string][]strin
 	return out, last
 }
 
-// 1,000 rules, three processes and three targets, while processes are killed and paused, a target is down at times and
-// another one all the while, in the long selection for ten minutes; the worker is killed, and NATS and Redis are restarted.
-// Every change arrives once by its id, in order per rule, at each target; and while nobody counts, no rule says that there
-// are too few hits.
+// 1,000 rules, three processes and three targets, while processes are killed and paused, a target is down at
+// times and another one all the while, in the long selection for ten minutes; the worker is killed, and NATS
+// and Redis are restarted. Every change arrives once by its id, in order per rule, at each target; and while
+// nobody counts, no rule says that there are too few hits.
 func TestWatchTellsEachChangeOnceThroughFaults(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
@@ -257,7 +258,8 @@ func TestWatchTellsEachChangeOnceThroughFaults(t *testing.T) {
 	}
 }
 
-// How long it takes from a hit until a webhook has it: WATCH_LATENCY=1 go test -v -run TestWatchTellsWithinItsLatency ./tests/faults
+// How long it takes from a hit until a webhook has it: WATCH_LATENCY=1 go test -v -run
+// TestWatchTellsWithinItsLatency ./tests/faults
 func TestWatchTellsWithinItsLatency(t *testing.T) {
 	if os.Getenv("WATCH_LATENCY") == "" {
 		t.Skip("NOT MEASURED: from hit to webhook, which takes two minutes: WATCH_LATENCY=1 measures it")

@@ -125,7 +125,8 @@ func closeBrowser() {
 	}
 }
 
-// tab is a page with a profile of its own in the browser. It remembers what went wrong and what was asked for.
+// tab is a page with a profile of its own in the browser. It remembers what went wrong and what was asked
+// for.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -219,7 +220,8 @@ func (b *tab) clean(base string, allowed ...string) {
 	}
 }
 
-// statusOf is what a request for an address, without its query string, was answered with; 0 if it has no answer.
+// statusOf is what a request for an address, without its query string, was answered with; 0 if it has no
+// answer.
 func (b *tab) statusOf(address string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -281,7 +283,8 @@ func cell(counter, part string) string {
 	return fmt.Sprintf(`document.querySelector('#rows tr[data-key="%s"] %s')?.textContent`, counter, part)
 }
 
-// listed is the expression for the names in the table, from top to bottom, and on is that for the lines of the chart.
+// listed is the expression for the names in the table, from top to bottom, and on is that for the lines of
+// the chart.
 const (
 	listed = `[...document.querySelectorAll("#rows .name bdi")].map((name) => name.textContent).join()`
 	on     = `[...document.querySelectorAll("#rows tr[aria-selected=true]")].map((row) => row.dataset.key ?? row.dataset.prefix + "*").join()`
@@ -296,8 +299,9 @@ func middle(selector string) string {
 	})(document.querySelector(%q))`, selector)
 }
 
-// point moves the pointer onto a part of the page, and click clicks there. Both wait until the part has been at the same
-// place for ten looks: what comes above it, such as a chart, moves it away from under the pointer.
+// point moves the pointer onto a part of the page, and click clicks there. Both wait until the part has been
+// at the same place for ten looks: what comes above it, such as a chart, moves it away from under the
+// pointer.
 func (b *tab) point(selector string) (x, y float64) {
 	b.t.Helper()
 	b.until(selector, fmt.Sprintf("document.querySelector(%q)", selector))

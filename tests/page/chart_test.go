@@ -86,8 +86,8 @@ func TestChartDrawsSeries(t *testing.T) {
 	})
 }
 
-// A count is of a whole step: one line is bars, several are steps, and no line is a slope. What is still being
-// counted is hatched, and no line falls to it.
+// A count is of a whole step: one line is bars, several are steps, and no line is a slope. What is still
+// being counted is hatched, and no line falls to it.
 func seeSteps(t *testing.T, s *system) {
 	r := s.retell(t, uneven)
 	b := open(t, r.URL+"/?key=a&range=1h&compare=0", desktop)
@@ -147,8 +147,8 @@ func zoom(t *testing.T, s *system) {
 	b.clean(r.URL)
 }
 
-// A click in the legend isolates a line, a second one shows all. A line that flattens others brings an offer of
-// other scales, and each shows the small line.
+// A click in the legend isolates a line, a second one shows all. A line that flattens others brings an offer
+// of other scales, and each shows the small line.
 func seeUnequalLines(t *testing.T, s *system) {
 	r := s.retell(t, even)
 	b := open(t, r.URL+"/?key=large&key=small&range=24h&compare=0", desktop)
@@ -271,7 +271,8 @@ func seePrefixes(t *testing.T, s *system) {
 	b.clean(r.URL)
 }
 
-// Where a tier holds years, the chart offers months and years of the calendar, and asks for those of the reader's zone.
+// Where a tier holds years, the chart offers months and years of the calendar, and asks for those of the
+// reader's zone.
 func TestStepsOfYears(t *testing.T) {
 	s := startWithTiers(t, "1m/1d,1d/5y")
 	s.hit("a")

@@ -35,7 +35,8 @@ func TestPageShowsTheHitsOfAShop(t *testing.T) {
 	})
 }
 
-// publishShop is some hits of two days, under names with parts. The day before each counter had as many as change says.
+// publishShop is some hits of two days, under names with parts. The day before each counter had as many as
+// change says.
 func (s *system) publishShop() {
 	s.t.Helper()
 	s.publishOldHits()
@@ -50,8 +51,8 @@ func (s *system) publishShop() {
 	stack.EventuallyTotal(s.t, s.query.URL(), "blog", "24h", 2000)
 }
 
-// Rows are the parts of names, with the sums that the API gives, their change and a drawing. A click on a row puts it into
-// the chart, a click on its triangle shows what it is made of.
+// Rows are the parts of names, with the sums that the API gives, their change and a drawing. A click on a row
+// puts it into the chart, a click on its triangle shows what it is made of.
 func climbTree(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/", desktop)
 	b.until("the first level, and the largest of it in the chart", listed+` === "shop,blog,/a/b/c" && `+on+` === "shop.*,blog,/a/b/c"`)
@@ -145,8 +146,8 @@ func TestRangesOfTheCalendar(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// More counters than can be a tree are a list of the largest, 50 at a time; search finds all others, and a change is
-// sought among the largest.
+// More counters than can be a tree are a list of the largest, 50 at a time; search finds all others, and a
+// change is sought among the largest.
 func TestManyCounters(t *testing.T) {
 	s := start(t)
 	s.publishOldHits()
@@ -179,7 +180,8 @@ func TestManyCounters(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// A search without a counter says so, and Enter shows it all the same, as one that may come. Seven lines are the most.
+// A search without a counter says so, and Enter shows it all the same, as one that may come. Seven lines are
+// the most.
 func TestLinesOfTheChart(t *testing.T) {
 	s := start(t)
 	s.hit("a", "b", "c", "d", "e", "f", "g", "h")
@@ -206,8 +208,8 @@ func TestLinesOfTheChart(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// Nothing is wider than the screen, nothing hides anything else, and all is read with ease, whatever the names and totals.
-// On a phone there is one column at a time.
+// Nothing is wider than the screen, nothing hides anything else, and all is read with ease, whatever the
+// names and totals. On a phone there is one column at a time.
 func TestNothingCollides(t *testing.T) {
 	s := start(t)
 	s.publishOldHits()
@@ -249,8 +251,9 @@ func TestNothingCollides(t *testing.T) {
 	}
 }
 
-// requireLegible fails the test if the page is wider than the screen, if texts of the table or of the range lie over each other or
-// are cut without a sign of it, or if a text has too little contrast (WCAG 2.2, 1.4.3).
+// requireLegible fails the test if the page is wider than the screen, if texts of the table or of the range
+// lie over each other or are cut without a sign of it, or if a text has too little contrast (WCAG 2.2,
+// 1.4.3).
 func (b *tab) requireLegible(as looks) {
 	b.t.Helper()
 	b.requireNarrow(as)
@@ -267,7 +270,8 @@ func (b *tab) requireNarrow(as looks) {
 	}
 }
 
-// collisions lists what is wrong with the texts that are seen. A text is as wide as its box where it is cut with an ellipsis.
+// collisions lists what is wrong with the texts that are seen. A text is as wide as its box where it is cut
+// with an ellipsis.
 const collisions = `(() => {
 	const out = [], shown = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && !node.closest(".hidden, [aria-hidden=true], svg");
 	const own = (node) => [...node.childNodes].filter((c) => c.nodeType === 3).map((c) => c.data.trim()).join("");
@@ -322,7 +326,8 @@ func touchPhone(t *testing.T, s *system) {
 	b.clean(s.query.URL())
 }
 
-// An open page asks for the list every few seconds, and seldom for anything else: drawings and the period before are kept.
+// An open page asks for the list every few seconds, and seldom for anything else: drawings and the period
+// before are kept.
 func countRequests(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=blog&range=24h", desktop)
 	stack.Eventually(t, "some rounds", func() (bool, string) {

@@ -14,8 +14,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// attack is a page that tries everything that a page can make a browser send to another origin without asking, and what it
-// has to ask for.
+// attack is a page that tries everything that a page can make a browser send to another origin without
+// asking, and what it has to ask for.
 const attack = `<!doctype html><title>a page</title><iframe name="hidden"></iframe>
 <form id="form" method="post" enctype="text/plain" action="Q/v1/take" target="hidden"><input name='{"limit":"a","key":"k","x":"' value='"}'></form>
 <script type="module">

@@ -21,9 +21,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// What the menu of the chart copies and saves holds what is seen: a command that works in a shell, with the token
-// if one is in use, a query for PromQL, the address, a table and a picture. The menu works by keyboard alone, and
-// says what it has done.
+// What the menu of the chart copies and saves holds what is seen: a command that works in a shell, with the
+// token if one is in use, a query for PromQL, the address, a table and a picture. The menu works by keyboard
+// alone, and says what it has done.
 func useChartMenu(t *testing.T, s *system) {
 	names := []string{"it's+1", "shop.eu/cart"}
 	for i, name := range names {

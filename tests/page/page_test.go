@@ -18,8 +18,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// What a newcomer sees: how to publish a first hit, and then the hit, without a reload. Later hits move the total, over a
-// live connection.
+// What a newcomer sees: how to publish a first hit, and then the hit, without a reload. Later hits move the
+// total, over a live connection.
 func TestFirstHits(t *testing.T) {
 	s := start(t)
 	b := open(t, s.query.URL()+"/", desktop)
@@ -68,8 +68,8 @@ func TestWhatARangeLacksIsWhole(t *testing.T) {
 	whole(`/^upper bound unknown$/`)
 }
 
-// Hits of a time before counting began are not 0, and nothing is exact about them. A range whose period before no tier holds
-// is not compared, and the switch says why.
+// Hits of a time before counting began are not 0, and nothing is exact about them. A range whose period
+// before no tier holds is not compared, and the switch says why.
 func TestRangesThatNobodyCounted(t *testing.T) {
 	s := start(t)
 	s.hit("a")
@@ -88,8 +88,8 @@ func TestRangesThatNobodyCounted(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// One finds and adds counters by the keyboard alone, goes through the tree, reads bounds and points of the chart, and takes
-// a counter out. The address and the title follow, and show the same view to somebody else.
+// One finds and adds counters by the keyboard alone, goes through the tree, reads bounds and points of the
+// chart, and takes a counter out. The address and the title follow, and show the same view to somebody else.
 func TestKeyboardOnly(t *testing.T) {
 	s := start(t)
 	s.hit("shop.cart", "shop.cart", "shop.checkout", "blog", "zoo")
@@ -161,7 +161,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// Each step of each range is answered, with the period before and without. A day is one, too: as an address can ask for it.
+// Each step of each range is answered, with the period before and without. A day is one, too: as an address
+// can ask for it.
 func chooseSteps(t *testing.T, s *system) {
 	const note = `document.getElementById("chart-note").textContent`
 	chart := func(b *tab, question string) {
@@ -232,8 +233,8 @@ func pointsOf(t *testing.T, base string, back time.Duration, step string) string
 	return fmt.Sprintf("%d of %s", len(answer.Points), answer.Step)
 }
 
-// The names of counters leave the direction of all other texts alone, wherever they stand: in rows, tips, the chart's
-// reading, the search, the title and attributes that are read out.
+// The names of counters leave the direction of all other texts alone, wherever they stand: in rows, tips, the
+// chart's reading, the search, the title and attributes that are read out.
 func TestNamesTurnNothing(t *testing.T) {
 	s := start(t)
 	const turned, hebrew = "pay\u202elap\u2066.exe", "שלום.עולם"

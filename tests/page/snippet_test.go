@@ -31,8 +31,8 @@ func snippets(t *testing.T, collect string) (script, image string) {
 	return here(found[0][1]), here(found[1][1])
 }
 
-// site is a server whose pages hold the script, or the image in the page plain. Below /old/ the browser has no sendBeacon, and a page
-// called silent tells images nothing of where they are, unless they ask.
+// site is a server whose pages hold the script, or the image in the page plain. Below /old/ the browser has
+// no sendBeacon, and a page called silent tells images nothing of where they are, unless they ask.
 func site(t *testing.T, script, image *string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

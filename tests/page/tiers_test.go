@@ -17,7 +17,8 @@ const (
 	said   = `document.getElementById("view-note").textContent`
 )
 
-// The page asks only about ranges that the tiers hold, whatever the tiers are: every total is there, and nothing is refused.
+// The page asks only about ranges that the tiers hold, whatever the tiers are: every total is there, and
+// nothing is refused.
 func TestPageFollowsTiers(t *testing.T) {
 	for _, c := range []struct{ tiers, ranges, usual string }{
 		{"1s/1m,1m/1d", "1h,6h,24h,today,custom", "24h"},
@@ -45,8 +46,8 @@ func TestPageFollowsTiers(t *testing.T) {
 	}
 }
 
-// What the address asks for and the page does not have is said, until the reader chooses anew. No counter of the
-// address is lost.
+// What the address asks for and the page does not have is said, until the reader chooses anew. No counter of
+// the address is lost.
 func TestAddressAsksForMore(t *testing.T) {
 	s := startWithTiers(t, "1s/1m,1m/1d")
 	s.hit("k08")
@@ -69,8 +70,8 @@ func TestAddressAsksForMore(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// Before a worker has run the page says what to do, as the API does, and goes on by itself. If the namespace gets other
-// tiers later, the page asks about windows that these hold.
+// Before a worker has run the page says what to do, as the API does, and goes on by itself. If the namespace
+// gets other tiers later, the page asks about windows that these hold.
 func TestTiersComeAndChange(t *testing.T) {
 	chromium(t)
 	t.Parallel()

@@ -26,8 +26,8 @@ func TestPageSaysWhatIsAway(t *testing.T) {
 	}
 }
 
-// If Redis goes, the page says so and keeps the last numbers, greyed, with the time they are from, through a reload, too. It
-// goes on by itself when Redis is back.
+// If Redis goes, the page says so and keeps the last numbers, greyed, with the time they are from, through a
+// reload, too. It goes on by itself when Redis is back.
 func loseRedis(t *testing.T, s *system) {
 	s.hit("b")
 	b := open(t, s.query.URL()+"/?key=b", desktop)
@@ -113,8 +113,8 @@ func TestPageAsksForAToken(t *testing.T) {
 	})
 }
 
-// A token with a character that nobody sees, as copies can have, is no lost connection: the page says what is wrong with
-// it and asks again, also if the tab has kept it from before.
+// A token with a character that nobody sees, as copies can have, is no lost connection: the page says what is
+// wrong with it and asks again, also if the tab has kept it from before.
 func typeBadTokens(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/?key=a", desktop)
 	b.until("the question", `document.getElementById("token").open`)

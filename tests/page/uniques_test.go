@@ -27,11 +27,13 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 	stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", int64(2*visitors))
 }
 
-// told are the counters beside whose hits the page says how many different ones there were, each with the words.
+// told are the counters beside whose hits the page says how many different ones there were, each with the
+// words.
 const told = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
 
-// Beside its hits, a counter says how many different ones it had in the range, as far as that is known; and the chart
-// readRange them in place of the hits, at the click of a button, for the keyboard, and by the address.
+// Beside its hits, a counter says how many different ones it had in the range, as far as that is known; and
+// the chart readRange them in place of the hits, at the click of a button, for the keyboard, and by the
+// address.
 func TestUniquesBesideHits(t *testing.T) {
 	s := start(t)
 	s.publishOldHits()

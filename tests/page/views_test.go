@@ -44,8 +44,8 @@ func (s *system) take(body string) bool {
 // shownView is the view that one sees, by what is displayed.
 const shownView = `["explore", "welcome", "limits", "alerts", "operate"].filter((id) => document.getElementById(id).offsetParent !== null || document.getElementById(id).getClientRects().length > 0).join()`
 
-// The way between the views: by click and by keyboard, with the rest of the address kept, and back again. What another view
-// readRange is not asked for meanwhile.
+// The way between the views: by click and by keyboard, with the rest of the address kept, and back again.
+// What another view readRange is not asked for meanwhile.
 func TestViews(t *testing.T) {
 	s := start(t)
 	s.hit("a", "b")
@@ -82,7 +82,8 @@ func TestViews(t *testing.T) {
 	other.clean(s.query.URL())
 }
 
-// Who is limited, how much of a limit a key has used, and how one resets it: with the mouse, and with the keyboard alone.
+// Who is limited, how much of a limit a key has used, and how one resets it: with the mouse, and with the
+// keyboard alone.
 func TestLimitsView(t *testing.T) {
 	s := start(t, namedLimits(t))
 	for range 7 {
@@ -123,7 +124,8 @@ func TestLimitsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// A limit in shadow mode, one with places and one with shares are told apart, and what a key has used is told in their words.
+// A limit in shadow mode, one with places and one with shares are told apart, and what a key has used is told
+// in their words.
 func TestLimitsViewOfOtherKinds(t *testing.T) {
 	s := start(t, "QUERY_LIMITS_FILE="+write(t, `limits:
   - {name: exports, policy: concurrent, window: 1h, max: 2}
@@ -212,7 +214,8 @@ func (s *system) watch(rule string) *stack.Service {
 	return stack.Watch(s.t, s.nats, s.redis, write(s.t, text))
 }
 
-// The states of rules and their changes: what fires first, with a word about each, and what to do if nobody evaluates.
+// The states of rules and their changes: what fires first, with a word about each, and what to do if nobody
+// evaluates.
 func TestAlertsView(t *testing.T) {
 	s := start(t)
 	s.hit("a")
@@ -253,8 +256,8 @@ func typeTokens(t *testing.T, s *system) {
 	}
 }
 
-// Neither view is wider than a phone, whatever the names, and nothing is read on a ground that hides it: contrast AA, in
-// light and dark.
+// Neither view is wider than a phone, whatever the names, and nothing is read on a ground that hides it:
+// contrast AA, in light and dark.
 func TestViewsOnPhoneAndDark(t *testing.T) {
 	s := start(t, namedLimits(t))
 	long := strings.Repeat("a-very-long-name.", 12)
@@ -281,8 +284,8 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	}
 }
 
-// The API's page opens the kinds of problems where a type leads, leads back, and sends what one tries with the token that
-// the page has kept. Swagger UI works under the policy of the page.
+// The API's page opens the kinds of problems where a type leads, leads back, and sends what one tries with
+// the token that the page has kept. Swagger UI works under the policy of the page.
 func tryDocs(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/docs#problem-not-stored", phone)
 	b.until("the kind of problem", `document.querySelector("#problem-not-stored:target")?.getBoundingClientRect().height > 0`)

@@ -1,10 +1,11 @@
-// Runner runs commands one after the other and reports what they do, so that nobody watches a silent terminal:
+// Runner runs commands one after the other and reports what they do, so that nobody watches a silent
+// terminal:
 //
 //	runner -- go build -v ./... -- go test -json ./...
 //
-// It understands `go build -v` and `go test -json`. It prints a line per tested package, the output of what fails, and
-// at least every ten seconds how far it is. At the end it lists the tests that were skipped. It runs all tests also if
-// some fail, and then exits with 1; if a build fails, nothing is tested.
+// It understands `go build -v` and `go test -json`. It prints a line per tested package, the output of what
+// fails, and at least every ten seconds how far it is. At the end it lists the tests that were skipped. It
+// runs all tests also if some fail, and then exits with 1; if a build fails, nothing is tested.
 package main
 
 import (
@@ -183,7 +184,8 @@ func (r *report) handle(e event) {
 	}
 }
 
-// printRest prints what the tests of a failed package have written that have not ended: its process did, as in a panic.
+// printRest prints what the tests of a failed package have written that have not ended: its process did, as
+// in a panic.
 func (r *report) printRest(pkg string) {
 	for t, lines := range r.output {
 		if t.pkg == pkg && t.name != "" {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// All reports whether a test is to run all of its rounds, as in `make test-all`. `make test` tests every promise once.
+// All reports whether a test is to run all of its rounds, as in `make test-all`. `make test` tests every
+// promise once.
 func All() bool { return os.Getenv("TEST_ALL") == "1" }
 
 // Rounds is how many rounds of a test run: some in `make test`, all in `make test-all`.

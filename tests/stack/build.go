@@ -22,8 +22,8 @@ var builds struct {
 	made map[string]func() (string, error)
 }
 
-// Main runs the tests of a package, calls what is to follow them, stops the servers that they shared, removes the binaries
-// that they built, and exits.
+// Main runs the tests of a package, calls what is to follow them, stops the servers that they shared, removes
+// the binaries that they built, and exits.
 //
 //	func TestMain(m *testing.M) { stack.Main(m) }
 func Main(m *testing.M, after ...func()) {

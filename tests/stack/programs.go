@@ -38,8 +38,9 @@ func Ingest(t testing.TB, nats, redis Endpoint, env ...string) *Service {
 	return service(t, "ingest", "INGEST_ADDR", nats, redis, env)
 }
 
-// Query builds and starts cmd/query against a Redis, which may be nil, and without NATS. env are
-// further settings, KEY=value; the last one holds. Its timeouts are long: no result is to depend on how busy the machine is.
+// Query builds and starts cmd/query against a Redis, which may be nil, and without NATS. env are further
+// settings, KEY=value; the last one holds. Its timeouts are long: no result is to depend on how busy the
+// machine is.
 func Query(t testing.TB, redis Endpoint, env ...string) *Service {
 	t.Helper()
 	// Without NATS_URL it would look for a NATS at the default port.
@@ -60,16 +61,16 @@ func PromQL(t testing.TB, redis Endpoint, env ...string) *Service {
 	return service(t, "promql", "PROMQL_ADDR", nil, redis, append([]string{"PROMQL_TIMEOUT=5m"}, env...))
 }
 
-// RLS builds and starts cmd/rls against a Redis, which may be nil, and returns the address of its gRPC. env are
-// further settings, KEY=value; the last one holds.
+// RLS builds and starts cmd/rls against a Redis, which may be nil, and returns the address of its gRPC. env
+// are further settings, KEY=value; the last one holds.
 func RLS(t testing.TB, redis Endpoint, env ...string) (s *Service, grpc string) {
 	t.Helper()
 	grpc = address(FreePort(t))
 	return service(t, "rls", "RLS_METRICS_ADDR", nil, redis, append([]string{"RLS_ADDR=" + grpc, "RLS_TAKE_TIMEOUT=5s"}, env...)), grpc
 }
 
-// Watch builds and starts cmd/watch with a file of rules against the given servers, either of which may be nil. env are
-// further settings, KEY=value; the last one holds.
+// Watch builds and starts cmd/watch with a file of rules against the given servers, either of which may be
+// nil. env are further settings, KEY=value; the last one holds.
 func Watch(t testing.TB, nats, redis Endpoint, file string, env ...string) *Service {
 	t.Helper()
 	return service(t, "watch", "WATCH_ADDR", nats, redis, append([]string{"WATCH_FILE=" + file}, env...))

@@ -10,8 +10,8 @@ import (
 // PrometheusServer is a prometheus process.
 type PrometheusServer struct{ *Process }
 
-// Prometheus starts prometheus from the PATH with a configuration file. It asks for native histograms. Without one the test fails:
-// ask [HasPrometheus] first.
+// Prometheus starts prometheus from the PATH with a configuration file. It asks for native histograms.
+// Without one the test fails: ask [HasPrometheus] first.
 func Prometheus(t testing.TB, config string) *PrometheusServer {
 	t.Helper()
 	path, err := exec.LookPath("prometheus")

@@ -96,8 +96,8 @@ func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 	return s
 }
 
-// Start starts the server. If it was killed while it rewrote its append-only file, which a worker asks for, its first
-// start can fail: see docs/operations.md.
+// Start starts the server. If it was killed while it rewrote its append-only file, which a worker asks for,
+// its first start can fail: see docs/operations.md.
 func (s *RedisServer) Start() {
 	s.t.Helper()
 	if err := s.start(); err != nil {

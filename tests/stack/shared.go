@@ -27,7 +27,8 @@ var shared struct {
 // sharedDatabases is more than tests run at once. Redis looks for expired keys in 16 databases per 100 ms.
 const sharedDatabases = 64
 
-// sharedTB starts a shared server on behalf of the first test that needs it; what it cleans up waits for [Main].
+// sharedTB starts a shared server on behalf of the first test that needs it; what it cleans up waits for
+// [Main].
 type sharedTB struct{ testing.TB }
 
 func (s sharedTB) Cleanup(f func()) { shared.cleanups = append(shared.cleanups, f) }
@@ -52,9 +53,9 @@ type RedisDatabase struct {
 	client *redis.Client
 }
 
-// SharedRedis gives the test an empty database of one redis-server per package, for tests that leave the server alone:
-// those that stop, pause or configure it, count its commands or use FLUSHALL or pub/sub start their own with [Redis].
-// The package hands its TestMain to [Main].
+// SharedRedis gives the test an empty database of one redis-server per package, for tests that leave the
+// server alone: those that stop, pause or configure it, count its commands or use FLUSHALL or pub/sub start
+// their own with [Redis]. The package hands its TestMain to [Main].
 func SharedRedis(t testing.TB) *RedisDatabase {
 	t.Helper()
 	needsServers(t)
@@ -99,9 +100,9 @@ type NATSAccount struct {
 	address string
 }
 
-// SharedNATS gives the test an account with JetStream on one NATS server per package, inside the test process: its
-// streams and subjects have any names, and no other test sees them. Tests that stop or configure the server start their
-// own with [NATS]. The package hands its TestMain to [Main].
+// SharedNATS gives the test an account with JetStream on one NATS server per package, inside the test
+// process: its streams and subjects have any names, and no other test sees them. Tests that stop or configure
+// the server start their own with [NATS]. The package hands its TestMain to [Main].
 func SharedNATS(t testing.TB) *NATSAccount {
 	t.Helper()
 	needsServers(t)

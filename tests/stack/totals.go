@@ -38,8 +38,8 @@ func (t *Total) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Is reports whether the total is exactly n, as far as anyone knows: upper is unknown while the machine is so busy that
-// as_of falls behind.
+// Is reports whether the total is exactly n, as far as anyone knows: upper is unknown while the machine is so
+// busy that as_of falls behind.
 func (t Total) Is(n int64) bool {
 	return t.Total == n && t.Lower == n && (t.Upper == n || t.Upper == math.MaxInt64)
 }

@@ -1,4 +1,5 @@
-// Package openapi finds what a change of an OpenAPI document breaks for clients that were written for the one before.
+// Package openapi finds what a change of an OpenAPI document breaks for clients that were written for the one
+// before.
 package openapi
 
 import (

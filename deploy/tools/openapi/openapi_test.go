@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// accepted are breaking changes, as the test prints them, that the next version makes on purpose and CHANGELOG.md lists.
+// accepted are breaking changes, as the test prints them, that the next version makes on purpose and
+// CHANGELOG.md lists.
 var accepted = map[string]bool{}
 
 const root = "../../.."

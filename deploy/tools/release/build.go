@@ -59,8 +59,8 @@ type binary struct {
 	info    *buildinfo.BuildInfo
 }
 
-// build builds the programs for a target into dir. A build on any machine gives the same bytes: without cgo, without
-// paths, and without what git says of the folder, which is in the version.
+// build builds the programs for a target into dir. A build on any machine gives the same bytes: without cgo,
+// without paths, and without what git says of the folder, which is in the version.
 func (r *release) build(ctx context.Context, t target, programs []program, dir string) (out []binary, err error) {
 	flags := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags",
 		"-s -w -X tallyroll/internal/release.version=v" + r.version + " -X tallyroll/internal/release.revision=" + r.commit, "-o", dir + "/"}

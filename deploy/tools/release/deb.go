@@ -13,8 +13,8 @@ import (
 	"github.com/goreleaser/nfpm/v2/files"
 )
 
-// Where the package puts things. The programs have plain names, such as query: they stand beside each other, and the
-// command tallyroll runs them.
+// Where the package puts things. The programs have plain names, such as query: they stand beside each other,
+// and the command tallyroll runs them.
 const (
 	debPrograms = "/usr/lib/tallyroll/"
 	debCommand  = "/usr/bin/tallyroll"
@@ -23,7 +23,8 @@ const (
 	debPages    = "/usr/share/doc/tallyroll/"
 )
 
-// writeDeb writes the package of a target. Files come from work, where those that are not built are written first.
+// writeDeb writes the package of a target. Files come from work, where those that are not built are written
+// first.
 func (r *release) writeDeb(t target, built []binary, texts []text, work string) error {
 	work = filepath.Join(work, "deb_"+t.arch)
 	var contents files.Contents

@@ -12,7 +12,8 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are the licences that a linked module may have: they ask for their text beside the programs, and for no more.
+// allowed are the licences that a linked module may have: they ask for their text beside the programs, and
+// for no more.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "Unlicense", "CC0-1.0"}
 
 // beside are texts that stand beside a licence and give or keep rights. They are shipped, and not judged.
@@ -21,7 +22,8 @@ var beside = regexp.MustCompile(`(?i)^(notice|patents|authors)`)
 // licenceFile is how a file with a licence is named.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// enough is the least percentage of a text's words that must be those of known licences. Copyright lines are not.
+// enough is the least percentage of a text's words that must be those of known licences. Copyright lines are
+// not.
 const enough = 75
 
 // text is a file that goes with the programs.
@@ -30,7 +32,8 @@ type text struct {
 	content []byte
 }
 
-// judge collects the texts of all licences, and returns an error that names each module without one that is allowed.
+// judge collects the texts of all licences, and returns an error that names each module without one that is
+// allowed.
 func (m modules) judge() (out []text, err error) {
 	var wrong []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -62,8 +65,8 @@ func (m modules) judge() (out []text, err error) {
 	return out, nil
 }
 
-// texts reads the licences in the module's folder, and in the folders between it and each package that is in a
-// program: code of others in a folder of its own often brings its licence along.
+// texts reads the licences in the module's folder, and in the folders between it and each package that is in
+// a program: code of others in a folder of its own often brings its licence along.
 func (m *module) texts() (out []text, err error) {
 	folders := map[string]bool{m.dir: true}
 	for folder := range m.folders {

@@ -1,6 +1,7 @@
-// Release makes what a release consists of, from the sources as they are: static programs for each target in an
-// archive, a Debian package, the list of what is inside (SBOM) and the checksums, all of it below bin/release. It
-// asks no service but for modules. The same commit gives the same bytes on any machine with the same Go.
+// Release makes what a release consists of, from the sources as they are: static programs for each target in
+// an archive, a Debian package, the list of what is inside (SBOM) and the checksums, all of it below
+// bin/release. It asks no service but for modules. The same commit gives the same bytes on any machine with
+// the same Go.
 //
 //	go run ./release -root ../.. -version v0.1.0
 //
@@ -89,7 +90,8 @@ type release struct {
 	sameCache bool      // compare builds from the first build's cache: seconds in place of minutes, and proves less
 }
 
-// versions are semantic versions; what follows the number begins with a letter, so that dpkg sorts it before the release.
+// versions are semantic versions; what follows the number begins with a letter, so that dpkg sorts it before
+// the release.
 var versions = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+(-[a-z][0-9A-Za-z.]*)?)$`)
 
 // describe sets the version, the commit and the time. Without a version it is one before any release.

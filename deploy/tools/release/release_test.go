@@ -19,8 +19,8 @@ import (
 
 const testVersion = "v9.8.7-rc.1"
 
-// A release for this machine, made twice in two folders, is the same to the byte; it can be installed on an empty system,
-// its programs run there, and nothing but what the administrator added is left of it.
+// A release for this machine, made twice in two folders, is the same to the byte; it can be installed on an
+// empty system, its programs run there, and nothing but what the administrator added is left of it.
 func TestRelease(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("NOT CHECKED: the release, which is made for Linux here")
@@ -77,8 +77,8 @@ func checkSBOM(t *testing.T, path string) {
 	}
 }
 
-// install puts the package into a system without anything else: that of TEST_DEBIAN_ROOT, which debootstrap made and
-// which has /proc mounted, or one with a shell for the package's scripts.
+// install puts the package into a system without anything else: that of TEST_DEBIAN_ROOT, which debootstrap
+// made and which has /proc mounted, or one with a shell for the package's scripts.
 func install(t *testing.T, deb string) {
 	if _, err := exec.LookPath("dpkg"); err != nil {
 		t.Skip("NOT CHECKED: the package, because there is no dpkg on the PATH")

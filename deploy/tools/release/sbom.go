@@ -13,8 +13,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM writes what is inside of which program, as CycloneDX: from what the linker wrote into the programs, with the
-// licences that were found.
+// writeSBOM writes what is inside of which program, as CycloneDX: from what the linker wrote into the
+// programs, with the licences that were found.
 func (r *release) writeSBOM(built []binary, all modules) error {
 	name := "tallyroll_" + r.version
 	self := cdx.Component{

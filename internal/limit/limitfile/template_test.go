@@ -31,8 +31,8 @@ func TestTemplatesAreFilledOrRefused(t *testing.T) {
 	})
 }
 
-// Different values never share a key, whatever the text between them is. Wherever a key could be cut into other
-// values, these make another key.
+// Different values never share a key, whatever the text between them is. Wherever a key could be cut into
+// other values, these make another key.
 func TestTemplatesKeepValuesApart(t *testing.T) {
 	t.Parallel()
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("%20C3A9é a")), 1, 4, -1)

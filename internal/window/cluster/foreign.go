@@ -56,8 +56,8 @@ func FindForeign(command redis.Cmder) *ForeignError {
 	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
-// WrapForeignReply returns the error of a pipeline, and names the key if its value has another type. The first
-// argument of each command is its key.
+// WrapForeignReply returns the error of a pipeline, and names the key if its value has another type. The
+// first argument of each command is its key.
 func WrapForeignReply(cmds []redis.Cmder, err error) error {
 	if err == nil {
 		return nil

@@ -53,8 +53,8 @@ func (c *Client) NodeOf(ctx context.Context, key string) (redis.UniversalClient,
 	return c.cluster.MasterForKey(ctx, key)
 }
 
-// RefreshMasters asks a cluster, for at most a second, which node is master of which slots. After a failure, a
-// slot may have moved or its master may have died.
+// RefreshMasters asks a cluster, for at most a second, which node is master of which slots. After a failure,
+// a slot may have moved or its master may have died.
 func (c *Client) RefreshMasters(ctx context.Context) {
 	if c.cluster == nil {
 		return

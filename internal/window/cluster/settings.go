@@ -66,9 +66,9 @@ func (s Server) check(ctx context.Context) (warnings []string, err error) {
 
 // RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file
 // once after each of its starts, before the first commit over any new connection. A rewritten file has no
-// torn beginning of a transaction (see schema.CursorRecord). As soon as a rewrite begins, Redis 7 writes to another
-// file, so nothing waits for its end. (If Redis is killed before that, its next start can fail once, because
-// the file that was cut is no longer the last one: start it again.)
+// torn beginning of a transaction (see schema.CursorRecord). As soon as a rewrite begins, Redis 7 writes to
+// another file, so nothing waits for its end. (If Redis is killed before that, its next start can fail once,
+// because the file that was cut is no longer the last one: start it again.)
 //
 // It calls tell with nil for a request, or with why Redis could not be asked, once for each outcome. Without
 // permission, commits go on: if something torn is run, the cursors show it.

@@ -180,9 +180,9 @@ func checkChanges(t *rapid.T, c *changes, m batchModel, again map[uint64]bool, n
 	}
 }
 
-// BenchmarkOrder coalesces the hits of one counter, and works out what a commit of them changes, once per 50,000; ns/op
-// is per hit. What a hit costs must not depend on the order of times: in-order; two logs side by side; one hit in 1,000 half
-// the span late; and times that are drawn.
+// BenchmarkOrder coalesces the hits of one counter, and works out what a commit of them changes, once per
+// 50,000; ns/op is per hit. What a hit costs must not depend on the order of times: in-order; two logs side
+// by side; one hit in 1,000 half the span late; and times that are drawn.
 func BenchmarkOrder(b *testing.B) {
 	const hits, flush = 300_000, 50_000
 	const stored = 1_763_683_200_000

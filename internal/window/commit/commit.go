@@ -135,7 +135,8 @@ func (w *Writer) Write(ctx context.Context, to window.Cursor) error {
 	return err
 }
 
-// Acquire is a Write that fences every other writer, also with an equal cursor. Call it before the first Commit.
+// Acquire is a Write that fences every other writer, also with an equal cursor. Call it before the first
+// Commit.
 func (w *Writer) Acquire(ctx context.Context, to window.Cursor) error {
 	_, err := w.commit(ctx, w.emptyBatch(), schema.CursorRecord{Cursor: to, By: w.id})
 	return err

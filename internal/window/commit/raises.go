@@ -129,7 +129,8 @@ func (c *commands) queueUpdates(ctx context.Context, p redis.Pipeliner, list []r
 	}
 }
 
-// readRegisters queries updates whose reply was lost: the beginning of each key, which identifies a HyperLogLog.
+// readRegisters queries updates whose reply was lost: the beginning of each key, which identifies a
+// HyperLogLog.
 func readRegisters(ctx context.Context, p redis.Pipeliner, list []registerUpdate) []*redis.StringCmd {
 	out := make([]*redis.StringCmd, len(list))
 	for i := range list {
@@ -138,8 +139,8 @@ func readRegisters(ctx context.Context, p redis.Pipeliner, list []registerUpdate
 	return out
 }
 
-// checkRegister returns why an update has failed, or nil. gone is whether the key may be missing. Any error other
-// than the *ForeignError means that the outcome is unknown.
+// checkRegister returns why an update has failed, or nil. gone is whether the key may be missing. Any error
+// other than the *ForeignError means that the outcome is unknown.
 func checkRegister(r *registerUpdate, reply *redis.StringCmd, gone bool) (*cluster.ForeignError, error) {
 	text, err := reply.Result()
 	switch {
@@ -167,8 +168,9 @@ const leastRegisters = unique.Registers
 
 // registerMemory remembers the registers that this writer has updated, so that it sends only those that can
 // update one: of a million different values of a counter, 1 in 16. They are in Redis, or in an expired cell,
-// because only a transaction known to have been applied adds to it, and any unknown outcome empties it (Writer.forget).
-// It has two generations of cells: a used cell stays, and of the others the older half is dropped.
+// because only a transaction known to have been applied adds to it, and any unknown outcome empties it
+// (Writer.forget). It has two generations of cells: a used cell stays, and of the others the older half is
+// dropped.
 type registerMemory struct {
 	young, old map[uniqueCell]*unique.Sketch
 	bytes      int // of young

@@ -84,7 +84,8 @@ func (w *Writer) forget() {
 // clockMayFall is how far Redis's clock may fall before a writer concludes that it was wrong before.
 const clockMayFall = 2 * time.Second
 
-// reportLoss marks in next what the cursor in Redis and Redis's clock show: hits counted twice, or not at all.
+// reportLoss marks in next what the cursor in Redis and Redis's clock show: hits counted twice, or not at
+// all.
 func (w *Writer) reportLoss(found schema.CursorRecord, clock time.Time, next *schema.CursorRecord, out *Commit) {
 	doubt := func(before int64, why error) {
 		if before > next.IncompleteBefore {
@@ -202,7 +203,8 @@ func (w *Writer) verifyApplied(ctx context.Context, tx *cluster.WatchedTx, now i
 	return w.healUnverified(ctx, tx, now)
 }
 
-// healUnverified repairs what attempts with lost replies did. The cursor has moved: none can be applied later.
+// healUnverified repairs what attempts with lost replies did. The cursor has moved: none can be applied
+// later.
 func (w *Writer) healUnverified(ctx context.Context, tx *cluster.WatchedTx, now int64) error {
 	err := w.healExpiries(ctx, tx, w.unverified, now)
 	if err == nil {

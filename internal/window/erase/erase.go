@@ -248,8 +248,8 @@ func (e *shardEraser) attempt(ctx context.Context, counters []string) (erased in
 	return erased, err
 }
 
-// checkNamespace returns ErrStale if a stream is listed that the shardEraser does not have, or if the tiers have
-// changed, and ErrRetiering while a change of tiers has not ended, because the cells of the other tiers
+// checkNamespace returns ErrStale if a stream is listed that the shardEraser does not have, or if the tiers
+// have changed, and ErrRetiering while a change of tiers has not ended, because the cells of the other tiers
 // would stay. A change that begins later alters the cursors, which are watched, before it reads any cell.
 func (e *shardEraser) checkNamespace(ctx context.Context) error {
 	record, err := e.store.ReadLayout(ctx)
@@ -278,8 +278,8 @@ type placed struct {
 	exists bool
 }
 
-// readState reads the last erasure and the cursors, and whether anything but summaries exists of the counters. now
-// is Redis's clock in Unix seconds.
+// readState reads the last erasure and the cursors, and whether anything but summaries exists of the
+// counters. now is Redis's clock in Unix seconds.
 func (e *shardEraser) readState(ctx context.Context, tx *cluster.WatchedTx, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd

@@ -205,7 +205,8 @@ func TestATripEndsWithItsLastQuestion(t *testing.T) {
 	})
 }
 
-// What goes wrong with a trip is returned to all of its questions and to no others, and the next trip departs.
+// What goes wrong with a trip is returned to all of its questions and to no others, and the next trip
+// departs.
 func TestATripThatFailsFailsItsQuestionsAlone(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")

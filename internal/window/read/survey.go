@@ -84,7 +84,8 @@ func WithSurvey[T any](ctx context.Context, r *Reader, next func(Survey) (T, err
 	return out, err
 }
 
-// stillHolds reports whether keys that live for grace after the survey's moment exist, as far as clocks are known.
+// stillHolds reports whether keys that live for grace after the survey's moment exist, as far as clocks are
+// known.
 func stillHolds(r *Reader, base Survey, grace time.Duration) bool {
 	now, _ := r.clocks.now(r.local())
 	return now.milli-base.at.milli <= grace.Milliseconds()

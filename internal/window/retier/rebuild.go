@@ -100,8 +100,9 @@ const (
 	rebuildNames = 500
 )
 
-// chooseSummaryOwner returns the stream that inherits the summaries of all hits so far; readers add up all streams. It is a
-// live one if possible. If it ends, it stays listed for as long as a window reaches back to its end.
+// chooseSummaryOwner returns the stream that inherits the summaries of all hits so far; readers add up all
+// streams. It is a live one if possible. If it ends, it stays listed for as long as a window reaches back to
+// its end.
 func chooseSummaryOwner(streams map[string]schema.Listed) (out string) {
 	for name, l := range streams {
 		better := out == "" || (l.Ended == 0) != (streams[out].Ended == 0) && l.Ended == 0

@@ -20,8 +20,8 @@ type CursorRecord struct {
 	By string
 }
 
-// IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker may
-// move, and the marks of torn transactions. For the rare fields see HasSameRare.
+// IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker
+// may move, and the marks of torn transactions. For the rare fields see HasSameRare.
 func (r CursorRecord) IsSameAs(o CursorRecord) bool {
 	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed
 	return r == o
@@ -83,8 +83,8 @@ func parseAhead(text string) (a window.Ahead, err error) {
 	return a, nil
 }
 
-// ParseCursor parses the reply to HMGET key with CursorFields, perhaps with RareFields. found is false without
-// a record. If it cannot be read, the error is a *ForeignError.
+// ParseCursor parses the reply to HMGET key with CursorFields, perhaps with RareFields. found is false
+// without a record. If it cannot be read, the error is a *ForeignError.
 func ParseCursor(key string, reply *redis.SliceCmd) (c CursorRecord, found bool, err error) {
 	if err := reply.Err(); err != nil {
 		return CursorRecord{}, false, cluster.WrapForeign(key, err)

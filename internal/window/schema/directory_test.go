@@ -10,7 +10,8 @@ import (
 	"tallyroll/internal/window/cluster"
 )
 
-// The directory is known by the replies' bytes. If the fields of a hash come in another order, it is the same.
+// The directory is known by the replies' bytes. If the fields of a hash come in another order, it is the
+// same.
 func TestDirectoryIsKnownByItsReplies(t *testing.T) {
 	t.Parallel()
 	record := cluster.Reply{Key: "ns:layout", Text: "$104\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678","epoch_cells":120}` + "\r\n"}

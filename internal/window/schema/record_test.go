@@ -97,7 +97,8 @@ func FuzzDecodeLayout(f *testing.F) {
 	})
 }
 
-// A record keeps the unique tiers. What another release has written is refused, and the error names what to do.
+// A record keeps the unique tiers. What another release has written is refused, and the error names what to
+// do.
 func TestLayoutRecordComesBack(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"off", recordUniqueTiers, "1m/1h,1d/64d"} {

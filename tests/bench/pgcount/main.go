@@ -1,8 +1,9 @@
-// Pgcount counts the hits of a JetStream stream in PostgreSQL, as somebody would write it who knows both well.
+// Pgcount counts the hits of a JetStream stream in PostgreSQL, as somebody would write it who knows both
+// well.
 //
-// It adds the hits of many messages up in memory. One transaction then adds the cells to their tables and moves
-// the position in the stream, so every stored hit counts exactly once. It deletes no cells: a table that is
-// partitioned by time drops them at next to no cost.
+// It adds the hits of many messages up in memory. One transaction then adds the cells to their tables and
+// moves the position in the stream, so every stored hit counts exactly once. It deletes no cells: a table
+// that is partitioned by time drops them at next to no cost.
 //
 //	reader ──▶ load that fills ──▶ load that is written ──▶ PostgreSQL ◀── totals over HTTP
 //
@@ -67,8 +68,8 @@ func run(ctx context.Context) error {
 	return <-ended
 }
 
-// flushInterval is the least time between the beginnings of two transactions. A load grows while the one before
-// it is being written.
+// flushInterval is the least time between the beginnings of two transactions. A load grows while the one
+// before it is being written.
 const flushInterval = 250 * time.Millisecond
 
 // count reads the stream from behind the position in the database.
@@ -169,8 +170,8 @@ func (b *buffer) take() *load {
 	return l
 }
 
-// add puts the hits of a message into the load, and waits for room while it is full. An empty body is a hit of
-// the counter that the subject names after its first dot. Otherwise each line is a JSON object.
+// add puts the hits of a message into the load, and waits for room while it is full. An empty body is a hit
+// of the counter that the subject names after its first dot. Otherwise each line is a JSON object.
 func (b *buffer) add(m jetstream.Msg) error {
 	meta, err := m.Metadata()
 	if err != nil {

@@ -42,8 +42,8 @@ func (s *store) prepare(ctx context.Context) error {
 	return s.db.QueryRow(ctx, "SELECT seq FROM positions WHERE stream = $1", s.stream).Scan(&s.seq)
 }
 
-// write adds a load to the cells and moves the position, in one transaction. It fails if the position has moved
-// meanwhile: then another process counts the stream.
+// write adds a load to the cells and moves the position, in one transaction. It fails if the position has
+// moved meanwhile: then another process counts the stream.
 func (s *store) write(ctx context.Context, l *load) error {
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		moved, err := tx.Exec(ctx, "UPDATE positions SET seq = $3 WHERE stream = $1 AND seq = $2", s.stream, s.seq, l.seq)
