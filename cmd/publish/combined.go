@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"tallyroll/internal/hit"
@@ -173,11 +173,10 @@ func requestTarget(request []byte) ([]byte, error) {
 }
 
 func parseField(s string) (field, error) {
-	switch s {
-	case "path", "url", "host", "status", "method":
-		return field(s), nil
+	if !slices.Contains([]string{"path", "url", "host", "status", "method"}, s) {
+		return "", errors.New("allowed is path, url, host, status or method")
 	}
-	return "", fmt.Errorf("allowed is path, url, host, status or method")
+	return field(s), nil
 }
 
 func parseName(line []byte) (hit.Hit, error) {

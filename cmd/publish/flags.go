@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"slices"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
@@ -32,12 +33,10 @@ type rebaseTo struct {
 func newFlags(o *options) *program.FlagSet {
 	fs := program.NewFlagSet("publish")
 	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
-		switch s {
-		case "combined", "ndjson", "lines":
-			o.format = s
-			return nil
+		if o.format = s; !slices.Contains([]string{"combined", "ndjson", "lines"}, s) {
+			return errors.New("allowed is combined, ndjson or lines")
 		}
-		return errors.New("allowed is combined, ndjson or lines")
+		return nil
 	})
 	fs.Add("key", "path", "the `part` of an access log's line that names the counter: path (without its query), url (with it; what is longer than 512 bytes is cut and marked with its hash), host, status, method", func(s string) (err error) {
 		o.key, err = parseField(s)

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -53,22 +54,14 @@ type calendarSteps struct {
 	zone *time.Location
 }
 
-func parseSteps(text string, zone *time.Location) (calendarSteps, bool) {
-	switch text {
-	case "1d", "1w", "1mo", "1y":
-		return calendarSteps{text, zone}, true
-	}
-	return calendarSteps{}, false
+func parseSteps(text string, zone *time.Location) (steps calendarSteps, ok bool) {
+	return calendarSteps{text, zone}, slices.Contains([]string{"1d", "1w", "1mo", "1y"}, text)
 }
 
 func (s calendarSteps) String() string { return s.name }
 
 func isCalendar(text string) bool {
-	switch text {
-	case today, yesterday, thisWeek, thisMonth, thisYear:
-		return true
-	}
-	return false
+	return slices.Contains([]string{today, yesterday, thisWeek, thisMonth, thisYear}, text)
 }
 
 // zoneName excludes other files in a folder of zones, such as copies with leap seconds (right/…).

@@ -137,14 +137,14 @@ func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell
 }
 
 func (r *report) notes() {
-	if r.gone > 0 {
-		fmt.Fprintf(r.list, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there\n",
-			r.gone, r.goneHits, hit.Moment(r.goneBefore))
+	note := func(n int64, format string, more ...any) {
+		if n > 0 {
+			fmt.Fprintf(r.list, format+"\n", append([]any{n}, more...)...)
+		}
 	}
-	if r.goneUnique > 0 {
-		fmt.Fprintf(r.list, "undecided: %d unique cells have registers that no hit updates that the streams still hold; only what begins after %s is whole there\n",
-			r.goneUnique, hit.Moment(r.goneBefore))
-	}
+	before := hit.Moment(r.goneBefore)
+	note(r.gone, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there", r.goneHits, before)
+	note(r.goneUnique, "undecided: %d unique cells have registers that no hit updates that the streams still hold; only what begins after %s is whole there", before)
 	if r.gone+r.goneUnique > 0 {
 		for _, stream := range slices.Sorted(maps.Keys(r.missingFrom)) {
 			fmt.Fprintf(r.list, "undecided: stream %s %s\n", stream, r.missingFrom[stream])
@@ -153,12 +153,8 @@ func (r *report) notes() {
 	for _, stream := range slices.Sorted(maps.Keys(r.unknown)) {
 		fmt.Fprintf(r.list, "undecided: messages up to %d of stream %s cannot be read again: the rules that read them first are lost\n", r.unknown[stream], stream)
 	}
-	if r.erased > 0 {
-		fmt.Fprintf(r.list, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards were erased since\n", r.erased)
-	}
-	if r.incomplete > 0 {
-		fmt.Fprintf(r.list, "incomplete: %d cells differ, and begin before the moment up to which cursors mark hits as missing or counted twice\n", r.incomplete)
-	}
+	note(r.erased, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards were erased since")
+	note(r.incomplete, "incomplete: %d cells differ, and begin before the moment up to which cursors mark hits as missing or counted twice")
 }
 
 // String is the program's last line.

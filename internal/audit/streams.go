@@ -43,10 +43,8 @@ const maxPullBytes = 8 << 20
 
 // addMark remembers a message that a cursor names.
 func (s *stream) addMark(shard int, seq uint64, stored int64) {
-	if seq > 0 && stored > 0 {
-		if !slices.ContainsFunc(s.marks[seq], func(m namedMessage) bool { return m.stored == stored }) {
-			s.marks[seq] = append(s.marks[seq], namedMessage{stored, shard})
-		}
+	if seq > 0 && stored > 0 && !slices.ContainsFunc(s.marks[seq], func(m namedMessage) bool { return m.stored == stored }) {
+		s.marks[seq] = append(s.marks[seq], namedMessage{stored, shard})
 	}
 }
 

@@ -19,11 +19,7 @@ func newEvents(b *budget, body []byte, events int, header nats.Header, id string
 		return nil
 	}
 	e.lines, e.hits, e.separate, e.header = append(e.lines, body...), events, true, header
-	if !e.held.resize(cap(e.lines)) {
-		e.free()
-		return nil
-	}
-	return e
+	return e.keep()
 }
 
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from
@@ -56,11 +52,7 @@ func newEntry(b *budget, hits []hit.Hit, id string) *entry {
 	for _, h := range hits {
 		e.lines = append(h.AppendJSON(e.lines), '\n')
 	}
-	if !e.held.resize(cap(e.lines)) {
-		e.free()
-		return nil
-	}
-	return e
+	return e.keep()
 }
 
 // size is the entry's bytes in a message, without its Nats-Msg-Id.
@@ -135,3 +127,12 @@ func (m *message) free() {
 
 // keyHeader makes a client's retry safe (draft-ietf-httpapi-idempotency-key-header).
 const keyHeader = "Idempotency-Key"
+
+// keep holds the memory of an encoded entry, or frees it and returns nil if there is no room.
+func (e *entry) keep() *entry {
+	if !e.held.resize(cap(e.lines)) {
+		e.free()
+		return nil
+	}
+	return e
+}

@@ -227,12 +227,8 @@ func idempotencyKey(text string) (key string, ok bool) {
 			return "", false
 		}
 	}
-	for i := range len(text) {
-		if text[i] <= ' ' || text[i] > '~' {
-			return "", false
-		}
-	}
-	return text, text != "" && len(text) <= maxKey
+	visible := strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+	return text, visible && text != "" && len(text) <= maxKey
 }
 
 // unquote reads a string of RFC 9651: quotes and backslashes, and nothing else, are escaped.

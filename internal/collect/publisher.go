@@ -113,7 +113,6 @@ func (p *publisher) serve(ctx context.Context, stopping <-chan struct{}) error {
 	}
 }
 
-// gatherWaiting gathers an entry, and those that wait behind it.
 func (p *publisher) gatherWaiting(e *entry) {
 	most, _ := p.most()
 	for range queue {
@@ -173,7 +172,6 @@ func (p *publisher) mayResend(_ *message, age time.Duration) bool {
 	return true
 }
 
-// refuseUnsent ends a message that no send has taken to the server.
 func (p *publisher) refuseUnsent(m *message, why error) {
 	if !m.Open() {
 		p.refuse(m, why)
@@ -207,7 +205,6 @@ func (p *publisher) endOverdue(now time.Time) {
 	}
 }
 
-// stop ends all entries. Messages that were sent have an unknown outcome.
 func (p *publisher) stop() {
 	for len(p.in) > 0 {
 		e := <-p.in
@@ -222,7 +219,6 @@ func (p *publisher) stop() {
 	}
 }
 
-// endUnknown ends a message that may be stored.
 func (p *publisher) endUnknown(m *message) {
 	p.box.Drop(m)
 	m.complete(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,

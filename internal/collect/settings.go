@@ -5,19 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/natsconn"
+	"tallyroll/internal/outbox"
 	"tallyroll/internal/program"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 )
 
-// Settings of the service; --help prints their tags.
 type Settings struct {
 	NATS     natsconn.Settings
 	Log      program.Log
@@ -54,7 +53,7 @@ func (s *Settings) Validate() error {
 	if err := s.addresses().Validate(); err != nil {
 		return err
 	}
-	if !literalSubject(s.Subject) {
+	if outbox.CheckSubject(s.Subject) != nil {
 		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
 	}
 	return cmp.Or(
@@ -66,16 +65,6 @@ func (s *Settings) Validate() error {
 
 func (s *Settings) addresses() web.Addresses {
 	return web.Addresses{Program: "COLLECT", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
-}
-
-// literalSubject reports whether a subject has no wildcards, so that messages can be published to it.
-func literalSubject(subject string) bool {
-	for token := range strings.SplitSeq(subject, ".") {
-		if token == "" || strings.ContainsAny(token, "*> \t\r\n") {
-			return false
-		}
-	}
-	return true
 }
 
 // PageSettings are about hits that web pages send from their visitors' browsers.

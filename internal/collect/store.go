@@ -3,8 +3,6 @@ package collect
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,6 +16,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/natsconn"
+	"tallyroll/internal/outbox"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
@@ -87,24 +86,20 @@ func (s *storage) store(ctx context.Context, e *entry) (receipt, *web.Problem) {
 	return receipt{Stored: e.hits, Stream: o.stream, Sequence: o.sequence, Duplicate: repeated}, nil
 }
 
-var errGone = errors.New("the stream no longer has the message")
-
 // compareWithFirst compares a request with the message that an earlier one, with its Idempotency-Key or its
 // event's source and id, has stored. If that message is gone, nothing contradicts, and the key's request is
 // stored.
 func (s *storage) compareWithFirst(ctx context.Context, e *entry, o outcome) *web.Problem {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
-	header, first, err := s.readMessage(bounded, o.stream, o.sequence)
+	header, first, found, err := s.readMessage(bounded, o.stream, o.sequence)
 	switch {
-	case errors.Is(err, errGone):
-		return nil
 	case err != nil:
 		s.failures.Warn().Ctx(ctx).Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
 		return web.NewProblem(http.StatusGatewayTimeout, fmt.Sprintf(
 			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is unknown: JetStream does not show them; send the same request again",
 			e.idSource, o.stream, o.sequence)).OfKind(web.StoredUnknown)
-	case !bytes.Equal(first, e.lines) || !sameEvent(header, e.header):
+	case found && (!bytes.Equal(first, e.lines) || !sameEvent(header, e.header)):
 		return keyReused(e.idSource, o)
 	}
 	return nil
@@ -133,30 +128,11 @@ func sameEvent(a, b nats.Header) bool {
 }
 
 // readMessage reads a message from the stream's leader, because a replica may not have it yet.
-func (s *storage) readMessage(ctx context.Context, stream string, sequence uint64) (nats.Header, []byte, error) {
+func (s *storage) readMessage(ctx context.Context, stream string, sequence uint64) (header nats.Header, body []byte, found bool, err error) {
 	js := *s.js.Load()
 	reply, err := js.Conn().RequestWithContext(ctx, natsconn.APISubject(js, "STREAM.MSG.GET."+stream), fmt.Appendf(nil, `{"seq":%d}`, sequence))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
-	var answer struct {
-		Message *struct {
-			Header []byte `json:"hdrs"`
-			Data   []byte `json:"data"`
-		} `json:"message"`
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, nil, err
-	}
-	switch {
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return nil, nil, errGone
-	case answer.Error != nil:
-		return nil, nil, answer.Error
-	case answer.Message == nil:
-		return nil, nil, errors.New("an answer without a message")
-	}
-	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
-	return header, answer.Message.Data, err
+	return outbox.StoredMessage(reply.Data)
 }

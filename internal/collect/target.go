@@ -93,7 +93,7 @@ func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck 
 
 func (t *target) report(found streamCheck) {
 	before := t.last.Swap(&found)
-	if before != nil && before.stream == found.stream && errorText(before.err) == errorText(found.err) {
+	if before != nil && before.stream == found.stream && fmt.Sprint(before.err) == fmt.Sprint(found.err) {
 		return
 	}
 	switch {
@@ -104,13 +104,6 @@ func (t *target) report(found streamCheck) {
 	default:
 		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is unknown")
 	}
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 func (t *target) recordRefusal(why error) {

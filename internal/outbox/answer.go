@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Answer is the reply to one send. After a refusal, an earlier send of the same message may still be stored.
@@ -84,4 +85,30 @@ func parseBody(body []byte) (a Answer, ok bool) {
 	a.Seq, a.Duplicate = ack.Seq, ack.Duplicate
 	a.Stored = ack.Stream != "" && ack.Seq > 0
 	return a, a.Stored
+}
+
+// StoredMessage parses JetStream's reply to STREAM.MSG.GET. found is false if the stream no longer has the
+// message.
+func StoredMessage(reply []byte) (header nats.Header, body []byte, found bool, err error) {
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Header []byte `json:"hdrs"`
+			Data   []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply, &answer); err != nil {
+		return nil, nil, false, err
+	}
+	switch {
+	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil, false, nil
+	case answer.Error != nil:
+		return nil, nil, false, answer.Error
+	case answer.Message == nil:
+		return nil, nil, false, errors.New("an answer without a message")
+	case len(answer.Message.Header) > 0:
+		header, err = nats.DecodeHeadersMsg(answer.Message.Header)
+	}
+	return header, answer.Message.Data, true, err
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -109,7 +110,8 @@ func (b *Box[M]) Close() {
 }
 
 // Len is the number of messages, and All yields them. All's caller may drop them.
-func (b *Box[M]) Len() int         { return len(b.pending) }
+func (b *Box[M]) Len() int { return len(b.pending) }
+
 func (b *Box[M]) All() iter.Seq[M] { return maps.Values(b.pending) }
 
 func (b *Box[M]) Send(m M) {
@@ -149,12 +151,9 @@ func (b *Box[M]) send(m M) {
 
 // NeverLeft reports whether a client error means that nothing of a message has left this process.
 func NeverLeft(err error) bool {
-	for _, sure := range []error{nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining} {
-		if errors.Is(err, sure) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{
+		nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining,
+	}, func(sure error) bool { return errors.Is(err, sure) })
 }
 
 // Tick resends what is due, and after a reconnect everything, because each message or its answer is lost.

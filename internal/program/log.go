@@ -1,9 +1,11 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -44,12 +46,10 @@ func (l *LogLevel) UnmarshalText(text []byte) error {
 type LogFormat string
 
 func (f *LogFormat) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "auto", "json", "console":
-		*f = LogFormat(text)
-		return nil
+	if *f = LogFormat(text); !slices.Contains([]LogFormat{"auto", "json", "console"}, *f) {
+		return errors.New("auto, json or console")
 	}
-	return fmt.Errorf("auto, json or console")
+	return nil
 }
 
 // zerolog keeps the time format in a package variable. Lines of several programs are sorted by time, and

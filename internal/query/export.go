@@ -139,7 +139,7 @@ type exportSlots struct {
 func (e *exportSlots) acquire(caller string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch share := e.share(); {
+	switch share := (e.most + 1) / 2; {
 	case e.callers[caller] >= share:
 		return tooManyExports(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", share, share, e.most))
 	case e.all >= e.most:
@@ -152,8 +152,6 @@ func (e *exportSlots) acquire(caller string) error {
 	e.all++
 	return nil
 }
-
-func (e *exportSlots) share() int { return (e.most + 1) / 2 }
 
 func (e *exportSlots) release(caller string) {
 	e.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"path"
 	"strings"
@@ -42,15 +42,13 @@ type page struct {
 func newPage() *page {
 	p := &page{files: make(map[string][]byte)}
 	sum := sha256.New()
-	err := fs.WalkDir(pageFiles, "page", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		data, err := pageFiles.ReadFile(name)
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(data), data)
-		p.files[path.Base(name)] = data
-		return err
-	})
+	entries, err := pageFiles.ReadDir("page")
+	for _, entry := range entries {
+		data, errRead := pageFiles.ReadFile("page/" + entry.Name())
+		err = errors.Join(err, errRead)
+		fmt.Fprintf(sum, "%s %d\n%s", entry.Name(), len(data), data)
+		p.files[entry.Name()] = data
+	}
 	if err != nil {
 		panic(fmt.Errorf("read the embedded page: %w", err)) // the build has put it there
 	}

@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// Settings of the service; --help prints their tags.
 type Settings struct {
 	Redis    redisconn.Settings
 	Log      program.Log

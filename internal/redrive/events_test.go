@@ -38,7 +38,7 @@ func TestRedriveSendsEventsAsTheyAre(t *testing.T) {
 	r.wantSent(got, 2, 0)
 	r.want("HITS", "", `{"id":"8"}`)
 	for _, want := range []string{
-		"left 5: 1 bad_json (would be refused again by the same rules; ", "1 bad_key (would be refused again by the same rules; ", "1 no_rule (its subject is not known",
+		"left 5: 1 bad_json (would be refused again by the same rules; ", "1 bad_key (would be refused again by the same rules; ", "1 no_rule (its subject is unknown",
 		"1 too_large (counts only with a larger INGEST_MAX_HITS; ", "1 too_late (would be refused again as it is: --ts does not change the time of an event; ",
 	} {
 		require.Contains(t, got.String(), want)

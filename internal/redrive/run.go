@@ -13,6 +13,7 @@ import (
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/program"
 	"tallyroll/internal/progress"
+	"tallyroll/internal/rejects"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window/schema"
 )
@@ -67,7 +68,7 @@ func newFlags(o *options) *program.FlagSet {
 	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those that would be refused again are left)", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			if !slices.Contains(hit.Reasons, hit.Reason(name)) {
-				return fmt.Errorf("allowed is one or more of %s", reasonNames())
+				return fmt.Errorf("allowed is one or more of %s", rejects.Reasons)
 			}
 			o.reasons = append(o.reasons, hit.Reason(name))
 		}
@@ -81,12 +82,10 @@ func newFlags(o *options) *program.FlagSet {
 		return nil
 	})
 	fs.Add("ts", "keep", "which `time` they get: keep (their own), now (they count when they are stored again), stored (when the refused message was stored)", func(s string) error {
-		o.ts = timing(s)
-		switch o.ts {
-		case keepTime, nowTime, storedTime:
-			return nil
+		if o.ts = timing(s); !slices.Contains([]timing{keepTime, nowTime, storedTime}, o.ts) {
+			return errors.New("allowed is keep, now or stored")
 		}
-		return errors.New("allowed is keep, now or stored")
+		return nil
 	})
 	fs.Add("subject", "", "the `subject` to publish under: messages go to <subject>.redrive-… (default a subject of the stream that refused them)", func(s string) error {
 		o.subject = s
@@ -95,12 +94,4 @@ func newFlags(o *options) *program.FlagSet {
 	fs.Add("rate", "0", "`rejects` per second; 0 is as fast as possible", program.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	fs.BoolVar(&o.dryRun, "dry-run", false, "list what would be sent, at most 100 of them, and send nothing")
 	return fs
-}
-
-func reasonNames() string {
-	names := make([]string, len(hit.Reasons))
-	for i, r := range hit.Reasons {
-		names[i] = string(r)
-	}
-	return strings.Join(names, ", ")
 }

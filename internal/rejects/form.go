@@ -305,3 +305,12 @@ func clip(s string, n int) string {
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
+
+// Reasons names all reasons, separated by commas.
+var Reasons = func() string {
+	names := make([]string, len(hit.Reasons))
+	for i, r := range hit.Reasons {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}()

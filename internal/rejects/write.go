@@ -2,7 +2,6 @@ package rejects
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/natsconn"
+	"tallyroll/internal/outbox"
 )
 
 // duplicateWindow is how long the server remembers a reject's identity. A replay within it stores none twice.
@@ -148,28 +148,11 @@ func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []
 	return again, nil
 }
 
-// headerOf parses the headers of a stored reject; none if the stream no longer holds it.
+// headerOf parses the headers of a stored reject; none if the stream no longer holds it, or no worker wrote it.
 func headerOf(answer *nats.Msg) (nats.Header, error) {
 	if len(answer.Data) == 0 {
 		return nil, fmt.Errorf("no answer: %s", answer.Header.Get("Status"))
 	}
-	var got struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Header []byte `json:"hdrs"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return nil, err
-	}
-	if got.Error != nil {
-		if got.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, got.Error
-	}
-	if len(got.Message.Header) == 0 {
-		return nil, nil // no worker wrote it
-	}
-	return nats.DecodeHeadersMsg(got.Message.Header)
+	header, _, _, err := outbox.StoredMessage(answer.Data)
+	return header, err
 }

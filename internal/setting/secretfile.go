@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -76,12 +77,7 @@ func readSecrets(settings any, environment map[string]string, override []string)
 }
 
 func isOverridden(override []string, key string) bool {
-	for _, o := range override {
-		if strings.HasPrefix(o, key+"=") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(override, func(o string) bool { return strings.HasPrefix(o, key+"=") })
 }
 
 // SecretKeys are the settings that can be given as files, unless the program has a setting of that name.

@@ -23,12 +23,7 @@ func (t *Tokens) UnmarshalText(text []byte) error {
 
 // isPlainToken reports whether an HTTP header can carry a token unchanged.
 func isPlainToken(token string) bool {
-	for i := range len(token) {
-		if token[i] <= ' ' || token[i] > '~' {
-			return false
-		}
-	}
-	return token != ""
+	return token != "" && strings.IndexFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
 func (t Tokens) Hashes() [][sha256.Size]byte { return t.hashes }

@@ -73,11 +73,7 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		_, streams, err := f.Reader.Progress(ctx)
 		return streams, err
 	})
-	up := 1.0
-	if answer.IsLost(err) {
-		up = 0
-	}
-	gauge(redisUp, up)
+	gauge(redisUp, oneIf(!answer.IsLost(err)))
 	streams, ever := f.keepLatest(streams, err)
 	if !ever {
 		return
@@ -88,12 +84,8 @@ func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.D
 		if p.Ended > 0 {
 			continue
 		}
-		counted := 0.0
-		if p.Counted {
-			counted = 1
-		}
 		gauge(streamAge, answer.SecondsSince(p.AsOf, now), p.Stream)
-		gauge(streamCounted, counted, p.Stream)
+		gauge(streamCounted, oneIf(p.Counted), p.Stream)
 	}
 }
 
@@ -118,11 +110,7 @@ func (f *freshness) collectStored(ctx context.Context, gauge func(*prometheus.De
 	}
 	gauge(workersAlive, float64(len(found.Workers)))
 	for _, s := range found.Streams {
-		owned := 0.0
-		if s.Worker != "" {
-			owned = 1
-		}
-		gauge(streamOwned, owned, s.Stream)
+		gauge(streamOwned, oneIf(s.Worker != ""), s.Stream)
 		gauge(streamLag, float64(s.LagMessages), s.Stream)
 		gauge(streamLagTime, s.LagSeconds, s.Stream)
 		gauge(streamRejected, float64(s.Rejects), s.Stream)
@@ -142,4 +130,11 @@ func oldest(streams []read.Progress) int64 {
 		}
 	}
 	return out
+}
+
+func oneIf(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
 }

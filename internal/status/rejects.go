@@ -34,19 +34,11 @@ type rejectsParams struct {
 func (p *rejectsParams) Read(g api.Request) error {
 	return g.Singles(
 		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
-		api.Text("reason", reasonHint, &p.Reason),
+		api.Text("reason", rejects.Reasons, &p.Reason),
 		api.Text("stream", "the name of a stream", &p.Stream),
 		api.Text("before", "a position", (*string)(&p.Before)),
 	)
 }
-
-var reasonHint = func() string {
-	names := make([]string, len(hit.Reasons))
-	for i, r := range hit.Reasons {
-		names[i] = string(r)
-	}
-	return strings.Join(names, ", ")
-}()
 
 // RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
 type RejectsAnswer struct {
@@ -103,7 +95,7 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 		return RejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), reasonHint).Problem(part)
+		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), rejects.Reasons).Problem(part)
 	}
 	before, err := p.Before.Parse("before", math.MaxInt64, 1, math.MaxInt64)
 	if err != nil {

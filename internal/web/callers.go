@@ -140,10 +140,8 @@ func parseOrigin(text string) (string, error) {
 	if strings.Contains(u.Host, "*") {
 		return "", errors.New("each named: * within an origin is not supported")
 	}
-	for i := range len(u.Host) {
-		if u.Host[i] > '~' {
-			return "", errors.New("in ASCII, as browsers write them: xn--…")
-		}
+	if strings.IndexFunc(u.Host, func(r rune) bool { return r > '~' }) >= 0 {
+		return "", errors.New("in ASCII, as browsers write them: xn--…")
 	}
 	return strings.TrimSuffix(strings.ToLower(text), usualPorts[u.Scheme]), nil
 }
@@ -198,12 +196,7 @@ func (n Networks) ContainPeer(r *http.Request) bool {
 }
 
 func (n Networks) contain(address netip.Addr) bool {
-	for _, p := range n.prefixes {
-		if p.Contains(address) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.prefixes, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
 // parseHop reads an entry of X-Forwarded-For. Some proxies add the port.

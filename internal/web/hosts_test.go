@@ -46,7 +46,7 @@ func TestHostThatAPageCanOwnIsKnownOnlyIfNamed(t *testing.T) {
 
 func TestUnknownHostIsRefusedInAShortLineExceptOverTLS(t *testing.T) {
 	r := &http.Request{Host: "evil.example:8080"}
-	if why := (Hosts{}).Refuse(r, "QUERY_HOSTS"); !strings.HasPrefix(why, `"evil.example:8080" is no name`) || !strings.HasSuffix(why, "QUERY_HOSTS") {
+	if why := (Hosts{}).Refuse(r, "QUERY_HOSTS"); !strings.HasPrefix(why, `"evil.example:8080" is not a known name`) || !strings.HasSuffix(why, "QUERY_HOSTS") {
 		t.Error(why)
 	}
 	r.TLS = new(tls.ConnectionState)

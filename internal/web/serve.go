@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,11 +81,7 @@ func (l Leaving) Release(srv *http.Server) {
 // HandleReady answers 200 at a path if why returns "" and the service is not leaving, else 503 and why.
 func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.Context) string) {
 	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		reason := l.Why()
-		if reason == "" {
-			reason = why(r.Context())
-		}
-		if reason != "" {
+		if reason := cmp.Or(l.Why(), why(r.Context())); reason != "" {
 			http.Error(w, reason, http.StatusServiceUnavailable)
 			return
 		}
