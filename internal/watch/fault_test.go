@@ -214,7 +214,7 @@ func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
 	stream, subject := newStateStream(js, "tallyroll"), stateSubject("tallyroll", "r", "k")
 	_, err = js.Publish(t.Context(), subject, []byte(`{"rule":"r","key":"k","state":"ok"}`))
 	require.NoError(t, err)
-	reads, err := js.Conn().SubscribeSync("$JS.API.*.*.GET.WATCH_tallyroll")
+	reads, err := js.Conn().SubscribeSync("$JS.API.STREAM.MSG.GET.WATCH_tallyroll")
 	require.NoError(t, err)
 	direct, err := js.Conn().SubscribeSync("$JS.API.DIRECT.GET.>")
 	require.NoError(t, err)
@@ -222,12 +222,12 @@ func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, conflicts)
 	require.Equal(t, OK, stream.copyStates()[subject].State)
-	m, err := reads.NextMsg(stack.Hung)
-	require.NoError(t, err)
-	require.Equal(t, "$JS.API.STREAM.MSG.GET.WATCH_tallyroll", m.Subject)
+	require.NoError(t, js.Conn().Flush())
 	pending, _, err := direct.Pending()
 	require.NoError(t, err)
 	require.Zero(t, pending, "reads that any replica may answer")
+	_, err = reads.NextMsg(stack.Hung)
+	require.NoError(t, err)
 }
 
 // If the stream is rolled back again before the lost states are stored, the latest state of each key is
