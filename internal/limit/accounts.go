@@ -61,7 +61,7 @@ type reservation struct {
 }
 
 func (a *accounts) decide(ctx context.Context, r request) (v verdict, err error) {
-	r.reservations = a.reserve(&r, a.now())
+	r.reservations = a.reserve(&r, r.asked)
 	for i := 0; i < len(r.reservations) && err == nil; i++ {
 		err = a.countOwed(ctx, &r, i)
 	}
@@ -210,7 +210,7 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	out, views := make([]state, len(r.takes)), make([]accountView, len(r.takes))
 	count := r.count
 	for i := range r.takes {
-		out[i], views[i] = a.check(&r.takes[i], r.keys[i], now)
+		out[i] = a.check(&r.takes[i], r.keys[i], now, &views[i])
 		count = count && (out[i].fits || r.takes[i].Limit.Mode == Shadow)
 	}
 	for i := range r.takes {
@@ -241,15 +241,14 @@ type accountView struct {
 	cells.View
 }
 
-// check decides about one take and counts nothing. It returns the view of an account only if the account
-// decides.
-func (a *accounts) check(t *Take, key string, now time.Time) (out state, v accountView) {
+// check decides about one take and counts nothing. It sets the view only if an account decides.
+func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (out state) {
 	switch {
 	case t.Limit.Fail != FailLocal:
 		out.fits = t.Limit.Fail == FailOpen // one that is closed is here in shadow mode only
-		return out, v
+		return out
 	case t.Limit.Policy == Concurrent:
-		return a.slots.check(t, key, now), v
+		return a.slots.check(t, key, now)
 	}
 	v.account = a.find(key)
 	if v.account == nil {
@@ -261,7 +260,7 @@ func (a *accounts) check(t *Take, key string, now time.Time) (out state, v accou
 	if !out.fits {
 		out.wait = v.Wait(&v.View, excess)
 	}
-	return out, v
+	return out
 }
 
 func (a *accounts) find(key string) *account {

@@ -43,6 +43,7 @@ type decider interface {
 type request struct {
 	takes        []Take
 	keys         []string      // in Redis
+	asked        time.Time     // when the request was about to be sent to Redis
 	reservations []reservation // in this process's accounts; nil if no account is involved
 	never        []int         // indexes of takes in shadow mode that can never fit
 	count        bool          // count the hits if all takes fit

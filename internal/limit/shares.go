@@ -179,14 +179,14 @@ func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 
 // acquire asks Redis for a share, and decides about the request's take from it.
 func (sh *shares) acquire(ctx context.Context, r request, s *share, asked *acquisition) (verdict, error) {
-	began, whole := sh.now(), r
-	whole.takes, whole.share = []Take{r.takes[0]}, true
+	whole := r
+	whole.takes, whole.share, whole.asked = []Take{r.takes[0]}, true, sh.now()
 	whole.takes[0].N = asked.size
 	v, err := sh.next.decide(ctx, whole)
 	if down, ok := errors.AsType[*downError](err); ok {
 		r.down, asked.err = down.err, errDown
 	}
-	d, granted := sh.finish(s, asked, &r.takes[0], v, began)
+	d, granted := sh.finish(s, asked, &r.takes[0], v, whole.asked)
 	switch {
 	case granted:
 		v.Decisions[0] = d
