@@ -19,8 +19,7 @@ const LocalKeys = 100_000
 // addition to the hits in Redis.
 type accounts struct {
 	*process
-	next   decider
-	remote *remote // counts what is owed
+	next *remote
 
 	mu sync.Mutex // guards the fields below
 	// current are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
@@ -60,10 +59,10 @@ type reservation struct {
 	claimed  int64 // of those: hits that the request first counts in Redis
 }
 
-func (a *accounts) decide(ctx context.Context, r request) (v verdict, err error) {
-	r.reservations = a.reserve(&r, r.asked)
+func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error) {
+	r.reservations = a.reserve(r, r.asked)
 	for i := 0; i < len(r.reservations) && err == nil; i++ {
-		err = a.countOwed(ctx, &r, i)
+		err = a.countOwed(ctx, r, i)
 	}
 	if err == nil {
 		v, err = a.next.decide(ctx, r)
@@ -71,11 +70,11 @@ func (a *accounts) decide(ctx context.Context, r request) (v verdict, err error)
 	switch {
 	case r.reservations == nil:
 	case err != nil:
-		a.commit(&r, nil, a.now())
+		a.commit(r, nil, a.now())
 	case r.share && v.states[0].fits:
 		v.account = r.reservations[0].account // where its hits are pending until they are spent
 	default:
-		a.commit(&r, v.states, a.now())
+		a.commit(r, v.states, a.now())
 	}
 	return v, err
 }
@@ -87,7 +86,7 @@ func (a *accounts) countOwed(ctx context.Context, r *request, i int) error {
 	if v.claimed == 0 {
 		return nil
 	}
-	counted, err := a.remote.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
+	counted, err := a.next.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
 	a.confirm(v, counted)
 	if isFull(err) {
 		return nil

@@ -21,27 +21,26 @@ const undoFor = 5 * time.Second
 // rest stays counted, so a limit refuses too much rather than too little.
 type fallback struct {
 	*process
-	next     decider // asks Redis
-	accounts *accounts
-	remote   *remote // takes back what Redis counted in vain
+	accounts *accounts // the next decider
+	remote   *remote   // takes back what Redis counted in vain
 	breaker  breaker
 }
 
-func (f *fallback) decide(ctx context.Context, r request) (verdict, error) {
+func (f *fallback) decide(ctx context.Context, r *request) (verdict, error) {
 	if r.down != nil {
-		return f.decideLocally(&r, r.down)
+		return f.decideLocally(r, r.down)
 	}
 	if ctx.Err() != nil {
 		return verdict{}, ctx.Err() // the caller is gone: this is no failure of Redis
 	}
 	if !f.breaker.mayAsk(r.keys[0], r.asked) {
-		return f.decideWithout(&r, nil, errDown)
+		return f.decideWithout(r, nil, errDown)
 	}
 	bounded, cancel := context.WithTimeout(ctx, f.timeout())
 	defer cancel()
-	v, err := f.next.decide(bounded, r)
+	v, err := f.accounts.decide(bounded, r)
 	if err != nil {
-		return f.handleFailure(ctx, &r, v.states, err)
+		return f.handleFailure(ctx, r, v.states, err)
 	}
 	f.breaker.succeeded()
 	for i := range v.Decisions {

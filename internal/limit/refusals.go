@@ -17,7 +17,7 @@ const (
 // nothing. Whatever it refuses, Redis would refuse, too, unless others gave back or reset in the last second.
 type refusals struct {
 	*process
-	next decider
+	next *fallback
 
 	mu  sync.Mutex         // guards all
 	all map[string]refusal // by key in Redis
@@ -36,13 +36,13 @@ func (f *refusal) holds(now time.Time) bool {
 	return now.Before(f.until) && now.Sub(f.seen) < refusedFor
 }
 
-func (f *refusals) decide(ctx context.Context, r request) (verdict, error) {
+func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 	if r.share || r.down != nil {
 		return f.next.decide(ctx, r)
 	}
 	r.asked = f.now()
 	if r.count {
-		if v, ok := f.refuse(&r); ok {
+		if v, ok := f.refuse(r); ok {
 			return v, nil
 		}
 	}
