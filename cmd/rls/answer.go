@@ -248,9 +248,9 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 		return true, nil
 	}
 	takes := make([]limit.Take, len(which))
-	for i, place := range which {
-		takes[i] = a.takes[place]
-		if impossible[place] {
+	for i, index := range which {
+		takes[i] = a.takes[index]
+		if impossible[index] {
 			takes[i].N = 1
 		}
 	}
@@ -261,15 +261,15 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 	allowed = answer.Allowed
 	for i := range answer.Decisions {
 		d := &answer.Decisions[i]
-		place := which[slices.IndexFunc(takes, func(t limit.Take) bool { return t == d.Take })]
-		if impossible[place] && d.Allowed {
+		index := which[slices.IndexFunc(takes, func(t limit.Take) bool { return t == d.Take })]
+		if impossible[index] && d.Allowed {
 			d.Allowed, d.WouldAllow, d.Certain, d.RetryAfter = d.Shadow, false, true, d.Take.Limit.Window
 			allowed = allowed && d.Shadow
 		}
-		if a.kinds[place].blocked {
+		if a.kinds[index].blocked {
 			d.Remaining = 0
 		}
-		v.decisions[place] = d
+		v.decisions[index] = d
 	}
 	return allowed, nil
 }
@@ -303,8 +303,8 @@ func (s *service) countPart(ctx context.Context, a *envoyRequest, v *verdict) {
 // response returns a status per descriptor, in order. With several limits, it is that of the decisive one.
 func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse {
 	out := &rls.RateLimitResponse{OverallCode: overallCode(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.byDescriptor))}
-	for i, places := range a.byDescriptor {
-		out.Statuses[i] = a.statusOf(v, places)
+	for i, indexes := range a.byDescriptor {
+		out.Statuses[i] = a.statusOf(v, indexes)
 	}
 	if headers {
 		out.ResponseHeadersToAdd = v.headers()
@@ -319,25 +319,25 @@ func overallCode(allowed bool) rls.RateLimitResponse_Code {
 	return rls.RateLimitResponse_OVER_LIMIT
 }
 
-func (a *envoyRequest) statusOf(v *verdict, places []int) *rls.RateLimitResponse_DescriptorStatus {
-	if len(places) == 0 {
+func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitResponse_DescriptorStatus {
+	if len(indexes) == 0 {
 		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
 	}
 	if v.closed {
 		code := rls.RateLimitResponse_UNKNOWN
-		if slices.ContainsFunc(places, func(i int) bool { return isClosed(a.takes[i]) }) {
+		if slices.ContainsFunc(indexes, func(i int) bool { return isClosed(a.takes[i]) }) {
 			code = rls.RateLimitResponse_OVER_LIMIT
 		}
-		return &rls.RateLimitResponse_DescriptorStatus{Code: code, CurrentLimit: currentLimit(a.takes[places[0]].Limit)}
+		return &rls.RateLimitResponse_DescriptorStatus{Code: code, CurrentLimit: currentLimit(a.takes[indexes[0]].Limit)}
 	}
 	var own limit.Answer
-	for _, i := range places {
+	for _, i := range indexes {
 		if d := v.decisions[i]; d != nil {
 			own.Decisions = append(own.Decisions, *d)
 		}
 	}
 	if len(own.Decisions) == 0 {
-		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_UNKNOWN, CurrentLimit: currentLimit(a.takes[places[0]].Limit)}
+		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_UNKNOWN, CurrentLimit: currentLimit(a.takes[indexes[0]].Limit)}
 	}
 	d := own.Decisive()
 	out := &rls.RateLimitResponse_DescriptorStatus{

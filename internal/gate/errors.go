@@ -32,7 +32,7 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 	}
 	s.redis.LogFailure(ctx, errors.Unwrap(err), "take not decided")
 	if errors.Is(err, limit.ErrFull) {
-		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or whoever runs the service for more memory (maxmemory)", "1")
+		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or ask the operator for more memory (maxmemory)", "1")
 	}
 	return web.RetryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
 }

@@ -19,8 +19,7 @@ const LocalKeys = 100_000
 // addition to the hits in Redis.
 type accounts struct {
 	*process
-	next   decider
-	remote *remote // counts what is owed
+	next *remote
 
 	mu sync.Mutex // guards the fields below
 	// current are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
@@ -60,10 +59,10 @@ type reservation struct {
 	claimed  int64 // of those: hits that the request first counts in Redis
 }
 
-func (a *accounts) decide(ctx context.Context, r request) (v verdict, err error) {
-	r.reservations = a.reserve(&r, a.now())
+func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error) {
+	r.reservations = a.reserve(r, r.asked)
 	for i := 0; i < len(r.reservations) && err == nil; i++ {
-		err = a.countOwed(ctx, &r, i)
+		err = a.countOwed(ctx, r, i)
 	}
 	if err == nil {
 		v, err = a.next.decide(ctx, r)
@@ -71,11 +70,11 @@ func (a *accounts) decide(ctx context.Context, r request) (v verdict, err error)
 	switch {
 	case r.reservations == nil:
 	case err != nil:
-		a.commit(&r, nil, a.now())
+		a.commit(r, nil, a.now())
 	case r.share && v.states[0].fits:
 		v.account = r.reservations[0].account // where its hits are pending until they are spent
 	default:
-		a.commit(&r, v.states, a.now())
+		a.commit(r, v.states, a.now())
 	}
 	return v, err
 }
@@ -87,7 +86,7 @@ func (a *accounts) countOwed(ctx context.Context, r *request, i int) error {
 	if v.claimed == 0 {
 		return nil
 	}
-	counted, err := a.remote.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
+	counted, err := a.next.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
 	a.confirm(v, counted)
 	if isFull(err) {
 		return nil
@@ -210,7 +209,7 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	out, views := make([]state, len(r.takes)), make([]accountView, len(r.takes))
 	count := r.count
 	for i := range r.takes {
-		out[i], views[i] = a.check(&r.takes[i], r.keys[i], now)
+		out[i] = a.check(&r.takes[i], r.keys[i], now, &views[i])
 		count = count && (out[i].fits || r.takes[i].Limit.Mode == Shadow)
 	}
 	for i := range r.takes {
@@ -241,15 +240,14 @@ type accountView struct {
 	cells.View
 }
 
-// check decides about one take and counts nothing. It returns the view of an account only if the account
-// decides.
-func (a *accounts) check(t *Take, key string, now time.Time) (out state, v accountView) {
+// check decides about one take and counts nothing. It sets the view only if an account decides.
+func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (out state) {
 	switch {
 	case t.Limit.Fail != FailLocal:
 		out.fits = t.Limit.Fail == FailOpen // one that is closed is here in shadow mode only
-		return out, v
+		return out
 	case t.Limit.Policy == Concurrent:
-		return a.slots.check(t, key, now), v
+		return a.slots.check(t, key, now)
 	}
 	v.account = a.find(key)
 	if v.account == nil {
@@ -261,7 +259,7 @@ func (a *accounts) check(t *Take, key string, now time.Time) (out state, v accou
 	if !out.fits {
 		out.wait = v.Wait(&v.View, excess)
 	}
-	return out, v
+	return out
 }
 
 func (a *accounts) find(key string) *account {

@@ -21,26 +21,24 @@ const undoFor = 5 * time.Second
 // rest stays counted, so a limit refuses too much rather than too little.
 type fallback struct {
 	*process
-	next     decider // asks Redis
-	accounts *accounts
-	remote   *remote // takes back what Redis counted in vain
+	accounts *accounts // the next decider
+	remote   *remote   // takes back what Redis counted in vain
 	breaker  breaker
 }
 
-func (f *fallback) decide(ctx context.Context, r request) (verdict, error) {
+func (f *fallback) decide(ctx context.Context, r *request) (verdict, error) {
 	if r.down != nil {
 		return f.decideLocally(r, r.down)
 	}
 	if ctx.Err() != nil {
 		return verdict{}, ctx.Err() // the caller is gone: this is no failure of Redis
 	}
-	asked := f.now()
-	if !f.breaker.mayAsk(r.keys[0], asked) {
+	if !f.breaker.mayAsk(r.keys[0], r.asked) {
 		return f.decideWithout(r, nil, errDown)
 	}
 	bounded, cancel := context.WithTimeout(ctx, f.timeout())
 	defer cancel()
-	v, err := f.next.decide(bounded, r)
+	v, err := f.accounts.decide(bounded, r)
 	if err != nil {
 		return f.handleFailure(ctx, r, v.states, err)
 	}
@@ -51,7 +49,7 @@ func (f *fallback) decide(ctx context.Context, r request) (verdict, error) {
 			continue
 		}
 		now := f.now()
-		d.EndsIn = max(0, d.EndsIn-now.Sub(asked))
+		d.EndsIn = max(0, d.EndsIn-now.Sub(r.asked))
 		if d.Take.Limit.Fail == FailLocal {
 			f.accounts.addSlot(r.keys[i], d.Take.Lease, now.Add(d.Take.Limit.Window), now)
 		}
@@ -60,20 +58,20 @@ func (f *fallback) decide(ctx context.Context, r request) (verdict, error) {
 }
 
 // handleFailure answers after an error. states are what was certainly counted all the same.
-func (f *fallback) handleFailure(ctx context.Context, r request, states []state, err error) (verdict, error) {
+func (f *fallback) handleFailure(ctx context.Context, r *request, states []state, err error) (verdict, error) {
 	gone := ctx.Err()
 	if deadline, ok := ctx.Deadline(); ok && gone == nil && !time.Now().Before(deadline) {
 		gone = context.DeadlineExceeded // a connection's deadline can pass before its context ends
 	}
 	if gone != nil {
-		f.reconcile(&r, states, outcomeNone)
+		f.reconcile(r, states, outcomeNone)
 		return verdict{}, gone
 	}
 	err = f.classify(r.keys[0], err)
 	if down, ok := errors.AsType[*downError](err); ok {
 		return f.decideWithout(r, states, down.err)
 	}
-	f.accounts.record(&r, states, f.now())
+	f.accounts.record(r, states, f.now())
 	return verdict{}, err
 }
 
@@ -96,9 +94,9 @@ func (f *fallback) classify(key string, err error) error {
 
 // decideWithout decides by the fail modes, and reconciles what Redis certainly counted with the outcome. A
 // share fails with a *downError: without Redis there is none.
-func (f *fallback) decideWithout(r request, states []state, why error) (verdict, error) {
+func (f *fallback) decideWithout(r *request, states []state, why error) (verdict, error) {
 	if r.share {
-		f.reconcile(&r, states, outcomeRefused)
+		f.reconcile(r, states, outcomeRefused)
 		return verdict{}, &downError{why}
 	}
 	v, err := f.decideLocally(r, why)
@@ -106,17 +104,17 @@ func (f *fallback) decideWithout(r request, states []state, why error) (verdict,
 	if err == nil && v.Allowed {
 		o = outcomeAllowed
 	}
-	f.reconcile(&r, states, o)
+	f.reconcile(r, states, o)
 	return v, err
 }
 
-func (f *fallback) decideLocally(r request, why error) (verdict, error) {
+func (f *fallback) decideLocally(r *request, why error) (verdict, error) {
 	for i := range r.takes {
 		if limit := r.takes[i].Limit; limit.Fail == FailClosed && limit.Mode != Shadow {
 			return verdict{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
-	a := buildAnswer(r.takes, f.accounts.decideLocally(&r, f.now()), SourceLocal, r.count)
+	a := buildAnswer(r.takes, f.accounts.decideLocally(r, f.now()), SourceLocal, r.count)
 	for i := range a.Decisions {
 		a.Decisions[i].Certain = false
 	}
@@ -135,6 +133,9 @@ const (
 // reconcile undoes what Redis certainly counted for a refused take, but nothing that it may not have counted,
 // because that would allow too much.
 func (f *fallback) reconcile(r *request, states []state, o outcome) {
+	if states == nil {
+		return
+	}
 	switch o {
 	case outcomeAllowed:
 		f.accounts.confirmSlots(r, states, f.now())

@@ -34,15 +34,11 @@ type process struct {
 	background sync.WaitGroup       // give-backs under way
 }
 
-// decider decides about a request, or asks the next decider.
-type decider interface {
-	decide(ctx context.Context, r request) (verdict, error)
-}
-
-// request is what a decider is asked. The slices have an element per take.
+// request is what a decider decides about, or asks the next decider. The slices have an element per take.
 type request struct {
 	takes        []Take
 	keys         []string      // in Redis
+	asked        time.Time     // when the request was about to be sent to Redis
 	reservations []reservation // in this process's accounts; nil if no account is involved
 	never        []int         // indexes of takes in shadow mode that can never fit
 	count        bool          // count the hits if all takes fit
@@ -65,8 +61,7 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	store := &redisStore{client: client, scripts: scripts}
 	memory := &refusals{process: p}
 	last := &remote{process: p, store: store, cluster: cluster, takenBack: memory.forget}
-	own := &accounts{process: p, next: last, remote: last}
-	without := &fallback{process: p, next: own, accounts: own, remote: last}
+	without := &fallback{process: p, accounts: &accounts{process: p, next: last}, remote: last}
 	memory.next = without
 	held := &shares{process: p, next: memory, fallback: without}
 	return &Limiter{process: p, namespace: namespace, shadow: shadow{held}, shares: held, refusals: memory, fallback: without, store: store}
@@ -105,7 +100,7 @@ func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer,
 	if err != nil {
 		return Answer{}, err
 	}
-	v, err := l.shadow.decide(ctx, r)
+	v, err := l.shadow.decide(ctx, &r)
 	return v.Answer, err
 }
 

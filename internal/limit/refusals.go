@@ -17,7 +17,7 @@ const (
 // nothing. Whatever it refuses, Redis would refuse, too, unless others gave back or reset in the last second.
 type refusals struct {
 	*process
-	next decider
+	next *fallback
 
 	mu  sync.Mutex         // guards all
 	all map[string]refusal // by key in Redis
@@ -36,13 +36,13 @@ func (f *refusal) holds(now time.Time) bool {
 	return now.Before(f.until) && now.Sub(f.seen) < refusedFor
 }
 
-func (f *refusals) decide(ctx context.Context, r request) (verdict, error) {
+func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 	if r.share || r.down != nil {
 		return f.next.decide(ctx, r)
 	}
-	asked := f.now()
+	r.asked = f.now()
 	if r.count {
-		if v, ok := f.refuse(&r, asked); ok {
+		if v, ok := f.refuse(r); ok {
 			return v, nil
 		}
 	}
@@ -51,7 +51,7 @@ func (f *refusals) decide(ctx context.Context, r request) (verdict, error) {
 		switch take := &r.takes[i]; {
 		case take.Limit.Policy == Concurrent: // a slot can be free again at any time
 		case !v.states[i].fits:
-			f.remember(take, r.keys[i], v.states[i], asked)
+			f.remember(take, r.keys[i], v.states[i], r.asked)
 		case take.N < 0:
 			f.forget(r.keys[i])
 		}
@@ -61,12 +61,12 @@ func (f *refusals) decide(ctx context.Context, r request) (verdict, error) {
 
 // refuse returns the remembered refusals of the takes, if any. Those in shadow mode, which refuse nothing,
 // are enough only if all takes are remembered so.
-func (f *refusals) refuse(r *request, now time.Time) (verdict, bool) {
+func (f *refusals) refuse(r *request) (verdict, bool) {
 	var known, shadows []Take
 	var states, shadowStates []state
 	f.mu.Lock()
 	for i := range r.takes {
-		s, ok := f.find(&r.takes[i], r.keys[i], now)
+		s, ok := f.find(&r.takes[i], r.keys[i], r.asked)
 		switch {
 		case ok && r.takes[i].Limit.Mode == Shadow:
 			shadows, shadowStates = append(shadows, r.takes[i]), append(shadowStates, s)
@@ -110,8 +110,7 @@ func (f *refusals) remember(t *Take, key string, s state, asked time.Time) {
 
 // makeRoom removes a few expired refusals, or a random one.
 func (f *refusals) makeRoom(now time.Time) {
-	seen, removed := 0, 0
-	last := ""
+	seen, removed, last := 0, 0, ""
 	for key, old := range f.all {
 		last = key
 		if !old.holds(now) {

@@ -51,7 +51,7 @@ type state struct {
 	ends                   int64         // of a held slot: Unix milliseconds by Redis's clock
 }
 
-func (m *remote) decide(ctx context.Context, r request) (verdict, error) {
+func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
 	states, err := m.decideAll(ctx, r)
 	if err != nil {
 		return verdict{states: states}, err
@@ -65,7 +65,7 @@ func (m *remote) decide(ctx context.Context, r request) (verdict, error) {
 
 // decideAll decides with one script, or in parts: MaxTogether takes, or one if keys are on several nodes. It
 // checks all parts before it counts any, so that it undoes hits only if others were counted in between.
-func (m *remote) decideAll(ctx context.Context, r request) ([]state, error) {
+func (m *remote) decideAll(ctx context.Context, r *request) ([]state, error) {
 	most := MaxTogether
 	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool { return hashTag(t.Caller) != hashTag(r.takes[0].Caller) }) {
 		most = 1
@@ -73,24 +73,24 @@ func (m *remote) decideAll(ctx context.Context, r request) ([]state, error) {
 		return m.decideOnce(ctx, r)
 	}
 	if r.count && len(r.takes) > MaxTogether {
-		check := r
+		check := *r
 		check.count = false
 		states, err := m.decideParts(ctx, check, most)
 		if err != nil || refuses(r.takes, states) {
 			return states, err
 		}
 	}
-	return m.decideParts(ctx, r, most)
+	return m.decideParts(ctx, *r, most)
 }
 
 // decideOnce decides with one script. Large give-backs take several. After an error, the states returned are
 // certainly given back.
-func (m *remote) decideOnce(ctx context.Context, r request) ([]state, error) {
+func (m *remote) decideOnce(ctx context.Context, r *request) ([]state, error) {
 	mode := look
 	if r.count {
 		mode = count
 	}
-	states, rest, err := m.store.run(ctx, mode, r, 0)
+	states, rest, err := m.store.run(ctx, mode, *r, 0)
 	for err == nil && rest != nil {
 		rest, err = m.giveRest(ctx, r, states, rest)
 	}
@@ -98,7 +98,7 @@ func (m *remote) decideOnce(ctx context.Context, r request) ([]state, error) {
 }
 
 // giveRest gives back more of the hits that are still to be given back, and returns the rest.
-func (m *remote) giveRest(ctx context.Context, r request, states []state, rest []int64) ([]int64, error) {
+func (m *remote) giveRest(ctx context.Context, r *request, states []state, rest []int64) ([]int64, error) {
 	var part request
 	var indexes []int
 	for i, n := range rest {
@@ -131,7 +131,7 @@ func (m *remote) decideParts(ctx context.Context, r request, most int) ([]state,
 	for begin := 0; begin < len(order); begin += most {
 		end := min(begin+most, len(order))
 		part := r.part(order[begin:end])
-		got, err := m.decideOnce(ctx, part)
+		got, err := m.decideOnce(ctx, &part)
 		for i := range got {
 			states[order[begin+i]] = got[i]
 		}

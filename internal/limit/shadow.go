@@ -9,9 +9,9 @@ import (
 // shadow is the first decider. It sees that a limit in shadow mode refuses nothing: neither by a take that
 // can never fit, nor because Redis refuses to decide about its key. Otherwise such a limit decides like any
 // other, and lua/decide.lua lets a take of it that does not fit block no other, and does not count it.
-type shadow struct{ next decider }
+type shadow struct{ next *shares }
 
-func (s shadow) decide(ctx context.Context, r request) (verdict, error) {
+func (s shadow) decide(ctx context.Context, r *request) (verdict, error) {
 	if r.never != nil {
 		return s.decideWithout(ctx, r, r.never, Decision{Certain: true, Source: SourceMemory})
 	}
@@ -39,7 +39,7 @@ func isForbidden(err error) bool {
 }
 
 // decideWithout gives the takes at the indexes, which are in shadow mode, a decision, and decides the rest.
-func (s shadow) decideWithout(ctx context.Context, r request, indexes []int, d Decision) (verdict, error) {
+func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d Decision) (verdict, error) {
 	rest := request{count: r.count}
 	for i := range r.takes {
 		if !slices.Contains(indexes, i) {
@@ -49,7 +49,7 @@ func (s shadow) decideWithout(ctx context.Context, r request, indexes []int, d D
 	out := verdict{Answer: Answer{Allowed: true}}
 	if rest.takes != nil {
 		var err error
-		out, err = s.decide(ctx, rest)
+		out, err = s.decide(ctx, &rest)
 		if err != nil || len(out.Decisions) < len(rest.takes) || !out.Allowed && out.Decisions[0].Source == SourceMemory {
 			return out, err // memory returns only the takes that it refuses
 		}

@@ -23,7 +23,7 @@ const SharedKeys = 100_000
 // P × share, for as long as a share lasts. If a process dies, its hits stay counted for a window.
 type shares struct {
 	*process
-	next     decider
+	next     *refusals
 	fallback *fallback // gives back, and has the accounts in which hits are pending
 
 	mu    sync.Mutex                  // guards all, and what is in it
@@ -67,7 +67,7 @@ const (
 	acquireShare                    // from a share to be acquired
 )
 
-func (sh *shares) decide(ctx context.Context, r request) (verdict, error) {
+func (sh *shares) decide(ctx context.Context, r *request) (verdict, error) {
 	if !r.count || len(r.takes) != 1 || r.takes[0].N <= 0 || r.takes[0].N >= r.takes[0].Limit.Share.Hits {
 		return sh.next.decide(ctx, r)
 	}
@@ -178,15 +178,15 @@ func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 }
 
 // acquire asks Redis for a share, and decides about the request's take from it.
-func (sh *shares) acquire(ctx context.Context, r request, s *share, asked *acquisition) (verdict, error) {
-	began, whole := sh.now(), r
-	whole.takes, whole.share = []Take{r.takes[0]}, true
+func (sh *shares) acquire(ctx context.Context, r *request, s *share, asked *acquisition) (verdict, error) {
+	whole := *r
+	whole.takes, whole.share, whole.asked = []Take{r.takes[0]}, true, sh.now()
 	whole.takes[0].N = asked.size
-	v, err := sh.next.decide(ctx, whole)
+	v, err := sh.next.decide(ctx, &whole)
 	if down, ok := errors.AsType[*downError](err); ok {
 		r.down, asked.err = down.err, errDown
 	}
-	d, granted := sh.finish(s, asked, &r.takes[0], v, began)
+	d, granted := sh.finish(s, asked, &r.takes[0], v, whole.asked)
 	switch {
 	case granted:
 		v.Decisions[0] = d

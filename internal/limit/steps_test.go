@@ -135,7 +135,7 @@ func TestHitsGivenBackInVainCountAgain(t *testing.T) {
 		}
 		give := takeOf(l, "alice", -4000)
 		key := w.limiter.key(&give)
-		states, err := w.limiter.fallback.remote.decideOnce(t.Context(), request{takes: []Take{give}, keys: []string{key}, count: true})
+		states, err := w.limiter.fallback.remote.decideOnce(t.Context(), &request{takes: []Take{give}, keys: []string{key}, count: true})
 		if err != nil || states[0].counted != -4000 {
 			t.Fatalf("%s: %+v, %v", policy, states, err)
 		}
