@@ -78,7 +78,7 @@ func TestRequestsConfirmAState(t *testing.T) {
 	}
 }
 
-// looks answers with one look after the other, the last one again and again.
+// looks returns one check after the other, and then the last one again and again.
 type looks struct {
 	Stream
 	answers []func() (Check, error)
