@@ -214,7 +214,7 @@ func (w *simWorld) start(slot int) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &simProcess{stop: cancel, rules: w.rulebook()}
+	p := &simProcess{stop: cancel, rules: w.newRulebook()}
 	w.slots[slot] = p
 	client := w.redis.client(w.server.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()

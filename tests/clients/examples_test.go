@@ -29,13 +29,13 @@ var languages = []struct {
 	{"shell", "curl", "shell/producer.sh", "shell/reader.sh", true},
 }
 
-// patience is for one run of an example on a machine with much else to do.
-const patience = 3 * time.Minute
+// exampleTimeout is for one run of an example on a machine with much else to do.
+const exampleTimeout = 3 * time.Minute
 
 // example is a command that runs one.
 func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), exampleTimeout)
 	t.Cleanup(cancel)
 	folder := path
 	path = filepath.Join(examplesDir, filepath.FromSlash(path))
