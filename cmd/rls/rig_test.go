@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { stack.Main(m) }
 
 const (
-	// longTimeout keeps limits from being decided without Redis on a machine with too much to do.
+	// longTimeout makes limits wait for Redis on a busy machine, in place of deciding without it.
 	longTimeout = "RLS_TAKE_TIMEOUT=5s"
 )
 

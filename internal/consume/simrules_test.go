@@ -55,7 +55,7 @@ type simWay struct {
 	refused bool              // all of its events
 }
 
-// newRulebook is that of a process that starts now.
+// newRulebook returns the rules of a process that starts now.
 func (w *simWorld) newRulebook() *Rulebook {
 	set := simRules[w.rules]
 	if set == nil {

@@ -78,7 +78,7 @@ func TestRequestsConfirmAState(t *testing.T) {
 	}
 }
 
-// checks returns one check after the other, and then the last one again and again.
+// checks is a Stream that returns one check after the other, and then the last one again and again.
 type checks struct {
 	Stream
 	answers []func() (Check, error)

@@ -190,7 +190,7 @@ func TestProxyUnderLoad(t *testing.T) {
 				t.Logf("%s: %d let through in %v (%.2f per second), %d refused", policy, passed, took, rate, refused)
 				most := most
 				if p.decidedAlone() {
-					most += 10 // Redis was too slow: the process counted by itself, beside what Redis had counted
+					most += 10 // Redis was too slow: the process counted by itself, in addition to what Redis had counted
 				}
 				if rate < least || rate > most || passed != p.served.Load() {
 					t.Errorf("%.2f per second, %d of which reached the service; want %v to %v", rate, p.served.Load(), least, most)

@@ -27,13 +27,12 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 	stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", int64(2*visitors))
 }
 
-// uniquesShown are the counters beside whose hits the page says how many different ones there were, each with the
+// uniquesShown evaluates to the counters that the page shows with a number of different ones, each with the
 // words.
 const uniquesShown = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
 
-// Beside its hits, a counter says how many different ones it had in the range, as far as that is known; and
-// the chart readRange them in place of the hits, at the click of a button, for the keyboard, and by the
-// address.
+// With a counter's hits, the page shows how many different ones it had in the range, as far as that is known.
+// The chart shows these in place of the hits, at the click of a button, for the keyboard, and by the address.
 func TestUniquesBesideHits(t *testing.T) {
 	s := start(t)
 	s.publishOldHits()
