@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// requestLimiter bounds how many requests run, and how many are admitted, whose forms take memory.
+// requestLimiter bounds how many requests run, and how many are let in, whose forms take memory.
 type requestLimiter struct{ admitted, running chan struct{} }
 
 func newRequestLimiter(s Settings) requestLimiter {

@@ -218,7 +218,7 @@ func TestLastHourHasMinutes(t *testing.T) {
 	}
 }
 
-// A query that reads on to now says if nobody has counted lately: what was stored since is not known.
+// A query that reads on to now warns if no worker has counted lately: what was stored since is unknown.
 func TestWarnsWhileNobodyCounts(t *testing.T) {
 	t.Parallel()
 	redis, asOf := stack.Redis(t), time.Now().Add(-6*time.Second)

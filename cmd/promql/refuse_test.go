@@ -74,7 +74,7 @@ func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	}
 }
 
-// Bad queries are refused with Prometheus's error types, and the error says what is allowed.
+// Bad queries are refused with Prometheus's error types, and each error names what is allowed.
 func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)

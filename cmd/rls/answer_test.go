@@ -171,7 +171,7 @@ func testHits(t *testing.T, r *rig) {
 	left(r.ask(user("b"), user("b")), 1, "OK: OK OK")
 	left(r.ask(user("b"), user("b")), 1, "OVER_LIMIT: OVER_LIMIT OVER_LIMIT")
 	left(r.ask(user("b"), hits(user("b"), 0)), 0, "OK: OK OK")
-	// A look that refuses lets nothing of the request be counted.
+	// If a check that counts nothing refuses, nothing of the request is counted.
 	left(r.ask(user("c"), hits(user("b"), 0)), 3, "OVER_LIMIT: OK OVER_LIMIT")
 	left(r.ask(hits(user("c"), 0)), 3, "OK: OK")
 

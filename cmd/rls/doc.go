@@ -2,7 +2,7 @@
 // decide, whose hits are in Redis. It is a Go module of its own, because gRPC and Envoy's messages bring many
 // others along.
 //
-//	Envoy ─gRPC─▶ server (bounds, TLS) ─▶ answer (one request) ─▶ mapping (descriptor to limits) ─▶ limit ─▶ Redis
+//	Envoy ─gRPC─▶ server (bounds, TLS) ─▶ answer (one request) ─▶ mapping (to limits) ─▶ limit ─▶ Redis
 //
 // Its promises:
 //

@@ -140,8 +140,8 @@ limits:
 	})
 }
 
-// What is a message stays as it is. What is one but for its texts becomes one, and nothing makes the codec
-// panic.
+// A message stays as it is. Bytes that are a message except for their texts become one, and nothing makes the
+// codec panic.
 func FuzzCodec(f *testing.F) {
 	whole, err := proto.Marshal(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("user=\u00e9", "a=b"), 3)}, HitsAddend: 2})
 	require.NoError(f, err)

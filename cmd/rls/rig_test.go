@@ -21,8 +21,8 @@ import (
 func TestMain(m *testing.M) { stack.Main(m) }
 
 const (
-	// patient keeps limits from being decided without Redis on a machine with too much to do.
-	patient = "RLS_TAKE_TIMEOUT=5s"
+	// longTimeout makes limits wait for Redis on a busy machine, in place of deciding without it.
+	longTimeout = "RLS_TAKE_TIMEOUT=5s"
 )
 
 // rig is a running rls and Envoy's own client of it.
@@ -39,7 +39,7 @@ func start(t testing.TB, redis stack.Endpoint, limits string, env ...string) *ri
 	t.Helper()
 	r := &rig{t: t, file: filepath.Join(t.TempDir(), "limits.yml")}
 	r.write(limits)
-	r.Service, r.addr = stack.RLS(t, redis, append([]string{patient, "RLS_LIMITS_FILE=" + r.file}, env...)...)
+	r.Service, r.addr = stack.RLS(t, redis, append([]string{longTimeout, "RLS_LIMITS_FILE=" + r.file}, env...)...)
 	r.client = rls.NewRateLimitServiceClient(dial(t, r.addr, insecure.NewCredentials()))
 	return r
 }

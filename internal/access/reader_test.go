@@ -22,8 +22,7 @@ var others = []string{
 	"b.x", "a", "aOTHER", "A.x", "a x", " a.x", "ab.x", "b.a.x", "á.x", "ａ.x", "а.x", "a․x", "a/x", "%61.x", "a,x", "\\.x", "ſ.x", "…",
 }
 
-// A question that names another's counter or prefix does not reach the counters, beside whatever else it
-// names.
+// A question that names another's counter or prefix does not reach the counters, whatever else it names.
 func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 	t.Parallel()
 	r := Authorize(struct{ Counters }{}) // panics if it is asked

@@ -29,7 +29,7 @@ import (
 // nothing expire.
 var today = time.Date(2040, 11, 21, 10, 0, 30, 0, time.UTC)
 
-// rig is a Desk whose questions are asked in the words of the HTTP interface.
+// rig is a Service whose questions are asked in the words of the HTTP interface.
 type rig struct {
 	*answer.Service
 	http.Handler
@@ -73,7 +73,7 @@ func (r *rig) count(t testing.TB, tiers string, hits []asking.Sample) {
 	asking.Commit(t, r.store, layout, r.now, 1, hits)
 }
 
-// layoutOf is that of the other tests but for the tiers, if these are not empty.
+// layoutOf returns the layout of the other tests, with other tiers if tiers is not empty.
 func layoutOf(t testing.TB, tiers string) window.Layout {
 	t.Helper()
 	layout := asking.Layout(t)
@@ -102,7 +102,7 @@ func mustGet[T any](t testing.TB, h http.Handler, path string, params ...url.Val
 	return out
 }
 
-// handlerOf routes questions to a Desk, without what internal/query adds to the answers.
+// handlerOf routes questions to a Service, without what internal/query adds to the answers.
 func handlerOf(d *answer.Service) http.Handler {
 	mux := http.NewServeMux()
 	a := api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}})

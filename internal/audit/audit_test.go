@@ -227,8 +227,8 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	r.mustFind(1, `counter "b", tier 1s/1h`, "Redis has 2 hits, the streams 1")
 }
 
-// A cell that a cursor admits to be incomplete is no difference, nor is one that a transaction explains of
-// which Redis has run a part and that no commit has marked yet.
+// A cell that a cursor marks as incomplete is no difference. Nor is one that a transaction explains of which
+// Redis has run a part and that no commit has marked yet.
 func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -353,7 +353,7 @@ func TestCommitWithPartsToComeHasNoDifference(t *testing.T) {
 	require.EqualValues(t, 100, applied)
 }
 
-// A stream that was rolled back leaves what the worker admits, and no difference.
+// After a stream was rolled back and the worker has reported the loss, audit finds no difference.
 func TestRolledBackStreamHasNoDifferenceOnceAdmitted(t *testing.T) {
 	t.Parallel()
 	store, kept := t.TempDir(), t.TempDir()
@@ -535,7 +535,7 @@ func TestMessagesAreReadByTheRulesAndSubjectsOfTheWorkers(t *testing.T) {
 	}
 }
 
-// Beside workers that count, that come and go, and that split their commits, there is no difference.
+// Audit finds no difference while workers count, come and go, and split their commits.
 func TestAuditBesideLiveWorkersFindsNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

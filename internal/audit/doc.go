@@ -8,7 +8,7 @@
 // hold can explain it. A run without differences has compared every cell of every counter in every tier. It
 // only reads: it writes no key of Redis and creates no durable consumer.
 //
-// # Beside live workers
+// # While workers count
 //
 // Counts and cursor move in one transaction. So one transaction reads cells of a shard together with its
 // cursors of all streams (window.Inspector), and they agree whatever workers commit or Redis loses. Then the

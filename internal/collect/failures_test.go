@@ -167,7 +167,7 @@ func TestServiceThatStopsAnswersWhatWaits(t *testing.T) {
 	require.Regexp(t, `(?s)^504 \{.*"detail":.* <nil>$`, <-answer)
 }
 
-// relay passes bytes to a server and back. While it is deaf, it drops what the server says.
+// relay passes bytes to a server and back. While it is deaf, it drops what the server sends.
 type relay struct {
 	net.Listener
 	deaf  atomic.Bool
@@ -231,7 +231,7 @@ func (r *relay) cut() {
 }
 
 // A message is stored, its acknowledgement is lost, and the connection breaks: the message is sent again
-// under its id, nobody is told that it is not stored, and it counts once.
+// under its id, no client gets the answer that it is not stored, and it counts once.
 func TestMessageWhoseAcknowledgementIsLostCountsOnce(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)

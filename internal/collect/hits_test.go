@@ -495,8 +495,8 @@ func TestUniqueValuesAreMadeOfEventsOfEachMode(t *testing.T) {
 	require.Equal(t, "paid×1 of u1 paid×1 of u2 paid×1 of u3", format(r.decodeEvents(text)...))
 }
 
-// A producer that sends an event again is told where it is. An event with the same name and something else in
-// it is refused, because either of them would be lost.
+// A producer that sends an event again gets the event's place as the answer. An event with the same name and
+// something else in it is refused, because either of them would be lost.
 func TestEventSentAgainIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

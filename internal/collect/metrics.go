@@ -24,7 +24,7 @@ type budget struct {
 	requests, bytes       atomic.Int64
 }
 
-// enter admits a request, which must then leave, or returns false.
+// enter lets a request in, which must then leave, or returns false.
 func (b *budget) enter() bool {
 	if b.requests.Add(1) > b.maxRequests {
 		b.requests.Add(-1)

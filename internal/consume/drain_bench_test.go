@@ -23,7 +23,8 @@ import (
 // BenchmarkDrain counts a stream from its first message to its last, with the
 // default settings: the tool to see where the time of a hit goes.
 //
-//	go test ./internal/consume -run '^$' -bench Drain/hits=1 -benchtime 10x -cpuprofile cpu.out -memprofile mem.out
+//	go test ./internal/consume -run '^$' -bench Drain/hits=1 -benchtime 10x \
+//	  -cpuprofile cpu.out -memprofile mem.out
 //
 // NATS and Redis are processes of their own, so profiles and allocations are of
 // the worker's code and its clients alone. An operation is one drain; the
@@ -54,8 +55,8 @@ var (
 	benchLayout = window.Layout{Tiers: testLayout.Tiers, Shards: 16}
 )
 
-// Hits of one drain: long beside the flush interval of 250 ms at some hundred
-// thousand a second.
+// Hits of one drain, which is long compared with the flush interval of 250 ms, at some hundred thousand a
+// second.
 const drainHits = 500_000
 
 func benchmarkDrain(b *testing.B, d *drain) {

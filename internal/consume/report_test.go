@@ -19,7 +19,7 @@ import (
 
 func lines(b *bytes.Buffer) int { return strings.Count(b.String(), "\n") }
 
-// The log tells of the first reject of each reason, and counts the others once a minute.
+// The worker logs the first reject of each reason, and the number of the others once a minute.
 func TestFirstRejectOfAReasonIsLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -20,7 +20,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A text goes when no cursor has named it for two looks, and not before.
+// A text is removed once no cursor has named it in two checks, and not before.
 func TestRulesAreSwept(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()

@@ -129,7 +129,7 @@ type simWorld struct {
 	foreignKeys map[string]bool   // of hashes and summaries that something else has written to
 	foreignTop  bool              // one of them is a summary
 	misheld     string            // what holds has found wrong
-	unadmitted  int               // a loss of hits of earlier messages may have been forgotten before it was admitted
+	unadmitted  int               // a loss of hits of earlier messages may have been forgotten before it was reported
 }
 
 // simProcess is a worker's process.
@@ -214,7 +214,7 @@ func (w *simWorld) start(slot int) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &simProcess{stop: cancel, rules: w.rulebook()}
+	p := &simProcess{stop: cancel, rules: w.newRulebook()}
 	w.slots[slot] = p
 	client := w.redis.client(w.server.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
@@ -285,7 +285,7 @@ func (w *simWorld) run() string {
 		}
 		// If the clock of NATS was set back, an as_of can be later than that without a message read.
 		claimed := w.asOf() > healed && slices.Max(w.asOfs()) <= w.stream.now().UnixMilli() && w.isRead() && w.haveEnded()
-		// A worker that has been told to end may still admit what a late reply shows.
+		// A worker that was asked to end may still report a loss that a late reply shows.
 		if claimed && w.renewed(healed) && w.workers.Load() == 1 && w.erasers.Load() == 0 {
 			break
 		}

@@ -70,7 +70,7 @@ func (w *simWorld) cursor(shard int) window.Cursor {
 
 type simBounds struct{ lower, upper int64 }
 
-// simState changes with whatever a check looks at, but for time.
+// simState changes with whatever a check looks at, except for time.
 type simState struct{ messages, changes, rejects int }
 
 func (w *simWorld) state() simState {
@@ -493,7 +493,7 @@ func (w *simWorld) ask(healed int64) string {
 	for _, m := range w.messages {
 		for _, h := range m.hits {
 			if m.foreign && m.id < w.unadmitted {
-				continue // counted into a foreign key, and a crash came before the loss was admitted
+				continue // counted into a foreign key, and a crash came before the loss was reported
 			}
 			if m.fate != simDiscarded || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 || !w.holds(len(w.single)-1, h, latest) {
 				continue
@@ -580,10 +580,10 @@ func (w *simWorld) expiredEarly(now int64) (hits []simHit) {
 	return hits
 }
 
-// unknowable reports whether nothing is left that tells of a discarded hit: its stream was replaced when no
-// cursor knew of it, or Redis forgot, and it was dated after counting seems to have begun; or the clock of
-// NATS was set back to before the moment at which it was stored, or had been, and its message took the
-// sequence of one that was rolled away.
+// unknowable reports whether no trace of a discarded hit is left: its stream was replaced before a cursor of
+// it was written, or Redis forgot, and it was dated after counting seems to have begun; or the clock of NATS
+// was set back to before the moment at which it was stored, or had been, and its message took the sequence of
+// one that was rolled away.
 func (w *simWorld) unknowable(m *simMessage, h simHit) bool {
 	return m.overtook || m.again && m.repeats > 0 || w.forgotten && m.stored < w.stream.created && h.at >= w.began()
 }

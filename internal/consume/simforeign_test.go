@@ -88,9 +88,9 @@ func floorTo(at, length int64) int64 {
 	return n
 }
 
-// lostToForeign are the hits that a transaction could not add, and that the worker has had the time to admit:
-// neither it nor Redis has forgotten them. After a lost reply and an erasure, it cannot tell them from erased
-// ones.
+// lostToForeign returns the hits that a transaction could not add, if the worker has had the time to report
+// the loss: neither it nor Redis has forgotten them. After a lost reply and an erasure, it cannot tell them
+// from erased ones.
 func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 	if w.redis.erasures > 0 {
 		return nil

@@ -237,7 +237,7 @@ func (e simEvent) rules() int { return e.n % len(simRules) }
 
 func (e simEvent) setBack() time.Duration { return time.Duration(1+e.n%4) * e.d }
 
-// lookedAt is how many commands of a look are executed before something happens to it.
+// lookedAt returns how many commands of a check are executed before something happens to it.
 func (e simEvent) lookedAt() int { return e.n % 5 }
 
 func (e simEvent) messages() int { return 1 + e.worker*2 }

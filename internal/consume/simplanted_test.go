@@ -27,7 +27,7 @@ type plantedEdit struct{ file, was, becomes string }
 
 // plantedBugs are found from three seeds.
 //
-// Not among them, because the simulation does not find them in 60,000 schedules: that nothing is admitted
+// Not among them, because the simulation does not find them in 60,000 schedules: that no loss is reported
 // after a roll-back (TestReadingResumesAtTheMarkThatTheStreamStillHas fails), that as_of does not fall (the
 // tests of the writer fail), and that a writer goes on trusting expiries when the clock of Redis has fallen
 // (TestStore in package window fails). Nor is that an eraser takes it that the cursors of a recreated stream

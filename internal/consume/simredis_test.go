@@ -49,7 +49,7 @@ type simRedis struct {
 	// The clock.
 	ahead time.Duration
 	shown int64                            // the latest moment that it has shown before it fell, Unix milliseconds
-	told  map[*simProcess]map[string]int64 // the latest moment that commits of a shard have been told, if the clock was ahead
+	told  map[*simProcess]map[string]int64 // the latest moment that commits of a shard have read, if the clock was ahead
 
 	// Erasures, see simerase_test.go.
 	erasures    int                     // transactions
@@ -81,7 +81,7 @@ type simUndo struct {
 	was *simEntry // nil where there was none
 }
 
-// simLookFault happens before a command of a look, because a server need not read a pipeline in one piece.
+// simLookFault happens before a command of a check, because a server need not read a pipeline in one piece.
 type simLookFault struct {
 	kind  string // look held up, look cut
 	first int    // commands that are executed before
@@ -119,7 +119,7 @@ func (r *simRedis) expect(a simArrival) {
 	}
 }
 
-// tell notes that a commit is told a clock that is ahead.
+// tell notes that a commit reads a clock that is ahead.
 func (r *simRedis) tell(c *simConn) {
 	if r.told == nil {
 		r.told = map[*simProcess]map[string]int64{}
@@ -312,11 +312,11 @@ type simConn struct {
 	broken   bool // by the server
 	deadline time.Time
 	multi    bool
-	shown    int64 // what a clock that was ahead has shown in a look, Unix milliseconds; 0 for none
+	shown    int64 // what a clock that was ahead has shown in a check, Unix milliseconds; 0 for none
 	queued   [][]string
 	watched  map[string]uint64
 	readable wake.Signal // something has happened to the connection
-	wakes    *time.Timer // the reader, when the next reply is there or its patience ends
+	wakes    *time.Timer // the reader, when the next reply is there or its timeout ends
 }
 
 type simReply struct {

@@ -55,8 +55,8 @@ type simWay struct {
 	refused bool              // all of its events
 }
 
-// rulebook is that of a process that starts now.
-func (w *simWorld) rulebook() *Rulebook {
+// newRulebook returns the rules of a process that starts now.
+func (w *simWorld) newRulebook() *Rulebook {
 	set := simRules[w.rules]
 	if set == nil {
 		return nil

@@ -93,7 +93,7 @@ func (s *simShards) work(ctx context.Context, batch int) {
 	}
 }
 
-// process runs schedules in a process, and returns what it prints but for its progress.
+// process runs schedules in a process, and returns what it prints except for its progress.
 func (s *simShards) process(ctx context.Context, schedules int) (printed string, err error) {
 	self, err := os.Executable()
 	if err != nil {

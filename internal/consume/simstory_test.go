@@ -32,7 +32,7 @@ var stories = map[string]simPlan{
 		},
 	},
 	// A load gathered for longer than a stall may last, over a tail that no delivery shows.
-	// Another shard's failure ended the flush in which a loss was to be admitted.
+	// Another shard's failure ended the flush that was to report a loss.
 	"a foreign key, and Redis has lost the commits of another shard": {
 		tiers: "2s/60s", shards: 4, maxCommands: 25, flush: 250 * simTick, latency: simTick, offset: 500 * simTick, workers: 1, clustered: true,
 		events: []simEvent{
@@ -239,7 +239,7 @@ var stories = map[string]simPlan{
 			{kind: "wait", d: 5500 * simTick},
 		},
 	},
-	// The worker let the stream go before it had admitted the loss, and forgot it.
+	// The worker released the stream before it had reported the loss, and forgot it.
 	"a foreign key, and then a foreign cursor": {
 		tiers: "2s/60s", shards: 2, maxCommands: 34, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: simTick, offset: 1500 * simTick, workers: 1, rules: 3, clustered: true, hurried: true,
 		events: []simEvent{

@@ -144,8 +144,8 @@ func (w *simWorld) uniqueSet(tier int, cell int64) int64 {
 	return floorTo(cell*tiers[tier].Cell.Milliseconds(), 2*tiers[len(tiers)-1].Window.Milliseconds())
 }
 
-// lostUniques are the hits whose registers met a foreign key, if the worker has had the time to admit it; see
-// lostToForeign.
+// lostUniques returns the hits whose registers met a foreign key, if the worker has had the time to report
+// the loss; see lostToForeign.
 func (w *simWorld) lostUniques(now int64) (hits []simHit) {
 	if w.redis.erasures > 0 {
 		return nil

@@ -121,7 +121,7 @@ func TestWorkersShareStreamsAsTheyJoinAndLeave(t *testing.T) {
 	shared(t, other, slices.Collect(maps.Values(fellows))...)
 }
 
-// The end may come in the middle of a beat: the key that is written last is gone all the same.
+// A worker may end in the middle of a heartbeat: the key that it writes last is gone all the same.
 func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(1)
@@ -136,7 +136,7 @@ func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 		for len(f.heartbeatDue) > 0 {
 			runtime.Gosched()
 		}
-		time.Sleep(time.Duration(i) * 10 * time.Microsecond) // each round ends at another place in the beat
+		time.Sleep(time.Duration(i) * 10 * time.Microsecond) // each round ends at another place in the heartbeat
 		f.stop()
 		<-f.ended
 		if _, err := openBucket(t, server).Get(t.Context(), memberPrefix("id")+f.token); !errors.Is(err, jetstream.ErrKeyNotFound) {

@@ -1,7 +1,7 @@
 // Package gate is the limits API over HTTP: it reads takes, lets internal/limit decide, and writes decisions.
 //
 //   - Hits of several takes are counted all or none. Refused hits are not counted.
-//   - A look counts nothing. For a counter of the streams it uses the counter's rolling total (look.go).
+//   - GET /v1/limit counts nothing. For a counter of the streams it uses its rolling total (look.go).
 //   - A proxy asks about its client's request (authz.go). No body is read. Another spelling of a host or a
 //     path has no count of its own. Only trusted proxies are believed about an address.
 //   - Past decisions are kept in bounded memory, at most some 135 KB per named limit (usage.go).

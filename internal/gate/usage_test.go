@@ -127,9 +127,9 @@ func TestUsageFollowsTheFile(t *testing.T) {
 	}
 }
 
-// BenchmarkDecided is what noting a decision costs beside all else: the counter of /metrics alone, and with
-// what /v1/limits needs, of one key, of a hundred, and of keys that are all new, which look for the fewest
-// each time.
+// BenchmarkDecided measures what noting a decision adds: the counter of /metrics alone, and with what
+// /v1/limits needs, of one key, of a hundred, and of keys that are all new, which look for the fewest each
+// time.
 func BenchmarkDecided(b *testing.B) {
 	lim := named("login")
 	keys := make([]string, 1<<16)

@@ -103,7 +103,7 @@ func TestObjectMeansTheSameAloneAsALineAndAsAnItem(t *testing.T) {
 		alone := decoded(t, d, given)
 		for _, body := range []string{"{\"key\":\"a\"}\n" + given + "\r\n{\"key\":\"b\"}", `[{"key":"a"}, ` + given + ` ,{"key":"b"}]`} {
 			hits, rejects := d.Decode("subject", testStored, []byte(body))
-			if section == "what is no object" { // beside others, the whole may be something else
+			if section == "what is no object" { // among others, the whole may be something else
 				break
 			}
 			if len(rejects) == 0 {

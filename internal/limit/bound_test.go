@@ -31,8 +31,8 @@ import (
 // If processes have shares of the limit, each can allow less than a share more: processes that die and lose
 // theirs among them. Takes that are allowed by a share, and timers that are late, are drawn, too.
 //
-// All times are at the beginnings of cells, so that cells and rings are not in doubt. No clock goes back by
-// more than a window: then keys and rings begin anew. `make simulate-limits` draws more.
+// All times are at the beginnings of cells, so that cells and rings are certain. No clock goes back by more
+// than a window, because keys and rings then restart. `make simulate-limits` draws more.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()

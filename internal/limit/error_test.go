@@ -15,8 +15,8 @@ import (
 )
 
 // How far off are counters that do not keep every hit? Each one decides about the same traffic, which asks
-// for half as much again as the limit allows. Beside it, every hit that it has allowed is kept, so each
-// decision can be compared with that of a window that is exact.
+// for half as much again as the limit allows. The test also keeps every hit that a counter has allowed, to
+// compare each decision with that of a window that is exact.
 
 const (
 	errorWindow  = time.Minute

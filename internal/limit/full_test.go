@@ -111,8 +111,7 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 	}
 }
 
-// A clock that went back by more than a window makes a key begin anew, also with memory to spare only for
-// that.
+// If the clock goes back by more than a window, a key restarts, also with memory to spare only for that.
 func TestFullRedisWhoseClockWentBackBeginsAgain(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)

@@ -201,7 +201,7 @@ func TestUsersWithoutRightsAreForbidden(t *testing.T) {
 	forbidden("with a wrong password", err)
 }
 
-// Redis says it in other words from 7.2 on; the tests' is 7.0.
+// The words of Redis differ from 7.2 on; the tests' is 7.0.
 func TestRefusalInAScriptIsKnownByItsWords(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]bool{

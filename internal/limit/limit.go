@@ -283,7 +283,7 @@ func (l *Limit) PolicyName() string { return cmp.Or(l.Name, "default") }
 // with one item per name: that of the decisive take.
 //
 //	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
-//	RateLimit: "login";r=4;t=60            4 are available within 60 seconds; after a refusal: ask again in t seconds
+//	RateLimit: "login";r=4;t=60            4 available within 60 seconds; if refused: ask again in t seconds
 //
 // Limits in shadow mode are in neither, because a client that heeds the fields would hold back for them.
 // Slots have the draft's own unit and no window: "exports";q=3;qu="concurrent-requests". Since revision 11, r

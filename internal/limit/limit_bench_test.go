@@ -21,9 +21,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// BenchmarkDecision decides about one hit, beside a bare INCR and beside go-redis/redis_rate with the same
-// client. p50-µs and p99-µs are what a caller waits, and redis-µs is the time inside Redis, by Redis's own
-// account.
+// BenchmarkDecision decides about one hit, and compares that with a bare INCR and with go-redis/redis_rate,
+// with the same client. p50-µs and p99-µs are what a caller waits, and redis-µs is the time inside Redis, by
+// Redis's own account.
 //
 // On a small virtual machine a round trip can take three times as long as a minute before. So each client
 // sends an INCR after every decision. ×INCR is the ratio of the medians, if there is but one client. ns/op is

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A question tells Redis a part of what the process has allowed without it. The rest, and another caller's
-// hits that may reach Redis later and not know of the rest, count beside what Redis knows.
+// A question reports to Redis a part of what the process has allowed without it. The rest, and another
+// caller's hits that may reach Redis later and not know of the rest, are added to what Redis has counted.
 func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 	t.Parallel()
 	const owed, others, own, counted = 5, 3, 1, 2
@@ -41,8 +41,8 @@ func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 	require.EqualValues(t, 0, third.extra)
 }
 
-// What a process cannot remember, it does not give out: neither a slot for which there is no room, nor one
-// that may be held by somebody whom Redis has let in and for whom there was no room.
+// What a process cannot remember, it does not give out: neither a slot for which it has no memory, nor one
+// that may be held by a client whose lease came from Redis and for which it had no memory.
 func TestNoSlotIsGivenOutThatCannotBeRemembered(t *testing.T) {
 	t.Parallel()
 	var a accounts

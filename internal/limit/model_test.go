@@ -21,7 +21,7 @@ import (
 type model struct {
 	cells       bool // as the policy Cells counts; otherwise exactly
 	keeps       bool // the time of the last hit, also if it is given back
-	local       bool // as a ring counts: nothing expires, and a look is enough to begin anew
+	local       bool // as a ring counts: nothing expires, and it also restarts at a check that counts nothing
 	window, max int64
 	size        int64 // of a cell
 	hits        []hits
@@ -273,7 +273,7 @@ const maxFields = 67
 
 const simStart = 1_763_788_800_123
 
-// clockAt is the time of call i. now is that of the call before, and waits are the waits that it was told.
+// clockAt is the time of call i. now is that of the call before, and waits are the waits that it returned.
 func (s *schedule) clockAt(i int, now int64, waits []int64) int64 {
 	c, l := &s.calls[i], s.limits[i%len(s.limits)]
 	size := (l.window + 59) / 60

@@ -18,7 +18,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Redis is killed, or stands still. Each fail mode does what it says meanwhile, and Redis decides again by
+// Redis is killed, or stands still. Each fail mode decides as promised meanwhile, and Redis decides again by
 // itself when it is back. How long a decision took is printed; -v shows it.
 func TestFailModesDecideWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestRedisIsLeftAloneAfterThreeFailures(t *testing.T) {
 	}
 	broken.on = false
 	w.clock = begin + 1020
-	if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Remaining != 899 { // it is told of the hundred
+	if d := w.take(takeOf(l, "alice", 1)).Decisions[0]; d.Remaining != 899 { // Redis has received the hundred
 		t.Errorf("when Redis is back: %+v", d)
 	}
 }

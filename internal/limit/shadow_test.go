@@ -107,8 +107,8 @@ func testShadowRefusesNothing(t *testing.T, fresh func(*testing.T) *world) {
 	w.wantRemaining(few, "carol", 1)
 }
 
-// Nor does it from memory, without Redis, with takes that could never fit, or beside a key that is another
-// program's.
+// Nor does it from memory, without Redis, with takes that could never fit, or together with a key that is
+// another program's.
 func TestShadowRefusesNothingWhateverFails(t *testing.T) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) {

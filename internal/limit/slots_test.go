@@ -213,7 +213,7 @@ type slotsRun struct {
 	*boundRun
 	seen   *slotsSeen
 	leases int
-	held   map[string]holder // by lease: who was told that it has a slot
+	held   map[string]holder // by lease: the client whose answer was that it has a slot
 	tried  []string          // leases of takes that nobody has decided
 }
 
@@ -327,12 +327,12 @@ func (r *slotsRun) step(rt *rapid.T) string {
 		if r.healthy && (err != nil || kept != held) {
 			return "without trouble a slot is released wrongly: " + said
 		}
-	case "die": // it says nothing, and its lease ends
+	case "die": // it releases nothing, and its lease ends
 	}
 	return r.tooMany(now)
 }
 
-// draw chooses a lease, and reports whether somebody believes in it.
+// draw chooses a lease, and reports whether a client relies on it.
 func (r *slotsRun) draw(rt *rapid.T, action string) (lease string, held bool) {
 	from := r.tried
 	if action != "again" {

@@ -54,7 +54,7 @@ func testTogether(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 				w.wantRemaining(few, c.key, 0)
 				w.wantRemaining(many, c.other, 2)
 			}
-			// What was to be given back is not, if a take beside it is refused.
+			// What was to be given back is not, if the other take is refused.
 			for _, order := range [][]int{{0, 1}, {1, 0}} {
 				takes := []Take{takeOf(few, c.key, 1), takeOf(many, c.other, -2)}
 				if a = w.take(takes[order[0]], takes[order[1]]); a.Allowed {

@@ -114,7 +114,7 @@ func (w *world) at(ms int64) {
 	})))
 }
 
-// take asks as one who has not been refused yet.
+// take asks as a client that has not been refused yet.
 func (w *world) take(takes ...Take) Answer {
 	w.t.Helper()
 	w.limiter.refusals.all = nil

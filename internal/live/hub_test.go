@@ -108,8 +108,7 @@ func TestHubReadsOnceForAll(t *testing.T) {
 	})
 }
 
-// Only changes are told, trouble is told once, and a question without an answer takes nothing from the
-// others.
+// The hub sends only changes, and trouble once. A question without an answer takes nothing from the others.
 func TestHubSendsChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +141,8 @@ func TestHubSendsChanges(t *testing.T) {
 	})
 }
 
-// A listener is told once that its question is not answered, and again if the reason asks something else of
-// it: when Redis is back, its tiers may be others, and the window one that they do not hold.
+// A listener gets one message that its question is not answered, and another one if the reason asks something
+// else of it: when Redis is back, its tiers may be others, and the window one that they do not hold.
 func TestHubSendsAnotherProblemAfterAProblem(t *testing.T) {
 	t.Parallel()
 	var err error
@@ -153,7 +152,7 @@ func TestHubSendsAnotherProblemAfterAProblem(t *testing.T) {
 	refused := &window.QuestionError{Err: errors.New("the question reaches back 168h0m0s, further than any tier")}
 	for i, step := range []struct {
 		err    error
-		status int // that is told; 0 if there is nothing new
+		status int // that is sent; 0 if there is nothing new
 	}{{away, 503}, {away, 0}, {refused, 400}, {refused, 0}, {away, 503}} {
 		err = step.err
 		h.answerAll(t.Context())

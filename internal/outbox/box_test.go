@@ -35,7 +35,7 @@ func contents(t *testing.T, stream jetstream.Stream) (out []*jetstream.RawStream
 	return out
 }
 
-// owner is what a test answers the Box, and what it is told.
+// owner is a Box's owner in a test: what it answers, and what it receives.
 type owner struct {
 	*Box[*Envelope]
 	t      *testing.T

@@ -5,10 +5,10 @@
 // long as it remembers the id, two minutes by default. Before a message that may be stored goes out again,
 // its owner is asked, with the age of its first send.
 //
-// A message is stored only once JetStream says so. It is certainly not stored only if JetStream has refused
-// every send of it, or nothing of it has left this process. Replies of others prove nothing. The client's
-// PublishMsgAsync cannot do this: its future ends at the first answer, timeout or lost connection, and a
-// later answer to the same message is lost.
+// A message is stored only once JetStream has acknowledged it. It is certainly not stored only if JetStream
+// has refused every send of it, or nothing of it has left this process. Replies of others prove nothing. The
+// client's PublishMsgAsync cannot do this: its future ends at the first answer, timeout or lost connection,
+// and a later answer to the same message is lost.
 //
 // A Sender is a Box with a goroutine, for programs that can wait. It sends every message until it is stored,
 // and waits for the stream and for room in it. Memory is bounded: Submit waits while 256 messages or 32 MiB

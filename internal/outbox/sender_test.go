@@ -67,7 +67,7 @@ func TestSenderSurvivesRestarts(t *testing.T) {
 	require.Len(t, seen, messages)
 }
 
-// A message with a Once is stored where it belongs or not at all, and its fate is told.
+// A message with a Once is stored where it belongs or not at all, and Done receives which.
 func TestMessageWithAnExpectationIsStoredThereOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	server := stack.NATS(t)

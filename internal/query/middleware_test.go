@@ -138,7 +138,7 @@ var browsers = map[string][]string{
 	"mozilla": mozilla, "namedPage": namedPage, "image": image,
 }
 
-// pretend adds the fields that a kind of browser sends, but for those that the request has.
+// pretend adds the fields that a kind of browser sends, except for those that the request has.
 func pretend(t *testing.T, c asking.Request) {
 	t.Helper()
 	headers, known := browsers[c.Options["like"]]
@@ -159,7 +159,7 @@ func (u unreadableBody) Read([]byte) (int, error) {
 }
 
 // A page of another origin takes, resets and erases nothing, whatever kind of request it makes its visitor's
-// browser send. Whoever is no such page does as before.
+// browser send. Other callers do as before.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, countNamed)

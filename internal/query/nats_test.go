@@ -70,7 +70,7 @@ func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 }
 
 // A NATS that refuses query ends it only if an operator has chosen that one. The one at the default address
-// may be anybody's.
+// may belong to another program.
 func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })

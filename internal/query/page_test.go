@@ -114,7 +114,7 @@ func (m matrix) of(c rgb) (out rgb) {
 	return out
 }
 
-// seen is what somebody sees of a colour that a screen can show.
+// seen returns what a reader with this vision sees of a colour that a screen can show.
 func (m matrix) seen(c rgb) rgb {
 	out := m.of(c)
 	for i := range out {

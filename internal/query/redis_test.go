@@ -224,7 +224,8 @@ func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	}
 }
 
-// A Redis user who may only read is told what it lacks. The rights of query-erase are enough.
+// A Redis user who may only read gets an error that names the missing right. The rights of query-erase are
+// enough.
 func TestErasingNeedsTheRightsOfQueryErase(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), asking.Now()

@@ -113,7 +113,7 @@ func BenchmarkWithoutRedis(b *testing.B) {
 	}
 }
 
-// checkShort checks that an answer is short if it tells what is wrong, and a problem.
+// checkShort checks that an answer with an error status is short, and a problem.
 func checkShort(t *testing.T, what string, resp *http.Response) {
 	t.Helper()
 	text := asking.ReadAll(t, resp)

@@ -49,7 +49,7 @@ func useFile(t testing.TB, entries ...string) func(*Settings) {
 	return func(s *Settings) { s.TokensFile = file }
 }
 
-// alterResume changes what a token of an export says, as whoever has one can.
+// alterResume changes what a token of an export says, as a client that has one can.
 func alterResume(t *testing.T, token string, change func(map[string]any)) string {
 	t.Helper()
 	all, err := base64.RawURLEncoding.DecodeString(token)

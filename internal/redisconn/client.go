@@ -88,7 +88,7 @@ func (r Settings) readLogin() (login redisLogin, err error) {
 	return redisLogin{url.options.Username, cmp.Or(password, url.options.Password)}, nil
 }
 
-// ioTimeout bounds one exchange with Redis. Only the caller may retry, because it knows whether that is safe.
+// ioTimeout bounds one exchange with Redis. Only the caller can decide whether a retry is safe.
 const ioTimeout = 5 * time.Second
 
 // Client returns a client with these Options for one server, a cluster, or the master behind Sentinels.

@@ -26,7 +26,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// refusing is a stream of hits with the stream of rejects beside it, and what a worker does to both.
+// refusing is a stream of hits and the stream of its rejects, and what a worker does to both.
 type refusing struct {
 	t    *testing.T
 	nats *stack.NATSEmbedded

@@ -175,8 +175,8 @@ func publishRejects(t *testing.T, js jetstream.JetStream, rejects ...Reject) uin
 	return rejectsStored(t, js)
 }
 
-// Rejects are stored once, however often they are published. A stream that was made anew numbers its messages
-// again: its rejects are no duplicates of those of before, and many come at once if it is replayed.
+// Rejects are stored once, however often they are published. A stream that was recreated numbers its messages
+// again: its rejects are no duplicates of the previous ones, and many come at once if it is replayed.
 func TestRejectsAreStoredOncePerIncarnation(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t, func(o *server.Options) { o.MaxPayload = 64 << 10 }).JetStream()
@@ -212,7 +212,7 @@ func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	}
 }
 
-// Whose reject the removed one was, nobody can tell: it may have been that of a stream that was made anew.
+// Whose reject the removed one was is unknown: it may have been that of a stream that was recreated.
 func TestRejectsAreStoredThoughTheirNamesakeWasRemoved(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()

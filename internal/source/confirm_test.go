@@ -78,13 +78,13 @@ func TestRequestsConfirmAState(t *testing.T) {
 	}
 }
 
-// looks answers with one look after the other, the last one again and again.
-type looks struct {
+// checks is a Stream that returns one check after the other, and then the last one again and again.
+type checks struct {
 	Stream
 	answers []func() (Check, error)
 }
 
-func (l *looks) Check(context.Context) (Check, error) {
+func (l *checks) Check(context.Context) (Check, error) {
 	answer := l.answers[0]
 	if len(l.answers) > 1 {
 		l.answers = l.answers[1:]
@@ -128,7 +128,7 @@ func TestConfirmedStateHasAMajority(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got, err := Confirmed(t.Context(), &looks{answers: test.answers})
+				got, err := Confirmed(t.Context(), &checks{answers: test.answers})
 				if !errors.Is(err, test.err) || err == nil && test.err != nil || got.Last != test.last {
 					t.Fatalf("%+v %v, want last %d and the error %v", got, err, test.last, test.err)
 				}

@@ -27,7 +27,7 @@ type fakeRedis struct {
 
 func (f *fakeRedis) ClockDifference() (time.Duration, bool) { return f.ahead, true }
 
-// The log says once what has changed, and what questions get follows.
+// Each change is logged once, and the answers to questions follow it.
 func TestHealthLogsEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timeout is that of a look.
+// timeout bounds a check.
 const timeout = 2 * time.Second
 
-// Many who ask together cause one look per second, also if it fails, and nobody waits for longer than that
-// look.
+// Callers that ask together cause one check per second, also if it fails, and none waits for longer than that
+// check.
 func TestManyWhoAskTogetherCauseOneLookPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]
@@ -63,7 +63,7 @@ func TestManyWhoAskTogetherCauseOneLookPerSecond(t *testing.T) {
 	})
 }
 
-// One who leaves does not wait, and does not spoil the look for the others.
+// A caller that leaves does not wait, and does not spoil the check for the others.
 func TestLookGoesOnWithoutTheOneWhoCausedIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

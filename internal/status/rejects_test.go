@@ -139,7 +139,7 @@ func TestNewestRejectsAreFoundAmongGapsAndOthers(t *testing.T) {
 	}
 }
 
-// Rejects are counted by the hour in which they were refused, and of many hours the newest are told.
+// Rejects are counted by the hour in which they were refused, and of many hours the newest are listed.
 func TestRejectsAreCountedByTheHour(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 59, 59, 0, time.UTC)

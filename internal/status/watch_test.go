@@ -47,7 +47,7 @@ func record(rule, key string, state, previous watch.State) watch.Record {
 	return watch.Record{KeyState: watch.KeyState{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
 }
 
-// The states of rules and their changes are told: the newest first, page by page, and those that are asked
+// The states of rules and their changes are listed: the newest first, page by page, and those that are asked
 // for.
 func TestStatesOfRulesAndTheirChangesAreListed(t *testing.T) {
 	t.Parallel()

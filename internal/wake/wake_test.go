@@ -5,7 +5,7 @@ import "testing"
 func TestSignalHoldsOneToken(t *testing.T) {
 	s := New()
 	s.Give()
-	s.Give() // does not wait for anybody
+	s.Give() // does not wait for a receiver
 	<-s
 	select {
 	case <-s:

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a page of the web can own is not known, unless it is named.
+// A host that a page of the web can own is known only if a setting names it.
 func TestHostThatAPageCanOwnIsKnownOnlyIfNamed(t *testing.T) {
 	var none, named, all Hosts
 	for h, text := range map[*Hosts]string{&named: "Stats.Example.com., other.example", &all: "*"} {

@@ -62,9 +62,8 @@ func (e errorsOf) String() string {
 	return fmt.Sprintf("%.3f %%\t%.1f %%", 100*sum/float64(len(e)), 100*slices.Max(e))
 }
 
-// Over 10,000 random questions about bursts the truth is always within the
-// bounds. The table (go test -v) shows how far totals are off, beside what two
-// numbers per counter would say. The figures are in docs/queries.md.
+// Over 10,000 random questions about bursts the truth is always within the bounds. The table (go test -v)
+// shows how far totals are off, compared with two numbers per counter. The figures are in docs/queries.md.
 func TestBoundsHoldOnBursts(t *testing.T) {
 	t.Parallel()
 	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}

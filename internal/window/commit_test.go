@@ -78,8 +78,8 @@ func (r *rig) TestLossInRedisRewinds(t *testing.T) {
 	}
 }
 
-// What a cursor says of versions and rejects is part of what its writer relies on: if Redis loses that alone,
-// or another writer has written it, the writer goes no further.
+// The versions and rejects in a cursor are part of what its writer relies on: if Redis loses these alone, or
+// another writer has written them, the writer goes no further.
 func (r *rig) TestLossOfVersionsOrRejectsFences(t *testing.T) {
 	now := time.Now()
 	r.open("HITS").commit("a", now, 1)

@@ -29,7 +29,7 @@ func TestFall(t *testing.T) {
 		p := plan(now).Alone()
 		most := rapid.Int64Range(0, max(1, total(&p)+1)).Draw(t, "most")
 		wait := p.Fall(most, total)
-		// Later plans are made anew: they show that none of the hashes was missing.
+		// A plan at the later time shows that none of the hashes was missing.
 		if later := total(plan(now + wait.Milliseconds())); later > most {
 			t.Fatalf("%d after %v; want at most %d", later, wait, most)
 		}

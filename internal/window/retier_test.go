@@ -29,7 +29,7 @@ func quiet(string, int) {}
 // errInjected is how a run is ended, as a kill would.
 var errInjected = errors.New("killed")
 
-// killer ends the process that sends commands after so many of them.
+// killer ends the process that sends commands after a number of them.
 type killer struct {
 	left  atomic.Int64
 	after atomic.Bool // the command that is its last is run, and its reply lost

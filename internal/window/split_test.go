@@ -8,9 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Wherever a crash cuts the parts of a commit, each counter has been applied
-// either to the old place or to the new one, as the cursor says; all parts
-// together are the whole.
+// Wherever a crash cuts the parts of a commit, each counter has been applied either to the old place or to
+// the new one, as the cursor records; all parts together are the whole.
 func TestPartsTakeEachCounterOnce(t *testing.T) {
 	t.Parallel()
 	layout := Layout{Tiers: mustTiers(t, "1s/1m,1m/1h"), Shards: 1}

@@ -174,8 +174,8 @@ type UniquePlan struct {
 	Cover uniqueCover
 }
 
-// PlanUniques covers a question's range. doubt is whether hits may be dated later than now, so that a range
-// that ends now cuts the cell of now.
+// PlanUniques covers a question's range. Its last argument reports whether hits may be dated later than now,
+// so that a range that ends now cuts the cell of now.
 func (l Layout) PlanUniques(q Question, now int64, doubt bool) (UniquePlan, error) {
 	unique, err := l.UniqueLayout()
 	if err != nil {

@@ -93,7 +93,7 @@ func (c *streamCheck) runRound(r *checkRound) {
 	}
 }
 
-// listNew lists the streams that are not known to be listed as live.
+// listNew lists the streams that this worker has not listed as live yet.
 func (c *streamCheck) listNew(ctx context.Context, all []string) error {
 	for _, name := range all {
 		c.mu.Lock()

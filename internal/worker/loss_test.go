@@ -58,8 +58,8 @@ func TestHitsLostWithADeletedStreamMakeAnswersIncomplete(t *testing.T) {
 }
 
 // A stream with another retention than limits deletes what was delivered and not committed. One whose
-// messages are increments of counters has what they count in a header. Alone, such a stream ends the start;
-// beside one that is counted it stands still, and the other one goes on.
+// messages are increments of counters has what they count in a header. If there is no other stream, the
+// worker refuses to start; else this one stands still, and the one that is counted goes on.
 func TestStreamThatCannotBeCountedIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -94,8 +94,8 @@ func TestStreamThatCannotBeCountedIsRefused(t *testing.T) {
 	}
 }
 
-// Hits that a transaction could not add, because something else has written to
-// their key, are admitted: the answer is not complete once the key can be read again.
+// The worker reports a loss if a transaction could not add hits because something else has written to their
+// key: the answer is not complete once the key can be read again.
 func TestHitsLostToAForeignKeyMakeAnswersIncomplete(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

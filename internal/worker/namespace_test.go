@@ -108,8 +108,8 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 	}
 }
 
-// The unique tiers of a namespace stay, too, also those of a record of before, which names none: a worker
-// with "off" refuses to start, and one with the same or nothing set goes on and counts different ones.
+// The unique tiers of a namespace stay, too, also those of an older record, which names none: a worker with
+// "off" refuses to start, and one with the same or nothing set goes on and counts different ones.
 // The same holds for a namespace that was created with "off". No worker writes another record.
 func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
@@ -308,8 +308,8 @@ func TestStartingWorkerEndsOnWhatWaitingCannotMend(t *testing.T) {
 	}
 }
 
-// Under a running worker Redis loses everything, and a worker of another version makes the namespace
-// anew, with hashes that span two windows. The running worker then writes such hashes, too, and no others.
+// While a worker runs, Redis loses everything, and a worker of another version recreates the namespace, with
+// hashes that span two windows. The running worker then writes such hashes, too, and no others.
 func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
 	t.Parallel()
 	const tiers = "1s/1h,1m/1d"

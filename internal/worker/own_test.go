@@ -182,7 +182,7 @@ func TestProbeFindsTheStreamThatTakesASubjectAndStoresNothing(t *testing.T) {
 		{"hits.>", "HITS", nil, nil},
 		{"hits.*.b", "HITS", nil, nil},
 		{"one.*.x", "ONE", nil, nil},
-		{"one.>", "", outbox.ErrNoStream, nil}, // the tokens of a hit are not known
+		{"one.>", "", outbox.ErrNoStream, nil}, // how many tokens a hit has is unknown
 		{"hitp.0.>", "", outbox.ErrNoStream, nil},
 		{"deaf.>", "", outbox.ErrNoAnswer, nil},
 		{"chatty.>", "", outbox.ErrNoAnswer, nil},
@@ -224,7 +224,7 @@ func TestSettingsWithoutEffectAreLogged(t *testing.T) {
 	require.Zero(t, r.logs.count("INGEST_REPLICAS="), "a setting that was left alone is said to have no effect")
 }
 
-// Without the right to advisories new streams are found by listing, and the worker says what is missing.
+// Without the right to advisories, the worker finds new streams by listing, and logs what is missing.
 func TestWithoutTheRightToAdvisoriesNewStreamsAreListed(t *testing.T) {
 	t.Parallel()
 	rights := server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"$JS.EVENT.>"}}}

@@ -123,7 +123,7 @@ func TestMessagesGoneAtTheEndHoldNothingUp(t *testing.T) {
 	})
 }
 
-// A producer's bad hits are found again beside the good ones' count.
+// A producer's bad hits are stored as rejects, and its good ones are counted.
 func TestRejectsOfTwoWorkersAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	r, loner := newRigWithLoner(t)

@@ -1,5 +1,5 @@
-// Package asking has what tests of rooms that answer questions share: a Redis with hits in it, a reader that
-// needs none, and requests with their answers and problems.
+// Package asking has what tests of packages that answer questions share: a Redis with hits in it, a reader
+// that needs none, and requests with their answers and problems.
 package asking
 
 import (
@@ -115,7 +115,7 @@ type FakeReader struct {
 	Now    time.Time
 	Err    error
 
-	mu    sync.Mutex // the hub asks beside the requests
+	mu    sync.Mutex // the hub asks at the same time as the requests
 	asked []window.Question
 }
 
@@ -393,8 +393,8 @@ func (r Request) String() string {
 // placeholder is a byte such as «ff», or a text that is repeated, such as «k*513».
 var placeholder = regexp.MustCompile(`«(?:([0-9a-f]{2})|([^»]+)\*(\d+))»`)
 
-// ReadRequests reads a data file that has a request in each line, beside empty ones and those that begin with
-// #:
+// ReadRequests reads a data file that has a request in each line, except for empty ones and those that begin
+// with #:
 //
 //	METHOD TARGET BODY @Header: value @option: value => STATUS WANT
 func ReadRequests(t testing.TB, file string) (out []Request) {

@@ -1,6 +1,5 @@
-// Package bench_test measures Tallyroll beside a consumer that does nothing and
-// beside the techniques of the articles that describe the same need, all on the
-// same hits, the same servers and in one run.
+// Package bench_test compares Tallyroll with a consumer that does nothing and with the techniques of the
+// articles that describe the same need, all on the same hits, the same servers and in one run.
 //
 // The tests that `make bench-smoke` runs only check that each candidate counts right.
 // `make bench` measures and rewrites docs/benchmarks-tables.md.

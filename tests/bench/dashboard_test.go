@@ -121,7 +121,7 @@ func checkDashboards(t *testing.T, r *rig) {
 	for client := range 3 {
 		_, answer, err := stack.Do(http.MethodPost, q.URL()+"/v1/total", json.RawMessage(all[1].question(client)))
 		if err != nil || strings.Count(string(answer), `"total"`) != dashboardCounters*5 ||
-			strings.Count(string(answer), `"total":0,`) > dashboardCounters || // but for the minute, which may have passed
+			strings.Count(string(answer), `"total":0,`) > dashboardCounters || // except for the minute, which may have passed
 			!strings.Contains(string(answer), `"`+counterName(client*dashboardCounters)+`"`) {
 			t.Errorf("client %d: %v %s", client, err, answer)
 		}

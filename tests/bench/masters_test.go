@@ -10,7 +10,7 @@ import (
 )
 
 // mastersRow is how a stream of hits on evenly drawn counters was counted into one Redis, or into the masters
-// of a Redis Cluster. The busiest one's figures are beside an even share.
+// of a Redis Cluster. The busiest one's figures are compared with an even share.
 type mastersRow struct {
 	sample
 	masters int

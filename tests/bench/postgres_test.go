@@ -18,7 +18,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// postgresFigures are all that is measured beside PostgreSQL.
+// postgresFigures are all measurements of the comparison with PostgreSQL.
 type postgresFigures struct {
 	Version         string
 	Single, Batched string // hits per run

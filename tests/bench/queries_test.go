@@ -20,14 +20,13 @@ type queryFigures struct {
 }
 
 const (
-	// backlogHits last longer at the full speed of a worker than a measurement beside it.
+	// backlogHits keep a worker at full speed busy for longer than a measurement takes.
 	backlogHits = 2_000_000
 	topCounters = 1_000_000
 )
 
-// measureQueries asks one query process, with nothing else going on and beside a
-// worker that counts a backlog as fast as it can. Questions take turns, each
-// round beginning with another one.
+// measureQueries asks one query process, with nothing else going on and while a worker counts a backlog as
+// fast as it can. Questions take turns, each round beginning with another one.
 func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 	counters := max(o.size(topCounters), densest)
 	var asked *target
@@ -100,8 +99,8 @@ func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 	return w
 }
 
-// Whatever is asked at a rate must be answered, and right: the totals that are
-// asked about, the hashes that are read beside them, and the events.
+// Whatever is asked at a rate must be answered, and right: the totals that are asked about, the hashes that
+// are also read, and the events.
 func checkQuestions(t *testing.T, r *rig) {
 	const counters = 300
 	r.fillQueried(t, counters)

@@ -28,7 +28,7 @@ type view map[string]any
 const (
 	beginMark = "<!-- measured: begin (make bench rewrites from here) -->\n\n"
 	endMark   = "\n<!-- measured: end -->"
-	plotFile  = "benchmarks.svg" // beside the page
+	plotFile  = "benchmarks.svg" // in the page's directory
 )
 
 // tables are the measured part of the page.
@@ -44,7 +44,7 @@ func (v view) tables(t *testing.T, o options) string {
 	return out.String()
 }
 
-// write rewrites the measured part of the page of tables, and the plot beside it.
+// write rewrites the measured part of the page of tables, and the plot.
 func (v view) write(t *testing.T, o options) {
 	t.Helper()
 	tables := v.tables(t, o)

@@ -104,8 +104,8 @@ const namespace = "bench"
 // hung is longer than any run takes.
 const hung = 10 * time.Minute
 
-// awaitCounted looks every so often until all is counted. A look must not cost much: it shares the machine
-// with what it waits for. The workers must not end meanwhile.
+// awaitCounted checks every so often until all is counted. A check must not cost much, because it shares the
+// machine with what it waits for. The workers must not end meanwhile.
 func awaitCounted(
 	t testing.TB, every time.Duration, what string, done func() (bool, error), workers ...*stack.Service,
 ) {

@@ -26,7 +26,7 @@ type sizing struct {
 // What a counter or a load costs, by the measurements below.
 const (
 	flushSeconds   = 0.25
-	perShardCommit = 10      // commands of a shard's transaction beside the counters'
+	perShardCommit = 10      // commands of a shard's transaction, without the counters'
 	commandMicros  = 3.5     // of Redis per command, its append-only file included
 	hitMicros      = 0.4     // of a worker per hit, 100 to a message
 	sendMicros     = 1.8     // of a worker per command

@@ -21,8 +21,8 @@ type workload struct {
 	title    string
 	counters int
 	zipf     float64 // the exponent; 0 draws evenly
-	// Hits of a run, one and 100 to a message: long beside the wait for the last
-	// flush, and short beside the life of the finest cells.
+	// Hits of a run, one and 100 to a message: it is long compared with the wait for the last flush, and short
+	// compared with the life of the finest cells.
 	single, batched int
 }
 

@@ -29,13 +29,13 @@ var languages = []struct {
 	{"shell", "curl", "shell/producer.sh", "shell/reader.sh", true},
 }
 
-// patience is for one run of an example on a machine with much else to do.
-const patience = 3 * time.Minute
+// exampleTimeout bounds one run of an example on a busy machine.
+const exampleTimeout = 3 * time.Minute
 
 // example is a command that runs one.
 func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), exampleTimeout)
 	t.Cleanup(cancel)
 	folder := path
 	path = filepath.Join(examplesDir, filepath.FromSlash(path))
@@ -88,8 +88,8 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// What a producer publishes is what the reader beside it reads. A reader says what the API finds wrong with
-// its question, and that a token is missing.
+// What a producer publishes is what the reader of the same example reads. A reader prints what the API finds
+// wrong with its question, and that a token is missing.
 func TestExamplesReadWhatTheyCount(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)

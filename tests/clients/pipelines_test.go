@@ -163,7 +163,7 @@ func TestBentoRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "events.ndjson")
 	require.NoError(t, os.WriteFile(file, []byte(events.String()), 0o600))
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), exampleTimeout)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "bento", "--set", "http.enabled=false", "--set", "input.batched.policy.period=5s", "-c", filepath.Join(examplesDir, "bento.yaml"))
 		cmd.Env = append(os.Environ(), "EVENTS="+file, "NATS_URL="+nats.URL())

@@ -50,7 +50,7 @@ func postgres(t *testing.T) (env []string) {
 		require.NoError(t, os.Chown(dir, uid, gid))
 		as = []string{"setpriv", "--reuid=" + u.Uid, "--regid=" + u.Gid, "--clear-groups", "--pdeathsig=QUIT"}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), exampleTimeout)
 	defer cancel()
 	initdb := slices.Concat(as, []string{filepath.Join(bin, "initdb"), "-D", dir, "-U", "test", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"})
 	cmd := exec.CommandContext(ctx, initdb[0], initdb[1:]...)

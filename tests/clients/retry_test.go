@@ -67,8 +67,8 @@ func answer(status int, body string, headers ...string) http.HandlerFunc {
 // breakOff ends the connection in place of an answer: the client cannot know what was stored.
 func breakOff(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// A producer sends hits again, with the same key, until it knows that they are stored. It does not repeat
-// what is wrong, and says what it is.
+// A producer sends hits again, with the same key, until the answer is that they are stored. It does not
+// repeat what is wrong, and prints what it is.
 func TestProducersSendAgainWithTheSameKey(t *testing.T) {
 	t.Parallel()
 	for _, the := range languages {

@@ -132,7 +132,7 @@ func collectKnowsTokens(t *testing.T, img string) {
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
-	// Nothing can be stored, because NATS does not run. That is not what a wrong token is told.
+	// Nothing can be stored, because NATS does not run. A wrong token gets another answer than that.
 	stack.Eventually(t, "collect to know its tokens", func() (bool, string) {
 		wrong, right := status("wrong"), status(secret)
 		return wrong == http.StatusUnauthorized && right == http.StatusServiceUnavailable, fmt.Sprint(wrong, right)

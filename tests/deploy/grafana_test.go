@@ -50,7 +50,7 @@ type target struct {
 	URL        string // of Infinity
 }
 
-// chosen is the data source that a dashboard uses until somebody chooses another one.
+// chosen returns the data source that a dashboard uses until a reader chooses another one.
 func (d dashboard) chosen(ref grafanaRef) grafanaRef {
 	for _, v := range d.Templating.List {
 		if uid, ok := v.Current.Value.(string); ok && v.Type == "datasource" && ref.UID == "${"+v.Name+"}" {

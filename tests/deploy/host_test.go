@@ -95,7 +95,7 @@ func TestHostServers(t *testing.T) {
 	}
 }
 
-// What is right for a container is right without one, but for addresses and directories.
+// What is right for a container is right without one, except for addresses and directories.
 func TestHostRedisIsTheContainers(t *testing.T) {
 	var got [2]map[string]string
 	for i, file := range []string{"deploy/redis.conf", "deploy/host/redis.conf"} {

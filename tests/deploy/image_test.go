@@ -201,8 +201,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// health runs a program that reaches neither NATS nor Redis: it is well but
-// not ready, its own check says so, and it ends when it is told to.
+// health runs a program that reaches neither NATS nor Redis: it is well but not ready, as its own check
+// reports, and SIGTERM ends it.
 func health(t *testing.T, img, program, addr string) {
 	name := img + "-" + program
 	t.Cleanup(func() {

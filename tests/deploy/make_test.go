@@ -16,8 +16,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// bare is a copy of what make needs on a machine without redis-server. Whoever
-// calls a package manager or sudo there leaves a line in the file called.
+// bare is a copy of what make needs on a machine without redis-server. A call of a package manager or of sudo
+// there adds a line to the file called.
 type bare struct {
 	t           *testing.T
 	dir, called string
@@ -36,7 +36,7 @@ func newBare(t *testing.T) *bare {
 	}
 	managers := []string{"sudo", "apt-get", "dnf", "apk", "pacman", "brew"}
 	for _, name := range managers {
-		// The manager does what it is asked to: it puts a redis-server beside itself.
+		// The manager does what it is asked to: it puts a redis-server into its own directory.
 		b.write("bin-path/"+name, "#!/bin/sh\necho \"$0 $*\" >>"+b.called+"\necho CALLED $0\nprintf '#!/bin/sh\\n' >"+b.dir+"/bin-path/redis-server\nchmod +x "+b.dir+"/bin-path/redis-server\n", 0o755)
 	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {

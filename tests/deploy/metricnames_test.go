@@ -107,7 +107,7 @@ func checkMetrics(t *testing.T, metrics map[string]string) {
 	}
 }
 
-// Every metric that an alert or a dashboard asks for is told by the programs, or is a known one of an
+// Every metric that an alert or a dashboard asks for is exposed by the programs, or is a known one of an
 // exporter; docs/operations.md describes all of the programs' own, and no other.
 func TestNamedMetricsExist(t *testing.T) {
 	t.Parallel()

@@ -34,9 +34,9 @@ type product struct {
 	// start starts it on its example, with the addresses of a test and with edits of the example: pairs of old
 	// and new text.
 	start func(p *proxied, edits ...string) *stack.Process
-	// patient makes the example wait for query as long as a busy machine needs: after the example's own
+	// longerTimeout makes the example wait for query as long as a busy machine needs: after the example's own
 	// time it does without an answer.
-	patient []string
+	longerTimeout []string
 	// refuse makes the example refuse requests while query is away.
 	refuse []string
 	// byHeader makes the key a header of the request.
@@ -45,17 +45,17 @@ type product struct {
 
 var products = []product{{
 	name: "nginx", start: startNginx,
-	patient: []string{"proxy_read_timeout 1s;", "proxy_read_timeout 10s;"},
-	refuse:  []string{"return 204;", "return 403;"},
+	longerTimeout: []string{"proxy_read_timeout 1s;", "proxy_read_timeout 10s;"},
+	refuse:        []string{"return 204;", "return 403;"},
 	byHeader: []string{
 		`"limit=per-client&key_ip=1"`, `"limit=per-client&key_header=X-Api-Key"`,
 		"#   proxy_set_header X-Api-Key", "proxy_set_header X-Api-Key",
 	},
 }, {
 	name: "caddy", start: startCaddy,
-	patient:  []string{"response_header_timeout 1s", "response_header_timeout 10s"},
-	refuse:   []string{"respond 200", "respond 503"},
-	byHeader: []string{"uri /v1/authz?limit=per-client&key_ip=1", "uri /v1/authz?limit=per-client&key_header=X-Api-Key"},
+	longerTimeout: []string{"response_header_timeout 1s", "response_header_timeout 10s"},
+	refuse:        []string{"respond 200", "respond 503"},
+	byHeader:      []string{"uri /v1/authz?limit=per-client&key_ip=1", "uri /v1/authz?limit=per-client&key_header=X-Api-Key"},
 }}
 
 func startNginx(p *proxied, edits ...string) *stack.Process {

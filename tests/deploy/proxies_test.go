@@ -24,11 +24,11 @@ var wide = []string{"- name: per-client\n    window: 1s", "- name: per-client\n 
 func TestProxyAsksQueryFirst(t *testing.T) {
 	forProducts(t, func(t *testing.T, the product) {
 		p := newProxied(t, wide...)
-		p.proxy = the.start(p, the.patient...)
+		p.proxy = the.start(p, the.longerTimeout...)
 		t.Run("passes and refuses", func(t *testing.T) { p.passesAndRefuses(t) })
 		t.Run("asks about browsers", func(t *testing.T) { p.asksAboutBrowsers(t) })
 		t.Run("leaves the service alone", func(t *testing.T) { p.leavesTheServiceAlone(t) })
-		p.proxy = the.start(p, append(the.patient, the.byHeader...)...)
+		p.proxy = the.start(p, append(the.longerTimeout, the.byHeader...)...)
 		t.Run("limits an API key", func(t *testing.T) { p.limitsAnAPIKey(t) })
 		t.Run("goes on without Redis", func(t *testing.T) { p.goesOnWithoutRedis(t) })
 	})
@@ -136,7 +136,7 @@ func (p *proxied) goesOnWithoutRedis(t *testing.T) {
 func TestProxyOpensWithoutRedis(t *testing.T) {
 	forProducts(t, func(t *testing.T, the product) {
 		p := newProxied(t, wide[0], wide[1]+"\n    fail: open")
-		p.proxy = the.start(p, the.patient...)
+		p.proxy = the.start(p, the.longerTimeout...)
 		p.redis.Kill()
 		p.statuses(t, http.MethodGet, "/", nil, tenAnd(http.StatusOK)...)
 	})
@@ -182,7 +182,7 @@ func TestProxyUnderLoad(t *testing.T) {
 			t.Run(policy, func(t *testing.T) {
 				t.Parallel()
 				p := newProxied(t, "window: 1s\n    max: 10\n", "window: 1s\n    max: 10\n    policy: "+policy+"\n")
-				p.proxy = the.start(p, the.patient...)
+				p.proxy = the.start(p, the.longerTimeout...)
 				began := time.Now()
 				passed, refused := p.load(length, perSecond)
 				took := time.Since(began) // longer than asked for on a busy machine
@@ -190,7 +190,7 @@ func TestProxyUnderLoad(t *testing.T) {
 				t.Logf("%s: %d let through in %v (%.2f per second), %d refused", policy, passed, took, rate, refused)
 				most := most
 				if p.decidedAlone() {
-					most += 10 // Redis was too slow: the process counted by itself, beside what Redis had counted
+					most += 10 // Redis was too slow: the process counted by itself, in addition to what Redis had counted
 				}
 				if rate < least || rate > most || passed != p.served.Load() {
 					t.Errorf("%.2f per second, %d of which reached the service; want %v to %v", rate, p.served.Load(), least, most)

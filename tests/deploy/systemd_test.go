@@ -86,7 +86,7 @@ func newManager(t *testing.T) *manager {
 	return m
 }
 
-// states returns what the program has said, but for its lines about why it waits.
+// states returns what the program has sent, except for its lines about why it waits.
 func (m *manager) states() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +116,8 @@ func (m *manager) awaitStatus(part string) {
 	})
 }
 
-// A program says READY once /readyz does and not before, RELOADING and READY around a reload, and STOPPING on
-// SIGTERM.
+// A program sends READY once /readyz is ready and not before, RELOADING and READY around a reload, and
+// STOPPING on SIGTERM.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.yml")
@@ -145,7 +145,7 @@ func TestNotify(t *testing.T) {
 				s = stack.Query(t, redis, env...)
 			case "rls":
 				s, _ = stack.RLS(t, redis, append(env, "RLS_LIMITS_FILE="+limits)...)
-			case "watch": // which is ready without Redis: its states say that nobody knows
+			case "watch": // which is ready without Redis: the states of its rules are unknown
 				nats.Stop()
 				s = stack.Watch(t, nats, redis, thresholds(t), env...)
 			}

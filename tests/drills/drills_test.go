@@ -64,7 +64,7 @@ func (d *drill) step(t *testing.T, what string, do func()) {
 	t.Logf("%d. %s: %v", len(d.steps), what, time.Since(began).Round(time.Millisecond))
 }
 
-// awaitRecovery ends a drill that began with a loss at some moment: everything has to be exact, or admitted.
+// awaitRecovery ends a drill that began with a loss at some moment: all must be exact, or the loss reported.
 func (d *drill) awaitRecovery(s *site, began time.Time) {
 	s.t.Helper()
 	d.lost, d.twice = s.settle()

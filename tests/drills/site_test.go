@@ -69,7 +69,7 @@ func (s *site) load() (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			s.publish(s.drill.size / 50)      // to its end: what nobody knows of cannot be compared
+			s.publish(s.drill.size / 50)      // to its end: what is unknown cannot be compared
 			time.Sleep(20 * time.Millisecond) // the rate of the load; nothing waits for it
 		}
 	})
@@ -150,7 +150,7 @@ func (s *site) settle() (lost, double int64) {
 
 var admission = regexp.MustCompile(`(?m)^tallyroll_ingest_admissions_total\{.*\} ([0-9.]+)$`)
 
-// isLossAdmitted reports whether the worker has admitted that hits may be missing or count twice.
+// isLossAdmitted reports whether the worker has reported that hits may be missing or count twice.
 func (s *site) isLossAdmitted() bool {
 	s.t.Helper()
 	status, body, err := stack.Do(http.MethodGet, s.ingest.URL()+"/metrics", nil)

@@ -14,7 +14,7 @@ import (
 // any free port for its status, logs it, and registers it in the fleet.
 func TestASecondWorkerOnOneHostTakesAnotherAddress(t *testing.T) {
 	t.Parallel()
-	// The usual port may be somebody else's on this machine: then both take another one.
+	// The usual port may be another program's on this machine: then both take another one.
 	if l, err := net.Listen("tcp", "127.0.0.1:8082"); err == nil {
 		defer l.Close()
 	}

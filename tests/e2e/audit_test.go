@@ -19,8 +19,8 @@ func (s *system) requireAudit(code int, parts ...string) {
 	}
 }
 
-// After kills, and beside a worker that counts, audit finds no difference; then the one that is made on
-// purpose.
+// After kills, and while a worker counts, audit finds no difference; then it finds the one that the test
+// makes.
 func TestAuditProvesTheCounts(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_MAX_COMMANDS=200")

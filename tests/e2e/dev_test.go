@@ -18,8 +18,8 @@ import (
 
 var queryLine = regexp.MustCompile(`(?m)^ *query +(http://\S+)/docs`)
 
-// startDev starts what `make run` starts, and returns what it prints before it says how to end it. stop ends
-// it, which leaves nothing behind.
+// startDev starts what `make run` starts, and returns what it prints, up to the line about how to end it.
+// stop ends it, which leaves nothing behind.
 func startDev(t *testing.T, args []string, env ...string) (printed, query string, stop func()) {
 	t.Helper()
 	tmp := t.TempDir()
@@ -79,7 +79,7 @@ func TestDevRunsEverything(t *testing.T) {
 	}
 	stop()
 
-	// Not beside the first: of two that start at once, one may take a port that the other has found free.
+	// Not in parallel: of two that start at once, one may take a port that the other has found free.
 	t.Run("without redis-server, questions for unique values are refused", func(t *testing.T) {
 		_, query, stop := startDev(t, []string{"--no-load"}, "PATH="+t.TempDir())
 		eventuallySays(t, query+"/v1/uniques?key=a&window=1h", http.StatusBadRequest, "its stand-in for Redis cannot count them")

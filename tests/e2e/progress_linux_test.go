@@ -19,7 +19,7 @@ func TestProgressBarLeavesLogLinesWhole(t *testing.T) {
 	stream := s.createStream("HITS", "hits.>")
 	const hits = 16_000
 	s.publish(nil, "--count", fmt.Sprint(hits), "--counters", fmt.Sprint(hits), "--batch", "1")
-	const far = 6 * time.Second // more than the 5 at which a worker says that it is far behind
+	const far = 6 * time.Second // more than the 5 at which a worker logs that it is far behind
 	stack.Eventually(t, "old hits", func() (bool, string) {
 		info, err := stream.Info(t.Context())
 		if err != nil {
@@ -52,7 +52,7 @@ func TestProgressBarLeavesLogLinesWhole(t *testing.T) {
 	}
 }
 
-// Without a setting, logs are for people on a terminal and for machines elsewhere.
+// Without a setting, logs are human-readable on a terminal, and JSON elsewhere.
 func TestLogsAreForPeopleOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -40,7 +40,7 @@ func TestRestartsLoseAndDoubleNothing(t *testing.T) {
 	require.EqualValues(t, hits, sum)
 }
 
-// A worker makes its stream again if NATS has lost its store, and counts on. It does not if somebody deletes
+// A worker recreates its stream if NATS has lost its store, and counts on. It does not if an operator deletes
 // the stream.
 func TestCountsGoOnIfNATSComesBackEmpty(t *testing.T) {
 	t.Parallel()

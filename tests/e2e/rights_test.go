@@ -284,7 +284,7 @@ func (g *guarded) requireRefusalsOnNATS(admin jetstream.JetStream) {
 			within = stack.Hung // it ends with the refusal
 		}
 		require.NoError(g.t, errors.Join(try(), conn.FlushTimeout(stack.Hung)))
-		select { // a refusal comes before the answer to the flush; its handler is told of it later
+		select { // a refusal comes before the answer to the flush; its handler is called later
 		case <-violations:
 			return true
 		case <-time.After(within):

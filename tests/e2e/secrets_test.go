@@ -15,8 +15,8 @@ import (
 
 const secret = "hunter2" // a part of every password and token of these tests
 
-// With a secret in every setting that takes one, in a file or given as it is, no program tells it to anybody:
-// not in its log, its answers and metrics, nor to those who list the processes of the machine.
+// With a secret in every setting that takes one, in a file or given as it is, no program reveals it: neither
+// in its log, its answers and metrics, nor in the list of the machine's processes.
 func TestNoProgramTellsItsSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 )
 
 // refusedFile has runs of programs with a mistake, each with the line that it ends with, and the files that
-// they read. UPDATE_REFUSED=1 writes the lines anew.
+// they read. UPDATE_REFUSED=1 rewrites the lines.
 const refusedFile = "testdata/refused.txt"
 
 // A mistake in a setting ends a program with code 2 and one line that names the setting and what is allowed,

@@ -9,9 +9,9 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// A worker ends when it is told to, whatever hangs: both servers accept what is
-// sent to them and answer nothing. The promise is ten seconds; the order of the steps and
-// their limits are tested in virtual time (internal/worker); here only that it ends.
+// SIGTERM ends a worker, whatever hangs: both servers accept what is sent to them and answer nothing. The
+// promise is ten seconds; the order of the steps and their limits are tested in virtual time
+// (internal/worker); here only that it ends.
 func TestAStopWhileBothServersHang(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.NATSProcess(t), stack.Redis(t)

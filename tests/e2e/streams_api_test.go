@@ -84,8 +84,8 @@ func TestADeadWorkerShowsInStreamsAndAnswers(t *testing.T) {
 	eventuallySays(t, s.query.URL()+"/v1/total?key=a&window=1h", http.StatusOK, `"total":5,"lower":5,"upper":5,`)
 }
 
-// A query that is started before any worker says what to start, and answers everything that needs no NATS
-// while that is away. It logs once that it waits, and connects later.
+// A query that starts before any worker answers what to start. It answers everything that needs no NATS while
+// that is away, logs once that it waits, and connects later.
 func TestQueryIsStartedBeforeEverythingElse(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)

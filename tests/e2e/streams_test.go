@@ -75,7 +75,7 @@ func TestAStreamComesAndGoesAndIsForgotten(t *testing.T) {
 	})
 	require.True(t, stack.TotalOf(t, s.query.URL(), "c", "4s").Complete)
 
-	// A stream of its name begins anew, and its cursors last.
+	// A new stream of its name is counted from its beginning, and its cursors last.
 	s.createStream("HITS_OLD", "old.>")
 	s.send("old.c", "")
 	stack.EventuallyTotal(t, s.query.URL(), "c", "4s", 1)

@@ -11,7 +11,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// unique is one estimate of an answer of /v1/uniques; Upper is nil if nobody knows.
+// unique is one estimate of an answer of /v1/uniques; Upper is nil if unknown.
 type unique struct {
 	Key, Window     string
 	Estimate, Lower int64

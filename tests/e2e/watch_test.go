@@ -26,7 +26,7 @@ const (
 	hookSecretOld = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 )
 
-// change is what a receiver was told.
+// change is one change of a rule's state that a receiver got.
 type change struct {
 	ID     string    `json:"id"`
 	Rule   string    `json:"rule"`
@@ -87,7 +87,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// of returns what was told of a rule's key, in the order of arrival.
+// of returns the changes of a rule's key that the receiver got, in the order of arrival.
 func (r *receiver) of(rule, key string) (out []change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +107,7 @@ func states(changes []change) string {
 	return strings.Join(out, " ")
 }
 
-// eventually waits until the states that were told of a rule's key are these.
+// eventually waits until the receiver has got these states of a rule's key.
 func (r *receiver) eventually(rule, key, want string) []change {
 	r.t.Helper()
 	var got []change
@@ -124,7 +124,7 @@ func rulesFor(t *testing.T, r *receiver, rules string) string {
 	return file(t, "watch.yml", fmt.Sprintf("targets:\n  ops: {webhook: %s, secret_file: %s}\nrules:\n%s", r.URL, file(t, "secret", hookSecret+"\n"+hookSecretOld+"\n"), rules))
 }
 
-// A threshold that is passed is told once by all processes together, and so is its end.
+// All processes together deliver once that a threshold is passed, and once that this ends.
 func TestWatchTellsWebhooksOfChanges(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -16,7 +16,7 @@ import (
 
 const httpClients = 16 // of each kind
 
-// poster is one client of collect with a counter of its own, and what it was told.
+// poster is one client of collect with a counter of its own, and the answers that it got.
 type poster struct {
 	counter                string
 	keyed                  bool
@@ -99,8 +99,8 @@ func postAll(t *testing.T, collect *stack.Service) (stored func() int64, stop fu
 	}
 }
 
-// requireStored demands that each counter has what its client was told: every 202 once, no 503, and of what
-// nobody knows, each at most once.
+// requireStored demands that each counter agrees with its client's answers: every 202 is stored once, no 503
+// is, and a request without an answer is stored at most once.
 func (s *system) requireStored(posters []*poster) {
 	s.t.Helper()
 	l := newLoad(s, "marker", true)

@@ -33,7 +33,7 @@ func (s *system) join() {
 	s.startWorker(s.redis, fmt.Sprintf("INGEST_WORKER=w%d", len(s.workers)))
 }
 
-// ownership is one line of a worker's log: what it says that it reads.
+// ownership is one line of a worker's log, about the streams that it reads.
 type ownership struct {
 	Time    time.Time
 	Worker  string

@@ -30,9 +30,8 @@ const (
 	maxKeys    = 1000 // of one question: the default of QUERY_MAX_KEYS
 )
 
-// load publishes hits in the background and knows what was acknowledged. A
-// message whose acknowledgement is unknown is published again under the same
-// Nats-Msg-Id until there is one, so nothing is stored that is not known.
+// load publishes hits in the background and remembers what was acknowledged. It publishes a message without
+// an acknowledgement again under the same Nats-Msg-Id until there is one, so it remembers all stored hits.
 type load struct {
 	t      *testing.T
 	js     jetstream.JetStream
@@ -117,7 +116,7 @@ func (l *load) finish() {
 	l.stop()
 	l.running.Wait()
 	if l.t.Failed() {
-		l.t.FailNow() // a message was not acknowledged: the truth is not known
+		l.t.FailNow() // a message was not acknowledged: the truth is unknown
 	}
 }
 

@@ -56,7 +56,7 @@ func TestCountsAreExactIfAMirrorIsCutOff(t *testing.T) {
 		link.cut()
 		publish(45)
 		total += 45
-		if i%2 == 0 { // long enough for somebody to notice
+		if i%2 == 0 { // long enough for the worker to notice
 			stack.Eventually(t, "the worker to miss the origin", func() (bool, string) {
 				n := strings.Count(worker.Logs(), unsure)
 				return n > i/2, fmt.Sprint(n)

@@ -79,8 +79,7 @@ func (s *system) metric(w *stack.Service, name string) (value int64) {
 	return 0
 }
 
-// A stream made anew counts from its first message, exactly; what the old one
-// held counts at most once.
+// A recreated stream is counted from its first message, exactly; what the old one held counts at most once.
 func TestARecreatedStreamIsCountedFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -62,7 +62,7 @@ func TestOrdersAreCountedByRules(t *testing.T) {
 	require.GreaterOrEqual(t, len(versions), 2)
 }
 
-// ordersRules count alike but for the first letter of the names; the second file asks for a channel, too.
+// ordersRules count alike except for the first letter of the names; the second file asks for a channel, too.
 func ordersRules(version byte) string {
 	text := `- stream: ORDERS
   subject: orders.*.created
@@ -89,7 +89,7 @@ func ordersRules(version byte) string {
 	return strings.ReplaceAll(text, "V.", string(version)+".")
 }
 
-// orderEvent is an event and what it counts, worked out beside its JSON.
+// orderEvent is an event and what it counts, worked out without its JSON.
 type orderEvent struct {
 	counts  map[string]int64 // without the version's letter
 	channel string           // of a created order, which version b counts on

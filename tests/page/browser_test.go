@@ -160,7 +160,7 @@ func open(t *testing.T, address string, as looks) *tab {
 	b.must(err)
 	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
 	b.must(err)
-	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // beside other tabs
+	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // with other tabs open
 	b.must(err)
 	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: as.scheme}},
@@ -198,8 +198,8 @@ func (b *tab) hear(event any) {
 	}
 }
 
-// clean fails the test if the page has said anything on the console, other than what allowed
-// names, or has asked anybody but the service.
+// clean fails the test if the page has written to the console, other than what allowed names, or has asked
+// another server than the service.
 func (b *tab) clean(base string, allowed ...string) {
 	b.t.Helper()
 	b.mu.Lock()

@@ -201,7 +201,7 @@ func compare(t *testing.T, s *system) {
 	b.clean(r.URL)
 }
 
-// Times of which hits are missing, or not counted yet, are shaded, and say why to whoever points at them.
+// Times of which hits are missing, or not counted yet, are shaded, and show why when a reader points at them.
 func seeIncompleteTimes(t *testing.T, s *system) {
 	r := s.retell(t, even)
 	r.countingSince = time.Now().Add(-12 * time.Hour)

@@ -44,7 +44,7 @@ func TestFirstHits(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// What a range lacks stands beside its title, whole, at every width; so does the heading of the hits.
+// What a range lacks stands next to its title, whole, at every width; so does the heading of the hits.
 func TestWhatARangeLacksIsWhole(t *testing.T) {
 	s := start(t)
 	s.hit("a")
@@ -89,7 +89,7 @@ func TestRangesThatNobodyCounted(t *testing.T) {
 }
 
 // One finds and adds counters by the keyboard alone, goes through the tree, reads bounds and points of the
-// chart, and takes a counter out. The address and the title follow, and show the same view to somebody else.
+// chart, and takes a counter out. The address and the title follow, and show the same view to another reader.
 func TestKeyboardOnly(t *testing.T) {
 	s := start(t)
 	s.hit("shop.cart", "shop.cart", "shop.checkout", "blog", "zoo")

@@ -10,7 +10,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// The ranges that the page offers, the one that it shows, and what it says about the address.
+// The ranges that the page offers, the one that it shows, and its note about the address.
 const (
 	ranges = `[...document.querySelectorAll("#range input")].map((input) => input.value).join()`
 	chosen = `document.querySelector("#range input:checked")?.value`
@@ -46,8 +46,8 @@ func TestPageFollowsTiers(t *testing.T) {
 	}
 }
 
-// What the address asks for and the page does not have is said, until the reader chooses anew. No counter of
-// the address is lost.
+// The page shows what the address asks for and it does not have, until the reader chooses again. No counter
+// of the address is lost.
 func TestAddressAsksForMore(t *testing.T) {
 	s := startWithTiers(t, "1s/1m,1m/1d")
 	s.hit("k08")

@@ -63,7 +63,7 @@ func startEmptyQuery(t *testing.T, redis stack.Endpoint, env ...string) *stack.S
 	return query
 }
 
-// If no worker counts, the numbers turn amber, then red. Streams and workers are told in words.
+// If no worker counts, the numbers turn amber, then red. The page describes streams and workers in words.
 func loseWorker(t *testing.T, s *system) {
 	s.hit("a")
 	b := open(t, s.query.URL()+"/?key=a", desktop)

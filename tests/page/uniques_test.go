@@ -27,13 +27,12 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 	stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", int64(2*visitors))
 }
 
-// told are the counters beside whose hits the page says how many different ones there were, each with the
+// uniquesShown evaluates to the counters that the page shows with a number of different ones, each with the
 // words.
-const told = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
+const uniquesShown = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
 
-// Beside its hits, a counter says how many different ones it had in the range, as far as that is known; and
-// the chart readRange them in place of the hits, at the click of a button, for the keyboard, and by the
-// address.
+// With a counter's hits, the page shows how many different ones it had in the range, as far as that is known.
+// The chart shows these in place of the hits, at the click of a button, for the keyboard, and by the address.
 func TestUniquesBesideHits(t *testing.T) {
 	s := start(t)
 	s.publishOldHits()
@@ -41,7 +40,7 @@ func TestUniquesBesideHits(t *testing.T) {
 	s.visit("few", 3, 10*time.Minute)
 	s.hit("plain")
 	b := open(t, s.query.URL()+"/?key=visitors&key=few&key=plain&range=24h&compare=0", desktop)
-	b.until("how many different ones", `/^visitors (2\.[89]\d|3\.[01]\d|3) ?K? different, ± [12]\.?\d? %; few 3 different$/.test((`+told+`).replaceAll("\u202f", " ").replace(/visitors (\d),(\d)(\d)\d/, "visitors $1.$2$3 K"))`)
+	b.until("how many different ones", `/^visitors (2\.[89]\d|3\.[01]\d|3) ?K? different, ± [12]\.?\d? %; few 3 different$/.test((`+uniquesShown+`).replaceAll("\u202f", " ").replace(/visitors (\d),(\d)(\d)\d/, "visitors $1.$2$3 K"))`)
 	if title := eval[string](b, `document.querySelector("#uniques li").title`); !strings.Contains(title, "different in the last 24 hours, between ") || !strings.Contains(title, "with a confidence of 95") {
 		t.Errorf("the title is %q", title)
 	}
@@ -62,11 +61,11 @@ func TestUniquesBesideHits(t *testing.T) {
 	b.until("why there is no line", `/Sums over names are not shown/.test(document.getElementById("chart-note").textContent) && !document.getElementById("of").hidden`)
 	b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?key=plain&range=24h")))
 	b.until("the chart of hits", plotted)
-	b.until("nothing of uniques", `document.getElementById("of").hidden && (`+told+`) === ""`)
+	b.until("nothing of uniques", `document.getElementById("of").hidden && (`+uniquesShown+`) === ""`)
 	b.clean(s.query.URL())
 
 	b = open(t, s.query.URL()+"/?key=visitors&range=1h", phone)
-	b.until("how many on a phone", `/^visitors \d+ different/.test(`+told+`)`)
+	b.until("how many on a phone", `/^visitors \d+ different/.test(`+uniquesShown+`)`)
 	b.tabTo("#of input")
 	b.press(kb.ArrowRight)
 	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && document.getElementById("plot").dataset.step === "5m"`)

@@ -124,8 +124,8 @@ func TestLimitsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// A limit in shadow mode, one with places and one with shares are told apart, and what a key has used is told
-// in their words.
+// The page tells apart a limit in shadow mode, one with slots and one with shares, and describes what a key
+// has used in their words.
 func TestLimitsViewOfOtherKinds(t *testing.T) {
 	s := start(t, "QUERY_LIMITS_FILE="+write(t, `limits:
   - {name: exports, policy: concurrent, window: 1h, max: 2}

@@ -78,8 +78,8 @@ func (c *NATSProcs) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// WaitCurrent waits until every server says that it is healthy: there is a leader
-// of JetStream, and the server has all that the leader has of every stream.
+// WaitCurrent waits until every server reports that it is healthy: there is a leader of JetStream, and the
+// server has all that the leader has of every stream.
 func (c *NATSProcs) WaitCurrent() {
 	c.t.Helper()
 	for i := range c.Servers {

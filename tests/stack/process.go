@@ -90,7 +90,7 @@ func (p *Process) start() error {
 	if p.Port() != 0 {
 		return p.startOnce()
 	}
-	// Between finding a port free and binding it, someone else can take it.
+	// Between finding a port free and binding it, another process can take it.
 	var err error
 	for range bindTries {
 		p.setPort(FreePort(p.t))
@@ -162,7 +162,7 @@ func (p *Process) spawn() (*run, error) {
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // the exit code says it all
+		_ = cmd.Wait() // the exit code suffices
 		written()
 		r.code = cmd.ProcessState.ExitCode()
 		close(r.done)

@@ -18,7 +18,7 @@ type RedisClock struct {
 	ahead atomic.Int64 // time.Duration
 }
 
-// WatchClock puts a clock between a client and its servers. It is right until it is told otherwise.
+// WatchClock puts a clock between a client and its servers. It is right until a test changes it.
 func WatchClock(client redis.UniversalClient) *RedisClock {
 	c := new(RedisClock)
 	client.AddHook(clockHook{c})

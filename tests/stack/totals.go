@@ -22,7 +22,7 @@ type Total struct {
 	To       time.Time `json:"to"`
 	Total    int64     `json:"total"`
 	Lower    int64     `json:"lower"`
-	Upper    int64     `json:"upper"` // math.MaxInt64 if it is null: nobody knows
+	Upper    int64     `json:"upper"` // math.MaxInt64 if it is null: unknown
 	Cell     string    `json:"cell"`
 	Complete bool      `json:"complete"`
 }

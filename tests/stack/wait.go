@@ -8,10 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Looks are pollEvery apart, which is short beside anything that tests wait for (a
-// flush interval is 250 ms). After a look that takes long, such as a question about
-// hundreds of counters, comes a pause of restFor times that, up to restMost: a test
-// that waits must not take the processor from what it waits for.
+// Checks are pollEvery apart, which is short compared with anything that tests wait for (a flush interval is
+// 250 ms). After a check that takes long, such as a question about hundreds of counters, comes a pause of
+// restFor times that, up to restMost: a test that waits must not take the processor from what it waits for.
 const (
 	pollEvery = 10 * time.Millisecond
 	restFor   = 3

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wallClock moves what the C library says of the wall clock. libfaketime would do
-// it too, but cannot be loaded beside jemalloc, which redis-server is linked with.
+// wallClock moves the wall clock that the C library returns. libfaketime would do it too, but cannot be
+// loaded together with jemalloc, which redis-server is linked with.
 const wallClock = `
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -88,7 +88,7 @@ func check(t *testing.T, kind string, text []byte, reference string) {
 	t.Helper()
 	empty, ok := kinds[kind]
 	if !ok {
-		return // a resource that somebody has added to Kubernetes
+		return // a custom resource, which is not Kubernetes's own
 	}
 	resource := empty()
 	if err := yaml.UnmarshalStrict(text, resource); err != nil {

@@ -18,7 +18,7 @@ type entry struct {
 	content []byte
 }
 
-// pages are what a release holds beside the programs, by pattern below the repository.
+// pages are what a release holds in addition to the programs, by pattern below the repository.
 var pages = []string{"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md"}
 
 // notices is the file with the licences of all that is linked.
@@ -84,7 +84,7 @@ func (r *release) writeArchive(t target, built []binary, texts []text) error {
 	zipped := gzip.NewWriter(&out)
 	archive := tar.NewWriter(zipped)
 	for _, e := range all {
-		// Root's, and as old as the commit, whoever makes it and when.
+		// Root's, and as old as the commit, so that it depends on neither the builder nor the time.
 		header := &tar.Header{Name: name + "/" + e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: r.time, Uname: "root", Gname: "root", Format: tar.FormatPAX}
 		if err := archive.WriteHeader(header); err != nil {
 			return err

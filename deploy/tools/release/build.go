@@ -109,7 +109,7 @@ type module struct {
 // modules are found by path@version.
 type modules map[string]*module
 
-// findModules adds the modules whose packages are in the programs, but for Tallyroll's own.
+// findModules adds the modules whose packages are in the programs, except for Tallyroll's own.
 func (r *release) findModules(ctx context.Context, t target, programs []program, all modules) error {
 	for dir, pkgs := range byModule(programs, r.root) {
 		out, err := r.forTarget(t).command(ctx, dir, "go", append([]string{"list", "-deps", "-f",
@@ -151,7 +151,7 @@ func checkLinked(built []binary, all modules) error {
 	return nil
 }
 
-// linked returns path@version of the modules in a program, but for Tallyroll's own.
+// linked returns path@version of the modules in a program, except for Tallyroll's own.
 func linked(info *buildinfo.BuildInfo) (out []string) {
 	for _, dep := range info.Deps {
 		if dep.Replace == nil {

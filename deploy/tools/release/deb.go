@@ -13,8 +13,8 @@ import (
 	"github.com/goreleaser/nfpm/v2/files"
 )
 
-// Where the package puts things. The programs have plain names, such as query: they stand beside each other,
-// and the command tallyroll runs them.
+// Where the package puts things. The programs have plain names, such as query: they are in one directory, and
+// the command tallyroll runs them.
 const (
 	debPrograms = "/usr/lib/tallyroll/"
 	debCommand  = "/usr/bin/tallyroll"
@@ -61,7 +61,7 @@ func (r *release) writeDeb(t target, built []binary, texts []text, work string) 
 			return err
 		}
 	}
-	// Small systems leave out /usr/share/doc, but for files of this name.
+	// Small systems leave out /usr/share/doc, except for files of this name.
 	copyright := append(writeNotices(texts), '\n')
 	licence, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {

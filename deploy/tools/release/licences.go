@@ -12,11 +12,11 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are the licences that a linked module may have: they ask for their text beside the programs, and
-// for no more.
+// allowed are the licences that a linked module may have: they require that their text is shipped with the
+// programs, and no more.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "Unlicense", "CC0-1.0"}
 
-// beside are texts that stand beside a licence and give or keep rights. They are shipped, and not judged.
+// Files of these names come with a licence, and give or keep rights. They are shipped, and not judged.
 var beside = regexp.MustCompile(`(?i)^(notice|patents|authors)`)
 
 // licenceFile is how a file with a licence is named.

@@ -1,6 +1,6 @@
 // Release makes what a release consists of, from the sources as they are: static programs for each target in
 // an archive, a Debian package, the list of what is inside (SBOM) and the checksums, all of it below
-// bin/release. It asks no service but for modules. The same commit gives the same bytes on any machine with
+// bin/release. It asks a service only for modules. The same commit gives the same bytes on any machine with
 // the same Go.
 //
 //	go run ./release -root ../.. -version v0.1.0
@@ -86,7 +86,7 @@ type release struct {
 	version   string    // without the v
 	commit    string    // empty outside of a repository
 	time      time.Time // of the commit: of all files, too
-	env       []string  // for the go command, beside the process's own
+	env       []string  // for the go command, in addition to the process's own
 	sameCache bool      // compare builds from the first build's cache: seconds in place of minutes, and proves less
 }
 

@@ -138,7 +138,7 @@ func emptySystem(t *testing.T) string {
 	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available", "dev/null"} {
 		require.NoError(t, os.WriteFile(filepath.Join(system, file), nil, 0o644))
 	}
-	// Without /proc mounted, this is how tallyroll finds the programs beside itself.
+	// Without /proc mounted, this is how tallyroll finds the programs in its own directory.
 	require.NoError(t, os.Mkdir(filepath.Join(system, "proc"), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(system, "proc/self"), 0o755))
 	require.NoError(t, os.Symlink("/usr/lib/tallyroll/tallyroll", filepath.Join(system, "proc/self/exe")))

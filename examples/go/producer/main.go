@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// store returns when JetStream has stored the message. After an error nobody knows whether it has. So each
+// store returns when JetStream has stored the message. After an error it is uncertain whether it has. So each
 // attempt has the same Nats-Msg-Id: of those within two minutes, JetStream stores the first.
 func store(js jetstream.JetStream, hits []map[string]any) {
 	body, err := json.Marshal(hits)

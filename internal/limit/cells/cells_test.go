@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A ring has the hits of the window between its bounds, whatever the window, the steps and the give-backs are.
+// A ring has the hits of the window between its bounds, whatever the window, the steps and the give-backs.
 func TestRingBoundsTheHitsOfTheWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -41,7 +41,7 @@ const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 //	    mode: shadow       # enforce (default) or shadow
 //	    share: {hits: 100, for: 1s} # none by default
 //	    key: "user:{key}"  # default {key}
-//	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]}   # or a list of them; default none
+//	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]} # or a list; default none
 //
 // The error is a *yamlfile.Error. It names the first mistake.
 func Parse(data []byte) (Set, error) {

@@ -11,7 +11,7 @@ import (
 	"tallyroll/tests/cases"
 )
 
-// What Redis replied is read, and what is not Tallyroll's is told from what may pass.
+// Replies of Redis are read, and values of other programs are distinguished from errors that may pass.
 func TestRepliesAreRead(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "replies", func(_ *testing.T, section, given string) (out string) {

@@ -116,7 +116,7 @@ func (w *Writer) Cursor() (window.Cursor, bool) { return w.held.Cursor, w.exists
 
 // Commit adds a batch and moves the cursor to to, or does neither, and returns when the outcome is certain. A
 // later AsOf in Redis at the same position stays, unless AsOf is to fall. It tries for as long as ctx lives.
-// ErrFenced and ErrRewound mean that no hit was added unless the cursor says so, and that the writer is
+// ErrFenced and ErrRewound mean that no hit was added unless the cursor shows it, and that the writer is
 // unusable. *ForeignError (the cursor cannot be read) means that no hit was added.
 func (w *Writer) Commit(ctx context.Context, batch *window.ShardBatch, to window.Cursor) (Commit, error) {
 	next := schema.CursorRecord{Cursor: to, By: w.held.By}

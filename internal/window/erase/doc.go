@@ -3,7 +3,7 @@
 // that fails leaves the rest listed, for another call.
 //
 // Each transaction writes a new token (see NewErasure) to the key "erased" of its shard. Every writer
-// watches that key and its cursor, and reads it in each look. This makes erasures and commits exclude each
+// watches that key and its cursor, and reads it in each check. This makes erasures and commits exclude each
 // other:
 //
 //   - A writer sends no expiry and no name for a hash whose expiry it has set before, and no register that it

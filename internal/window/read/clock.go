@@ -27,7 +27,7 @@ type clocks struct {
 	servers map[string]clockSample
 }
 
-// clockSample is what a server's clock read when the local clock read local, plus or minus doubt.
+// clockSample is one reading of a server's clock: the time, the local time, and how far it may be off.
 type clockSample struct {
 	said, local time.Time
 	doubt       time.Duration

@@ -34,7 +34,7 @@ type gatherer struct {
 	apart bool
 
 	mu        sync.Mutex
-	underWay  int       // trips that have departed, but for large ones
+	underWay  int       // trips that have departed, except for large ones
 	departed  time.Time // when the last of them did
 	gathering *trip     // nil if no question waits
 }

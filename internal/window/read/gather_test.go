@@ -229,7 +229,7 @@ func TestATripThatFailsFailsItsQuestionsAlone(t *testing.T) {
 				others = append(others, r.ask(t.Context(), wants("beside")))
 			}
 			others = append(others, r.ask(t.Context(), wants("c")))
-			// The trips take turns: the shared one departed before those beside it, so it is the first to go on.
+			// The trips take turns: the shared one departed before the others, so it is the first to go on.
 			r.release <- c.do
 			for _, q := range shared {
 				if a := <-q; !errors.Is(a.err, c.err) || (a.panicked != nil) != c.panicked {

@@ -9,7 +9,7 @@ import (
 
 type progress struct {
 	allRead       bool  // every live stream has a cursor, and it is known when counting began
-	began         int64 // when counting began; 0 if that is not known
+	began         int64 // when counting began; 0 if unknown
 	latest        int64 // there may be hits up to this moment, by NATS's clock
 	asOf          int64 // the earliest of the live streams; if all have ended, when the last one ended
 	completeSince int64 // the moment from which nothing is known to be missing

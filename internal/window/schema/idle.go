@@ -17,8 +17,8 @@ import (
 
 // Claim is about a stream: whatever it stored before AsOf is at or before this position, so a cursor at
 // exactly this position lacks nothing from before AsOf. It is a fact about the stream: it stays true
-// whichever worker wrote it, however late, and whatever Redis has lost. It says nothing of cursors at other
-// positions.
+// whichever worker wrote it, however late, and whatever Redis has lost. It proves nothing about cursors at
+// other positions.
 type Claim struct {
 	Created int64 // Created, Seq and Stored are those of a Cursor
 	Seq     uint64
@@ -99,8 +99,8 @@ func (c Claims) Read(ctx context.Context, stream string) (Claim, error) {
 	return claim, nil
 }
 
-// Write writes claims, by stream. It returns the streams of before, this worker's last claims, whose
-// claim in Redis was another: Redis may have lost commits too, or another worker reads the stream.
+// Write writes claims, by stream. It compares this worker's last claims, in before, with those in Redis, and
+// returns the streams that differ: Redis may have lost commits too, or another worker reads the stream.
 func (c Claims) Write(ctx context.Context, claims, before map[string]Claim) (changed []string, err error) {
 	streams := slices.Sorted(maps.Keys(claims))
 	values := make([]any, 0, 2*len(streams))

@@ -129,7 +129,7 @@ func mustParseTiers(t testing.TB, text string) window.Tiers {
 	return tiers
 }
 
-// What Redis replied about a cursor is read, and what is not Tallyroll's is told from what may pass.
+// Replies about a cursor are read, and values of other programs are distinguished from errors that may pass.
 func TestCursorRepliesAreRead(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "cursors", func(_ *testing.T, _, given string) string {

@@ -1,5 +1,5 @@
-// Pgcount counts the hits of a JetStream stream in PostgreSQL, as somebody would write it who knows both
-// well.
+// Pgcount counts the hits of a JetStream stream in PostgreSQL, as a developer who knows both well would write
+// it.
 //
 // It adds the hits of many messages up in memory. One transaction then adds the cells to their tables and
 // moves the position in the stream, so every stored hit counts exactly once. It deletes no cells: a table

@@ -1,5 +1,5 @@
-// Sqlitetotal answers totals from a table of cells in SQLite, as somebody would write it who knows it well:
-// one file, in write-ahead mode, and a prepared statement per size of cells.
+// Sqlitetotal answers totals from a table of cells in SQLite, as a developer who knows it well would write
+// it: one file, in write-ahead mode, and a prepared statement per size of cells.
 //
 // It counts nothing. At start it writes a day of hits for each counter.
 package main
