@@ -206,7 +206,11 @@ func (a *accounts) giveUp(own *account, n int64) {
 func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out, views := make([]state, len(r.takes)), make([]accountView, len(r.takes))
+	var one [1]accountView // on the stack, for most requests
+	out, views := make([]state, len(r.takes)), one[:]
+	if len(r.takes) > 1 {
+		views = make([]accountView, len(r.takes))
+	}
 	count := r.count
 	for i := range r.takes {
 		out[i] = a.check(&r.takes[i], r.keys[i], now, &views[i])

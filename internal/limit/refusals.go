@@ -62,8 +62,9 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 // refuse returns the remembered refusals of the takes, if any. Those in shadow mode, which refuse nothing,
 // are enough only if all takes are remembered so.
 func (f *refusals) refuse(r *request) (verdict, bool) {
-	var known, shadows []Take
-	var states, shadowStates []state
+	known, states := make([]Take, 0, 1), make([]state, 0, 1) // on the stack, for most requests
+	var shadows []Take
+	var shadowStates []state
 	f.mu.Lock()
 	for i := range r.takes {
 		s, ok := f.find(&r.takes[i], r.keys[i], r.asked)
@@ -78,7 +79,7 @@ func (f *refusals) refuse(r *request) (verdict, bool) {
 	if len(shadows) == len(r.takes) {
 		known, states = shadows, shadowStates
 	}
-	if known == nil {
+	if len(known) == 0 {
 		return verdict{}, false
 	}
 	return verdict{Answer: buildAnswer(known, states, SourceMemory, false)}, true
