@@ -298,7 +298,8 @@ func (in *Input) ofUniques() (bool, error) {
 	return false, web.BadInput("of", "%s: allowed is %s", web.Excerpt(in.of), ofHint)
 }
 
-// depth returns how many parts of their names groups have in common, which checkSum has checked; 0: no groups.
+// depth returns how many parts of their names groups have in common, which checkSum has checked; 0: no
+// groups.
 func (in *Input) depth() int {
 	n, _ := in.group.Parse("group", 0, 1, maxGroup)
 	return int(n)

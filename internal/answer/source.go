@@ -17,7 +17,6 @@ import (
 	"tallyroll/internal/window"
 )
 
-// Service answers questions about counters.
 type Service struct {
 	Reader    access.Counters
 	Redis     *Source

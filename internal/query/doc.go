@@ -12,8 +12,8 @@
 //   - Errors are RFC 9457 problems, whose detail says what was wrong and what is allowed. docs/reference.md
 //     lists them.
 //
-// The files, from the wiring down to what it uses: run.go, settings.go, nats.go, openapi.go, middleware.go (hosts,
-// origins, tokens and their rights), operations.go, erase.go and export.go (routes), page.go.
+// The files, from the wiring down to what it uses: run.go, settings.go, nats.go, openapi.go, middleware.go
+// (hosts, origins, tokens and their rights), operations.go, erase.go and export.go (routes), page.go.
 //
 // Goroutines, all waited for by Run: Health.Run (checks Redis), Live.Run (reads for /v1/live), Files.Follow
 // (files that are read again), Server.Serve (listeners), natsAPI.serve (the connection, its endpoints, and a

@@ -148,7 +148,8 @@ func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []
 	return again, nil
 }
 
-// headerOf parses the headers of a stored reject; none if the stream no longer holds it, or no worker wrote it.
+// headerOf parses the headers of a stored reject; none if the stream no longer holds it, or no worker wrote
+// it.
 func headerOf(answer *nats.Msg) (nats.Header, error) {
 	if len(answer.Data) == 0 {
 		return nil, fmt.Errorf("no answer: %s", answer.Header.Get("Status"))
