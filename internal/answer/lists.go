@@ -168,7 +168,6 @@ func (p *countersParams) Read(g api.Request) error {
 	)
 }
 
-// CountersAnswer is a page of names.
 type CountersAnswer struct {
 	AsOf          time.Time `json:"as_of" doc:"Every counter with a hit stored before this moment is listed. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Complete      bool      `json:"complete" doc:"False if hits of the longest window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or as_of is more than 5 seconds ago, because no worker has counted lately." example:"true"`
@@ -272,7 +271,6 @@ type AboutAnswer struct {
 	Token         *AboutToken `json:"token,omitempty" doc:"What the token of the call may do; absent if the service needs none."`
 }
 
-// AboutToken is what a token may do.
 type AboutToken struct {
 	Name     string    `json:"name" doc:"What the file of tokens calls it; of a token of QUERY_TOKENS, the beginning of its SHA-256." example:"shop"`
 	May      []string  `json:"may" doc:"Its rights: read, take, count, erase and admin, or some of them." example:"[\"read\"]"`

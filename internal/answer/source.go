@@ -19,7 +19,6 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// Service answers questions about counters.
 type Service struct {
 	Reader    access.Counters
 	Redis     *Source

@@ -29,7 +29,6 @@ type Log struct {
 	Unknown []setting.Unknown `unknown:"true"`
 }
 
-// LogLevel is the lowest level that is logged.
 type LogLevel zerolog.Level
 
 func (l *LogLevel) UnmarshalText(text []byte) error {
@@ -42,7 +41,6 @@ func (l *LogLevel) UnmarshalText(text []byte) error {
 	return fmt.Errorf("debug, info, warn or error")
 }
 
-// LogFormat is how log lines are written.
 type LogFormat string
 
 func (f *LogFormat) UnmarshalText(text []byte) error {

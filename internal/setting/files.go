@@ -66,8 +66,7 @@ func (f *Files) Reload() {
 // Path is a setting that names a file.
 type Path struct{ Key, File string }
 
-// maxFile bounds a file in bytes.
-const maxFile = 4 << 20
+const maxFile = 4 << 20 // bytes
 
 // Read returns the file's content. Its error has the file's name, unless that name is itself the content.
 func (s Path) Read() ([]byte, error) {
