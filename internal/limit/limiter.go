@@ -173,9 +173,7 @@ func (t *Take) checkLease(count bool) error {
 
 // key returns the key in Redis of a take's hits; the number in braces is the hash tag:
 //
-//	<ns>:{<tag>}:limit:<policy>:<window>:<limit>:<key>
-//
-// The window is in ms. The limit is empty if the request gave the numbers.
+//	<ns>:{<tag>}:limit:<policy>:<window>:<limit>:<key>    window: ms; limit: empty if the request has numbers
 //
 // The tag depends only on the caller's key, so one script can decide about all limits of one client.
 func (l *Limiter) key(t *Take) string {

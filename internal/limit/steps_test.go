@@ -124,7 +124,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 	require.EqualValues(t, 8, w.remaining(l, "alice"))
 }
 
-// Hits that were given back without an answer to the caller count again.
+// If the caller gets no answer about hits that it gave back, these count again.
 func TestHitsGivenBackInVainCountAgain(t *testing.T) {
 	t.Parallel()
 	client := backends[0].start(t)

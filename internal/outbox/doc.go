@@ -5,7 +5,7 @@
 // long as it remembers the id, two minutes by default. Before a message that may be stored goes out again,
 // its owner is asked, with the age of its first send.
 //
-// A message is stored only once JetStream has acknowledged it. It is certainly not stored only if JetStream
+// A message counts as stored once JetStream has acknowledged it. It is certainly not stored only if JetStream
 // has refused every send of it, or nothing of it has left this process. Replies of others prove nothing. The
 // client's PublishMsgAsync cannot do this: its future ends at the first answer, timeout or lost connection,
 // and a later answer to the same message is lost.

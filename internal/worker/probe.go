@@ -23,8 +23,7 @@ import (
 // probeEvery is the pause between probes while hits reach no stream that is counted.
 const probeEvery = 30 * time.Second
 
-// probe finds the stream of the hits' subject, and logs it. Only the worker's goroutine uses it, except for
-// uncounted.
+// probe finds and logs the stream of the hits' subject. The worker's goroutine owns all but uncounted.
 type probe struct {
 	js       jetstream.JetStream
 	settings Settings

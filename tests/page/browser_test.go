@@ -160,7 +160,7 @@ func open(t *testing.T, address string, as looks) *tab {
 	b.must(err)
 	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
 	b.must(err)
-	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // with other tabs open
+	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // although other tabs are open
 	b.must(err)
 	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: as.scheme}},

@@ -3,6 +3,5 @@
 //
 //   - Reads in an order. ReadInOrder promises that what first reads is never newer than what then reads.
 //   - Transactions on watched keys in two round trips, without retries and redirects (WatchedTx).
-//   - Replies as they came over the wire (Reply), and errors that name a key of another program
-//     (ForeignError).
+//   - Replies as they came over the wire (Reply), and errors that name another program's key (ForeignError).
 package cluster

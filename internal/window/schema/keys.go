@@ -19,17 +19,14 @@ import (
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see ParseErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
-//	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters, all of score 0;
-//	                                                      see Tier.NamesOf; expires
+//	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters: Tier.NamesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.SegmentOf; expires
-//	<ns>:{<shard>}:unames:<set>                   ZSET    counters with unique values, all of score 0;
-//	                                                      see Layout.UniqueNamesOf; expires
-//	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell of a unique tier;
-//	                                                      number: Tier.CellAt; expires
+//	<ns>:{<shard>}:unames:<set>                   ZSET    unique tiers' counters: Layout.UniqueNamesOf; expires
+//	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell; number: Tier.CellAt; expires
 //
-// If a namespace's tiers were changed, "h", "names" and "top" have "g<generation>:" after the braces. All
-// generations share "u" and "unames", because unique tiers do not change and a repeated PFADD changes
-// nothing. Until the change is confirmed, there is also:
+// All scores are 0. If a namespace's tiers were changed, "h", "names" and "top" have "g<generation>:" after
+// the braces. All generations share "u" and "unames", because unique tiers do not change and a repeated PFADD
+// changes nothing. Until the change is confirmed, there is also:
 //
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
 
