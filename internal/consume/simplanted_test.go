@@ -75,12 +75,12 @@ var plantedBugs = []plantedBug{
 	{"after a lost reply, foreign keys of registers are not checked", []plantedEdit{
 		{"window/commit/transact.go", "	for i := range raises {", "	for i := range raises[:0] {"}}},
 	{"a counter is listed with its first unique cell alone", []plantedEdit{
-		{"window/commit/raises.go", "there.Held() == 0 &&", "there.Held() == 0 && len(known.young) == 0 &&"}}},
+		{"window/commit/updates.go", "there.Held() == 0 &&", "there.Held() == 0 && len(known.young) == 0 &&"}}},
 	{"a unique cell is raised without an expiry", []plantedEdit{
-		{"window/commit/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n", ""}}},
+		{"window/commit/updates.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n", ""}}},
 	{"a unique cell's expiry goes before its registers", []plantedEdit{
-		{"window/commit/raises.go", "		first := len(c.args)\n", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n		first := len(c.args)\n"},
-		{"window/commit/raises.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n	}", "	}"}}},
+		{"window/commit/updates.go", "		first := len(c.args)\n", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n		first := len(c.args)\n"},
+		{"window/commit/updates.go", "		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &r.key, &r.deadline)...))\n	}", "	}"}}},
 
 	// Late hits.
 	{"the slot of a late hit is as long as a cell of the coarsest tier, though others hold it", []plantedEdit{

@@ -52,7 +52,7 @@ func (s *keySet) addAll(keys []string) {
 type keySets struct {
 	cursors, hashes keySet
 	sums            keySet // hashes of which the sum will do
-	unions          keySet // of unique cells: the keys of each, see union.key
+	unions          keySet // of unique cells: the keys of each, see unionKey
 	unionCells      int64  // how many cells the unions have together
 }
 

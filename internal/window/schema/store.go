@@ -28,7 +28,7 @@ func (s *Store) Scan(ctx context.Context, do func(at cluster.Server, keys []stri
 		for {
 			keys, next, err := at.Scan(ctx, cursor, s.Keys.Namespace+":{*}:*", ScanCount).Result()
 			if err != nil {
-				return fmt.Errorf("look for keys in %s: %w", at.Name, err)
+				return fmt.Errorf("scan the keys of %s: %w", at.Name, err)
 			}
 			if err := do(at, keys); err != nil {
 				return err
@@ -116,14 +116,14 @@ func (s *Store) ID() string {
 	return ""
 }
 
-// ErrRemade means that the namespace was recreated, and its hashes span other epochs now.
-var ErrRemade = errors.New("the namespace has been made anew by a worker of another version: its hashes span other times now")
+// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now.
+var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its hashes span other times now")
 
-// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and ErrRemade.
+// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and ErrRecreated.
 func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 	have, err := s.OpenLayout(ctx, want)
 	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
-		return ErrRemade
+		return ErrRecreated
 	}
 	return err
 }
