@@ -38,7 +38,7 @@ type Writer struct {
 	key    string   // of the cursor
 	watch  []string // that key, and Keys.Erasure
 
-	id        string              // see record.by; another one from each change of RareFields on
+	id        string              // see CursorRecord.By; another one from each change of RareFields on
 	held      schema.CursorRecord // what Redis last had, for compare-and-set
 	exists    bool                // whether the record existed then
 	expiries  expiryMemory

@@ -119,7 +119,8 @@ func (s *Store) ID() string {
 // ErrRecreated means that the namespace was recreated, and its hashes span other epochs now.
 var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its hashes span other times now")
 
-// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and ErrRecreated.
+// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and
+// ErrRecreated.
 func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 	have, err := s.OpenLayout(ctx, want)
 	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
