@@ -20,8 +20,8 @@ const (
 	ReleasePath = "/v1/release"
 )
 
-// leaseBody is the body of POST /v1/renew and /v1/release.
-type leaseBody struct {
+// placeBody (its name is that of a schema in OpenAPI) is the body of POST /v1/renew and /v1/release.
+type placeBody struct {
 	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE with the policy concurrent." example:"exports"`
 	Key    string            `json:"key,omitempty" doc:"The key, as in the take." example:"customer-7"`
 	Lease  string            `json:"lease,omitempty" doc:"The lease, as the answer to the take has it." example:"export-17"`
@@ -53,7 +53,7 @@ type ReleaseAnswer struct {
 func (s *Service) registerSlots(a *api.API) {
 	body := func(about string) *huma.RequestBody {
 		return &huma.RequestBody{Description: about,
-			Content: map[string]*huma.MediaType{"application/json": {Example: leaseBody{Limit: "exports", Key: "customer-7", Lease: "export-17"}}}}
+			Content: map[string]*huma.MediaType{"application/json": {Example: placeBody{Limit: "exports", Key: "customer-7", Lease: "export-17"}}}}
 	}
 	at := time.Date(2026, 11, 21, 10, 0, 30, 31e7, time.UTC)
 	renew := a.Operation(huma.Operation{
@@ -84,7 +84,7 @@ func leaseEnded(lease string) *web.Problem {
 }
 
 // Renew checks a body and renews a lease. Its errors are for the client.
-func (s *Service) Renew(ctx context.Context, part string, b *leaseBody) (RenewAnswer, error) {
+func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAnswer, error) {
 	take, err := s.leaseTake(part, b)
 	if err != nil {
 		return RenewAnswer{}, err
@@ -103,7 +103,7 @@ func (s *Service) Renew(ctx context.Context, part string, b *leaseBody) (RenewAn
 }
 
 // Release checks a body and releases a lease. Its errors are for the client.
-func (s *Service) Release(ctx context.Context, part string, b *leaseBody) (ReleaseAnswer, error) {
+func (s *Service) Release(ctx context.Context, part string, b *placeBody) (ReleaseAnswer, error) {
 	take, err := s.leaseTake(part, b)
 	if err != nil {
 		return ReleaseAnswer{}, err
@@ -115,7 +115,7 @@ func (s *Service) Release(ctx context.Context, part string, b *leaseBody) (Relea
 	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
 }
 
-func (s *Service) leaseTake(part string, b *leaseBody) (take limit.Take, err error) {
+func (s *Service) leaseTake(part string, b *placeBody) (take limit.Take, err error) {
 	err = s.limits.checkCounting()
 	if err != nil {
 		return take, err

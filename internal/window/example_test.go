@@ -3,6 +3,7 @@ package window_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -21,18 +22,21 @@ func ExampleLayout_Plan() {
 	for _, length := range []time.Duration{30 * time.Second, time.Hour, 90 * time.Minute, 48 * time.Hour} {
 		plan, err := layout.Plan("/home", must(window.Last(length).At(now)), now)
 		if err != nil {
-			fmt.Println(err)
+			fmt.Println(strings.Replace(err.Error(), ": ", ":\n", 1))
 			return
 		}
 		fmt.Println(window.FormatDuration(length), "is answered by", plan.Tier)
 	}
-	// Output: 30s is answered by 1s/1m 1h is answered by 1m/1h 90m is answered by 15m/1d the question reaches
-	// back 2 days (to 2026-11-19T10:00:00Z), further than any tier: 1s cells reach back 1m, 1m cells reach back
-	// 1h, 15m cells reach back 1d
+	// Output:
+	// 30s is answered by 1s/1m
+	// 1h is answered by 1m/1h
+	// 90m is answered by 15m/1d
+	// the question reaches back 2 days (to 2026-11-19T10:00:00Z), further than any tier:
+	// 1s cells reach back 1m, 1m cells reach back 1h, 15m cells reach back 1d
 }
 
 // A worker commits hits; a reader asks for them. All moments are by Redis's clock.
-func ExampleReader_Answer() {
+func Example_countAndAnswer() {
 	ctx, now := context.Background(), time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
 	server := must(miniredis.Run())
 	defer server.Close()
