@@ -11,6 +11,7 @@ import (
 
 	"tallyroll/internal/consume"
 	"tallyroll/internal/progress"
+	"tallyroll/internal/retry"
 	"tallyroll/internal/source"
 )
 
@@ -80,10 +81,8 @@ func (r *reading) run(ctx context.Context) error {
 			return err
 		}
 		r.log.Warn().Err(err).Uint64("from", r.at+1).Msg("reading again")
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(retryAfter):
+		if err := retry.Sleep(ctx, retryAfter); err != nil {
+			return err
 		}
 		if err := r.confirm(ctx); err != nil {
 			return err

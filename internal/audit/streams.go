@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
+	"tallyroll/internal/retry"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
@@ -188,7 +189,7 @@ func (set *streamSet) latest() (at int64) {
 // inspect reads the cells of some counters of a shard, together with its cursors.
 func (set *streamSet) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (inspect.Found, error) {
 	var found inspect.Found
-	err := retry(ctx, func() (err error) {
+	err := retryRead(ctx, func() (err error) {
 		found, err = set.inspector.Read(ctx, shard, names, set.clock-clockSlack, set.latest(), withUniques)
 		return err
 	})
@@ -205,16 +206,14 @@ const clockSlack = 10_000
 
 const retryAfter = 500 * time.Millisecond
 
-// retry asks Redis again after a failure: a slot may have moved, or a master may have died.
-func retry(ctx context.Context, ask func() error) (err error) {
+// retryRead asks Redis again after a failure: a slot may have moved, or a master may have died.
+func retryRead(ctx context.Context, ask func() error) (err error) {
 	for range 20 {
 		if err = ask(); err == nil || cluster.IsForeign(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(retryAfter):
+		if err := retry.Sleep(ctx, retryAfter); err != nil {
+			return err
 		}
 	}
 	return err

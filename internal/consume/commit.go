@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/commit"
@@ -127,10 +128,8 @@ func (c *committer) storeRejects(ctx context.Context, l *load) error {
 		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
 		c.Waits.setCause(c.stream, err)
 		c.Log.Warn().Err(err).Msg("counting waits until rejects are stored")
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
+		if err := retry.Sleep(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 	c.Waits.begin(c.stream)
@@ -304,9 +303,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 	err := w.write(ctx, cursor)
 	for cluster.IsForeign(err) && ctx.Err() == nil {
 		c.Waits.setCause(c.stream, err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
+		if retry.Sleep(ctx, time.Second) == nil {
 			err = w.write(ctx, cursor)
 		}
 	}

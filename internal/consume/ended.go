@@ -13,6 +13,7 @@ import (
 
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/schema"
@@ -225,10 +226,7 @@ func (e *Endings) ReportLoss(ctx context.Context, name string) {
 			return
 		}
 		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers about their time still have complete: true")
-		select {
-		case <-ctx.Done():
-		case <-time.After(maxReopen):
-		}
+		_ = retry.Sleep(ctx, maxReopen)
 	}
 }
 

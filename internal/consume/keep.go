@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tallyroll/internal/retry"
 	"tallyroll/internal/source"
 )
 
@@ -42,7 +43,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 		}
 		reportReading(p >= counting)
 	}
-	next, unread := firstRetry(), false
+	next, unread := firstBackoff(), false
 	for ctx.Err() == nil {
 		began := time.Now()
 		config.Metrics.sessions.WithLabelValues(name).Inc()
@@ -69,10 +70,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 		}
 		config.Waits.setCause(name, o.cause)
 		config.Log.Warn().Err(o.cause).Msg("restarting the session")
-		select {
-		case <-ctx.Done():
-		case <-time.After(next.pause + rand.N(next.pause+time.Millisecond)):
-		}
+		_ = retry.Sleep(ctx, next.pause+rand.N(next.pause+time.Millisecond))
 	}
 	return false, false
 }

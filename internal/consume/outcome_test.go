@@ -45,21 +45,21 @@ func TestAStreamThatFailsAgainIsRetriedAfterAPause(t *testing.T) {
 		name   string
 		ends   []outcome
 		lasted time.Duration
-		want   retry
+		want   backoff
 	}{
-		{"after a long session", []outcome{lost}, time.Minute, retry{0, stalledAfter}},
-		{"after short ones", []outcome{lost, lost, lost}, 0, retry{150 * time.Millisecond, stalledAfter}},
-		{"after many short ones", many(lost, 100), 0, retry{maxReopen, stalledAfter}},
-		{"it never got going", many(outcome{verdict: failed, cause: errGap}, 2), time.Minute, retry{200 * time.Millisecond, stalledAfter}},
-		{"again and again", many(outcome{verdict: failed, cause: errGap}, 9), 0, retry{maxReopen, stalledAfter}},
-		{"fenced", []outcome{{verdict: fenced, cause: commit.ErrFenced, phase: counting}}, time.Minute, retry{100 * time.Millisecond, stalledAfter}},
-		{"a foreign key", []outcome{{verdict: failed, cause: &cluster.ForeignError{Err: errGap}}}, 0, retry{foreignRetry, stalledAfter}},
-		{"stalled without a message", []outcome{stuck, stuck}, time.Minute, retry{0, 4 * stalledAfter}},
-		{"stalled for ever", many(stuck, 20), time.Minute, retry{0, maxStalledAfter}},
-		{"stalled, then not", []outcome{stuck, stuck, lost}, time.Minute, retry{0, stalledAfter}},
-		{"stalled after messages", []outcome{{verdict: failed, cause: errStalled, phase: counting}}, time.Minute, retry{0, stalledAfter}},
+		{"after a long session", []outcome{lost}, time.Minute, backoff{0, stalledAfter}},
+		{"after short ones", []outcome{lost, lost, lost}, 0, backoff{150 * time.Millisecond, stalledAfter}},
+		{"after many short ones", many(lost, 100), 0, backoff{maxReopen, stalledAfter}},
+		{"it never got going", many(outcome{verdict: failed, cause: errGap}, 2), time.Minute, backoff{200 * time.Millisecond, stalledAfter}},
+		{"again and again", many(outcome{verdict: failed, cause: errGap}, 9), 0, backoff{maxReopen, stalledAfter}},
+		{"fenced", []outcome{{verdict: fenced, cause: commit.ErrFenced, phase: counting}}, time.Minute, backoff{100 * time.Millisecond, stalledAfter}},
+		{"a foreign key", []outcome{{verdict: failed, cause: &cluster.ForeignError{Err: errGap}}}, 0, backoff{foreignRetry, stalledAfter}},
+		{"stalled without a message", []outcome{stuck, stuck}, time.Minute, backoff{0, 4 * stalledAfter}},
+		{"stalled for ever", many(stuck, 20), time.Minute, backoff{0, maxStalledAfter}},
+		{"stalled, then not", []outcome{stuck, stuck, lost}, time.Minute, backoff{0, stalledAfter}},
+		{"stalled after messages", []outcome{{verdict: failed, cause: errStalled, phase: counting}}, time.Minute, backoff{0, stalledAfter}},
 	} {
-		r := firstRetry()
+		r := firstBackoff()
 		for _, o := range test.ends {
 			r = r.next(o, test.lasted)
 		}

@@ -206,16 +206,16 @@ const (
 	stalledAfter, maxStalledAfter = 3, 48
 )
 
-type retry struct {
+type backoff struct {
 	pause   time.Duration // before the session
 	maxIdle int           // see setup
 }
 
-func firstRetry() retry { return retry{maxIdle: stalledAfter} }
+func firstBackoff() backoff { return backoff{maxIdle: stalledAfter} }
 
 // next returns what follows a session with outcome o that lasted for the given time.
-func (r retry) next(o outcome, lasted time.Duration) retry {
-	next := retry{maxIdle: stalledAfter}
+func (r backoff) next(o outcome, lasted time.Duration) backoff {
+	next := backoff{maxIdle: stalledAfter}
 	if errors.Is(o.cause, errStalled) && o.idle {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/retry"
 )
 
 const (
@@ -76,7 +77,7 @@ func (f *remover) handle(ctx context.Context, fate outcome) {
 // verify reads the message because of which the stream refused another. A refusal alone proves nothing.
 func (f *remover) verify(ctx context.Context, fate outcome) (why string) {
 	var found *jetstream.RawStreamMsg
-	err := retry(ctx, func() error {
+	err := untilAnswered(ctx, func() error {
 		stream, err := f.js.Stream(ctx, fate.Stream)
 		if err != nil {
 			return err
@@ -101,7 +102,7 @@ func (f *remover) remove(ctx context.Context, r *reject) {
 	}
 	slices.Sort(r.Positions)
 	for _, position := range slices.Backward(slices.Compact(r.Positions)) {
-		err := retry(ctx, func() error {
+		err := untilAnswered(ctx, func() error {
 			err := f.rejected.DeleteMsg(ctx, position)
 			if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 				_, errGet := f.rejected.GetMsg(ctx, position)
@@ -120,8 +121,8 @@ func (f *remover) remove(ctx context.Context, r *reject) {
 	}
 }
 
-// retry retries a request until there is an answer.
-func retry(ctx context.Context, request func() error) error {
+// untilAnswered retries a request until there is an answer.
+func untilAnswered(ctx context.Context, request func() error) error {
 	began := time.Now()
 	for try := 1; ; try++ {
 		err := request()
@@ -131,10 +132,8 @@ func retry(ctx context.Context, request func() error) error {
 		case errors.Is(err, jetstream.ErrMsgNotFound) && try == lookupTries:
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(retryPause):
+		if err := retry.Sleep(ctx, retryPause); err != nil {
+			return err
 		}
 	}
 }

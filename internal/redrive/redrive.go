@@ -19,6 +19,7 @@ import (
 	"tallyroll/internal/program"
 	"tallyroll/internal/progress"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/retry"
 )
 
 // grace bounds the wait for the last acknowledgements after an interrupt.
@@ -277,12 +278,7 @@ func (r *redriver) warn(text string) {
 func (r *redriver) pace(ctx context.Context) error {
 	due := r.start.Add(time.Duration(float64(r.paced) / r.rate * float64(time.Second)))
 	r.paced++
-	select {
-	case <-time.After(time.Until(due)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return retry.Sleep(ctx, time.Until(due))
 }
 
 const (

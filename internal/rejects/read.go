@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"tallyroll/internal/retry"
+
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -47,10 +49,7 @@ func (r *MessageReader) Read(ctx context.Context) (m Message, more bool, err err
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			return Message{}, false, fmt.Errorf("read stream %s: %w", Stream, err)
 		}
-		select {
-		case <-time.After(readPause):
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, readPause)
 	}
 	return Message{}, false, nil
 }

@@ -1,4 +1,4 @@
-// Package retry repeats a call until a server answers.
+// Package retry repeats a call until a server answers, and waits between attempts.
 package retry
 
 import (
@@ -36,10 +36,18 @@ func UntilLogging(ctx context.Context, log zerolog.Logger, what string, logEvery
 			logged = time.Now()
 			log.Warn().Err(err).Msg("waiting for " + what)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
+		if err := Sleep(ctx, pause); err != nil {
+			return err
 		}
+	}
+}
+
+// Sleep waits for d. It returns ctx's error if ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }

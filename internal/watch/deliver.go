@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"tallyroll/internal/retry"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -331,10 +333,7 @@ func (s *deliverySession) deliverQueue(ctx context.Context, subject string) erro
 		}
 		s.reportFailure(e, err, age, pause)
 		slots = s.retrySlots
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = retry.Sleep(ctx, pause)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"tallyroll/internal/retry"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 )
@@ -46,10 +48,7 @@ func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace 
 	for ctx.Err() == nil {
 		_ = h.followOnce(ctx, js, namespace) // retried after any error
 		h.reset(nil)
-		select {
-		case <-ctx.Done():
-		case <-time.After(streamCheckInterval):
-		}
+		_ = retry.Sleep(ctx, streamCheckInterval)
 	}
 }
 

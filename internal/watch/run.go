@@ -15,6 +15,7 @@ import (
 
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/release"
+	"tallyroll/internal/retry"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window/read"
@@ -128,10 +129,7 @@ func (s *service) runSessions(ctx context.Context) error {
 		}
 		s.setNotReady(err.Error())
 		problems.warn(s.log, err, "session failed: it is restarted")
-		select {
-		case <-ctx.Done():
-		case <-time.After(sessionRetryDelay):
-		}
+		_ = retry.Sleep(ctx, sessionRetryDelay)
 	}
 	return nil
 }

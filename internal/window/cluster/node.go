@@ -233,23 +233,11 @@ func (c *Client) Masters(ctx context.Context) ([]Server, error) {
 
 // Servers returns how many servers hold the namespace: a cluster's masters, or one.
 func (c *Client) Servers(ctx context.Context) (int, error) {
-	if c.cluster == nil {
-		return 1, nil
-	}
 	masters, err := c.Masters(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("count the masters: %w", err)
 	}
 	return max(1, len(masters)), nil
-}
-
-func Sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // countUnion is PFCOUNT key by key: while a slot moves, keys are on two nodes, and neither has all.

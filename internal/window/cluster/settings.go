@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"tallyroll/internal/retry"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -113,7 +115,7 @@ func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 			if info, err = persistence(); err != nil || !strings.Contains(info, "aof_rewrite_scheduled:1") {
 				return err
 			}
-			if err := Sleep(ctx, rewritePause); err != nil {
+			if err := retry.Sleep(ctx, rewritePause); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
@@ -167,7 +168,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 			continue // another writer changed the cursor, or counters were erased: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
-		if err := cluster.Sleep(ctx, backoff); err != nil {
+		if err := retry.Sleep(ctx, backoff); err != nil {
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}
 		w.store.Client.RefreshMasters(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
@@ -217,7 +218,7 @@ func (e *shardEraser) eraseChunk(ctx context.Context, counters []string) (erased
 		if !errors.Is(err, redis.TxFailedErr) {
 			return erased, err
 		}
-		if err := cluster.Sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
+		if err := retry.Sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
 			return 0, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/commit"
@@ -69,7 +70,7 @@ func checkBuilt(ctx context.Context, s *schema.Store, shards, generation int) er
 	if !s.Client.IsCluster() {
 		return nil
 	}
-	if err := cluster.Sleep(ctx, ReplicationTime); err != nil {
+	if err := retry.Sleep(ctx, ReplicationTime); err != nil {
 		return err
 	}
 	for shard := range shards {
