@@ -21,7 +21,7 @@ import (
 type limits struct {
 	mode   TakeMode
 	now    func() time.Time
-	named  *setting.File[limitfile.Set]      // nil: there are none
+	named  *setting.File[limitfile.Set]      // nil without named limits
 	usages atomic.Pointer[map[string]*usage] // of the named ones
 }
 

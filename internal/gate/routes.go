@@ -17,7 +17,7 @@ import (
 
 type Settings struct {
 	Take    TakeMode
-	File    string // of named limits; empty: there are none
+	File    string // of named limits; empty without them
 	Files   *setting.Files
 	Proxies web.Networks
 	Audit   Audit

@@ -53,7 +53,7 @@ func (a *account) extra(now time.Time, window time.Duration) int64 {
 
 // reservation is a request's part of an account.
 type reservation struct {
-	*account       // nil if there is none
+	*account       // nil if the key has no account
 	pending  int64 // the request's own hits
 	extra    int64 // hits that count, though Redis lacks them
 	claimed  int64 // of those: hits that the request first counts in Redis

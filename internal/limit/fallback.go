@@ -93,7 +93,7 @@ func (f *fallback) classify(key string, err error) error {
 }
 
 // decideWithout decides by the fail modes, and reconciles what Redis certainly counted with the outcome. A
-// share fails with a *downError: without Redis there is none.
+// share fails with a *downError, because only Redis gives shares.
 func (f *fallback) decideWithout(r *request, states []state, why error) (verdict, error) {
 	if r.share {
 		f.reconcile(r, states, outcomeRefused)

@@ -76,7 +76,7 @@ func (s *Set) CommonSource() (stream, subject string) {
 	return stream, subject
 }
 
-// ForStream returns the rules for a stream in the order of the file, never nil. If there are none, messages
+// ForStream returns the rules for a stream in the order of the file, never nil. If it has no rules, messages
 // are decoded as hits, except CloudEvents, which are rejected with hit.NoRule.
 func (s *Set) ForStream(stream string) *Rules {
 	r := new(Rules)

@@ -104,7 +104,7 @@ func (h *History) addGiveUp(g giveUpRecord) {
 
 // Report is a snapshot of a History.
 type Report struct {
-	Ready     bool // the stream was read, or there is none
+	Ready     bool // the stream was read, or does not exist
 	Evaluated time.Time
 	Rules     int
 	States    []Standing           // the most severe first

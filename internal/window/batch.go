@@ -105,6 +105,7 @@ type extras struct {
 	uniquePlaces slotIndex // the same, of uniques
 }
 
+// SlotUniques are the unique values of a counter in a time slot.
 type SlotUniques struct {
 	Slot   timeSlot
 	Sketch unique.Sketch

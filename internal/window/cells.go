@@ -1,10 +1,12 @@
 package window
 
+// SegmentHits are the hits of a batch in a segment, by counter.
 type SegmentHits struct {
 	Segment
 	Counters []Listing
 }
 
+// CellHits are the hits of a batch in one cell of a counter.
 type CellHits struct {
 	Tier         int
 	Cell         int64 // see Tier.CellAt

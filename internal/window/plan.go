@@ -168,16 +168,19 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	return p, nil
 }
 
+// Alone returns the plan as if no coarser tier answered a part of the range.
 func (p Plan) Alone() Plan {
 	p.Stretches = nil
 	p.Add(p.Tier, p.Range)
 	return p
 }
 
+// NewPlan returns a plan of a tier that reads no hash yet: see Add.
 func NewPlan(l Layout, counter string, r Range, now int64, t Tier) Plan {
 	return Plan{Tier: t, Range: r, Counter: counter, Shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
 }
 
+// For returns the plan for another counter.
 func (p Plan) For(counter string, l Layout) Plan {
 	p.Counter, p.Shard = counter, l.ShardOf(HashCounter([]byte(counter)))
 	return p
@@ -213,6 +216,7 @@ func (ts Tiers) fullest(from int64, fit func(Tier) bool) (out Tier, ok bool) {
 	return out, ok
 }
 
+// Lacks reports whether the plan reads cells from before its tiers held everything (Tier.Since).
 func (p *Plan) Lacks() bool {
 	return slices.ContainsFunc(p.Stretches, func(s stretch) bool { return s.From < s.Tier.Since })
 }
@@ -252,6 +256,7 @@ func (p *Plan) cover(tiers Tiers, r Range) {
 	p.Add(tiers[0], Range{inside.To, r.To})
 }
 
+// Add reads a range, which may be empty, from a tier.
 func (p *Plan) Add(t Tier, r Range) {
 	if r.From < r.To {
 		first, last := EpochsOf(t, r)
@@ -259,6 +264,7 @@ func (p *Plan) Add(t Tier, r Range) {
 	}
 }
 
+// Hashes yields the hashes that the plan reads, in an order that the plan alone decides.
 func (p *Plan) Hashes(yield func(CellHash) bool) {
 	for _, s := range p.Stretches {
 		for epoch := s.firstEpoch; epoch <= s.lastEpoch; epoch++ {
@@ -305,6 +311,7 @@ func (p *Plan) Capacity() (n int64) {
 // Estimate is a number of hits. Total is the best guess; the truth lies between Lower and Upper.
 type Estimate struct{ Total, Lower, Upper int64 }
 
+// StoredCell is a field of a hash and its count.
 type StoredCell struct{ Field, N int64 }
 
 // PlanCells are the cells of a plan's hashes, in the order of Plan.hashes.

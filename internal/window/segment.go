@@ -17,6 +17,7 @@ const (
 	summaryCounters, leastSummary = 1000, 16
 )
 
+// Segment is a span of a tier for which summaries are kept: see Tier.SegmentOf.
 type Segment struct {
 	Tier   int
 	Number int64
@@ -27,6 +28,7 @@ func (l Layout) HasSummaries(tier int) bool {
 	return l.Tiers[tier].Window > levelAbove || tier == len(l.Tiers)-1
 }
 
+// SummarySize returns how many counters the summary of a shard lists.
 func (l Layout) SummarySize() int {
 	return max((summaryCounters+l.Shards-1)/l.Shards, leastSummary)
 }

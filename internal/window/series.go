@@ -125,6 +125,7 @@ func (s Series) Start(step int) int64 {
 	return s.Range.From + int64(step)*s.Step.Milliseconds()
 }
 
+// SeriesPlan has the cells that a series needs, and turns them into its points.
 type SeriesPlan struct {
 	Plan
 	asked Range

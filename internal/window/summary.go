@@ -57,6 +57,7 @@ type Summary struct {
 	Listed []Listing
 }
 
+// Listing is a counter with its hits in a batch, or with their bound from above in a summary.
 type Listing struct {
 	Name  string
 	Count int64

@@ -35,6 +35,7 @@ func (c unionCell) start() int64 { return c.Tier.CellStart(c.Number) }
 
 func (c unionCell) end() int64 { return c.Tier.CellStart(c.Number + 1) }
 
+// Union is a set of unique cells whose registers Redis combines into one count.
 type Union []unionCell
 
 // UniqueLayout returns a layout with the unique tiers as its tiers. Their hashes would hold one cell.
@@ -160,7 +161,7 @@ func (c *uniqueCover) Estimate(counts []int64, latest int64) Estimate {
 }
 
 // leastUniques and mostUniques bound the number of different values if Redis replies n. An error of less than
-// a half is none, so for small n the bounds are n.
+// a half does not count, so for small n the bounds are n.
 func leastUniques(n int64) int64 {
 	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))
 }
@@ -169,6 +170,7 @@ func mostUniques(n int64) int64 {
 	return int64(math.Round(float64(n) / (1 - uniqueDeviations*uniqueSigma)))
 }
 
+// UniquePlan covers a range with unions of unique cells.
 type UniquePlan struct {
 	Plan
 	Cover uniqueCover
@@ -194,6 +196,7 @@ func (l Layout) PlanUniques(q Question, now int64, doubt bool) (UniquePlan, erro
 	return p, nil
 }
 
+// NameUniques makes an error about a range that no tier reaches name the unique tiers.
 func NameUniques(err error) error {
 	var far *outOfReachError
 	if errors.As(err, &far) {

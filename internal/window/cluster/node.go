@@ -20,6 +20,7 @@ import (
 // ServerTimes maps servers' addresses (empty for a single server) to the times of their clocks.
 type ServerTimes map[string]time.Time
 
+// Latest returns the latest of the times; zero without servers.
 func (t ServerTimes) Latest() (out time.Time) {
 	for _, at := range t {
 		if at.After(out) {
@@ -37,6 +38,7 @@ type Client struct {
 	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
 }
 
+// NewClient returns a client that sends commands over another one, which must not retry: see schema.NewStore.
 func NewClient(client redis.UniversalClient) *Client {
 	cluster, _ := client.(*redis.ClusterClient)
 	return &Client{client, cluster}
@@ -209,6 +211,7 @@ func redirected(err error) bool {
 // isSplit reports whether no node has all keys of a command, because their slot is moving.
 func isSplit(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN ") }
 
+// Server is one server of the namespace.
 type Server struct {
 	redis.Cmdable
 	Name string // for messages

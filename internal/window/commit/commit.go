@@ -86,7 +86,7 @@ type Commit struct {
 	losses []error // for Writer.OnLoss, once the commit is certain
 }
 
-// failed records the first key that caused a loss of hits. err is nil if there is none.
+// failed records the first key that caused a loss of hits. err is nil if no key did.
 func (c *Commit) failed(err *cluster.ForeignError) {
 	if c.Failed == nil {
 		c.Failed = err

@@ -18,6 +18,7 @@ func (w *Writer) listNames(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
+// List queues names for a set, and its expiry (Unix seconds).
 func List(ctx context.Context, p redis.Pipeliner, set string, names []string, deadline int64) {
 	members := make([]redis.Z, len(names))
 	for i := range names {

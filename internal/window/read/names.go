@@ -165,6 +165,8 @@ func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end
 	}, first, end, each, prefix, after, most)
 }
 
+// MergeSets merges sets of names of the shards from first to before end: the first most names with a prefix
+// and after a name, each once. It asks each set for each names.
 func MergeSets(ctx context.Context, s *schema.Store, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
 	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {

@@ -14,7 +14,7 @@ type SeriesSums struct {
 	All window.Series
 	// Lines are the sums of the largest groups with hits: by hits, the largest first; then by name.
 	Lines []SeriesLine
-	// Others is the sum of the other OtherGroups groups with hits; nil if there are none.
+	// Others is the sum of the other OtherGroups groups with hits; nil without such groups.
 	Others      *window.Series
 	OtherGroups int
 }

@@ -20,6 +20,7 @@ const (
 	Confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
 )
 
+// Change is a change of tiers under way: its phase, and the tiers that the record does not answer with.
 type Change struct {
 	Phase phase
 	Other window.Tiers
@@ -52,6 +53,6 @@ type RetieringError struct {
 }
 
 func (e *RetieringError) Error() string {
-	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and nobody may count meanwhile: if no ingest --retier runs any more, run ingest --retier '%s' again to go on, or ingest --retier '%s' to keep the old tiers, and then start the workers",
+	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and no worker may count meanwhile: if no ingest --retier runs any more, run ingest --retier '%s' again to go on, or ingest --retier '%s' to keep the old tiers, and then start the workers",
 		e.namespace, e.to, e.to, e.from)
 }

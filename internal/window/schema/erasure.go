@@ -11,8 +11,8 @@ import (
 	"tallyroll/internal/window/cluster"
 )
 
-// ParseErasure parses the token in Keys.Erasure; "" if there is none. The last writer to have created a
-// cursor follows it.
+// ParseErasure parses the token in Keys.Erasure; "" if nothing was ever erased. The last writer to have
+// created a cursor follows it.
 func ParseErasure(reply *redis.StringCmd) (string, error) {
 	text, err := reply.Result()
 	switch {

@@ -82,7 +82,7 @@ type Claims struct {
 	key    string
 }
 
-// Read reads the claim about a stream; the zero value if there is none.
+// Read reads the claim about a stream; the zero value if it is missing.
 func (c Claims) Read(ctx context.Context, stream string) (Claim, error) {
 	values, err := c.client.HMGet(ctx, c.key, stream).Result()
 	if err != nil {

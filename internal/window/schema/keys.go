@@ -40,6 +40,7 @@ func CheckNamespace(ns string) error {
 	return nil
 }
 
+// Keys builds the keys of a namespace.
 type Keys struct{ Namespace string }
 
 func (k Keys) Layout() string { return k.Namespace + ":layout" }

@@ -12,6 +12,7 @@ import (
 // ErrBadLayout means that this program cannot read the layout record: another version or program wrote it.
 var ErrBadLayout = errors.New("layout record")
 
+// LayoutRecord is the layout as Redis keeps it.
 type LayoutRecord struct {
 	window.Layout
 	id     string  // see Store.ID

@@ -154,7 +154,7 @@ func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layo
 	return have.Layout, nil
 }
 
-// Layout reads the namespace's layout. It returns ErrNoLayout if there is none.
+// Layout reads the namespace's layout. It returns ErrNoLayout if it is missing.
 func (s *Store) Layout(ctx context.Context) (window.Layout, error) {
 	found, err := s.ReadLayout(ctx)
 	return found.Layout, err
