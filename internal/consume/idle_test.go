@@ -24,13 +24,13 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 	other.Stored = 7 // as after a roll-back that shards were at different places of
 	all, none, moved := []int{0, 1, 2}, []int(nil), func(ago time.Duration) time.Time { return now.Add(-ago) }
 	for _, test := range []struct {
-		name    string
-		next    window.Cursor
-		first   window.Cursor // of shard 0
-		moved   time.Time
-		doubted bool
-		last    bool // flush of the session
-		want    []int
+		name      string
+		next      window.Cursor
+		first     window.Cursor // of shard 0
+		moved     time.Time
+		suspected bool
+		last      bool // flush of the session
+		want      []int
 	}{
 		{"nothing moves", place, place, moved(time.Hour), false, false, none},
 		{"as_of alone", later, place, moved(cursorEvery), false, false, none},
@@ -48,7 +48,7 @@ func TestCursorsAtRestMoveSeldom(t *testing.T) {
 			c.writers = append(c.writers, &shardWriter{position: place, movedAt: test.moved})
 		}
 		c.writers[0].position = test.first
-		if test.doubted {
+		if test.suspected {
 			c.claims.record(map[string]schema.Claim{"HITS": {}}, []string{"HITS"}, nil)
 		}
 		l := &load{batch: window.NewBatch(window.Layout{Tiers: testLayout.Tiers, Shards: shards})}

@@ -16,20 +16,20 @@ func TestSessionEndsByWhatEndedIt(t *testing.T) {
 	t.Parallel()
 	other := errors.New("anything")
 	for _, test := range []struct {
-		name string
-		why  error
-		told bool
-		want verdict
+		name    string
+		why     error
+		stopped bool
+		want    verdict
 	}{
-		{"told to stop", context.Canceled, true, drained},
-		{"told to stop while it fails", other, true, drained},
-		{"told to stop because the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), true, gone},
+		{"asked to stop", context.Canceled, true, drained},
+		{"asked to stop while it fails", other, true, drained},
+		{"asked to stop because the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), true, gone},
 		{"the stream is gone", fmt.Errorf("look: %w", source.ErrNoStream), false, gone},
 		{"another worker", fmt.Errorf("commit: %w", commit.ErrFenced), false, fenced},
 		{"Redis has lost commits", commit.ErrRewound, false, failed},
 		{"anything else", other, false, failed},
 	} {
-		if got := newOutcome(test.why, test.told); got.verdict != test.want || got.cause != test.why {
+		if got := newOutcome(test.why, test.stopped); got.verdict != test.want || got.cause != test.why {
 			t.Errorf("%s: %s (%v), want %s (%v)", test.name, got.verdict, got.cause, test.want, test.why)
 		}
 	}

@@ -43,7 +43,7 @@ func TestSimulation(t *testing.T) {
 	schedules, failed := 0, 0 // failed: how many schedules there were when the first one failed
 	progress := newSimProgress()
 	defer func() {
-		progress.tell(schedules)
+		progress.report(schedules)
 		if failed > 0 {
 			t.Logf("found after %d schedules", failed)
 		}
@@ -128,8 +128,9 @@ type simWorld struct {
 	beforeStore func(*simMessage) // nil for none
 	foreignKeys map[string]bool   // of hashes and summaries that something else has written to
 	foreignTop  bool              // one of them is a summary
-	misheld     string            // what holds has found wrong
-	unadmitted  int               // a loss of hits of earlier messages may have been forgotten before it was reported
+	holdProblem string            // what holds has found wrong
+	unreported  int               // a loss of hits of earlier messages may have been forgotten before it was reported
+	vouched     int               // an operator has declared that no hit of earlier messages is missing
 }
 
 // simProcess is a worker's process.
@@ -265,6 +266,9 @@ func (w *simWorld) run() string {
 	for i, e := range w.plan.events {
 		time.Sleep(e.after)
 		w.apply(e)
+		if i+1 == w.plan.declared {
+			w.declare()
+		}
 		if problem := w.check(false); problem != "" {
 			return fmt.Sprintf("after event %d: %s", i+1, problem)
 		}
@@ -321,6 +325,13 @@ func (w *simWorld) run() string {
 		return "after the last commit: " + problem
 	}
 	return ""
+}
+
+// declare lets an operator declare that nothing is missing since long ago. Every loss that left a mark, and
+// every later one, must still show. Redis may refuse, or have no cursors yet.
+func (w *simWorld) declare() {
+	w.vouched = len(w.messages)
+	_, _, _ = schema.Declare(context.Background(), schema.NewStore(w.asker, simNamespace), schema.Declaration{From: 1, At: 1, By: "sim"})
 }
 
 // heal ends all faults and all workers but one.
@@ -405,7 +416,7 @@ func (w *simWorld) apply(e simEvent) {
 			later(p.thaw)
 		}
 	case "crash", "crash, its requests arrive":
-		w.unadmitted = len(w.messages)
+		w.unreported = len(w.messages)
 		w.end(e.worker, true, e.kind != "crash")
 	case "stop":
 		w.end(e.worker, false, false)
@@ -444,7 +455,7 @@ func (w *simWorld) apply(e simEvent) {
 			later(w.redis.runTorn)
 		}
 	case "roll back", "roll back, claims stay":
-		w.forgotten, w.unadmitted = true, len(w.messages)
+		w.forgotten, w.unreported = true, len(w.messages)
 		w.redis.rollBack(e.n+1, e.kind != "roll back")
 	case "erase":
 		w.erase(e)
@@ -453,7 +464,7 @@ func (w *simWorld) apply(e simEvent) {
 	case "old claim":
 		w.redis.claimAgain(e.n)
 	case "flush", "flush and cut":
-		w.forgotten, w.unadmitted = true, len(w.messages)
+		w.forgotten, w.unreported = true, len(w.messages)
 		w.redis.flushAll(e.kind != "flush")
 	case "taken for ended":
 		w.redis.expireCursors(time.Hour) // longer than any schedule: what goes on is to last again
@@ -499,7 +510,7 @@ func (w *simWorld) apply(e simEvent) {
 		later(w.stream.wake)
 	case "stream rolled back":
 		w.stream.rollBack(e.n+1, e.d)
-	case "stream made anew":
+	case "stream recreated":
 		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
 		w.stream.recreate(w.tick(), e.d)
 	case "stream restored":
@@ -595,7 +606,7 @@ func (w *simWorld) publish(form int) {
 			continue
 		}
 		if !unnamed {
-			hit = w.placed(hit, stored/1e6)
+			hit = w.withCells(hit, stored/1e6)
 			if value != "" {
 				hit.uniques = w.registersOf(hit, value, stored/1e6)
 			}
@@ -607,7 +618,7 @@ func (w *simWorld) publish(form int) {
 			hit.counter = newSubjects(subjects).counter(m.subject)
 			hit.hash = window.HashCounter([]byte(hit.counter))
 			hit.shard = w.layout.ShardOf(hit.hash)
-			names = append(names, w.placed(hit, stored/1e6))
+			names = append(names, w.withCells(hit, stored/1e6))
 		}
 		hit = names[0]
 		hit.names = names
@@ -623,15 +634,15 @@ func (w *simWorld) publish(form int) {
 }
 
 func (w *simWorld) newMessage(id int, stored int64, subject string) *simMessage {
-	m := &simMessage{id: id, stored: stored, made: time.Now(), subject: subject}
+	m := &simMessage{id: id, stored: stored, createdAt: time.Now(), subject: subject}
 	if stored <= w.shown {
 		m.repeats = w.shown
 	}
 	return m
 }
 
-// placed is a hit with its cells, if it is stored at a Unix millisecond.
-func (w *simWorld) placed(hit simHit, stored int64) simHit {
+// withCells is a hit with its cells, if it is stored at a Unix millisecond.
+func (w *simWorld) withCells(hit simHit, stored int64) simHit {
 	for i, t := range w.layout.Tiers {
 		if w.holds(i, hit, stored) {
 			hit.cells = append(hit.cells, w.place(hit, i, t))
@@ -650,7 +661,7 @@ func (w *simWorld) holds(tier int, hit simHit, at int64) bool {
 	kept := (floorTo(hit.at, span)+1)*span + (t.Window + simGrace(t)).Milliseconds()
 	latest := kept + min(t.Window.Milliseconds()/4, span) + 999
 	if got && at >= latest || !got && at < kept {
-		w.misheld = fmt.Sprintf("the hash of a hit at %d in tier %s is there at %d: %v; it is to expire from %d to %d", hit.at, t, at, got, kept, latest)
+		w.holdProblem = fmt.Sprintf("the hash of a hit at %d in tier %s is there at %d: %v; it is to expire from %d to %d", hit.at, t, at, got, kept, latest)
 	}
 	return got
 }

@@ -134,8 +134,8 @@ func (w *simWorld) check(all bool) string {
 			return fmt.Sprintf("field %s of %s has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
 		}
 	}
-	if w.misheld != "" {
-		return w.misheld
+	if w.holdProblem != "" {
+		return w.holdProblem
 	}
 	if problem := w.checkKeys(all); problem != "" {
 		return problem
@@ -492,7 +492,7 @@ func (w *simWorld) ask(healed int64) string {
 	longest := w.layout.Tiers[len(w.layout.Tiers)-1].Window.Milliseconds()
 	for _, m := range w.messages {
 		for _, h := range m.hits {
-			if m.foreign && m.id < w.unadmitted {
+			if m.foreign && m.id < w.unreported {
 				continue // counted into a foreign key, and a crash came before the loss was reported
 			}
 			if m.fate != simDiscarded || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 || !w.holds(len(w.single)-1, h, latest) {
@@ -565,12 +565,12 @@ func (w *simWorld) ask(healed int64) string {
 func (w *simWorld) expiredEarly(now int64) (hits []simHit) {
 	for _, m := range w.messages {
 		for _, h := range m.hits {
-			told := w.redis.told[w.slots[0]][fmt.Sprintf("%s:{%d}", simNamespace, h.shard)]
-			if !m.due(true, 0) || m.foreign || h.shared || h.names != nil || told == 0 {
+			aheadTo := w.redis.aheadTo[w.slots[0]][fmt.Sprintf("%s:{%d}", simNamespace, h.shard)]
+			if !m.due(true, 0) || m.foreign || h.shared || h.names != nil || aheadTo == 0 {
 				continue
 			}
 			for _, c := range h.cells {
-				if w.count(c) == 0 && w.holds(c.tier, h, now) && !w.holds(c.tier, h, told) {
+				if w.count(c) == 0 && w.holds(c.tier, h, now) && !w.holds(c.tier, h, aheadTo) {
 					hits = append(hits, h)
 					break
 				}
@@ -583,9 +583,9 @@ func (w *simWorld) expiredEarly(now int64) (hits []simHit) {
 // unknowable reports whether no trace of a discarded hit is left: its stream was replaced before a cursor of
 // it was written, or Redis forgot, and it was dated after counting seems to have begun; or the clock of NATS
 // was set back to before the moment at which it was stored, or had been, and its message took the sequence of
-// one that was rolled away.
+// one that was rolled away. An operator who declares afterwards that nothing is missing does not know it.
 func (w *simWorld) unknowable(m *simMessage, h simHit) bool {
-	return m.overtook || m.again && m.repeats > 0 || w.forgotten && m.stored < w.stream.created && h.at >= w.began()
+	return m.overtook || m.again && m.repeats > 0 || w.forgotten && m.stored < w.stream.created && (h.at >= w.began() || m.id < w.vouched)
 }
 
 // began is when counting began, as far as what is left tells: when the stream was created, or another one

@@ -32,11 +32,11 @@ func (w *simWorld) endAnother(e simEvent) {
 	var own []*simMessage
 	for range e.messages() {
 		id, stored := len(w.ended), w.tick()
-		m := &simMessage{id: id, stored: stored, made: time.Now(), subject: name}
+		m := &simMessage{id: id, stored: stored, createdAt: time.Now(), subject: name}
 		hit := simHit{counter: fmt.Sprintf("%s%d", simEndedPrefix, id), at: stored / 1e6, n: int64(1 + id%5)}
 		hit.hash = window.HashCounter([]byte(hit.counter))
 		hit.shard = w.layout.ShardOf(hit.hash)
-		m.hits = []simHit{w.placed(hit, stored/1e6)}
+		m.hits = []simHit{w.withCells(hit, stored/1e6)}
 		m.data = fmt.Appendf(nil, `{"key":%q,"n":%d}`, hit.counter, hit.n)
 		w.ended, own = append(w.ended, m), append(own, m)
 		stream.store(m)

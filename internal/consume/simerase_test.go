@@ -124,7 +124,7 @@ func (w *simWorld) checkErased(counters []string) {
 				left = strings.Contains(e.text, string([]byte{byte(len(counter))})+counter)
 			}
 			if left {
-				w.misheld = fmt.Sprintf("%s was erased, and %s still has it: at %d, expires %d, has %q", counter, key, w.redis.latest(), e.expires, e.text)
+				w.holdProblem = fmt.Sprintf("%s was erased, and %s still has it: at %d, expires %d, has %q", counter, key, w.redis.latest(), e.expires, e.text)
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 		return nil
 	}
 	for _, m := range w.messages {
-		if !m.foreign || m.fate != simHeld || m.id < w.unadmitted {
+		if !m.foreign || m.fate != simHeld || m.id < w.unreported {
 			continue
 		}
 		for _, h := range m.hits {

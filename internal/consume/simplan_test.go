@@ -30,6 +30,7 @@ type simPlan struct {
 	rewrites    bool // Redis may be asked to rewrite its append-only file
 	hurried     bool // the stream is not left at rest for long in the end
 	late        bool // the times of hits are drawn over all that the tiers hold
+	declared    int  // the number of events after which an operator declares that nothing is missing
 }
 
 // simEvent is one line of a schedule. What worker, n and d mean depends on the kind.
@@ -47,7 +48,7 @@ var simWeights = map[string]int{
 	"look held up": 5, "look cut": 2, "cut before": 2, "lost reply": 3, "late reply": 2, "late request": 3, "cut": 2, "redis away": 2,
 	"roll back": 3, "roll back, claims stay": 2, "claims lost": 1, "old claim": 2, "flush": 1, "flush and cut": 1, "slow shard": 2,
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
-	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream made anew": 1,
+	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream recreated": 1,
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
 	"foreign cells": 2, "foreign cells, lost replies": 1, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
@@ -68,11 +69,11 @@ var simThemes = map[string]map[string]int{
 		"publish": 8, "foreign cells": 8, "foreign cells, lost replies": 6, "lost reply": 4, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
 	},
 	"streams and clocks": {
-		"publish": 16, "clock of NATS set back": 8, "stream restored": 5, "stream rolled back": 5, "stream made anew": 1, "delete tail": 4, "discard": 4,
+		"publish": 16, "clock of NATS set back": 8, "stream restored": 5, "stream rolled back": 5, "stream recreated": 1, "delete tail": 4, "discard": 4,
 		"stop": 3, "start": 6, "lost": 2, "roll back": 2, "wait": 4, "nats away": 1, "late reply": 2,
 	},
 	"streams that change again and again": {
-		"publish": 14, "stream rolled back": 12, "stream made anew": 4, "stream restored": 4, "clock of NATS set back": 3, "delete tail": 3, "discard": 3,
+		"publish": 14, "stream rolled back": 12, "stream recreated": 4, "stream restored": 4, "clock of NATS set back": 3, "delete tail": 3, "discard": 3,
 		"start": 4, "stop": 2, "pause": 3, "crash": 2, "lost reply": 2, "roll back": 2, "leader cut off": 3, "leader paused": 3,
 	},
 	"clock of Redis": {
@@ -83,7 +84,7 @@ var simThemes = map[string]map[string]int{
 	},
 	"erasures": {
 		"publish": 20, "erase": 12, "lost reply": 4, "late reply": 3, "late request": 3, "look held up": 3, "slow shard": 2, "pause": 2, "crash": 2,
-		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3, "stream made anew": 4,
+		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3, "stream recreated": 4,
 	},
 	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
@@ -152,13 +153,14 @@ func drawPlan(t *rapid.T) simPlan {
 		hurried:     rapid.IntRange(0, 7).Draw(t, "hurried") > 0,
 		maxLoad:     rapid.SampledFrom([]int{0, 0, 2000, 500}).Draw(t, "maxLoad"),
 		late:        rapid.Bool().Draw(t, "late"),
+		declared:    rapid.IntRange(0, 60).Draw(t, "declared"),
 	}
 }
 
 // simLosses are the events after which a worker may stand still until a person purges the stream: it does not
 // know which messages were counted, or by which rules.
 var simLosses = []string{
-	"roll back", "roll back, claims stay", "flush", "flush and cut", "torn file", "stream rolled back", "stream made anew",
+	"roll back", "roll back, claims stay", "flush", "flush and cut", "torn file", "stream rolled back", "stream recreated",
 	"stream restored", "clock of NATS set back", "delete tail", "leader cut off", "leader paused", "foreign cursor",
 }
 
@@ -169,8 +171,8 @@ func (p simPlan) needsPerson() bool {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -223,7 +225,7 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("%s, of %d messages", e.kind, e.messages())
 	case "torn file":
 		return fmt.Sprintf("%s, worker %d, Redis is killed again after %s", e.kind, e.worker, e.d)
-	case "stream made anew":
+	case "stream recreated":
 		return fmt.Sprintf("%s, noticed after %s", e.kind, e.d)
 	case "slow shard":
 		return fmt.Sprintf("slow shard %d by %s", e.worker, e.d)

@@ -93,6 +93,8 @@ var plantedBugs = []plantedBug{
 	// Where reading goes on.
 	{"reading is resumed from the largest cursor", []plantedEdit{
 		{"consume/setup.go", "slices.MinFunc(p.positions()", "slices.MaxFunc(p.positions()"}}},
+	{"a declaration hides losses", []plantedEdit{
+		{"window/read/progress.go", "		out.began = d\n", "		out.began, out.completeSince = d, 0\n"}}},
 	{"counters that are ahead of the cursor are not told apart", []plantedEdit{
 		{"window/cursor.go", "if c.Ahead.Parts > 0 &&", "if c.Ahead.Parts < 0 &&"}}},
 	{"a recreated stream is taken for the same", []plantedEdit{

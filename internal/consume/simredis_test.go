@@ -47,9 +47,9 @@ type simRedis struct {
 	rewrites  bool       // a client may have it rewritten
 
 	// The clock.
-	ahead time.Duration
-	shown int64                            // the latest moment that it has shown before it fell, Unix milliseconds
-	told  map[*simProcess]map[string]int64 // the latest moment that commits of a shard have read, if the clock was ahead
+	ahead   time.Duration
+	shown   int64                            // the latest moment that it has shown before it fell, Unix milliseconds
+	aheadTo map[*simProcess]map[string]int64 // the latest moment that commits of a shard have read, if the clock was ahead
 
 	// Erasures, see simerase_test.go.
 	erasures    int                     // transactions
@@ -119,17 +119,17 @@ func (r *simRedis) expect(a simArrival) {
 	}
 }
 
-// tell notes that a commit reads a clock that is ahead.
-func (r *simRedis) tell(c *simConn) {
-	if r.told == nil {
-		r.told = map[*simProcess]map[string]int64{}
+// recordAhead notes that a commit reads a clock that is ahead.
+func (r *simRedis) recordAhead(c *simConn) {
+	if r.aheadTo == nil {
+		r.aheadTo = map[*simProcess]map[string]int64{}
 	}
-	if r.told[c.process] == nil {
-		r.told[c.process] = map[string]int64{}
+	if r.aheadTo[c.process] == nil {
+		r.aheadTo[c.process] = map[string]int64{}
 	}
 	for key := range c.watched {
 		shard, _, _ := strings.Cut(key, "}")
-		r.told[c.process][shard+"}"] = max(r.told[c.process][shard+"}"], c.shown)
+		r.aheadTo[c.process][shard+"}"] = max(r.aheadTo[c.process][shard+"}"], c.shown)
 	}
 }
 
@@ -621,7 +621,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 		}
 	case "multi":
 		if c.shown > 0 { // it has got the reply
-			r.tell(c)
+			r.recordAhead(c)
 		}
 		c.multi = true
 		return append(out, okReply...)

@@ -88,7 +88,7 @@ func (w *simWorld) publishEvents(form int) {
 			m.ways[way].hits = map[string]simHit{}
 		}
 		hit.n += m.ways[way].hits[counter].n
-		hit = w.placed(hit, stored/1e6)
+		hit = w.withCells(hit, stored/1e6)
 		if value != "" {
 			hit.uniques = w.registersOf(hit, value, stored/1e6)
 		}

@@ -130,8 +130,8 @@ const simProgressLine = "simulated "
 
 // simProgress tells the process that started this one how many schedules have passed.
 type simProgress struct {
-	told int
-	at   time.Time
+	reported int
+	at       time.Time
 }
 
 func newSimProgress() *simProgress { return &simProgress{at: time.Now()} }
@@ -139,15 +139,15 @@ func newSimProgress() *simProgress { return &simProgress{at: time.Now()} }
 // due tells if it is time to.
 func (p *simProgress) due(schedules int) {
 	if time.Since(p.at) > time.Second {
-		p.tell(schedules)
+		p.report(schedules)
 	}
 }
 
-func (p *simProgress) tell(schedules int) {
+func (p *simProgress) report(schedules int) {
 	if *simTellsProgress {
-		fmt.Println(simProgressLine + strconv.Itoa(schedules-p.told))
+		fmt.Println(simProgressLine + strconv.Itoa(schedules-p.reported))
 	}
-	p.told, p.at = schedules, time.Now()
+	p.reported, p.at = schedules, time.Now()
 }
 
 func simProgressFrom(line string) (more int64, ok bool) {

@@ -59,22 +59,22 @@ type simDeposed struct {
 
 // simMessage is a message and what is known of its fate.
 type simMessage struct {
-	id       int
-	seq      uint64
-	stored   int64 // Unix nanoseconds, by the clock of NATS
-	made     time.Time
-	subject  string
-	data     []byte
-	hits     []simHit
-	items    []string
-	ways     []simWay // that versions count its events in; nil if it has none
-	way      int      // one that the last check has found to fit
-	counters []string // of all ways
-	bad      []int    // of items, those that are to be rejected
-	again    bool     // seq was another message's, which was rolled away
-	repeats  int64    // if not 0: the clock had been set back, and it showed this moment before, Unix nanoseconds
-	overtook bool     // the clock was set back to an earlier moment than it was stored at
-	fate     simFate
+	id        int
+	seq       uint64
+	stored    int64 // Unix nanoseconds, by the clock of NATS
+	createdAt time.Time
+	subject   string
+	data      []byte
+	hits      []simHit
+	items     []string
+	ways      []simWay // that versions count its events in; nil if it has none
+	way       int      // one that the last check has found to fit
+	counters  []string // of all ways
+	bad       []int    // of items, those that are to be rejected
+	again     bool     // seq was another message's, which was rolled away
+	repeats   int64    // if not 0: the clock had been set back, and it showed this moment before, Unix nanoseconds
+	overtook  bool     // the clock was set back to an earlier moment than it was stored at
+	fate      simFate
 
 	foreign bool // something else had written to a key that its hits belong to
 }

@@ -88,7 +88,7 @@ func (w *simWorld) countedTwice() (hits []simHit) {
 	for _, m := range w.messages {
 		for _, h := range m.hits {
 			for _, c := range h.cells {
-				if torn := w.redis.get(c.key).tornInto(c.field); torn.by > 0 && !m.made.After(torn.at) {
+				if torn := w.redis.get(c.key).tornInto(c.field); torn.by > 0 && !m.createdAt.After(torn.at) {
 					hits = append(hits, h)
 					break
 				}

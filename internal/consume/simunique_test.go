@@ -56,7 +56,7 @@ func (w *simWorld) holdsUnique(tier int, h simHit, at int64) bool {
 	t := w.layout.UniqueTiers[tier]
 	kept, latest := uniqueKept(t, floorTo(h.at, t.Cell.Milliseconds()))
 	if got && at >= latest || !got && at < kept {
-		w.misheld = fmt.Sprintf("the unique cell of a hit at %d in tier %s is there at %d: %v; it is to expire from %d to %d", h.at, t, at, got, kept, latest)
+		w.holdProblem = fmt.Sprintf("the unique cell of a hit at %d in tier %s is there at %d: %v; it is to expire from %d to %d", h.at, t, at, got, kept, latest)
 	}
 	return got
 }
@@ -74,7 +74,7 @@ func (w *simWorld) isRaised(m *simMessage, r simRegister) bool {
 		return true
 	}
 	erased := w.redis.keys[simErased+r.key]
-	return erased.rank(r.register) >= r.register.Rank() && m.made.UnixNano() <= erased.number(simErasedAt+strconv.Itoa(r.register.Index()))
+	return erased.rank(r.register) >= r.register.Rank() && m.createdAt.UnixNano() <= erased.number(simErasedAt+strconv.Itoa(r.register.Index()))
 }
 
 // checkUniques compares the registers of a hit with those in Redis. due says that it has to be counted.
@@ -151,7 +151,7 @@ func (w *simWorld) lostUniques(now int64) (hits []simHit) {
 		return nil
 	}
 	for _, m := range w.messages {
-		if !m.foreign || m.fate != simHeld || m.id < w.unadmitted {
+		if !m.foreign || m.fate != simHeld || m.id < w.unreported {
 			continue
 		}
 		for _, h := range m.hits {

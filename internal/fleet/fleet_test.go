@@ -23,8 +23,8 @@ import (
 // up.
 const lastCommit = stack.Hung
 
-// fellow is a worker's part in a fleet, without the work.
-type fellow struct {
+// peer is a worker's part in a fleet, without the work.
+type peer struct {
 	*Fleet
 	t     *testing.T
 	name  string
@@ -33,12 +33,12 @@ type fellow struct {
 	ended chan struct{}
 }
 
-func newFellow(t *testing.T, server *stack.NATSEmbedded, namespace, id, name string, streams ...string) *fellow {
+func newPeer(t *testing.T, server *stack.NATSEmbedded, namespace, id, name string, streams ...string) *peer {
 	t.Helper()
 	conn := server.Conn()
 	js, err := jetstream.New(conn)
 	require.NoError(t, err)
-	f := &fellow{t: t, name: name, conn: conn, ended: make(chan struct{})}
+	f := &peer{t: t, name: name, conn: conn, ended: make(chan struct{})}
 	f.Fleet = New(Config{
 		JS: js, Namespace: namespace, ID: func() string { return id }, Name: name, Status: "status", Streams: Globs{"HITS*"},
 		Replicas: 1, LastCommit: lastCommit, LeaveWithin: time.Second, Log: zerolog.New(zerolog.NewTestWriter(t)),
@@ -47,7 +47,7 @@ func newFellow(t *testing.T, server *stack.NATSEmbedded, namespace, id, name str
 	return f
 }
 
-func (f *fellow) start() *fellow {
+func (f *peer) start() *peer {
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
 	go func() {
@@ -62,27 +62,27 @@ func (f *fellow) start() *fellow {
 }
 
 // quit leaves the fleet as a worker does.
-func (f *fellow) quit() {
+func (f *peer) quit() {
 	f.StartLeaving()
 	f.stop()
 	<-f.ended
 }
 
-func (f *fellow) mine() []string { return slices.Sorted(maps.Keys(f.Share().Mine)) }
+func (f *peer) mine() []string { return slices.Sorted(maps.Keys(f.Share().Mine)) }
 
-// shared waits until the fellows have all streams between them, each one once and
+// shared waits until the peers have all streams between them, each one once and
 // no one more than one above another.
-func shared(t *testing.T, streams []string, fellows ...*fellow) {
+func shared(t *testing.T, streams []string, peers ...*peer) {
 	t.Helper()
-	stack.Eventually(t, fmt.Sprintf("%d workers to share %d streams", len(fellows), len(streams)), func() (bool, string) {
+	stack.Eventually(t, fmt.Sprintf("%d workers to share %d streams", len(peers), len(streams)), func() (bool, string) {
 		var all []string
 		var state strings.Builder
 		fair := true
-		for _, f := range fellows {
+		for _, f := range peers {
 			mine, s := f.mine(), f.Share()
 			all = append(all, mine...)
-			least := len(streams) / len(fellows)
-			fair = fair && s.Known && s.Workers == len(fellows) && (len(mine) == least || len(mine) == least+1)
+			least := len(streams) / len(peers)
+			fair = fair && s.Known && s.Workers == len(peers) && (len(mine) == least || len(mine) == least+1)
 			fmt.Fprintf(&state, "%s has %v of %d workers; ", f.name, mine, s.Workers)
 		}
 		slices.Sort(all)
@@ -93,32 +93,32 @@ func shared(t *testing.T, streams []string, fellows ...*fellow) {
 func TestWorkersShareStreamsAsTheyJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(4)
-	fellows := make(map[string]*fellow)
+	peers := make(map[string]*peer)
 	for _, name := range []string{"a", "b", "c/d é.*>"} { // any name will do
-		fellows[name] = newFellow(t, server, "test", "id", name, streams...).start()
-		shared(t, streams, slices.Collect(maps.Values(fellows))...)
+		peers[name] = newPeer(t, server, "test", "id", name, streams...).start()
+		shared(t, streams, slices.Collect(maps.Values(peers))...)
 	}
-	before := fellows["b"].mine()
-	fellows["a"].quit() // it was the first
-	delete(fellows, "a")
-	shared(t, streams, slices.Collect(maps.Values(fellows))...)
+	before := peers["b"].mine()
+	peers["a"].quit() // it was the first
+	delete(peers, "a")
+	shared(t, streams, slices.Collect(maps.Values(peers))...)
 	for _, stream := range before {
-		if !slices.Contains(fellows["b"].mine(), stream) {
+		if !slices.Contains(peers["b"].mine(), stream) {
 			t.Errorf("%s moved when another worker left", stream)
 		}
 	}
 	// More workers than streams: the rest stand by.
 	for i := range 4 {
 		name := fmt.Sprint(i)
-		fellows[name] = newFellow(t, server, "test", "id", name, streams...).start()
+		peers[name] = newPeer(t, server, "test", "id", name, streams...).start()
 	}
-	shared(t, streams, slices.Collect(maps.Values(fellows))...)
+	shared(t, streams, slices.Collect(maps.Values(peers))...)
 	// A stream more and one less.
 	other := append(streamNames(4)[1:], "HITS_9")
-	for _, f := range fellows {
+	for _, f := range peers {
 		f.SetStreams(other)
 	}
-	shared(t, other, slices.Collect(maps.Values(fellows))...)
+	shared(t, other, slices.Collect(maps.Values(peers))...)
 }
 
 // A worker may end in the middle of a heartbeat: the key that it writes last is gone all the same.
@@ -127,7 +127,7 @@ func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 	server, streams := stack.NATS(t), streamNames(1)
 	noise := server.Conn()
 	for i := range 40 {
-		f := newFellow(t, server, "test", "id", "a", streams...).start()
+		f := newPeer(t, server, "test", "id", "a", streams...).start()
 		shared(t, streams, f)
 		for range 1000 { // another fleet's keys: writes queue, and reads overtake them
 			require.NoError(t, noise.Publish("$KV."+bucketName("test")+".other.plan", nil))
@@ -148,9 +148,9 @@ func TestWorkerThatLeavesDuringAHeartbeatIsGone(t *testing.T) {
 func TestStreamsOfADeadWorkerAreTakenOver(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(4)
-	a := newFellow(t, server, "test", "id", "a", streams...).start()
+	a := newPeer(t, server, "test", "id", "a", streams...).start()
 	shared(t, streams, a)
-	b := newFellow(t, server, "test", "id", "b", streams...).start()
+	b := newPeer(t, server, "test", "id", "b", streams...).start()
 	shared(t, streams, a, b)
 	a.conn.Close() // the one that plans
 	shared(t, streams, b)
@@ -163,12 +163,12 @@ func TestStreamsOfADeadWorkerAreTakenOver(t *testing.T) {
 func TestFleetsOfTwoNamespacesShareNothing(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(3)
-	fellows := []*fellow{
-		newFellow(t, server, "a.b", "id", "w", streams...).start(),
-		newFellow(t, server, "a_b", "id", "w", streams...).start(),
-		newFellow(t, server, "a.b", "other", "w", streams...).start(), // of the same name in another Redis
+	peers := []*peer{
+		newPeer(t, server, "a.b", "id", "w", streams...).start(),
+		newPeer(t, server, "a_b", "id", "w", streams...).start(),
+		newPeer(t, server, "a.b", "other", "w", streams...).start(), // of the same name in another Redis
 	}
-	for _, f := range fellows {
+	for _, f := range peers {
 		shared(t, streams, f)
 	}
 }
@@ -178,18 +178,18 @@ func TestFleetsOfTwoNamespacesShareNothing(t *testing.T) {
 func TestTwoWorkersOfOneNameShare(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
-	a := newFellow(t, server, "test", "id", "pod-0", streams...).start()
-	b := newFellow(t, server, "test", "id", "pod-0", streams...).start()
+	a := newPeer(t, server, "test", "id", "pod-0", streams...).start()
+	b := newPeer(t, server, "test", "id", "pod-0", streams...).start()
 	shared(t, streams, a, b)
 	bucket := openBucket(t, server)
-	for _, f := range []*fellow{a, b} { // an operator finds the name
+	for _, f := range []*peer{a, b} { // an operator finds the name
 		entry, err := bucket.Get(t.Context(), memberPrefix("id")+f.token)
 		if err != nil || !strings.Contains(string(entry.Value()), `"name":"pod-0"`) {
 			t.Errorf("%v, %v", entry, err)
 		}
 	}
 	a.conn.Close() // killed
-	c := newFellow(t, server, "test", "id", "pod-0", streams...).start()
+	c := newPeer(t, server, "test", "id", "pod-0", streams...).start()
 	shared(t, streams, b, c)
 }
 
@@ -204,12 +204,12 @@ func openBucket(t *testing.T, server *stack.NATSEmbedded) jetstream.KeyValue {
 func TestStreamChangesHandsOnlyOnceItsReaderLetGo(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(2)
-	a := newFellow(t, server, "test", "id", "a", streams...).start()
+	a := newPeer(t, server, "test", "id", "a", streams...).start()
 	shared(t, streams, a)
 	for _, stream := range streams {
 		a.Hold(stream)
 	}
-	b := newFellow(t, server, "test", "id", "b", streams...).start()
+	b := newPeer(t, server, "test", "id", "b", streams...).start()
 	shared(t, streams, a, b)
 	stream := b.mine()[0]
 	stack.Eventually(t, "the new one to see who has it", func() (bool, string) { return b.Share().Busy[stream], "" })
@@ -221,13 +221,13 @@ func TestStreamChangesHandsOnlyOnceItsReaderLetGo(t *testing.T) {
 func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 	t.Parallel()
 	server, streams := stack.NATS(t), streamNames(6)
-	var fellows []*fellow
+	var peers []*peer
 	for _, name := range []string{"a", "b", "c"} {
-		fellows = append(fellows, newFellow(t, server, "test", "id", name, streams...).start())
+		peers = append(peers, newPeer(t, server, "test", "id", name, streams...).start())
 	}
-	shared(t, streams, fellows...)
+	shared(t, streams, peers...)
 	var before [][]string
-	for _, f := range fellows {
+	for _, f := range peers {
 		before = append(before, f.mine())
 	}
 	server.Stop()
@@ -235,7 +235,7 @@ func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 	server.Start()
 	joined := time.Now()
 	stack.Eventually(t, "all to beat again", func() (bool, string) {
-		for _, f := range fellows {
+		for _, f := range peers {
 			f.mu.Lock()
 			back := f.roster.lastEcho.After(joined)
 			f.mu.Unlock()
@@ -245,8 +245,8 @@ func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 		}
 		return true, ""
 	})
-	shared(t, streams, fellows...)
-	for i, f := range fellows {
+	shared(t, streams, peers...)
+	for i, f := range peers {
 		if !slices.Equal(f.mine(), before[i]) {
 			t.Errorf("%s had %v and has %v", f.name, before[i], f.mine())
 		}

@@ -306,10 +306,10 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var unavailable *UnavailableError
-	said := fmt.Sprintf("%+v", a.Decisions)
+	outcome := fmt.Sprintf("%+v", a.Decisions)
 	switch {
 	case errors.As(err, &unavailable) && s.limit.Fail == FailClosed:
-		said = "unavailable"
+		outcome = "unavailable"
 	case err != nil:
 		s.t.Error(err)
 	case a.Allowed:
@@ -322,7 +322,7 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 		s.refused++
 	}
 	p := s.processes[take.process]
-	s.story = append(s.story, fmt.Sprintf("at %d s process %d (%+d s, Redis %+d s), n %d, %s %s: %s", (take.at-worldStart)/1000, take.process, p.ahead.Load()/1000, -s.behind/1000, take.n, s.limit.Policy, what, said))
+	s.story = append(s.story, fmt.Sprintf("at %d s process %d (%+d s, Redis %+d s), n %d, %s %s: %s", (take.at-worldStart)/1000, take.process, p.ahead.Load()/1000, -s.behind/1000, take.n, s.limit.Policy, what, outcome))
 }
 
 // reach is how far back Redis counts: cells count the whole of the oldest one here.

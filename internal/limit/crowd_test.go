@@ -31,9 +31,9 @@ func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 				l := adhoc(t, time.Hour, most, policy)
 				l.Fail = FailClosed // a decision without Redis would be an error
 				var allowed, refused, memory atomic.Int64
-				var crowd sync.WaitGroup
+				var callers sync.WaitGroup
 				for i := range clients {
-					crowd.Go(func() {
+					callers.Go(func() {
 						for range 2 * most / clients {
 							a, err := limiters[i%processes].Take(t.Context(), []Take{takeOf(l, "alice", 1)})
 							switch {
@@ -50,7 +50,7 @@ func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 						}
 					})
 				}
-				crowd.Wait()
+				callers.Wait()
 				t.Logf("%s: %d allowed, %d refused, %d of them from memory", policy, allowed.Load(), refused.Load(), memory.Load())
 				if allowed.Load() != most || refused.Load() != most {
 					t.Errorf("%s: %d were allowed and %d refused, want %d of each", policy, allowed.Load(), refused.Load(), most)
@@ -74,13 +74,13 @@ func TestTwoProcessesWithASlowRedis(t *testing.T) {
 			t.Run(fmt.Sprint(policy, " ", fail), func(t *testing.T) {
 				l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
 				var allowed, late [2]atomic.Int64
-				var crowd sync.WaitGroup
+				var callers sync.WaitGroup
 				for i := range allowed {
 					limiter := New(stack.ProgramClient(t, server.URL()), "slow", time.Minute)
 					mustTake(t, limiter, takeOf(l, "another", 1)) // connects, and loads the script
 					limiter.timeout = after(10 * time.Millisecond)
 					for range clients {
-						crowd.Go(func() {
+						callers.Go(func() {
 							for range takes {
 								a, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)})
 								var unavailable *UnavailableError
@@ -103,7 +103,7 @@ func TestTwoProcessesWithASlowRedis(t *testing.T) {
 				}
 				over := make(chan struct{})
 				go func() {
-					crowd.Wait()
+					callers.Wait()
 					close(over)
 				}()
 				for going := true; going; {

@@ -27,11 +27,11 @@ func testDeniedFromMemory(t *testing.T, policy Policy, fresh func(*testing.T) *w
 	}
 	take(5)
 	w.at(500) // so that the wait is shorter than memory
-	told, asked := take(2)
-	if told.Allowed || !asked {
-		t.Fatalf("%s: %+v", policy, told)
+	first, asked := take(2)
+	if first.Allowed || !asked {
+		t.Fatalf("%s: %+v", policy, first)
 	}
-	wait := told.RetryAfter.Milliseconds()
+	wait := first.RetryAfter.Milliseconds()
 	for _, at := range []int64{0, 1, wait - 1} {
 		w.at(500 + at)
 		for _, n := range []int64{2, 3, 5} {

@@ -27,9 +27,9 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 			mustTake(t, limiter, takeOf(l, "first", 60), takeOf(l, "second", 100))
 			var full int
 			var mu sync.Mutex
-			var crowd sync.WaitGroup
+			var callers sync.WaitGroup
 			for worker := range 16 {
-				crowd.Go(func() {
+				callers.Go(func() {
 					for i := worker; i < keys; i += 16 {
 						_, err := limiter.Take(t.Context(), []Take{takeOf(l, fmt.Sprint("key-", i), 50)})
 						mu.Lock()
@@ -46,7 +46,7 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 					}
 				})
 			}
-			crowd.Wait()
+			callers.Wait()
 			info := server.Client().Info(t.Context(), "memory").Val()
 			_, rest, _ := strings.Cut(info, "used_memory:")
 			var used int64

@@ -267,9 +267,9 @@ func (r *slotsRun) step(rt *rapid.T) string {
 		defer p.trouble.next("")
 	}
 	take := slotOf(r.limit, "alice", lease)
-	said := ""
+	outcome := ""
 	defer func() {
-		r.story = append(r.story, fmt.Sprintf("at %d s process %d (Redis %+d s) %s %s %s: %s", (now-worldStart)/1000, i, -r.behind/1000, action, lease, what, said))
+		r.story = append(r.story, fmt.Sprintf("at %d s process %d (Redis %+d s) %s %s %s: %s", (now-worldStart)/1000, i, -r.behind/1000, action, lease, what, outcome))
 	}()
 	switch action {
 	case "take", "again":
@@ -281,15 +281,15 @@ func (r *slotsRun) step(rt *rapid.T) string {
 		var unavailable *UnavailableError
 		switch {
 		case errors.As(err, &unavailable):
-			said, r.tried = "undecided", append(r.tried, lease)
+			outcome, r.tried = "undecided", append(r.tried, lease)
 			r.seen.Undecided++
 			return ""
 		case err != nil:
 			return err.Error()
 		}
-		said = fmt.Sprintf("%+v", a.Decisions[0])
+		outcome = fmt.Sprintf("%+v", a.Decisions[0])
 		if r.healthy && a.Allowed != fits {
-			return "without trouble Redis has decided wrongly: " + said
+			return "without trouble Redis has decided wrongly: " + outcome
 		}
 		if !a.Allowed {
 			r.seen.Refused++
@@ -302,7 +302,7 @@ func (r *slotsRun) step(rt *rapid.T) string {
 		r.held[lease] = holder{now + r.limit.Window.Milliseconds(), i}
 	case "renew":
 		kept, err := p.limiter.Renew(r.t.Context(), take)
-		said = fmt.Sprintf("%+v %v", kept, err)
+		outcome = fmt.Sprintf("%+v %v", kept, err)
 		h := r.held[lease]
 		switch {
 		case err != nil:
@@ -315,17 +315,17 @@ func (r *slotsRun) step(rt *rapid.T) string {
 		default:
 			r.seen.Lost++
 			if r.healthy && held {
-				return "without trouble a slot is lost: " + said
+				return "without trouble a slot is lost: " + outcome
 			}
 			delete(r.held, lease)
 		}
 	case "release":
 		delete(r.held, lease) // before it asks
 		kept, err := p.limiter.Release(r.t.Context(), take)
-		said = fmt.Sprintf("%v %v", kept, err)
+		outcome = fmt.Sprintf("%v %v", kept, err)
 		r.seen.Released++
 		if r.healthy && (err != nil || kept != held) {
-			return "without trouble a slot is released wrongly: " + said
+			return "without trouble a slot is released wrongly: " + outcome
 		}
 	case "die": // it releases nothing, and its lease ends
 	}

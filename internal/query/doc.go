@@ -1,5 +1,5 @@
 // Package query answers questions about counters over HTTP and NATS. It joins the packages answer
-// (questions), gate (takes), live (/v1/live), status (/v1/streams, /v1/rejects, gauges, health) and web
+// (questions), limitapi (takes), live (/v1/live), status (/v1/streams, /v1/rejects, gauges, health) and web
 // (server, problems). A new resource is a file of answer with its types and a method of answer.Service, its
 // operation in operations.go, and a line in endpointsOf.
 //
@@ -9,7 +9,7 @@
 //   - Only takes, resets and erasures change anything in Redis. The rest works with a read-only user.
 //   - It listens at once and answers 503 while Redis or NATS does not answer. /healthz is about the process,
 //     /readyz about Redis and the layout. A request waits for Redis for at most QUERY_TIMEOUT.
-//   - Errors are RFC 9457 problems, whose detail says what was wrong and what is allowed. docs/reference.md
+//   - Errors are RFC 9457 problems, whose detail says what was wrong and what is allowed. docs/settings.md
 //     lists them.
 //
 // The files, from the wiring down to what it uses: run.go, settings.go, nats.go, openapi.go, middleware.go

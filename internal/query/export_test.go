@@ -153,7 +153,7 @@ func TestExportWaitsForItsClient(t *testing.T) {
 			if name == "Authorization" {
 				setTokens(t, s.service, "first-token-of-16,second-token-of-16,third-token-of-16")
 			}
-			require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("127.0.0.1")))
+			require.NoError(t, s.limits.Proxies.UnmarshalText([]byte("127.0.0.1")))
 			server := startServer(t, s.handler())
 			refused := func(caller string) string {
 				resp := send(t, server, http.MethodGet, "/v1/export", "", name, caller)

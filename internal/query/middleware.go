@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/live"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -33,7 +33,7 @@ type middleware struct {
 func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 	compressed := gzhttp.GzipHandler(mux)
 	wrapped := m.server.Wrap(mux, func(w *web.Response, r *http.Request, pattern string, handler http.Handler) {
-		authz := gate.IsAuthz(r.URL.Path)
+		authz := limitapi.IsAuthz(r.URL.Path)
 		if p := m.checkHost(r); p != nil {
 			p.Write(w)
 			return
@@ -86,7 +86,7 @@ func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 		}
 		compressed.ServeHTTP(w, r)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrapped.ServeHTTP(w, gate.WithoutOriginal(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrapped.ServeHTTP(w, limitapi.WithoutOriginal(r)) })
 }
 
 func cors(origins web.Origins) web.CORS {
@@ -104,7 +104,7 @@ func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
 	if m.tokens.Required() || !mayChange(r.Method, r.URL.Path) {
 		return nil
 	}
-	authz := gate.IsAuthz(r.URL.Path)
+	authz := limitapi.IsAuthz(r.URL.Path)
 	switch {
 	case authz && m.fromProxy(r):
 		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
@@ -125,7 +125,7 @@ func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
 func mayChange(method, path string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return gate.IsAuthz(path)
+		return limitapi.IsAuthz(path)
 	}
 	return path != totalPath && path != uniquesPath
 }
@@ -163,10 +163,10 @@ func (m *middleware) checkHost(r *http.Request) *web.Problem {
 		return nil
 	}
 	why := m.hosts.Refuse(r, "QUERY_HOSTS")
-	if why == "" || gate.IsAuthz(r.URL.Path) && !hasOurPort(r) && m.fromProxy(r) {
+	if why == "" || limitapi.IsAuthz(r.URL.Path) && !hasOurPort(r) && m.fromProxy(r) {
 		return nil
 	}
-	if gate.IsAuthz(r.URL.Path) {
+	if limitapi.IsAuthz(r.URL.Path) {
 		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
 	}
 	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
@@ -221,17 +221,17 @@ var rights = map[string]access.Right{
 	"GET " + probePath:    access.Read,
 	"GET /v1/watch":       access.Read,
 
-	"POST /v1/take":             access.Take,
-	"POST " + gate.RenewPath:    access.Take,
-	"POST " + gate.ReleasePath:  access.Take,
-	"GET " + gate.LimitPath:     access.Take,
-	gate.AuthzPath:              access.Take,
-	gate.AuthzPath + "/{limit}": access.Take,
-	"DELETE /v1/counters":       access.Erase,
-	"DELETE " + gate.LimitPath:  access.Admin,
-	"GET /v1/limits":            access.Admin,
-	"GET /v1/streams":           access.Admin,
-	"GET /v1/rejects":           access.Admin,
+	"POST /v1/take":                 access.Take,
+	"POST " + limitapi.RenewPath:    access.Take,
+	"POST " + limitapi.ReleasePath:  access.Take,
+	"GET " + limitapi.LimitPath:     access.Take,
+	limitapi.AuthzPath:              access.Take,
+	limitapi.AuthzPath + "/{limit}": access.Take,
+	"DELETE /v1/counters":           access.Erase,
+	"DELETE " + limitapi.LimitPath:  access.Admin,
+	"GET /v1/limits":                access.Admin,
+	"GET /v1/streams":               access.Admin,
+	"GET /v1/rejects":               access.Admin,
 }
 
 // refuseRight refuses a token without the route's right. Unknown routes are refused elsewhere.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -163,7 +163,7 @@ func (u unreadableBody) Read([]byte) (int, error) {
 func TestForeignPagesChangeNothing(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, countNamed)
-	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
+	require.NoError(t, s.limits.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
 	h := s.handler()
 	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
 		s.middleware.origins = web.Origins{}
@@ -175,7 +175,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		pretend(t, c)
 		r := c.HTTP()
 		r.Host, r.RemoteAddr = "query.test", "192.0.2.9:999" // no trusted proxy's
-		if gate.IsAuthz(r.URL.Path) {
+		if limitapi.IsAuthz(r.URL.Path) {
 			r.Body, r.ContentLength = io.NopCloser(unreadableBody{t}), 7
 		}
 		w := httptest.NewRecorder()
@@ -188,7 +188,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 		if c.Status == http.StatusForbidden && c.Method != http.MethodHead {
 			p := asking.Refused(t, resp, c.Status)
 			require.Equal(t, web.ForeignOrigin.Type(), p.Type)
-			require.Contains(t, p.Detail, map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[gate.IsAuthz(r.URL.Path)])
+			require.Contains(t, p.Detail, map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[limitapi.IsAuthz(r.URL.Path)])
 		}
 	}
 	// Questions stay open to all: no page can read the answers unless QUERY_CORS_ORIGINS lets it.

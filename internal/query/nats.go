@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/release"
 	"tallyroll/internal/status"
@@ -150,10 +150,10 @@ func endpointsOf(q *questions) map[string]endpoint {
 				return q.getAbout(ctx)
 			})(ctx, body)
 		},
-		"take":    overNATS(bodyOf(q.gate.Take)), // a refusal is an answer
-		"limit":   overNATS(bodyOf(q.gate.Look)),
-		"renew":   overNATS(q.gate.Renew),
-		"release": overNATS(q.gate.Release),
+		"take":    overNATS(bodyOf(q.limits.Take)), // a refusal is an answer
+		"limit":   overNATS(bodyOf(q.limits.Look)),
+		"renew":   overNATS(q.limits.Renew),
+		"release": overNATS(q.limits.Release),
 	}
 }
 
@@ -171,11 +171,11 @@ func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 	}
 }
 
-func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*gate.TakeOutput, error)) func(context.Context, string, *P) (gate.TakeAnswer, error) {
-	return func(ctx context.Context, part string, p *P) (gate.TakeAnswer, error) {
+func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*limitapi.TakeOutput, error)) func(context.Context, string, *P) (limitapi.TakeAnswer, error) {
+	return func(ctx context.Context, part string, p *P) (limitapi.TakeAnswer, error) {
 		out, err := find(ctx, part, p)
 		if err != nil {
-			return gate.TakeAnswer{}, err
+			return limitapi.TakeAnswer{}, err
 		}
 		return out.Body, nil
 	}

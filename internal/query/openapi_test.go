@@ -9,7 +9,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/tests/asking"
 )
 
@@ -85,7 +85,7 @@ func checkDescribed(t *testing.T, method, path string, op *openapi3.Operation, t
 		return
 	}
 	needed := []string{"200", "400", "413", "500", "503"}
-	if at == "DELETE "+gate.LimitPath {
+	if at == "DELETE "+limitapi.LimitPath {
 		needed[0] = "204"
 	}
 	if slices.Contains([]string{"/v1/streams", "/v1/rejects", "/v1/watch"}, path) {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"tallyroll/internal/answer"
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -27,7 +27,7 @@ const probePath = "/probe"
 type questions struct {
 	*answer.Service
 	status *status.Status
-	gate   *gate.Service
+	limits *limitapi.Service
 }
 
 func (q *questions) register(a *api.API) {
@@ -237,7 +237,7 @@ func (q *questions) registerAbout(a *api.API) {
 }
 
 func (q *questions) getAbout(ctx context.Context) (answer.AboutAnswer, error) {
-	return q.About(ctx, answer.Features{NATS: q.status.AsksNATS, Limits: q.gate.Counts(), Watch: q.status.AsksNATS})
+	return q.About(ctx, answer.Features{NATS: q.status.AsksNATS, Limits: q.limits.Counts(), Watch: q.status.AsksNATS})
 }
 
 func (q *questions) registerProbe(a *api.API) {

@@ -14,8 +14,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/live"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
@@ -23,7 +23,7 @@ import (
 )
 
 // What is wrong with a request is described before anything is asked or taken. The cases of parameters and
-// bodies are those of internal/answer, gate and web/api.
+// bodies are those of internal/answer, limitapi and web/api.
 func TestRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, countNamed)
@@ -138,7 +138,7 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t)
 	runHealth(t, s.service)
-	require.NoError(t, s.gate.Proxies.UnmarshalText([]byte("10.0.0.0/8"))) // where none of these requests comes from
+	require.NoError(t, s.limits.Proxies.UnmarshalText([]byte("10.0.0.0/8"))) // where none of these requests comes from
 	s.limiter.err = &limit.TakeError{Field: "key", Message: "twice"}
 	h := s.handler()
 	send := func(r *http.Request, body string) {
@@ -168,7 +168,7 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 	// What operations need, so that the checks go on to what is strange.
 	needed := map[string]url.Values{
 		totalPath: {"key": {"a"}, "window": {"1h"}}, live.Path: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
-		gate.LimitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, gate.AuthzPath: {"limit": {"login"}, "key_ip": {"1"}},
+		limitapi.LimitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, limitapi.AuthzPath: {"limit": {"login"}, "key_ip": {"1"}},
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")))
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 		each(func(text string) {
 			header := http.Header{name: {text}}
 			ask(http.MethodGet, "/v1/authz/target/"+text, "", "", header)
-			ask(http.MethodGet, gate.AuthzPath, "limit=login&key_header="+name, "", header)
+			ask(http.MethodGet, limitapi.AuthzPath, "limit=login&key_header="+name, "", header)
 			ask(http.MethodPost, "/v1/take", "", `{"limit":"login","key":"a"}`, header)
 		})
 	}

@@ -18,8 +18,8 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
-	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -38,11 +38,11 @@ const testLimits = `limits:
 
 // serve returns a service with testLimits. The settings of tests allow more than the defaults, and can be
 // changed.
-func serve(t testing.TB, r access.Counters, l gate.Limiter, change ...func(*Settings)) *service {
+func serve(t testing.TB, r access.Counters, l limitapi.Limiter, change ...func(*Settings)) *service {
 	t.Helper()
 	settings := Settings{
 		MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2,
-		Take: gate.TakeAny, Erase: true,
+		Take: limitapi.TakeAny, Erase: true,
 		Timeout: stack.Hung, LimitsFile: filepath.Join(t.TempDir(), "limits.yml"),
 	}
 	require.NoError(t, os.WriteFile(settings.LimitsFile, []byte(testLimits), 0o600))
@@ -87,12 +87,12 @@ func shortenTimeouts(s *service) {
 }
 
 // countNamed has a service count takes of named limits only.
-func countNamed(s *Settings) { s.Take = gate.TakeNamed }
+func countNamed(s *Settings) { s.Take = limitapi.TakeNamed }
 
 // setReader has the service answer requests from another reader.
 func setReader(s *service, r access.Counters) {
 	bounded := access.Authorize(r)
-	s.questions.Reader, s.gate.Counters, s.status.Reader = bounded, bounded, r
+	s.questions.Reader, s.limits.Counters, s.status.Reader = bounded, bounded, r
 }
 
 // setTokens has the service ask for one of the tokens.

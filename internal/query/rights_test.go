@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/access"
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/web"
 	"tallyroll/tests/asking"
 	"tallyroll/tests/stack"
@@ -164,10 +164,10 @@ func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
 		u, err := url.Parse(w.Target)
 		require.NoError(t, err)
 		route := w.Method + " " + u.Path
-		if strings.HasPrefix(u.Path, gate.AuthzPath+"/") {
-			route = gate.AuthzPath + "/{limit}"
-		} else if gate.IsAuthz(u.Path) {
-			route = gate.AuthzPath
+		if strings.HasPrefix(u.Path, limitapi.AuthzPath+"/") {
+			route = limitapi.AuthzPath + "/{limit}"
+		} else if limitapi.IsAuthz(u.Path) {
+			route = limitapi.AuthzPath
 		}
 		tried[route] = true
 	}
@@ -178,7 +178,7 @@ func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
 	for path, methods := range document.Paths {
 		for method := range methods {
 			route := strings.ToUpper(method) + " " + path
-			if gate.IsAuthz(path) {
+			if limitapi.IsAuthz(path) {
 				route = path
 			}
 			if slices.Contains(open, path) {
@@ -274,12 +274,12 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 func TestAboutNamesFeaturesAndWhatTheTokenMay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		mode         gate.TakeMode
+		mode         limitapi.TakeMode
 		limitsFile   bool
 		nats, limits bool
 	}{
-		{gate.TakeNamed, false, false, false}, {gate.TakeNamed, true, true, true}, {gate.TakeAny, false, false, true},
-		{gate.TakeOff, true, false, false},
+		{limitapi.TakeNamed, false, false, false}, {limitapi.TakeNamed, true, true, true}, {limitapi.TakeAny, false, false, true},
+		{limitapi.TakeOff, true, false, false},
 	} {
 		s := serveFake(t, func(s *Settings) {
 			if s.Take = c.mode; !c.limitsFile {

@@ -11,8 +11,8 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/buildinfo"
-	"tallyroll/internal/gate"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/live"
 	"tallyroll/internal/program"
 	"tallyroll/internal/release"
@@ -51,7 +51,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.gate.Named()).Str("url", listeners.URL()).Msg("started")
+		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.limits.Named()).Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
@@ -77,7 +77,7 @@ type service struct {
 	questions  questions
 	erasures   erasures
 	exports    exports
-	gate       *gate.Service
+	limits     *limitapi.Service
 	live       *live.Live
 	status     *status.Status
 	nats       natsAPI
@@ -86,7 +86,7 @@ type service struct {
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
 // another, because the number of their questions bounds them, not the cost of one request. Its error is about
 // the file of limits or of tokens. The caller must run health and live.
-func newService(requests, listeners access.Counters, takes gate.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
+func newService(requests, listeners access.Counters, takes limitapi.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, program.Sampled(log)
 	s := &service{
@@ -98,12 +98,12 @@ func newService(requests, listeners access.Counters, takes gate.Limiter, setting
 		return nil, err
 	}
 	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
-	desk := &answer.Service{
+	answers := &answer.Service{
 		Reader: access.Authorize(requests), Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	audit := &auditLog{log: log}
-	s.gate, err = gate.New(gate.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, access.Authorize(requests), redis, failures, metrics)
+	s.limits, err = limitapi.New(limitapi.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, access.Authorize(requests), redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +113,12 @@ func newService(requests, listeners access.Counters, takes gate.Limiter, setting
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)
-	proxies := &s.gate.Proxies
+	proxies := &s.limits.Proxies
 	audit.proxies = proxies
 	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies}
-	s.questions = questions{desk, s.status, s.gate}
-	s.erasures = erasures{settings.Erase, desk, audit}
-	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = desk, settings.MaxExports, proxies, log
+	s.questions = questions{answers, s.status, s.limits}
+	s.erasures = erasures{settings.Erase, answers, audit}
+	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = answers, settings.MaxExports, proxies, log
 	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, metrics, log}
 	return s, nil
 }
@@ -132,7 +132,7 @@ func (s *service) handler() http.Handler {
 	s.exports.register(a)
 	s.live.Register(a)
 	a.Within(groupLimit)
-	s.gate.Register(a, mux)
+	s.limits.Register(a, mux)
 	a.Within(groupOperate)
 	s.status.Register(a)
 	a.DescribeStatus(statusPages(!s.server.Apart)...)
@@ -155,4 +155,4 @@ func (s *service) whyNotReady() string {
 	return why
 }
 
-func (s *service) whyNoTakes() string { return s.gate.Why(s.health.State()) }
+func (s *service) whyNoTakes() string { return s.limits.Why(s.health.State()) }

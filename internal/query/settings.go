@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"tallyroll/internal/gate"
+	"tallyroll/internal/limitapi"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
@@ -52,11 +52,11 @@ type Settings struct {
 	LiveClients   int `env:"QUERY_LIVE_CLIENTS" envDefault:"10000" help:"most clients that may listen at /v1/live; beyond that the answer is 503"`
 	LiveQuestions int `env:"QUERY_LIVE_QUESTIONS" envDefault:"500" help:"most distinct questions (counter and window) of those clients; each costs up to two hash reads with the default tiers, four times per second; beyond that the answer is 503"`
 
-	LimitsFile     string        `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; it is read again when it changes and at SIGHUP"`
-	Take           gate.TakeMode `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: all who may ask can create any number of keys in Redis) or off"`
-	Timeout        time.Duration `env:"QUERY_TIMEOUT" envDefault:"2s" help:"how long a question waits for Redis or NATS, 100ms to 60s, before it is answered 503"`
-	TakeTimeout    time.Duration `env:"QUERY_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; on a machine with too much to do, Redis answers after 400ms, too"`
-	TrustedProxies web.Networks  `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is trusted, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
+	LimitsFile     string            `env:"QUERY_LIMITS_FILE" help:"a YAML file of named limits, for /v1/take, /v1/limit and /v1/authz; it is read again when it changes and at SIGHUP"`
+	Take           limitapi.TakeMode `env:"QUERY_TAKE" envDefault:"named" help:"which takes are counted: named (limits of QUERY_LIMITS_FILE), any (numbers in the request, too: all who may ask can create any number of keys in Redis) or off"`
+	Timeout        time.Duration     `env:"QUERY_TIMEOUT" envDefault:"2s" help:"how long a question waits for Redis or NATS, 100ms to 60s, before it is answered 503"`
+	TakeTimeout    time.Duration     `env:"QUERY_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; on a machine with too much to do, Redis answers after 400ms, too"`
+	TrustedProxies web.Networks      `env:"QUERY_TRUSTED_PROXIES" help:"networks of proxies whose X-Forwarded-For is trusted, comma-separated, such as 10.0.0.0/8; without it no limit can go by the client's address"`
 }
 
 // maxMaxKeys bounds QUERY_MAX_KEYS: Redis executes the reads in sequence, and query holds the whole answer.

@@ -193,12 +193,12 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
 		from := cutCell(p.Stretches[0].Tier, r.From)
-		doubt := truth(hits, from)
+		uncertain := truth(hits, from)
 		if to := cutCell(p.Stretches[len(p.Stretches)-1].Tier, r.To); (r.To < now || ahead > 0) && to != from {
-			doubt += truth(hits, to)
+			uncertain += truth(hits, to)
 		}
-		if got.Upper-got.Lower > doubt {
-			t.Fatalf("%+v has more doubt than the %d hits of the cells that its edges cut", got, doubt)
+		if got.Upper-got.Lower > uncertain {
+			t.Fatalf("%+v has more uncertainty than the %d hits of the cells that its edges cut", got, uncertain)
 		}
 		checkStretches(t, p)
 

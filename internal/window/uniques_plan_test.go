@@ -43,7 +43,7 @@ func unionOf(visits []visit, u Union, now int64) map[int]bool {
 }
 
 // If cells were sets, everybody in Lower would have come in the range, and everybody who came in the range
-// would be in Upper. That holds for visits stored late, for ranges that end before now, and for tiers whose
+// would be in Upper. That holds for visits stored ahead, for ranges that end before now, and for tiers whose
 // cells do not divide each other.
 func TestUniqueCellsHoldTheRange(t *testing.T) {
 	t.Parallel()
@@ -59,11 +59,11 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 		for i, h := range slices.Concat(genHits(unique, now).Draw(t, "visits"), genEdgeHits(unique, r, now).Draw(t, "visits at the edges")) {
 			visits = append(visits, visit{h.at, h.stored, i % 30})
 		}
-		doubt := rapid.Bool().Draw(t, "doubt")
-		if doubt { // hits are dated after now
+		ahead := rapid.Bool().Draw(t, "ahead")
+		if ahead { // hits are dated after now
 			visits = append(visits, visit{now + 1, now, 1000})
 		}
-		p, err := l.PlanUniques(Question{"c", Between(r.From, r.To)}, now, doubt)
+		p, err := l.PlanUniques(Question{"c", Between(r.From, r.To)}, now, ahead)
 		require.NoError(t, err)
 		if n := len(p.Unions); n != 1+len(p.Cover.Gaps) {
 			t.Fatalf("%d unions for %d gaps", n, len(p.Cover.Gaps))

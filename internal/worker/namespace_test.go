@@ -77,9 +77,9 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
 	const many = "1s/2s,2s/4s,4s/8s,8s/16s,16s/32s,32s/64s,64s/128s,128s/256s"
 	for _, c := range []struct {
-		name, made string
-		env        []string
-		refused    string // empty: it goes on
+		name, created string
+		env           []string
+		refused       string // empty: it goes on
 	}{
 		{"nothing is set", formerTiers, nil, ""},
 		{"the tiers are", formerTiers, []string{"TIERS=" + formerTiers}, ""},
@@ -90,7 +90,7 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=21"}, "INGEST_MAX_COMMANDS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.made, 8), 0).Err())
+			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.created, 8), 0).Err())
 			store := schema.NewStore(client, "test")
 			layout, err := (&namespace{parseSettings(t, c.env...), store, zerolog.Nop()}).open(t.Context())
 			var usage setting.UsageError
@@ -101,7 +101,7 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || layout.Tiers.String() != c.made || layout.Shards != 8 || store.ID() != "FORMER" {
+			if err != nil || layout.Tiers.String() != c.created || layout.Shards != 8 || store.ID() != "FORMER" {
 				t.Errorf("%v, and a layout of %s in %d shards", err, layout.Tiers, layout.Shards)
 			}
 		})
@@ -171,12 +171,12 @@ func TestOneOfManyWorkersOfTwoDefaultsCreatesTheNamespace(t *testing.T) {
 			opening.Go(func() { layouts[i], errs[i] = own.open(t.Context()) })
 		}
 		opening.Wait()
-		made, err := schema.NewStore(client, "test").Layout(t.Context())
+		created, err := schema.NewStore(client, "test").Layout(t.Context())
 		require.NoError(t, err)
 		for i, layout := range layouts {
-			refused := i%2 == 0 && made.Tiers.String() != formerTiers
-			if (errs[i] != nil) != refused || errs[i] == nil && layout.Tiers.String() != made.Tiers.String() {
-				t.Errorf("worker %d: %v, and tiers %s; the namespace has %s", i, errs[i], layout.Tiers, made.Tiers)
+			refused := i%2 == 0 && created.Tiers.String() != formerTiers
+			if (errs[i] != nil) != refused || errs[i] == nil && layout.Tiers.String() != created.Tiers.String() {
+				t.Errorf("worker %d: %v, and tiers %s; the namespace has %s", i, errs[i], layout.Tiers, created.Tiers)
 			}
 		}
 	}

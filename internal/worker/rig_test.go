@@ -268,12 +268,12 @@ func startNATSWithUser(t *testing.T, name string, rights server.Permissions) *st
 	})
 }
 
-// newRigWithLoner is a rig with a user that cannot join a fleet: it reads every stream, even if other workers
+// newRigWithIsolatedUser is a rig with a user that cannot join a fleet: it reads every stream, even if other workers
 // do.
-func newRigWithLoner(t *testing.T) (r *rig, loner []string) {
+func newRigWithIsolatedUser(t *testing.T) (r *rig, isolated []string) {
 	rights := server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}}}
-	nats := startNATSWithUser(t, "loner", rights)
-	return newRigOn(t, nats, stack.SharedRedis(t)), []string{"NATS_USER=loner", "NATS_PASSWORD=loner"}
+	nats := startNATSWithUser(t, "isolated", rights)
+	return newRigOn(t, nats, stack.SharedRedis(t)), []string{"NATS_USER=isolated", "NATS_PASSWORD=isolated"}
 }
 
 func (r *rig) countRejects() uint64 {

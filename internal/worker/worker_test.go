@@ -22,9 +22,9 @@ import (
 
 func TestTwoWorkersOfOneStreamCountEachHitOnce(t *testing.T) {
 	t.Parallel()
-	r, loner := newRigWithLoner(t)
+	r, isolated := newRigWithIsolatedUser(t)
 	r.createStream(0)
-	workers := []*runningWorker{r.start("INGEST_WORKER=a"), r.start(append(loner, "INGEST_WORKER=b")...)}
+	workers := []*runningWorker{r.start("INGEST_WORKER=a"), r.start(append(isolated, "INGEST_WORKER=b")...)}
 	for _, w := range workers {
 		stack.Eventually(t, "both workers to take the stream", func() (bool, string) {
 			n := w.metric("sessions_total")
@@ -126,13 +126,13 @@ func TestMessagesGoneAtTheEndHoldNothingUp(t *testing.T) {
 // A producer's bad hits are stored as rejects, and its good ones are counted.
 func TestRejectsOfTwoWorkersAreStoredOnce(t *testing.T) {
 	t.Parallel()
-	r, loner := newRigWithLoner(t)
+	r, isolated := newRigWithIsolatedUser(t)
 	r.createStream(0)
 	for range 3 {
 		require.NoError(t, errOf(r.js.Publish(t.Context(), "hits.c", []byte(`[{},{"n":0},{},{"key":""}]`))))
 	}
 	r.start("INGEST_WORKER=a")
-	r.start(append(loner, "INGEST_WORKER=b")...)
+	r.start(append(isolated, "INGEST_WORKER=b")...)
 	r.awaitTotal(6)
 	require.EqualValues(t, 6, r.countRejects())
 }

@@ -62,7 +62,7 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 	nats.Reload(allowOnly("user", secret))
 	for _, s := range services {
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID())) // on Linux
-		told := map[string]string{"its command line": string(cmdline)}
+		outputs := map[string]string{"its command line": string(cmdline)}
 		for _, path := range []string{
 			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/none",
 			"/v1/about", "/v1/total?key=api-1&window=1h", "/v1/streams", "/v1/hits", "/api/v1/query?query=x",
@@ -70,12 +70,12 @@ func TestNoProgramTellsItsSecrets(t *testing.T) {
 			for _, token := range []string{"", secret, secret + "x"} {
 				status, text, header := requestHeader(http.DefaultClient, http.MethodGet, s.URL()+path, "", "Authorization", "Bearer "+token)
 				require.NotZero(t, status, text)
-				told[path+" with "+token] = fmt.Sprint(header, text)
+				outputs[path+" with "+token] = fmt.Sprint(header, text)
 			}
 		}
 		require.Zero(t, s.Stop())
-		told["its log"] = s.Logs()
-		for where, text := range told {
+		outputs["its log"] = s.Logs()
+		for where, text := range outputs {
 			if i := strings.Index(text, secret); i >= 0 {
 				t.Errorf("%s tells it: …%.300s…", where, text[max(0, i-200):])
 			}

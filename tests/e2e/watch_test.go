@@ -143,9 +143,9 @@ func TestWatchTellsWebhooksOfChanges(t *testing.T) {
 	s.send("hits.shop.eu.cart", `{"n":2}`)
 	s.send("hits.shop.eu.basket", `{"n":2}`)
 	s.send("hits.shop.us.cart", `{"n":1}`)
-	told := r.eventually("errors", "http.5xx", "firing")
-	if c := told[0]; c.Total != 5 || c.Lower != 5 || c.Upper == nil || *c.Upper != 5 || c.Window != "6s" || c.At.Before(c.AsOf.Add(-10*time.Second)) {
-		t.Errorf("told %+v", c)
+	changes := r.eventually("errors", "http.5xx", "firing")
+	if c := changes[0]; c.Total != 5 || c.Lower != 5 || c.Upper == nil || *c.Upper != 5 || c.Window != "6s" || c.At.Before(c.AsOf.Add(-10*time.Second)) {
+		t.Errorf("received %+v", c)
 	}
 	r.eventually("errors", "http.5xx", "firing resolved")
 	r.eventually("shops", "shop.eu", "firing resolved")
@@ -166,20 +166,20 @@ func TestWatchSaysUnknownWhileNoWorkerCounts(t *testing.T) {
 	stack.Watch(t, s.nats, s.redis, rules, "WATCH_INTERVAL=200ms")
 	r.eventually("quiet", "heartbeat", "firing") // rightly: there are no more hits
 	s.ingest.Kill()
-	told := r.eventually("quiet", "heartbeat", "firing unknown")
-	if c := told[1]; c.Reason != "nobody has counted lately" || c.Upper != nil {
-		t.Errorf("told %+v", c)
+	changes := r.eventually("quiet", "heartbeat", "firing unknown")
+	if c := changes[1]; c.Reason != "nobody has counted lately" || c.Upper != nil {
+		t.Errorf("received %+v", c)
 	}
 	s.ingest.Start()
 	r.eventually("quiet", "heartbeat", "firing unknown firing")
 	s.redis.Stop()
 	if c := r.eventually("quiet", "heartbeat", "firing unknown firing unknown")[3]; !strings.Contains(c.body, `"total":null,"lower":null,"upper":null,`) || !strings.Contains(c.body, `"as_of":null,`) {
-		t.Errorf("told %s", c.body)
+		t.Errorf("received %s", c.body)
 	}
 	s.redis.Start()
 	got := states(r.eventually("quiet", "heartbeat", "firing unknown firing unknown firing"))
 	if slices.Contains(strings.Fields(got), "ok") {
-		t.Errorf("told %s", got)
+		t.Errorf("received %s", got)
 	}
 }
 
@@ -271,6 +271,6 @@ rise http.5xx unknown 5 5 5 1h change +12.5% least 3 NOW counting began inside t
 		t.Errorf("%v: %s", err, out)
 	}
 	if got := r.of("errors", "http.5xx"); len(got) > 0 {
-		t.Errorf("told %+v", got)
+		t.Errorf("received %+v", got)
 	}
 }

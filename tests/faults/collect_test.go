@@ -18,9 +18,9 @@ const httpClients = 16 // of each kind
 
 // poster is one client of collect with a counter of its own, and the answers that it got.
 type poster struct {
-	counter                string
-	keyed                  bool
-	stored, refused, doubt int64
+	counter                  string
+	keyed                    bool
+	stored, refused, unknown int64
 }
 
 // post sends one hit until its fate is settled: with a key until it is stored, without one once.
@@ -51,7 +51,7 @@ func (p *poster) post(ctx context.Context, client *http.Client, collect *stack.S
 		case status == http.StatusServiceUnavailable:
 			p.refused++
 		case status == http.StatusGatewayTimeout || err != nil:
-			p.doubt++
+			p.unknown++
 		default:
 			return fmt.Errorf("status %d", status)
 		}
@@ -112,19 +112,19 @@ func (s *system) requireStored(posters []*poster) {
 		names = append(names, p.counter)
 	}
 	answer := s.mustAsk(names)
-	var stored, refused, doubt int64
+	var stored, refused, unknown int64
 	for i, p := range posters {
-		stored, refused, doubt = stored+p.stored, refused+p.refused, doubt+p.doubt
+		stored, refused, unknown = stored+p.stored, refused+p.refused, unknown+p.unknown
 		most := p.stored
 		if !p.keyed {
-			most += p.doubt
+			most += p.unknown
 		}
 		if got := answer.Totals[i].Total; got < p.stored || got > most {
-			s.t.Errorf("%s (keys: %v): told that %d are stored, %d refused, %d unknown; counted %d", p.counter, p.keyed, p.stored, p.refused, p.doubt, got)
+			s.t.Errorf("%s (keys: %v): told that %d are stored, %d refused, %d unknown; counted %d", p.counter, p.keyed, p.stored, p.refused, p.unknown, got)
 		}
 	}
-	s.t.Logf("202: %d, 503: %d, unknown: %d", stored, refused, doubt)
-	if refused+doubt == 0 {
+	s.t.Logf("202: %d, 503: %d, unknown: %d", stored, refused, unknown)
+	if refused+unknown == 0 {
 		s.t.Error("every request was stored at once: nothing was tried")
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// told is a change as a webhook brings it.
-type told struct {
+// received is a change as a webhook brings it.
+type received struct {
 	ID, Rule, Key, State string
 	Total                int64
 	Upper                *int64
@@ -37,7 +37,7 @@ type listener struct {
 	*httptest.Server
 	mu      sync.Mutex
 	down    bool
-	heard   map[string][]told // by rule, in the order of arrival
+	heard   map[string][]received // by rule, in the order of arrival
 	seen    map[string]bool
 	again   int
 	refused int
@@ -45,10 +45,10 @@ type listener struct {
 
 func listen(t *testing.T) *listener {
 	t.Helper()
-	l := &listener{heard: make(map[string][]told), seen: make(map[string]bool)}
+	l := &listener{heard: make(map[string][]received), seen: make(map[string]bool)}
 	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		c := told{got: time.Now()}
+		c := received{got: time.Now()}
 		if err != nil || json.Unmarshal(body, &c) != nil {
 			return
 		}
@@ -79,7 +79,7 @@ func (l *listener) set(down bool) (refused int) {
 	return l.refused
 }
 
-func (l *listener) of(rule string) []told {
+func (l *listener) of(rule string) []received {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.heard[rule])

@@ -1,4 +1,4 @@
-package gate
+package limitapi
 
 import (
 	"context"
@@ -94,7 +94,7 @@ func (healthy) RequestCheck() {}
 
 // site is the limits API behind HTTP, with testdata/limits.yml.
 type site struct {
-	gate    *Service
+	api     *Service
 	limiter *recorder
 	metrics *web.Metrics
 	handler http.Handler
@@ -119,12 +119,12 @@ func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 	require.NoError(t, settings.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
 	counters := access.Authorize(&asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow})
 	var err error
-	s.gate, err = New(settings, s.limiter, counters, source, zerolog.Nop(), s.metrics)
+	s.api, err = New(settings, s.limiter, counters, source, zerolog.Nop(), s.metrics)
 	require.NoError(t, err)
-	require.Len(t, s.gate.process, 8)
-	s.gate.process = "5f0c2a9e"
+	require.Len(t, s.api.process, 8)
+	s.api.process = "5f0c2a9e"
 	mux := http.NewServeMux()
-	s.gate.Register(api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}}), mux)
+	s.api.Register(api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}}), mux)
 	buffered := asking.BufferBodies(mux)
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if IsAuthz(r.URL.Path) {

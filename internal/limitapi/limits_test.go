@@ -1,4 +1,4 @@
-package gate
+package limitapi
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package gate
+package limitapi
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ import (
 // status, the fields about limits, and the answer or the detail of the problem. UPDATE_ANSWERS=1 writes what
 // comes. Lines of a file are
 //
-//	== named, without Redis       a new gate, with this QUERY_TAKE; or without proxies, so that none is trusted
+//	== named, without Redis       a new service, with this QUERY_TAKE; or without proxies, so that none is trusted
 //	# text                        a comment
 //	POST /v1/take {"limit":…}     a request: method, target and body
 //	  X-Api-Key: k                a header of the request
@@ -71,7 +71,7 @@ func answerAll(t *testing.T, file string) string {
 			var take TakeMode
 			require.NoError(t, take.UnmarshalText([]byte(mode)))
 			if s = newSite(t, take, !away); unproxied {
-				s.gate.Proxies = web.Networks{}
+				s.api.Proxies = web.Networks{}
 			}
 		case line == "METRICS":
 			line += "\n" + strings.Join(s.decisions(), "\n")

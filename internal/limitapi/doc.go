@@ -1,4 +1,4 @@
-// Package gate is the limits API over HTTP: it reads takes, lets internal/limit decide, and writes decisions.
+// Package limitapi is the limits API over HTTP: it reads takes, lets internal/limit decide, and writes decisions.
 //
 //   - Hits of several takes are counted all or none. Refused hits are not counted.
 //   - GET /v1/limit counts nothing. For a counter of the streams it uses its rolling total (look.go).
@@ -13,4 +13,4 @@
 // Files call only files further down:
 //
 //	routes → authz, take, look, slots, overview → decision, item → errors → service → limits → usage
-package gate
+package limitapi
