@@ -30,7 +30,7 @@ type Counters interface {
 
 // Namespace are the questions about a namespace as a whole, whatever prefixes a token has.
 type Namespace interface {
-	About(ctx context.Context) (layout window.Layout, countingSince int64, err error)
+	About(ctx context.Context) (read.About, error)
 	Look(ctx context.Context) (window.Layout, error)
 	Progress(ctx context.Context) (id string, streams []read.Progress, err error)
 	ClockDifference() (ahead time.Duration, known bool)

@@ -20,7 +20,7 @@ import (
 type topParams struct {
 	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
 	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
-	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty beside group." example:"shop."`
 	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 }
@@ -245,30 +245,42 @@ func folded(text string) string {
 // About returns what can be asked. The caller supplies what the settings turn on.
 func (d *Service) About(ctx context.Context, on Features) (AboutAnswer, error) {
 	out := AboutAnswer{Version: release.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
-	layout, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Layout, error) {
-		layout, since, err := d.Reader.About(ctx)
-		out.CountingSince = Since(since)
-		return layout, err
-	})
+	found, err := Read(ctx, d.Redis, d.Reader.About)
 	if err != nil {
 		return AboutAnswer{}, err
 	}
-	out.addTiers(layout.Tiers)
-	out.addUniqueTiers(layout.UniqueTiers)
+	out.CountingSince, out.Declared = Since(found.CountingSince), aboutDeclared(found)
+	out.addTiers(found.Layout.Tiers)
+	out.addUniqueTiers(found.Layout.UniqueTiers)
 	return out, nil
 }
 
 // AboutAnswer lists what can be asked of a namespace.
 type AboutAnswer struct {
-	Version       string      `json:"version" doc:"The release of this service." example:"1.4.0"`
-	Namespace     string      `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`
-	CountingSince time.Time   `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
-	Tiers         []AboutTier `json:"tiers" doc:"The tiers of the namespace, the finest first."`
-	Windows       []string    `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
-	Steps         []string    `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
-	UniqueTiers   []AboutTier `json:"unique_tiers,omitempty" doc:"The tiers of uniques, the finest first: their cells are the shortest steps, and their windows the longest, of /v1/uniques and of series of uniques. Absent if the namespace has none."`
-	Features      Features    `json:"features" doc:"What this service can do beyond totals."`
-	Token         *AboutToken `json:"token,omitempty" doc:"What the token of the call may do; absent if the service needs none."`
+	Version       string         `json:"version" doc:"The release of this service." example:"1.4.0"`
+	Namespace     string         `json:"namespace" doc:"TALLYROLL_NAMESPACE: what this service answers about." example:"tallyroll"`
+	CountingSince time.Time      `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
+	Tiers         []AboutTier    `json:"tiers" doc:"The tiers of the namespace, the finest first."`
+	Windows       []string       `json:"windows" doc:"Windows to offer, the shortest first: the usual ones that the tiers answer with at least one whole cell, and the longest of each tier. Any other window up to the longest is answered, too." example:"[\"1m\",\"5m\",\"15m\",\"1h\",\"6h\",\"24h\",\"7d\",\"30d\",\"32d\"]"`
+	Steps         []string       `json:"steps" doc:"Steps of /v1/series to offer, the shortest first: the usual ones that are whole cells of a tier and fit into its window, and the cell of each tier. Any other step is rounded up to whole cells." example:"[\"1s\",\"5s\",\"10s\",\"30s\",\"1m\",\"5m\",\"15m\",\"30m\",\"1h\",\"3h\",\"6h\",\"12h\",\"1d\",\"1w\"]"`
+	UniqueTiers   []AboutTier    `json:"unique_tiers,omitempty" doc:"The tiers of uniques, the finest first: their cells are the shortest steps, and their windows the longest, of /v1/uniques and of series of uniques. Absent if the namespace has none."`
+	Features      Features       `json:"features" doc:"What this service can do beyond totals."`
+	Declared      *AboutDeclared `json:"declared,omitempty" doc:"What an operator declared about hits from before counting began (ingest --complete-from); absent if nothing."`
+	Token         *AboutToken    `json:"token,omitempty" doc:"What the token of the call may do; absent if the service needs none."`
+}
+
+// AboutDeclared is an operator's declaration that older hits were imported.
+type AboutDeclared struct {
+	CompleteFrom time.Time `json:"complete_from" doc:"The moment from which no hit is missing, other than those that were lost later." example:"2026-09-01T00:00:00Z"`
+	At           time.Time `json:"at" doc:"When it was declared." example:"2026-10-01T09:00:00Z"`
+	By           string    `json:"by" doc:"Who declared it." example:"alice"`
+}
+
+func aboutDeclared(a read.About) *AboutDeclared {
+	if a.Declared.From == 0 {
+		return nil
+	}
+	return &AboutDeclared{Time(a.Declared.From), Time(a.Declared.At), a.Declared.By}
 }
 
 type AboutToken struct {

@@ -123,6 +123,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if a.filled != nil {
 		a.filled(l.bytes)
 	}
+	a.report.declared, a.report.provenFrom = a.streams.declared, max(a.report.provenFrom, b.complete)
 	unread := a.report.compare(l, b)
 	if err := a.judgeUnread(ctx, l, unread, b); err != nil {
 		return "", false, err

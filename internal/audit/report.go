@@ -10,6 +10,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 type report struct {
@@ -27,6 +28,8 @@ type report struct {
 	cursors     map[string]bool   // keys of cursors that are listed as differences
 	unknown     map[string]uint64 // by stream: the last message whose rules are lost
 	missingFrom map[string]string // by stream: why it does not hold all that was counted
+	declared    schema.Declaration
+	provenFrom  int64 // Unix milliseconds: the streams hold all that was counted in cells that begin later; 0: in all
 }
 
 // missing records why a stream lacks counted messages. The first reason is kept.
@@ -137,6 +140,13 @@ func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell
 }
 
 func (r *report) notes() {
+	if d := r.declared; d.From > 0 {
+		proven := "everything that was counted"
+		if r.provenFrom > 0 {
+			proven = "only what begins after " + hit.Moment(r.provenFrom)
+		}
+		fmt.Fprintf(r.list, "declared: complete from %s on, by %s at %s; the streams still hold %s\n", hit.Moment(d.From), d.By, hit.Moment(d.At), proven)
+	}
 	note := func(n int64, format string, more ...any) {
 		if n > 0 {
 			fmt.Fprintf(r.list, format+"\n", append([]any{n}, more...)...)

@@ -65,6 +65,7 @@ type streamSet struct {
 	incomplete []int64  // by shard, Unix milliseconds; see bounds
 	erased     []int64  // by shard; see bounds
 	clock      int64    // of Redis, Unix milliseconds, when it was last read
+	declared   schema.Declaration
 }
 
 // findStreams finds the streams in Redis: those that are listed, and those with cursors.
@@ -129,6 +130,9 @@ func (set *streamSet) observe(shard int, places []inspect.Place, at int64) {
 		s := set.all[i]
 		s.latest = max(s.latest, p.Latest, p.Stored, p.Ahead.Stored)
 		set.incomplete[shard] = max(set.incomplete[shard], p.IncompleteBefore)
+		if p.Declared.From > 0 {
+			set.declared = p.Declared
+		}
 		if p.Torn { // the next commit moves incomplete_before
 			set.incomplete[shard] = max(set.incomplete[shard], at+1, p.Latest/1e6+1, p.AsOf+1)
 		}

@@ -17,9 +17,9 @@ const MaxEndAhead = time.Minute
 type Span struct {
 	// Length, if not 0, is the time from the beginning to the end.
 	Length time.Duration
-	// From is the beginning, in Unix milliseconds, if Length is 0.
+	// From is the beginning if Length is 0: Unix milliseconds; if negative, milliseconds before now.
 	From int64
-	// To is the end, which is not included: Unix milliseconds, or Now.
+	// To is the end, which is not included: as From, or Now.
 	To int64
 	// Calendar, if not nil, turns the end into the range, in place of Length and From.
 	Calendar Calendar
@@ -37,14 +37,14 @@ func Between(from, to int64) Span { return Span{From: from, To: to} }
 
 // At returns the range at now (Unix milliseconds), an *AheadError for a later end, or an *EmptyError.
 func (s Span) At(now int64) (Range, error) {
-	r := Range{From: s.From, To: s.To}
+	r := Range{From: Absolute(s.From, now), To: Absolute(s.To, now)}
 	switch {
 	case s.To == Now:
 		r.To = now
 	case s.To-now > MaxEndAhead.Milliseconds():
 		return Range{}, &AheadError{To: s.To, Now: now}
 	default:
-		r.To = min(s.To, now)
+		r.To = min(r.To, now)
 	}
 	switch {
 	case s.Calendar != nil:
@@ -56,6 +56,14 @@ func (s Span) At(now int64) (Range, error) {
 		return Range{}, &EmptyError{r}
 	}
 	return r, nil
+}
+
+// Absolute returns a moment in Unix milliseconds. If it is negative, it is relative to now.
+func Absolute(moment, now int64) int64 {
+	if moment < 0 {
+		return now + moment
+	}
+	return moment
 }
 
 // AheadError means that a question ends in the future.

@@ -254,8 +254,8 @@ func (f *FakeReader) EraseListed(context.Context, string, string) (erase.Erased,
 	return erase.Erased{}, f.Err
 }
 
-func (f *FakeReader) About(context.Context) (window.Layout, int64, error) {
-	return f.Layout, answer.SinceExample.UnixMilli(), f.Err
+func (f *FakeReader) About(context.Context) (read.About, error) {
+	return read.About{Layout: f.Layout, CountingSince: answer.SinceExample.UnixMilli()}, f.Err
 }
 
 // FakeNow is when the documented examples were asked.

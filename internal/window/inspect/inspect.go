@@ -34,8 +34,9 @@ func New(s *schema.Store, layout window.Layout, streams []string) *Inspector {
 // Place is a cursor, if there is one.
 type Place struct {
 	window.Cursor
-	Exists bool
-	Torn   bool // Redis has run a part of a transaction, and no commit has reported it yet
+	Exists   bool
+	Torn     bool // Redis has run a part of a transaction, and no commit has reported it yet
+	Declared schema.Declaration
 }
 
 // Found is what one transaction has read of some counters of a shard.
@@ -229,7 +230,7 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 		if err != nil {
 			return nil, err
 		}
-		out[n] = Place{found.Cursor, exists, found.IsTorn()}
+		out[n] = Place{found.Cursor, exists, found.IsTorn(), found.Declared}
 	}
 	return out, nil
 }

@@ -118,6 +118,7 @@ func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, err
 // planExport decides the range and the steps at now (Unix milliseconds).
 func planExport(l window.Layout, q ExportQuestion, now, asOf int64) (Export, error) {
 	closed := min(asOf, now)
+	q.From, q.To = window.Absolute(q.From, now), window.Absolute(q.To, now)
 	if q.To != window.Now && q.To-now > window.MaxEndAhead.Milliseconds() {
 		return Export{}, &window.AheadError{To: q.To, Now: now}
 	}

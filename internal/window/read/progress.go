@@ -13,6 +13,7 @@ type progress struct {
 	latest        int64 // there may be hits up to this moment, by NATS's clock
 	asOf          int64 // the earliest of the live streams; if all have ended, when the last one ended
 	completeSince int64 // the moment from which nothing is known to be missing
+	declared      schema.Declaration
 
 	cursors []cluster.Reply // by stream
 }
@@ -27,7 +28,8 @@ func (p *progress) whole() int64 {
 
 // parseProgress parses a shard's cursors, in the order of the directory's streams. Counting began with the
 // oldest stream: a younger one does not affect what was counted before, and an ended one is not waited for. A
-// live stream without a cursor is counted up to its creation, and what is missing from it is unknown.
+// live stream without a cursor is counted up to its creation, and what is missing from it is unknown. A
+// declaration in a cursor moves when counting began.
 func parseProgress(dir *schema.Directory, cursors []cluster.Reply, claims map[string]schema.Claim) (*progress, error) {
 	out := &progress{began: dir.Began, cursors: cursors}
 	var lastEnd int64
@@ -65,6 +67,9 @@ func parseProgress(dir *schema.Directory, cursors []cluster.Reply, claims map[st
 			out.began = created
 		}
 		anyRead = true
+		if d := c.Declared; d.From > 0 && (out.declared.From == 0 || d.From < out.declared.From) {
+			out.declared = d
+		}
 		out.latest = max(out.latest, c.AsOf, c.LatestHit())
 		out.completeSince = max(out.completeSince, c.IncompleteBefore)
 	}
@@ -72,6 +77,9 @@ func parseProgress(dir *schema.Directory, cursors []cluster.Reply, claims map[st
 		out.asOf = lastEnd
 	}
 	out.allRead = anyRead && !unread
+	if d := out.declared.From; d > 0 && d < out.began {
+		out.began = d
+	}
 	out.completeSince = max(out.completeSince, out.began)
 	return out, nil
 }

@@ -55,6 +55,19 @@ func (s Survey) countingSince() (out int64) {
 	return out
 }
 
+// declared returns the declaration that holds on all shards.
+func (s Survey) declared() (out schema.Declaration) {
+	for i, shard := range s.shards {
+		if shard.declared.From == 0 {
+			return schema.Declaration{}
+		}
+		if i == 0 || shard.declared.From > out.From {
+			out = shard.declared
+		}
+	}
+	return out
+}
+
 // completeSince returns the moment from which nothing is known to be missing on any shard; see Names.
 func (s Survey) completeSince() (out int64) {
 	for _, shard := range s.shards {
@@ -100,14 +113,18 @@ func answerAfter(ctx context.Context, r *Reader, base Survey, questions []window
 	return found.totals(), nil
 }
 
-// About returns the layout, and when counting began on all shards (Unix milliseconds; 0 if unknown). Its
-// errors are those of Answer.
-func (r *Reader) About(ctx context.Context) (layout window.Layout, countingSince int64, err error) {
-	layout, err = WithSurvey(ctx, r, func(found Survey) (window.Layout, error) {
-		countingSince = found.countingSince()
-		return found.dir.Layout, nil
+// About is what a namespace is, whatever its counters.
+type About struct {
+	Layout        window.Layout
+	CountingSince int64              // when counting began on all shards, Unix milliseconds; 0 if unknown
+	Declared      schema.Declaration // on all shards; From is 0 if there is none
+}
+
+// About describes the namespace. Its errors are those of Answer.
+func (r *Reader) About(ctx context.Context) (About, error) {
+	return WithSurvey(ctx, r, func(found Survey) (About, error) {
+		return About{found.dir.Layout, found.countingSince(), found.declared()}, nil
 	})
-	return layout, countingSince, err
 }
 
 // Progress is how far the shards have got in one stream.

@@ -18,12 +18,14 @@ type CursorRecord struct {
 	// By is the writer that last took the cursor, or moved it over hits. After a loss, another worker can
 	// reach the same position over other messages, and this writer's memory of expiries and names is wrong.
 	By string
+	// Declared is the operator's declaration. No commit writes it.
+	Declared Declaration
 }
 
 // IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker
-// may move, and the marks of torn transactions. For the rare fields see HasSameRare.
+// may move, the marks of torn transactions, and declarations. For the rare fields see HasSameRare.
 func (r CursorRecord) IsSameAs(o CursorRecord) bool {
-	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed
+	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed, r.Declared = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed, o.Declared
 	return r == o
 }
 
@@ -38,7 +40,7 @@ func (r CursorRecord) HasSameRare(o CursorRecord) bool {
 	return r.Naming == o.Naming && r.Refused == o.Refused
 }
 
-var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended"}
+var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended", declaredField}
 
 const (
 	wholeNumbers = 8 // how many of CursorFields, from the first on, are whole numbers
@@ -141,6 +143,9 @@ func parseFields(text []string, missing int) (c CursorRecord, found bool, err er
 		return CursorRecord{}, false, err
 	}
 	c.By, c.Ended = text[wholeNumbers+1], text[wholeNumbers+2] == "1"
+	if c.Declared, err = parseDeclaration(text[wholeNumbers+3]); err != nil {
+		return CursorRecord{}, false, err
+	}
 	if rare := text[len(CursorFields):]; len(rare) > 0 {
 		c.Naming = rare[0]
 		if rare[1] != "" { // or there has been no reject

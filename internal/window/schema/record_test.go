@@ -19,8 +19,8 @@ func TestCursorRecordComesBack(t *testing.T) {
 		Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, Latest: 1763683200000000004,
 		AsOf: 1763683200000, Ahead: window.Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2},
 		IncompleteBefore: 7, Naming: "[]", Refused: 1<<64 - 2, Ended: true,
-	}, 9, 9, "WRITER"}
-	written := map[any]any{"opened": 9} // by HINCRBY
+	}, 9, 9, "WRITER", Declaration{From: 5, At: 1763683200005, By: "alice of the shop"}}
+	written := map[any]any{"opened": 9, declaredField: want.Declared.value()} // by HINCRBY, and by Declare
 	for pair := range slices.Chunk(want.Values(CursorRecord{}), 2) {
 		written[pair[0]] = pair[1]
 	}
@@ -41,7 +41,7 @@ func TestCursorRecordComesBack(t *testing.T) {
 		return got
 	}
 	require.Equal(t, want, read(reply, true))
-	require.Len(t, want.Values(want), 2*(len(CursorFields)-2), "what stays is written again")
+	require.Len(t, want.Values(want), 2*(len(CursorFields)-3), "what stays is written again")
 	reply[len(CursorFields)], reply[len(CursorFields)+1] = nil, nil // of a stream without versions
 	if got := read(reply, true); got.Naming != "" || got.Refused != 0 || got.Seq != want.Seq {
 		t.Errorf("without rare fields: %+v", got)
@@ -56,7 +56,8 @@ func TestCursorRecordComesBack(t *testing.T) {
 	require.True(t, read(torn, false).IsTorn(), "the beginning of the first transaction")
 	reply[len(CursorFields)+1] = "-1"
 	for what, bad := range map[string][]any{
-		"a negative sequence": reply, "half a record": {"1", nil, "1", "1", "1", "1", "1", "1", "", "", ""},
+		"a negative sequence": reply, "half a record": {"1", nil, "1", "1", "1", "1", "1", "1", "", "", "", ""},
+		"a declaration without a name": append(slices.Repeat([]any{"1"}, wholeNumbers), "", "", "", "5 6"),
 	} {
 		_, _, err := parseRecord(bad)
 		require.Error(t, err, what)
