@@ -17,7 +17,7 @@ import (
 
 // decoder decodes messages, which must come in order, each by its version.
 type decoder struct {
-	hits   *hit.Decoder // for messages whose version has no rules
+	hits   *hit.Decoder // for messages whose version has no rules, and for increments
 	events eventDecoder
 	names  namer
 }
@@ -34,9 +34,12 @@ func (r *decoder) read(d source.Delivery, m *message) {
 		d.Subject = rejects.OriginalSubject(d.Subject, d.Header)
 	}
 	m.counter = r.names.counter(d.Seq, d.Subject)
-	if r.names.rules == "" {
+	switch increment := d.Header.Get(hit.IncrementHeader); {
+	case increment != "": // only NATS's own counters have it
+		m.hits, m.rejects = r.hits.DecodeIncrement(m.counter, d.Stored/1e6, increment, d.Data)
+	case r.names.rules == "":
 		m.hits, m.rejects = r.hits.Decode(m.counter, d.Stored/1e6, d.Data)
-	} else {
+	default:
 		m.hits, m.rejects, m.unmet = r.events.decode(r.names.rules, d, m.counter)
 	}
 	if len(m.rejects) == 0 {

@@ -10,14 +10,11 @@ import (
 	"tallyroll/internal/window"
 )
 
-// The watcher ends the session of a stream whose retention is changed, or whose messages become increments.
+// The watcher ends the session of a stream whose retention is changed.
 func TestChangedRetentionEndsTheSession(t *testing.T) {
 	t.Parallel()
 	w := &watcher{setup: &setup{}, resumePlan: &resumePlan{state: source.State{Created: 1, Last: 5}}}
 	if err := w.checkSame(source.State{Created: 1, Last: 5, Retention: jetstream.InterestPolicy}, 5, 0); !errors.Is(err, ErrRetention) {
-		t.Errorf("the session goes on: %v", err)
-	}
-	if err := w.checkSame(source.State{Created: 1, Last: 5, Increments: true}, 5, 0); !errors.Is(err, ErrIncrements) {
 		t.Errorf("the session goes on: %v", err)
 	}
 }

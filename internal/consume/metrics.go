@@ -9,7 +9,7 @@ import (
 	"tallyroll/internal/window/commit"
 )
 
-// Metrics are the metrics of sessions; docs/operations.md describes them.
+// Metrics are the metrics of sessions; docs/metrics.md describes them.
 type Metrics struct {
 	messages, hits, discarded, conflicts, sessions, lost, unmet *prometheus.CounterVec // by stream
 	rejects, skipped, lossReports                               *prometheus.CounterVec // by stream and reason

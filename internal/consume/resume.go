@@ -228,17 +228,10 @@ func (p planner) verify(ctx context.Context, buffer *buffer) error {
 var ErrRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: " +
 	"set it to limits, or let INGEST_STREAMS not match it")
 
-// ErrIncrements means that a header of the stream's messages holds how much they count.
-var ErrIncrements = errors.New("it has allow_msg_counter: each message would count as one hit, whatever its Nats-Incr is: " +
-	"publish hits to a stream without it, or let INGEST_STREAMS not match this one")
-
 // Refused returns why a stream in this state cannot be counted, or nil.
 func Refused(state source.State) error {
-	switch {
-	case state.Retention != jetstream.LimitsPolicy:
+	if state.Retention != jetstream.LimitsPolicy {
 		return ErrRetention
-	case state.Increments:
-		return ErrIncrements
 	}
 	return nil
 }

@@ -221,7 +221,7 @@ func (r backoff) next(o outcome, lasted time.Duration) backoff {
 	}
 	switch {
 	case cluster.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
-		errors.Is(o.cause, ErrRetention), errors.Is(o.cause, ErrIncrements):
+		errors.Is(o.cause, ErrRetention):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)

@@ -15,7 +15,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// importing is what reading needs of another account; docs/operations.md has all that the programs need.
+// importing is what reading needs of another account; docs/install.md has all that the programs need.
 const importing = `
 accounts {
   STREAMS {

@@ -59,7 +59,6 @@ type State struct {
 	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
 	Clock       int64  // Unix milliseconds: later than the clock that stores messages; 0 if unknown
 	Retention   jetstream.RetentionPolicy
-	Increments  bool          // its messages are increments of counters (allow_msg_counter)
 	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 

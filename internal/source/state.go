@@ -194,7 +194,7 @@ func stateOf(info *jetstream.StreamInfo) State {
 		First: info.State.FirstSeq, FirstStored: info.State.FirstTime.UnixNano(),
 		Last: info.State.LastSeq, LastStored: info.State.LastTime.UnixNano(),
 		Seen: info.TimeStamp.UnixMilli() + 1, Clock: info.TimeStamp.UnixMilli() + 1,
-		Retention: info.Config.Retention, Increments: info.Config.AllowMsgCounter,
+		Retention: info.Config.Retention,
 	}
 	if info.State.Msgs == 0 {
 		s.First, s.FirstStored = s.Last+1, s.Seen*1e6

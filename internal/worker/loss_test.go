@@ -57,9 +57,8 @@ func TestHitsLostWithADeletedStreamMakeAnswersIncomplete(t *testing.T) {
 	}
 }
 
-// A stream with another retention than limits deletes what was delivered and not committed. One whose
-// messages are increments of counters has what they count in a header. If there is no other stream, the
-// worker refuses to start; else this one stands still, and the one that is counted goes on.
+// A stream with another retention than limits deletes what was delivered and not committed. If there is no
+// other stream, the worker refuses to start; else this one stands still, and the one that is counted goes on.
 func TestStreamThatCannotBeCountedIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -69,7 +68,6 @@ func TestStreamThatCannotBeCountedIsRefused(t *testing.T) {
 	}{
 		{jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, consume.ErrRetention, ""},
 		{jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, consume.ErrRetention, "its retention is not limits"},
-		{jetstream.StreamConfig{AllowMsgCounter: true, AllowDirect: true}, consume.ErrIncrements, "it has allow_msg_counter"},
 	} {
 		r := newRig(t)
 		c.config.Name, c.config.Subjects = "HITS", []string{"hits.>"}

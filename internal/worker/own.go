@@ -90,7 +90,7 @@ func (o *ownStreams) checkCountable(ctx context.Context, all []string) error {
 			return fmt.Errorf("get the info of stream %s: %w", name, err)
 		}
 		config := handle.CachedInfo().Config
-		if err := consume.Refused(source.State{Retention: config.Retention, Increments: config.AllowMsgCounter}); err != nil {
+		if err := consume.Refused(source.State{Retention: config.Retention}); err != nil {
 			return setting.UsageError{Err: fmt.Errorf("stream %s: %w", name, err)}
 		}
 	}

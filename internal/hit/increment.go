@@ -1,0 +1,32 @@
+package hit
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// IncrementHeader is the header by which a message adds to one of NATS's own counters, in a stream with
+// allow_msg_counter (NATS ADR-49). The server overwrites it with the difference if a message was sourced.
+const IncrementHeader = "Nats-Incr"
+
+// DecodeIncrement reads a message with IncrementHeader: increment hits of the subject, at the time stored. 0
+// is no hit. The body is NATS's running total, and is not read. The result is valid as of Decode.
+func (d *Decoder) DecodeIncrement(subject string, stored int64, increment string, body []byte) ([]Hit, []Reject) {
+	d.Begin(subject, stored)
+	n, err := strconv.ParseInt(increment, 10, 64)
+	switch {
+	case err == nil && n == 0:
+	case err != nil || n < 0 || n > MaxN:
+		d.reject(0, body, BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be taken back", IncrementHeader, increment, int64(MaxN)))
+	default:
+		d.object.reset(stored)
+		h := d.appendHit()
+		refused := d.object.fill(h, subject)
+		h.N = n
+		if refused == nil && !d.producer {
+			refused = d.limits.Judge(h, stored)
+		}
+		d.finishHit(0, body, refused)
+	}
+	return d.hits, d.rejects
+}
