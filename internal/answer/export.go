@@ -19,7 +19,7 @@ import (
 
 // ExportParams is what GET /v1/export takes.
 type ExportParams struct {
-	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds, widened to whole steps. Default: a day before to." example:"\"2026-11-20T00:00:00Z\""`
+	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d, widened to whole steps. Default: a day before to." example:"\"2026-11-20T00:00:00Z\""`
 	To     api.Moment `query:"to" doc:"The end, not included; steps that as_of has not passed are left out. Default: as_of, or, without from, the last midnight of UTC that as_of has passed." example:"\"2026-11-21T00:00:00Z\""`
 	Step   string     `query:"step" doc:"The time that a row is about: a cell of a tier, or several of which a day is a whole number. Steps begin at multiples of their length since 1970. Default: a cell of the finest tier that reaches back to from." example:"15m"`
 	Prefix string     `query:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
@@ -72,7 +72,7 @@ func (p *ExportParams) question() (q read.ExportQuestion, err error) {
 	if q.To, err = parseEnd("to", p.To); err != nil {
 		return q, err
 	}
-	if q.From != window.Now && q.From >= q.To {
+	if q.From != window.Now && areAbsolute(q.From, q.To) && q.From >= q.To {
 		return q, web.BadInput("from", "%v", &window.EmptyError{Range: window.Range{From: q.From, To: q.To}})
 	}
 	if p.Step != "" {

@@ -67,9 +67,6 @@ func TotalExample() TotalAnswer {
 	}
 }
 
-func endedBefore(answers []window.Answer, now int64) bool {
-	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
-}
 
 // Series is a counter's or a sum's hits, or numbers of different values, step by step.
 type Series struct {

@@ -3,6 +3,7 @@ package answer
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -110,13 +111,39 @@ func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err err
 	if err != nil {
 		return out, err
 	}
-	span, err := in.rangeSpan(defaultSeries)
+	span, err := in.seriesSpan()
 	if err != nil {
 		return out, err
 	}
 	out = window.SeriesQuestion{Span: span, Reach: window.WhileHeldIfFitting} // of steps of a cell
 	return out, in.readStep(&out)
 }
+
+// seriesSpan returns the span of the window, or from–to.
+func (in *Input) seriesSpan() (window.Span, error) {
+	if len(in.Windows) == 0 {
+		return in.rangeSpan(defaultSeries)
+	}
+	windows := Input{WindowsParam: in.WindowsParam, Windows: in.Windows, from: in.from, to: in.to, hasCalendars: true}
+	if in.hasCalendarWindow() {
+		windows.tz = in.tz
+	}
+	periods, err := windows.Periods()
+	if err != nil {
+		return window.Span{}, err
+	}
+	return periods[0].Span, nil
+}
+
+// seriesPeriod names the window in errors about a series.
+func (in *Input) seriesPeriod() (out period) {
+	if len(in.Windows) > 0 {
+		out.Window = in.Windows[0]
+	}
+	return out
+}
+
+func (in *Input) hasCalendarWindow() bool { return slices.ContainsFunc(in.Windows, isCalendar) }
 
 func (in *Input) readStep(q *window.SeriesQuestion) error {
 	zone, err := parseZone(in.tz)
@@ -127,8 +154,8 @@ func (in *Input) readStep(q *window.SeriesQuestion) error {
 		q.Steps = steps
 		return nil
 	}
-	if in.tz != "" {
-		return web.BadInput("tz", "it is only for the steps %s: all other steps are the same in every zone", stepHint)
+	if in.tz != "" && !in.hasCalendarWindow() {
+		return web.BadInput("tz", "it is only for the steps %s, and the windows %s: all others are the same in every zone", stepHint, calendarHint)
 	}
 	if in.step == "" {
 		return nil
@@ -210,10 +237,23 @@ func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 	if err != nil {
 		return window.Span{}, err
 	}
-	if from >= to { // if it ends now, only the answer can tell
+	if areAbsolute(from, to) && from >= to { // of other ranges, only the answer can tell
 		return window.Span{}, web.BadInput("from", "%v", &window.EmptyError{Range: window.Range{From: from, To: to}})
 	}
 	return window.Between(from, to), nil
+}
+
+// areAbsolute reports whether both moments are absolute. Relative ones become so when they are answered.
+func areAbsolute(from, to int64) bool { return from >= 0 && to >= 0 }
+
+// isRelative reports whether the same request asks about another time later.
+func (in *Input) isRelative() bool {
+	return slices.ContainsFunc([]api.Moment{in.at, in.from, in.to}, api.Moment.IsRelative)
+}
+
+// endedBefore reports whether the same request is about the same past time again later.
+func (in *Input) endedBefore(found window.Answers) bool {
+	return !in.isRelative() && !slices.ContainsFunc(found.Answers, func(a window.Answer) bool { return a.Range.To >= found.Now })
 }
 
 // explain returns the problem of a read error: if the client can correct its question, one that names the

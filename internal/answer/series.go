@@ -15,7 +15,8 @@ const FormatNames = "json or csv"
 // SeriesParams is what GET /v1/series takes.
 type SeriesParams struct {
 	Keys   []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
-	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time or Unix milliseconds. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
+	Window string     `query:"window" doc:"In place of from and to: how far to look back, as in /v1/total." example:"7d"`
+	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string     `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w, y), rounded up to whole cells; or 1d, 1w, 1mo or 1y, the days, weeks (from Monday), months or years of tz. Default: a cell." example:"1m"`
 	TZ     string     `query:"tz" doc:"The time zone of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
@@ -33,6 +34,7 @@ func (p *SeriesParams) Read(g api.Request) error {
 	return readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("limit", topHint, (*string)(&p.Limit)),
+		api.Text("window", api.WindowHint, &p.Window),
 		api.Text("from", api.MomentHint, (*string)(&p.From)),
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("step", api.DurationHint, &p.Step),
@@ -44,8 +46,15 @@ func (p *SeriesParams) Read(g api.Request) error {
 
 func (p *SeriesParams) Input() *Input {
 	return &Input{
-		Part: web.InQuery, KeyParam: "key", Keys: p.Keys, from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit, of: p.Of,
+		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: oneWindow(p.Window), from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit, of: p.Of,
 	}
+}
+
+func oneWindow(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
 }
 
 // SeriesBody is what the NATS endpoint series takes: the same names.
@@ -54,6 +63,7 @@ type SeriesBody struct {
 	Prefix string     `json:"prefix"`
 	Group  api.Number `json:"group"`
 	Limit  api.Number `json:"limit"`
+	Window string     `json:"window"`
 	From   api.Moment `json:"from"`
 	To     api.Moment `json:"to"`
 	Step   string     `json:"step"`
@@ -63,7 +73,7 @@ type SeriesBody struct {
 
 func (b *SeriesBody) Input() *Input {
 	return &Input{
-		Part: web.InBody, KeyParam: "key", Keys: b.Key, from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit, of: b.Of,
+		Part: web.InBody, KeyParam: "key", WindowsParam: "window", Keys: b.Key, Windows: oneWindow(b.Window), from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit, of: b.Of,
 	}
 }
 
@@ -102,7 +112,7 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 	}
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) ([]window.Series, error) { return read(ctx, questions) })
 	if err != nil {
-		return out, in.explain(err, period{})
+		return out, in.explain(err, in.seriesPeriod())
 	}
 	return SeriesLines{Keys: in.Keys, Found: found, Uniques: uniques, listed: len(in.Keys)}, nil
 }
@@ -129,7 +139,7 @@ func (d *Service) sumSeries(ctx context.Context, in *Input, question window.Seri
 		return d.Reader.SeriesSums(ctx, question, names.upTo(d.MaxSum), group, int(limit))
 	})
 	if err != nil {
-		return out, in.explain(err, period{})
+		return out, in.explain(err, in.seriesPeriod())
 	}
 	if len(names.counters) > d.MaxSum {
 		return out, names.tooMany(in, d.MaxSum)

@@ -12,7 +12,7 @@ import (
 type WindowsParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
-	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
@@ -59,7 +59,7 @@ func (p *TotalParams) Input() *Input {
 type TotalBody struct {
 	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
 	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
-	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time or Unix milliseconds. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
 	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
@@ -92,5 +92,5 @@ func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past 
 	for i, q := range questions {
 		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
-	return out, endedBefore(found.Answers, found.Now), nil
+	return out, in.endedBefore(found), nil
 }

@@ -56,7 +56,7 @@ func (h *hold) resize(bytes int) bool {
 	return true
 }
 
-// metrics are described in docs/operations.md.
+// metrics are described in docs/metrics.md.
 type metrics struct {
 	*web.Metrics
 	storeSeconds prometheus.Histogram

@@ -28,7 +28,7 @@ func Example() {
 	// Output:
 	// /cart: 3 at 2025-11-20T23:59:59.5Z
 	// shop.checkout: 1 at 2025-11-21T00:00:00Z
-	// item 1 is bad_count: n must be an integer from 1 to 1099511627776: {"key":"/cart","n":1.5}
+	// item 1 is bad_count: n must be an integer from 1 to 1099511627776, not "1.5": {"key":"/cart","n":1.5}
 }
 
 // What a producer writes, a worker reads.

@@ -119,7 +119,8 @@ func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-0
 type Reason string
 
 const (
-	BadJSON   Reason = "bad_json"   // not an object, or it has a field that is a mistake for another
+	BadJSON   Reason = "bad_json"   // not an object
+	BadField  Reason = "bad_field"  // it has a field that is a mistake for another
 	BadKey    Reason = "bad_key"    // no counter can have the name
 	BadCount  Reason = "bad_count"  // n is not an integer from 1 to MaxN
 	BadTime   Reason = "bad_time"   // ts is not a time, or outside the years 1 to 9999
@@ -131,7 +132,7 @@ const (
 )
 
 // Reasons lists all reasons.
-var Reasons = []Reason{BadJSON, BadKey, BadCount, BadTime, BadUnique, Future, TooLate, TooLarge, NoRule}
+var Reasons = []Reason{BadJSON, BadField, BadKey, BadCount, BadTime, BadUnique, Future, TooLate, TooLarge, NoRule}
 
 // Refusal is the error for a hit that is refused.
 type Refusal struct {

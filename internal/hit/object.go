@@ -232,9 +232,9 @@ func (o *object) readUnique(j *jx.Decoder) (err error) {
 }
 
 func (o *object) readN(j *jx.Decoder) error {
-	n, ok, err := readInteger(j)
+	n, text, ok, err := readInteger(j)
 	if !ok || n < 1 || n > MaxN {
-		o.refuse(BadCount, fmt.Sprintf("n must be an integer from 1 to %d", int64(MaxN)))
+		o.refuse(BadCount, fmt.Sprintf("n must be an integer from 1 to %d, not %s", int64(MaxN), quote(text)))
 	}
 	o.n = n
 	return err
@@ -242,7 +242,7 @@ func (o *object) readN(j *jx.Decoder) error {
 
 func (o *object) readTS(j *jx.Decoder) error {
 	if j.Next() != jx.String {
-		at, ok, err := readInteger(j)
+		at, _, ok, err := readInteger(j)
 		if !ok {
 			o.refuse(BadTime, "ts must be Unix milliseconds as an integer, or an RFC 3339 string")
 		}
@@ -261,22 +261,23 @@ func (o *object) readTS(j *jx.Decoder) error {
 	return nil
 }
 
-// readInteger reads a number without fraction or exponent; ok is false for any other value.
-func readInteger(j *jx.Decoder) (n int64, ok bool, err error) {
+// readInteger reads a number without fraction or exponent, and its text; ok is false for any other value.
+func readInteger(j *jx.Decoder) (n int64, text []byte, ok bool, err error) {
 	if j.Next() != jx.Number {
-		return 0, false, j.Skip()
+		text, err := j.Raw()
+		return 0, text, false, err
 	}
-	text, err := j.Num()
+	text, err = j.Num()
 	if err != nil {
-		return 0, false, err
+		return 0, nil, false, err
 	}
 	n, parseErr := strconv.ParseInt(string(text), 10, 64)
-	return n, parseErr == nil, nil
+	return n, text, parseErr == nil, nil
 }
 
 // refuseMistake refuses a field that is probably a mistake for another one: the hit would count wrongly.
 func (o *object) refuseMistake(j *jx.Decoder, name []byte, right string) error {
-	o.refuse(BadJSON, fmt.Sprintf("a hit has no field %q: use %q", name, right))
+	o.refuse(BadField, fmt.Sprintf("a hit has no field %q: use %q", name, right))
 	return j.Skip()
 }
 

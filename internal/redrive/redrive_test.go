@@ -459,7 +459,7 @@ func TestFlagsThatContradictAreRefused(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--reason too_late,future --reason bad_key --stream HITS --ts now --dry-run --subject a.b --rate 5": "",
-		"--reason late":    "bad_json, bad_key",
+		"--reason late":    "bad_json, bad_field, bad_key",
 		"--ts then":        "keep, now or stored",
 		"--stream HITS.>":  "the name of a stream",
 		"--subject hits.>": "without wildcards",

@@ -180,7 +180,7 @@ func (l *Listeners) URL() string {
 	return "http://" + l.main.Addr().String()
 }
 
-// Metrics are those that every service has, described in docs/operations.md.
+// Metrics are those that every service has, described in docs/metrics.md.
 type Metrics struct {
 	Registry       *prometheus.Registry
 	requestSeconds *prometheus.HistogramVec // by route and code

@@ -125,7 +125,7 @@ function turn(to, through) {
 
 // remedies are how redrive sends the rejects of a reason, and what comes of it.
 const remedies = {
-  "": ["--ts now", "They count when they are stored again. It leaves those that would be refused again: bad_json, bad_key, bad_count and bad_unique."],
+  "": ["--ts now", "They count when they are stored again. It leaves those that would be refused again: bad_json, bad_field, bad_key, bad_count and bad_unique."],
   too_late: ["--reason too_late --ts now", "They count when they are stored again. With --ts stored they count when they were refused, if a tier still holds that time."],
   future: ["--reason future --ts stored", "They count at the time at which they were refused."],
   bad_time: ["--reason bad_time --ts stored", "They count at the time at which they were refused."],

@@ -78,7 +78,7 @@ func (k *knownParams) lookup(name string) (repeats, ok bool) {
 
 const (
 	DurationHint = "a duration, such as 1m"
-	MomentHint   = "an RFC 3339 time or Unix milliseconds"
+	MomentHint   = "an RFC 3339 time, Unix milliseconds, or a time before now such as -7d"
 	NameHint     = "the name of a counter, or the beginning of one"
 	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
 )
@@ -214,7 +214,8 @@ func NumberHint(least, most int64) string {
 	return fmt.Sprintf("a whole number from %d to %d", least, most)
 }
 
-// Moment is a time as a request gives it, not yet parsed: RFC 3339 text or Unix milliseconds; "" if absent.
+// Moment is a time as a request gives it, not yet parsed: RFC 3339 text, Unix milliseconds, or a duration
+// before now such as -7d; "" if absent.
 type Moment string
 
 // UnmarshalJSON keeps a string's text, and anything else as written, so that only Milli refuses it.
@@ -234,21 +235,30 @@ func (m *Moment) UnmarshalJSON(data []byte) error {
 // Schema describes both forms.
 func (Moment) Schema(huma.Registry) *huma.Schema {
 	s := &huma.Schema{OneOf: []*huma.Schema{
-		{Type: huma.TypeString, Description: "An RFC 3339 time, or Unix milliseconds in digits.", Examples: []any{"2026-11-21T10:00:00Z"}},
+		{Type: huma.TypeString, Description: "An RFC 3339 time, Unix milliseconds in digits, or a time before now such as -7d.", Examples: []any{"2026-11-21T10:00:00Z"}},
 		{Type: huma.TypeInteger, Format: "int64", Description: "Unix milliseconds.", Examples: []any{1795255200000}},
 	}}
 	s.PrecomputeMessages()
 	return s
 }
 
-// Milli is the moment in Unix milliseconds; param is what the request calls it.
+// IsRelative reports whether the moment is a duration before now.
+func (m Moment) IsRelative() bool { return strings.HasPrefix(string(m), "-") }
+
+// Milli is the moment in Unix milliseconds; a negative number is relative to now. param is what the request
+// calls it.
 func (m Moment) Milli(param string) (int64, error) {
+	if m.IsRelative() {
+		if ago, err := window.ParseDuration(string(m[1:])); err == nil {
+			return -ago.Milliseconds(), nil
+		}
+	}
 	n, err := strconv.ParseInt(string(m), 10, 64)
 	if err != nil {
 		n, err = hit.ParseTime(restorePlus(string(m)))
 	}
 	if err != nil || n < 0 || n > hit.MaxTime {
-		return 0, web.BadInput(param, "%s is not a time: allowed is RFC 3339, such as 2026-11-21T10:00:00Z, or Unix milliseconds, such as 1795255200000, from 1970 to 9999", web.Excerpt(string(m)))
+		return 0, web.BadInput(param, "%s is not a time: allowed is RFC 3339, such as 2026-11-21T10:00:00Z, Unix milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, such as -7d", web.Excerpt(string(m)))
 	}
 	return n, nil
 }
