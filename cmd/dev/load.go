@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,6 +41,40 @@ func load(ctx context.Context, url string, access natsconn.Access) error {
 			counter := loadCounters[popularity.Uint64()]
 			if _, err := js.Publish(ctx, "hits.load", fmt.Appendf(nil, `{"key":%q}`, counter)); err != nil {
 				return fmt.Errorf("load: %w", err)
+			}
+		}
+	}
+}
+
+const takesPerSecond = 15
+
+// drawTake returns a take from one of the limits in limits.yml: two thirds are one client's, which is refused
+// most of the time.
+func drawTake() []byte {
+	switch rand.IntN(takesPerSecond) {
+	case 0:
+		return fmt.Appendf(nil, `{"limit":"login","key":"user-%d"}`, rand.IntN(5))
+	case 1:
+		return fmt.Appendf(nil, `{"limit":"tokens","key":"team-%d","n":%d}`, rand.IntN(3), 200+rand.IntN(3800))
+	case 2, 3, 4:
+		return fmt.Appendf(nil, `{"limit":"api","key":"client-%d"}`, 1+rand.IntN(4))
+	}
+	return []byte(`{"limit":"api","key":"client-0"}`)
+}
+
+// takeFromLimits asks query for takes until ctx ends. It heeds no answer: an operator's own settings may name
+// other limits, or need tokens.
+func takeFromLimits(ctx context.Context, url string) error {
+	ticker := time.NewTicker(time.Second / takesPerSecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if response, err := http.Post(url+"/v1/take", "application/json", bytes.NewReader(drawTake())); err == nil {
+				_, _ = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
 			}
 		}
 	}

@@ -1,5 +1,6 @@
 // Dev runs all of Tallyroll in one process on loopback, to try it or work on it: embedded NATS with
-// JetStream, a Redis, one worker, collect, query, watch with two rules, and a small synthetic load.
+// JetStream, a Redis, one worker, collect, query with three limits, watch with two rules, and a small
+// synthetic load.
 //
 //	load, HTTP ─▶ collect ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
 //	                                                                                           ◀─ watch
@@ -33,7 +34,7 @@ import (
 func main() {
 	var o options
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the services collect and query, watch with two rules, and a small load.\n\n")
+		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the services collect and query with three limits, watch with two rules, and a small load.\n\n")
 		flag.PrintDefaults()
 		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect, query and watch (see their --help) apply, except for addresses and URLs.\n")
 	}
@@ -97,12 +98,15 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}
-	rules := os.Getenv("WATCH_FILE")
-	if rules == "" {
-		if rules, err = writeRules(dir); err != nil {
+	for variable, file := range map[string]demoFile{"WATCH_FILE": {"watch.yml", rulesOfLoad}, "QUERY_LIMITS_FILE": {"limits.yml", limitsOfLoad}} {
+		if os.Getenv(variable) != "" {
+			continue
+		}
+		path, err := file.write(dir)
+		if err != nil {
 			return err
 		}
-		settings = append(settings, "WATCH_FILE="+rules)
+		settings = append(settings, variable+"="+path)
 	}
 	var ingest worker.Settings
 	var answers query.Settings
@@ -130,10 +134,11 @@ func (o options) run(ctx context.Context) (err error) {
 				return ignoreCancelled(err)
 			}
 		}
-		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr, alerts.Addr}, dir, rules)
+		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr, alerts.Addr}, dir, alerts.File, answers.LimitsFile)
 		if o.noLoad {
 			return nil
 		}
+		group.Go(func() error { return takeFromLimits(ctx, "http://"+answers.Addr) })
 		return ignoreCancelled(load(ctx, nats.ClientURL(), ingest.NATS.Access))
 	})
 	return group.Wait()
@@ -154,14 +159,23 @@ func (o options) directory() (dir string, cleanUp func() error, err error) {
 	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
-//go:embed watch.yml
-var rulesOfLoad []byte
+var (
+	//go:embed watch.yml
+	rulesOfLoad []byte
+	//go:embed limits.yml
+	limitsOfLoad []byte
+)
 
-// writeRules writes the rules of watch, unless a kept directory already has some.
-func writeRules(dir string) (path string, err error) {
-	path = filepath.Join(dir, "watch.yml")
+type demoFile struct {
+	name    string
+	content []byte
+}
+
+// write writes the file, unless a kept directory already has one.
+func (f demoFile) write(dir string) (path string, err error) {
+	path = filepath.Join(dir, f.name)
 	if _, err = os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		err = os.WriteFile(path, rulesOfLoad, 0o644)
+		err = os.WriteFile(path, f.content, 0o644)
 	}
 	return path, err
 }
@@ -186,12 +200,12 @@ func waitReady(ctx context.Context, addr string) error {
 
 type addresses struct{ ingest, query, collect, watch string }
 
-func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, rules string) {
+func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, rules, limits string) {
 	data := "in memory and " + dir + ", removed at the end (--dir keeps it)"
 	if o.dir != "" {
 		data = "kept in " + dir
 	}
-	about := fmt.Sprintf("about %d hits per second on %d counters (--no-load: none)", loadPerSecond, len(loadCounters))
+	about := fmt.Sprintf("about %d hits per second on %d counters, and %d takes from limits (--no-load: none)", loadPerSecond, len(loadCounters), takesPerSecond)
 	if o.noLoad {
 		about = "none (--no-load)"
 	}
@@ -202,6 +216,7 @@ Tallyroll is up.
   collect  http://%[8]s/v1/hits
   metrics  http://%[1]s/metrics   http://%[2]s/metrics   http://%[8]s/metrics   http://%[9]s/metrics
   watch    %[10]s has its rules, the page shows them under Alerts
+  limits   %[11]s has them, the page shows them under Limits
   NATS     %[3]s (embedded)
   Redis    %[4]s (%[5]s)
   data     %[6]s
@@ -214,6 +229,9 @@ Three windows at once:
 Count a hit of your own, and ask until it is counted:
   curl -sS -d '{"key":"my-counter"}' http://%[8]s/v1/hits && until curl -s 'http://%[1]s/v1/total?key=my-counter&window=24h' | grep '"total":[1-9]'; do sleep 1; done
 
+Ask a limit of 5 per minute six times: the last answer is 429.
+  for i in 1 2 3 4 5 6; do curl -s -o /dev/null -w '%%{http_code} ' -d '{"limit":"login","key":"me"}' http://%[1]s/v1/take; done
+
 Ctrl-C ends all of it.
-`, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect, at.watch, rules)
+`, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect, at.watch, rules, limits)
 }
