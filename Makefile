@@ -18,7 +18,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck prose govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres clean
+.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck prose govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres node clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -50,6 +50,7 @@ test: redis ## every promise once, with the race detector, on real NATS and Redi
 	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
+	@sh tests/install.sh -n node
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
 	@echo "make test-all runs all rounds of all tests, and those that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus, Alertmanager"
 
@@ -113,7 +114,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 faults: redis ## the fault tests of tests/faults, many rounds of each
 	FAULTS=full $(GO) test -v -count=1 -timeout 60m -parallel 3 ./tests/faults # one of them mostly waits for a target that is away for ten minutes
 
-drills: redis ## what operators do after a loss (docs/operations.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
+drills: redis ## what operators do after a loss (docs/disasters.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
 	@DRILLS=full $(GO) test -v -count=1 -timeout 30m ./tests/drills
 	@test -n "$$DRILLS_FROM" || echo "SKIPPED: the upgrade and downgrade between two versions: DRILLS_FROM=COMMIT names the other one (make drills DRILLS_FROM=v0.1.0)"
 
@@ -144,9 +145,10 @@ chromium: ## install Chromium, for the tests of the page
 prometheus: ## install prometheus and promtool, for the tests of metrics, alerts and scraping
 alertmanager: ## install Alertmanager and amtool, for the check of its example
 postgres: ## install PostgreSQL, for the comparison in the benchmarks
+node: ## install Node, with which tests run the examples in TypeScript
 
 # Each says what it installs before it does; none does anything if the program is there.
-redis nginx caddy chromium prometheus alertmanager postgres:
+redis nginx caddy chromium prometheus alertmanager postgres node:
 	@sh tests/install.sh $@
 
 clean: ## remove what was built

@@ -3,7 +3,7 @@
 # Does nothing if it is there. Says what it will do before it does it; ends with an error if it does not know
 # how. With -n it installs nothing, and says what is left out for want of the program.
 #
-#   sh tests/install.sh [-n] redis|nginx|caddy|chromium|prometheus|alertmanager|postgres
+#   sh tests/install.sh [-n] redis|nginx|caddy|chromium|prometheus|alertmanager|postgres|node
 set -eu
 only_look=
 [ "$1" != -n ] || { only_look=1 && shift; }
@@ -15,7 +15,8 @@ chromium) program="chromium-headless-shell chromium chromium-browser google-chro
 prometheus) need="the tests of metric names, alerts and scraping in tests/deploy" ;;
 alertmanager) program=amtool need="the check of deploy/alertmanager.yml" ;;
 postgres) package=postgresql need="the comparison with Postgres in tests/bench" ;;
-*) echo "$name: redis, nginx, caddy, chromium, prometheus, alertmanager and postgres are known" >&2 && exit 2 ;;
+node) package=nodejs need="the examples in TypeScript (tests/clients)" ;;
+*) echo "$name: redis, nginx, caddy, chromium, prometheus, alertmanager, postgres and node are known" >&2 && exit 2 ;;
 esac
 
 # Debian puts servers where not every user looks.
@@ -35,6 +36,7 @@ sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 if command -v apt-get >/dev/null; then
 	[ "$package" != alertmanager ] || package=prometheus-alertmanager
+	[ "$package" != nodejs ] || package="nodejs esbuild" # which an old Node needs for TypeScript
 	# Where it can be had: without a window of its own it needs a third of the processor.
 	[ "$package" != chromium ] || ! apt-cache show chromium-headless-shell >/dev/null 2>&1 || package=chromium-headless-shell
 	# RUNLEVEL=1 keeps the package from starting a server: the tests start their own.

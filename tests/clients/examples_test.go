@@ -27,6 +27,7 @@ var languages = []struct {
 	{"go", "go", "go/producer", "go/reader", false},
 	{"python", "python3", "python/producer.py", "python/reader.py", true},
 	{"shell", "curl", "shell/producer.sh", "shell/reader.sh", true},
+	{"typescript", "node", "typescript/producer.ts", "typescript/reader.ts", true},
 }
 
 // exampleTimeout bounds one run of an example on a busy machine.
@@ -45,12 +46,27 @@ func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd 
 		command = []string{"python3", path}
 	case ".sh":
 		command = []string{"sh", path}
+	case ".ts":
+		command = []string{"node", javaScript(t, path)}
 	default:
 		command = []string{stack.BuildExample(t, folder)}
 	}
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], args...)...)
 	cmd.Env = append(append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"), env...)
 	return cmd
+}
+
+// javaScript returns a file that node runs: what esbuild makes of a TypeScript file, or, without esbuild, the
+// file itself, which needs Node 22.18.
+func javaScript(t *testing.T, path string) string {
+	t.Helper()
+	if _, err := exec.LookPath("esbuild"); err != nil {
+		return path
+	}
+	out := filepath.Join(t.TempDir(), "example.mjs")
+	text, err := exec.CommandContext(t.Context(), "esbuild", "--target=node18", "--outfile="+out, path).CombinedOutput()
+	require.NoErrorf(t, err, "%s", text)
+	return out
 }
 
 // run runs an example, and returns what it printed and what it wrote to standard error.

@@ -1,0 +1,73 @@
+// Middleware is a service whose handler runs only if a limit of Tallyroll allows the request: copy takeFirst.
+//
+//	TALLYROLL_URL=http://127.0.0.1:8080 LIMIT=login go run ./examples/go/middleware
+//	curl -i -H 'X-Api-Key: alice' http://127.0.0.1:8000/
+//
+// If Tallyroll does not decide within the timeout, FAIL says what becomes of the request: open (the default)
+// lets it through, closed answers 503.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+type limiter struct {
+	url, limit string
+	failOpen   bool
+	client     http.Client
+}
+
+// takeFirst asks the limit about the client's key before each request.
+func (l *limiter) takeFirst(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := json.Marshal(map[string]any{"limit": l.limit, "key": cmp.Or(r.Header.Get("X-Api-Key"), "anonymous")})
+		answer, err := l.client.Post(l.url+"/v1/take", "application/json", strings.NewReader(string(body)))
+		if err == nil {
+			defer answer.Body.Close()
+		}
+		switch {
+		case err == nil && (answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusTooManyRequests):
+			for _, name := range []string{"RateLimit", "RateLimit-Policy", "Retry-After"} {
+				if value := answer.Header.Get(name); value != "" {
+					w.Header().Set(name, value)
+				}
+			}
+			if answer.StatusCode == http.StatusTooManyRequests {
+				http.Error(w, "too many requests", http.StatusTooManyRequests)
+				return
+			}
+		default: // it does not answer, or refuses the question itself: a mistake here is not the client's
+			log.Printf("no decision of the limit %s: %s", l.limit, describe(answer, err))
+			if !l.failOpen {
+				http.Error(w, "the limit cannot be asked", http.StatusServiceUnavailable)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func describe(answer *http.Response, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	problem, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
+	return fmt.Sprint(answer.Status, " ", string(problem))
+}
+
+func main() {
+	l := &limiter{
+		url: cmp.Or(os.Getenv("TALLYROLL_URL"), "http://127.0.0.1:8080"), limit: cmp.Or(os.Getenv("LIMIT"), "login"),
+		failOpen: os.Getenv("FAIL") != "closed", client: http.Client{Timeout: 300 * time.Millisecond},
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
+	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8000"), l.takeFirst(hello)))
+}

@@ -1,0 +1,168 @@
+package clients_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/tests/stack"
+)
+
+// serverExamples are those that serve HTTP, by language, with what runs them.
+var serverExamples = []struct{ name, program, middleware, webhook string }{
+	{"go", "go", "go/middleware", "go/webhook"},
+	{"python", "python3", "python/middleware.py", "python/webhook.py"},
+	{"typescript", "node", "typescript/middleware.ts", "typescript/webhook.ts"},
+}
+
+// lockedBuffer holds what an example prints.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// startExample starts an example that serves HTTP, and waits until it answers.
+func startExample(t *testing.T, path string, env ...string) (url string, out, errs *lockedBuffer) {
+	t.Helper()
+	addr := fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))
+	cmd := example(t, path, nil, append(env, "ADDR="+addr)...)
+	out, errs = new(lockedBuffer), new(lockedBuffer)
+	cmd.Stdout, cmd.Stderr = out, errs
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	url = "http://" + addr + "/"
+	stack.Eventually(t, path+" to answer", func() (bool, string) {
+		response, err := http.Head(url)
+		if err != nil {
+			return false, err.Error() + errs.String()
+		}
+		response.Body.Close()
+		return true, ""
+	})
+	return url, out, errs
+}
+
+// ask sends a request to a service with a middleware, for the key of a client.
+func askAs(t *testing.T, url, key string) (status int, header http.Header, body string) {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	require.NoError(t, err)
+	request.Header.Set("X-Api-Key", key)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, response.Header, string(text)
+}
+
+// A middleware passes on what the limit decides, with its headers. If it gets no decision, its fail mode
+// decides, and the client sees nothing of a mistake in the question.
+func TestMiddlewarePassesDecisionsOn(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "limits.yml")
+	require.NoError(t, os.WriteFile(file, []byte("limits: [{name: login, window: 1m, max: 5, policy: log}]"), 0o600))
+	query := stack.Query(t, stack.SharedRedis(t), "QUERY_LIMITS_FILE="+file)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		<-r.Context().Done() // until the client gives up
+	}))
+	t.Cleanup(silent.Close)
+	for _, the := range serverExamples {
+		t.Run(the.name, func(t *testing.T) {
+			need(t, the.program)
+			url, _, _ := startExample(t, the.middleware, "TALLYROLL_URL="+query.URL(), "LIMIT=login", "FAIL=closed")
+			for i := range 6 {
+				status, header, body := askAs(t, url, the.name)
+				require.Contains(t, header.Get("RateLimit-Policy"), `"login";q=5;w=60`, body)
+				if i == 5 {
+					require.Equal(t, http.StatusTooManyRequests, status, body)
+					require.NotEmpty(t, header.Get("Retry-After"))
+					continue
+				}
+				require.Equal(t, http.StatusOK, status, body)
+				require.Equal(t, "hello\n", body)
+				require.Contains(t, header.Get("RateLimit"), fmt.Sprintf("r=%d", 4-i))
+			}
+			for name, env := range map[string][]string{
+				"no answer":         {"TALLYROLL_URL=" + silent.URL, "LIMIT=login"},
+				"no such limit":     {"TALLYROLL_URL=" + query.URL(), "LIMIT=other"},
+				"no such Tallyroll": {fmt.Sprintf("TALLYROLL_URL=http://127.0.0.1:%d", stack.FreePort(t)), "LIMIT=login"},
+			} {
+				for mode, want := range map[string]int{"open": http.StatusOK, "closed": http.StatusServiceUnavailable} {
+					url, _, errs := startExample(t, the.middleware, append(env, "FAIL="+mode)...)
+					status, _, body := askAs(t, url, "k")
+					require.Equal(t, want, status, "%s, %s: %s", name, mode, body)
+					require.Contains(t, errs.String(), "no decision of the limit", name)
+				}
+			}
+		})
+	}
+}
+
+// A receiver handles a change once, and refuses what is not signed by its secret, or was signed long ago.
+func TestWebhookReceiversVerifyWhatTheyHandle(t *testing.T) {
+	t.Parallel()
+	secret := []byte("0123456789abcdef01234567")
+	send := func(url, id string, at time.Time, body string, key []byte) int {
+		t.Helper()
+		stamp := strconv.FormatInt(at.Unix(), 10)
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body)
+		request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("webhook-id", id)
+		request.Header.Set("webhook-timestamp", stamp)
+		request.Header.Set("webhook-signature", "v1,b2xk v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		response.Body.Close()
+		return response.StatusCode
+	}
+	for _, the := range serverExamples {
+		t.Run(the.name, func(t *testing.T) {
+			need(t, the.program)
+			url, out, _ := startExample(t, the.webhook, "SECRET=whsec_"+base64.StdEncoding.EncodeToString(secret))
+			now := time.Now()
+			for range 2 {
+				require.Equal(t, http.StatusOK, send(url, "1", now, `{"rule":"a"}`, secret))
+			}
+			require.Equal(t, http.StatusUnauthorized, send(url, "2", now, `{"rule":"forged"}`, []byte("another secret")))
+			require.Equal(t, http.StatusUnauthorized, send(url, "3", now.Add(-time.Hour), `{"rule":"old"}`, secret))
+			require.Equal(t, http.StatusOK, send(url, "5", now, `{"rule":"b"}`, secret))
+			stack.Eventually(t, "both changes to be handled", func() (bool, string) {
+				return strings.Contains(out.String(), `"b"`), out.String()
+			})
+			require.Equal(t, "{\"rule\":\"a\"}\n{\"rule\":\"b\"}\n", out.String())
+		})
+	}
+}
