@@ -217,7 +217,7 @@ func isRefusedInScript(message string) bool {
 type ForbiddenError struct{ Err error }
 
 func (e *ForbiddenError) Error() string {
-	return "the Redis user of this service may not count takes: it needs the rights in docs/limits.md"
+	return "the Redis user of this service may not count takes: it needs the rights in docs/limits-outages.md"
 }
 func (e *ForbiddenError) Unwrap() error { return e.Err }
 

@@ -17,7 +17,7 @@ import (
 
 // What a worker shows about itself at INGEST_ADDR.
 
-// metrics are described in docs/operations.md.
+// metrics are described in docs/metrics.md.
 type metrics struct {
 	sessions           *consume.Metrics
 	fleetWorkers, held prometheus.Gauge

@@ -108,7 +108,7 @@ func checkMetrics(t *testing.T, metrics map[string]string) {
 }
 
 // Every metric that an alert or a dashboard asks for is exposed by the programs, or is a known one of an
-// exporter; docs/operations.md describes all of the programs' own, and no other.
+// exporter; docs/metrics.md describes all of the programs' own, and no other.
 func TestNamedMetricsExist(t *testing.T) {
 	t.Parallel()
 	samples, families := make(map[string]bool), make(map[string]string)
@@ -154,9 +154,9 @@ func TestNamedMetricsExist(t *testing.T) {
 	}
 
 	described := make(map[string]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `(tallyroll_[a-z_]+)(?:\\{[a-z, ]+\\})?` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, filepath.Join(root(t), "docs/operations.md")), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(tallyroll_[a-z_]+)(?:\\{[a-z, ]+\\})?` \\| (\\w+) \\|").FindAllStringSubmatch(read(t, filepath.Join(root(t), "docs/metrics.md")), -1) {
 		described[m[1]] = m[2]
 	}
 	delete(described, promqlMetric)
-	require.Equal(t, families, described, "the metrics that docs/operations.md describes")
+	require.Equal(t, families, described, "the metrics that docs/metrics.md describes")
 }

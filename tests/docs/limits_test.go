@@ -16,6 +16,9 @@ import (
 
 const limitsPage = "../../docs/limits.md"
 
+// limitsPages are those whose examples the test runs.
+var limitsPages = []string{limitsPage, "../../docs/limits-proxies.md", "../../docs/limits-outages.md"}
+
 // The examples run one after the other on the same servers, with the settings that the page names.
 func TestLimits(t *testing.T) {
 	t.Parallel()
@@ -29,7 +32,11 @@ func TestLimits(t *testing.T) {
 	stack.Ingest(t, nats, redis)
 	query := stack.Query(t, redis, file, start[2], "QUERY_TAKE=any") // make run sets any
 	ran := 0
-	for _, e := range examples(t, limitsPage) {
+	var all []example
+	for _, page := range limitsPages {
+		all = append(all, examples(t, page)...)
+	}
+	for _, e := range all {
 		if e.language == "yaml" {
 			path := filepath.Join(t.TempDir(), "limits.yml")
 			require.NoError(t, os.WriteFile(path, []byte(e.code), 0o600))

@@ -29,6 +29,8 @@ var adaptations = []adaptation{
 	{regexp.MustCompile(`^make .*`), "", "it builds, tests or runs the whole tree; the test looks only whether there is such a target"},
 	{regexp.MustCompile(`.*….*`), "", "it has a place for the reader's own value"},
 	{regexp.MustCompile(`^(mkdir -p \S+ && )?(\S+=\S* )*(bin/ingest|bin/query|nats-server|redis-server|docker)\b.*`), "", "a server, which does not end; tests/e2e and tests/deploy start them"},
+	{regexp.MustCompile(`^go build .*`), "", "the programs that it builds are there"},
+	{regexp.MustCompile(`\bcurl (.*%\{http_code\})`), "command curl $1", "it prints the status, also one that tells of an error"},
 	{regexp.MustCompile(`^nats .*`), "", "NATS's command line program is not in the repository; the tests of internal/query ask the same"},
 	{regexp.MustCompile(`^curl -N (.*?)( +#.*)?$`), "curl -N --max-time 1 $1 2>/dev/null || test $$? = 28", "it does not end; 28 is curl's word for the time being up"},
 	{regexp.MustCompile(`--duration \w+`), "--duration 1s", "it takes as long as it says"},
@@ -69,13 +71,14 @@ var (
 )
 
 // pages are those whose commands the test runs, one after the other, on the same servers.
-var pages = []string{"../../README.md", "../../docs/reference.md"}
+var pages = []string{"../../README.md", "../../docs/start/count.md", "../../docs/start/limit.md", "../../docs/start/alert.md",
+	"../../docs/settings.md", "../../docs/payloads.md", "../../docs/http.md"}
 
 func TestReadmeAndReference(t *testing.T) {
 	t.Parallel()
 	nats, redis := stack.SharedNATS(t), stack.SharedRedis(t)
 	stack.Ingest(t, nats, redis)
-	query := stack.Query(t, redis)
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_LIMITS_FILE="+absolute(t, "../../cmd/dev/limits.yml"))
 	collect := stack.Collect(t, nats)
 	js := nats.JetStream()
 	dir := workingDirectory(t)
@@ -109,7 +112,9 @@ func TestReadmeAndReference(t *testing.T) {
 				case "sh":
 					scripts++
 					e.code = adapted(t, e.code)
-					printed = e.run(t, dir, "Q="+query.URL(), "C="+collect.URL(), "NATS_URL="+nats.URL())
+					printed = e.run(t, dir, "Q="+query.URL(), "C="+collect.URL(), "NATS_URL="+nats.URL(), "REDIS_URL="+redis.URL())
+				case "yaml": // a file that the next block reads
+					require.NoError(t, os.WriteFile(filepath.Join(dir, "watch.yml"), []byte(e.code), 0o600))
 				case "json": // what the block before it prints, cut
 					for _, field := range jsonField.FindAllStringSubmatch(e.code, -1) {
 						if !strings.Contains(printed, `"`+field[1]+`":`) {
@@ -189,9 +194,10 @@ func workingDirectory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
-	for _, program := range []string{"publish", "redrive"} {
+	for _, program := range []string{"publish", "redrive", "audit", "watch"} {
 		require.NoError(t, os.Symlink(stack.Build(t, program), filepath.Join(dir, "bin", program)))
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "hook.secret"), []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600))
 	log := fmt.Sprintf("192.0.2.1 - - [%s] \"GET /images/a.png HTTP/1.1\" 200 5\n", time.Now().Format("02/Jan/2006:15:04:05 -0700"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "access.log"), []byte(log), 0o600))
 	packed, err := os.Create(filepath.Join(dir, "access.log.gz"))

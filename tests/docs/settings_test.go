@@ -16,7 +16,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-const referencePage = "../../docs/reference.md"
+const settingsPage, httpPage = "../../docs/settings.md", "../../docs/http.md"
 
 var (
 	variableHelp = regexp.MustCompile(`(?m)^  ([A-Z][A-Z_]+) +(\S+)  `)
@@ -74,23 +74,23 @@ func same(t *testing.T, page, help map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(help)) {
 		switch def, described := page[name]; {
 		case !described:
-			t.Errorf("docs/reference.md does not describe %s", name)
+			t.Errorf("docs/settings.md does not describe %s", name)
 		case def != help[name]:
-			t.Errorf("docs/reference.md gives %s the default %s, --help %s", name, def, help[name])
+			t.Errorf("docs/settings.md gives %s the default %s, --help %s", name, def, help[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(page)) {
 		if _, there := help[name]; !there {
-			t.Errorf("docs/reference.md describes %s, which --help does not", name)
+			t.Errorf("docs/settings.md describes %s, which --help does not", name)
 		}
 	}
 }
 
 // The reference has every setting of every program, with its default, and no other.
 func TestReferenceHasTheSettings(t *testing.T) {
-	common := table(t, referencePage, "### Connections and logs")
+	common := table(t, settingsPage, "### Connections and logs")
 	for heading, programs := range map[string]string{"#### NATS": "ingest, publish, redrive, audit, query, collect, watch", "#### Redis": "ingest, audit, query, promql, rls, watch"} {
-		for _, row := range table(t, referencePage, heading) {
+		for _, row := range table(t, settingsPage, heading) {
 			common = append(common, []string{row[0], programs, row[1]})
 		}
 	}
@@ -106,7 +106,7 @@ func TestReferenceHasTheSettings(t *testing.T) {
 				}
 			}
 			if own != "" {
-				for _, row := range table(t, referencePage, own) {
+				for _, row := range table(t, settingsPage, own) {
 					page[row[0]] = row[1]
 				}
 			}
@@ -125,14 +125,14 @@ func TestReferenceHasTheSettings(t *testing.T) {
 func TestReferenceHasTheFlags(t *testing.T) {
 	for _, program := range []string{"publish", "redrive", "audit"} {
 		page := make(map[string]string)
-		for _, row := range table(t, referencePage, "### Flags of "+program) {
+		for _, row := range table(t, settingsPage, "### Flags of "+program) {
 			page[row[0]] = row[1]
 		}
 		same(t, page, defaults(helpOf(t, program), flagHelp))
 	}
 
 	var named, there []string
-	for _, row := range table(t, referencePage, "### Flags of dev") {
+	for _, row := range table(t, settingsPage, "### Flags of dev") {
 		named = append(named, row[0])
 	}
 	for _, m := range goFlagHelp.FindAllStringSubmatch(helpOf(t, "dev"), -1) {
@@ -141,20 +141,20 @@ func TestReferenceHasTheFlags(t *testing.T) {
 		}
 	}
 	if !slices.Equal(named, there) {
-		t.Errorf("docs/reference.md has the flags %v of dev, --help %v", named, there)
+		t.Errorf("docs/settings.md has the flags %v of dev, --help %v", named, there)
 	}
 }
 
 // The reference has every kind of problem, and no other.
 func TestReferenceHasTheProblemTypes(t *testing.T) {
 	page, kinds := make(map[string]string), make(map[string]string)
-	for _, row := range table(t, referencePage, "#### Problem types") {
+	for _, row := range table(t, httpPage, "#### Problem types") {
 		page[strings.Trim(row[0], "*")] = row[1]
 	}
 	for _, k := range web.Kinds() {
 		kinds[k.Name] = strconv.Itoa(k.Status)
 	}
 	if !maps.Equal(page, kinds) {
-		t.Errorf("docs/reference.md has the kinds of problems %v, the services %v", page, kinds)
+		t.Errorf("docs/http.md has the kinds of problems %v, the services %v", page, kinds)
 	}
 }

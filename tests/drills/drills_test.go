@@ -1,4 +1,4 @@
-// Package drills_test goes through what operators do after a loss, as docs/operations.md (Drills) writes it,
+// Package drills_test goes through what operators do after a loss, as docs/disasters.md writes it,
 // on real servers under load, and takes the time. make test does those that tests/faults has nothing like,
 // DRILLS=full (make drills) publishes more hits, one drill after the other.
 package drills_test

@@ -55,7 +55,7 @@ var kinds = map[string]func() any{
 }
 
 func TestBuild(t *testing.T) {
-	reference, err := os.ReadFile("../../../docs/reference.md")
+	reference, err := os.ReadFile("../../../docs/settings.md")
 	require.NoError(t, err)
 	for folder, more := range map[string][]string{
 		"base":          nil,
@@ -98,7 +98,7 @@ func check(t *testing.T, kind string, text []byte, reference string) {
 	case *corev1.ConfigMap:
 		for key := range r.Data {
 			if strings.HasPrefix(r.Name, "tallyroll") && !strings.Contains(reference, "| `"+key+"` |") {
-				t.Errorf("docs/reference.md has no setting %s, which is in the ConfigMap %s", key, r.Name)
+				t.Errorf("docs/settings.md has no setting %s, which is in the ConfigMap %s", key, r.Name)
 			}
 		}
 	case *appsv1.Deployment:
@@ -109,7 +109,7 @@ func check(t *testing.T, kind string, text []byte, reference string) {
 		}
 		for _, env := range c.Env {
 			if env.Name != "GOMEMLIMIT" && !strings.Contains(reference, "| `"+env.Name+"` |") {
-				t.Errorf("docs/reference.md has no setting %s, which %s has", env.Name, r.Name)
+				t.Errorf("docs/settings.md has no setting %s, which %s has", env.Name, r.Name)
 			}
 		}
 		if live, ready := c.LivenessProbe, c.ReadinessProbe; live.HTTPGet.Path != "/healthz" || ready.HTTPGet.Path != "/readyz" {

@@ -19,7 +19,7 @@ type entry struct {
 }
 
 // pages are what a release holds in addition to the programs, by pattern below the repository.
-var pages = []string{"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md"}
+var pages = []string{"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/start/*.md"}
 
 // notices is the file with the licences of all that is linked.
 const notices = "LICENCES.txt"
