@@ -59,6 +59,9 @@ func TestFullRedisIsNotUsedForMore(t *testing.T) {
 				t.Fatal("Redis was never full: the test shows nothing")
 			}
 
+			// From here on it stays full, also if buffers of its clients shrink.
+			require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
+
 			// What needs no memory goes on.
 			for _, c := range []struct {
 				key       string

@@ -29,7 +29,8 @@ type stream struct {
 	major int // of HTTP
 }
 
-// listen connects, and fails the test if that is refused.
+// listen connects, and fails the test if that is refused. On a busy machine, a server with short timeouts may
+// close a connection before it has read the request: listen tries again.
 func listen(t *testing.T, server *httptest.Server, query string, headers ...string) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,8 +40,12 @@ func listen(t *testing.T, server *httptest.Server, query string, headers ...stri
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := server.Client().Do(req)
-	require.NoError(t, err)
+	var resp *http.Response
+	stack.Eventually(t, "an answer", func() (bool, string) {
+		var err error
+		resp, err = server.Client().Do(req)
+		return err == nil, fmt.Sprint(err)
+	})
 	t.Cleanup(func() { resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))
