@@ -15,7 +15,7 @@ chromium) program="chromium-headless-shell chromium chromium-browser google-chro
 prometheus) need="the tests of metric names, alerts and scraping in tests/deploy" ;;
 alertmanager) program=amtool need="the check of deploy/alertmanager.yml" ;;
 postgres) package=postgresql need="the comparison with Postgres in tests/bench" ;;
-node) package=nodejs need="the examples in TypeScript (tests/clients)" ;;
+node) package=nodejs program=esbuild need="the examples in TypeScript (tests/clients)" ;;
 *) echo "$name: redis, nginx, caddy, chromium, prometheus, alertmanager, postgres and node are known" >&2 && exit 2 ;;
 esac
 

@@ -56,13 +56,14 @@ func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd 
 	return cmd
 }
 
-// javaScript returns a file that node runs: what esbuild makes of a TypeScript file, or, without esbuild, the
-// file itself, which needs Node 22.18.
+// javaScript returns a file that node runs: a TypeScript file itself, or what esbuild makes of it for a node
+// before 22.18.
 func javaScript(t *testing.T, path string) string {
 	t.Helper()
-	if _, err := exec.LookPath("esbuild"); err != nil {
+	if exec.CommandContext(t.Context(), "node", "-e", "process.exit(process.features.typescript ? 0 : 1)").Run() == nil {
 		return path
 	}
+	need(t, "esbuild")
 	out := filepath.Join(t.TempDir(), "example.mjs")
 	text, err := exec.CommandContext(t.Context(), "esbuild", "--target=node18", "--outfile="+out, path).CombinedOutput()
 	require.NoErrorf(t, err, "%s", text)

@@ -55,12 +55,22 @@ func startExample(t *testing.T, path string, env ...string) (url string, out, er
 	out, errs = new(lockedBuffer), new(lockedBuffer)
 	cmd.Stdout, cmd.Stderr = out, errs
 	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 	})
 	url = "http://" + addr + "/"
 	stack.Eventually(t, path+" to answer", func() (bool, string) {
+		select {
+		case <-ended:
+			t.Fatalf("%s has ended: %s", path, errs)
+		default:
+		}
 		response, err := http.Head(url)
 		if err != nil {
 			return false, err.Error() + errs.String()
