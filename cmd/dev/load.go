@@ -55,7 +55,7 @@ func drawTake() []byte {
 	case 0:
 		return fmt.Appendf(nil, `{"limit":"login","key":"user-%d"}`, rand.IntN(5))
 	case 1:
-		return fmt.Appendf(nil, `{"limit":"tokens","key":"team-%d","n":%d}`, rand.IntN(3), 200+rand.IntN(3800))
+		return fmt.Appendf(nil, `{"limit":"tokens","key":"team-%d","n":%d}`, rand.IntN(3), 200+rand.IntN(3801))
 	case 2, 3, 4:
 		return fmt.Appendf(nil, `{"limit":"api","key":"client-%d"}`, 1+rand.IntN(4))
 	}
@@ -72,7 +72,11 @@ func takeFromLimits(ctx context.Context, url string) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if response, err := http.Post(url+"/v1/take", "application/json", bytes.NewReader(drawTake())); err == nil {
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/take", bytes.NewReader(drawTake()))
+			if err != nil {
+				return err
+			}
+			if response, err := http.DefaultClient.Do(request); err == nil {
 				_, _ = io.Copy(io.Discard, response.Body)
 				response.Body.Close()
 			}

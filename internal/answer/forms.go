@@ -67,7 +67,6 @@ func TotalExample() TotalAnswer {
 	}
 }
 
-
 // Series is a counter's or a sum's hits, or numbers of different values, step by step.
 type Series struct {
 	Key            string     `json:"key" doc:"The counter, or the prefix or the group of a sum." example:"api-1"`
