@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -56,27 +57,50 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodHead, "/", "").StatusCode)
 }
 
-// The page leads to nothing that is elsewhere, and each of its files is there.
-func TestPageOfTheDocumentHasItsFiles(t *testing.T) {
+// The pages of the document lead to nothing that is elsewhere, and each of their files is there. The index
+// leads to every operation, and each group has its page.
+func TestPagesOfTheDocumentHaveTheirFiles(t *testing.T) {
 	t.Parallel()
 	h := serveFake(t).handler()
-	resp := asking.Ask(h, http.MethodGet, "/docs", "")
-	page := string(asking.ReadAll(t, resp))
-	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
-	for _, want := range []string{`<a href="/">← Tallyroll</a>`, `href="/openapi.json"`, `<tr id="problem-not-found">`} {
-		require.Contains(t, page, want)
+	types := make(map[string]string)
+	get := func(target string) string {
+		resp := asking.Ask(h, http.MethodGet, target, "")
+		const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
+		page := string(asking.ReadAll(t, resp))
+		types[target] = "text/html; charset=utf-8"
+		for _, m := range regexp.MustCompile(`(?:src|href)="([^"]+\.(js|css))"`).FindAllStringSubmatch(page, -1) {
+			types[m[1]] = map[string]string{"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}[m[2]]
+		}
+		require.Contains(t, page, `<a href="/">← Tallyroll</a>`)
+		require.Contains(t, page, `href="/openapi.json"`)
+		return page
 	}
-	types := map[string]string{"/docs": "text/html; charset=utf-8"}
-	for _, m := range regexp.MustCompile(`(?:src|href)="([^"]+\.(js|css))"`).FindAllStringSubmatch(page, -1) {
-		types[m[1]] = map[string]string{"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}[m[2]]
+	index := get("/docs")
+	require.Contains(t, index, `<tr id="problem-not-found">`)
+	require.NotContains(t, index, "<script")
+	for _, g := range groups {
+		require.Contains(t, get(g.Page()), `data-group="`+g.Name+`"`)
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			OperationID string
+			Tags        []string
+		}
+	}
+	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc))
+	for path, operations := range doc.Paths {
+		for method, op := range operations {
+			g := op.Tags[0]
+			require.Contains(t, index, fmt.Sprintf(`<a href="/docs/%s#/%s/%s"><code>%s %s</code></a>`, strings.ToLower(g), g, op.OperationID, strings.ToUpper(method), path))
+		}
 	}
 	for target, want := range types {
 		resp := asking.Ask(h, http.MethodGet, target, "")
 		require.Equal(t, []string{"200 OK", want, "nosniff"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("X-Content-Type-Options")}, target)
 	}
-	require.Len(t, types, 5)
+	require.Len(t, types, 1+len(groups)+4)
 }
 
 // rgb are linear parts from 0 to 1.

@@ -284,18 +284,22 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	}
 }
 
-// The API's page opens the kinds of problems where a type leads, leads back, and sends what one tries with
-// the token that the page has kept. Swagger UI works under the policy of the page.
+// The API's index opens the kinds of problems where a type leads, leads back, and leads to an operation, which
+// is open on the page of its group. That sends what one tries with the token that the page has kept. Swagger UI
+// works under the policy of the page.
 func tryDocs(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/docs#problem-not-stored", phone)
 	b.until("the kind of problem", `document.querySelector("#problem-not-stored:target")?.getBoundingClientRect().height > 0`)
-	b.until("the API", `document.querySelectorAll(".opblock").length > 15`)
+	b.until("the operations", `document.querySelectorAll("#groups li a").length > 15`)
+	b.requireNarrow(phone)
 	b.click("header a[href='/']")
 	b.until("the question", `document.getElementById("token")?.open`)
 	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
 	b.until("the page", `!document.getElementById("token").open && document.querySelector("#views")`)
 	b.click(`#views a[href="docs"]`)
-	for _, next := range []string{".opblock-summary-control", ".try-out__btn", ".execute"} {
+	b.click("a[href='/docs/ask#/Ask/get-about']")
+	b.until("one group", `document.querySelector("#operations-Ask-get-about.is-open") && !document.querySelector("[id^=operations-Operate]")`)
+	for _, next := range []string{".try-out__btn", ".execute"} {
 		b.click("#operations-Ask-get-about " + next)
 	}
 	b.until("the answer", `/200[^]*"namespace": "tallyroll"/.test(document.querySelector("#operations-Ask-get-about .live-responses-table")?.innerText)`)

@@ -147,7 +147,7 @@ func TestBodiesHaveABound(t *testing.T) {
 	}
 }
 
-// The document describes what was registered, and its page explains every type of problem.
+// The document describes what was registered, and its pages lead to it and explain every type of problem.
 func TestDocumentAndItsPage(t *testing.T) {
 	t.Parallel()
 	h := newThings()
@@ -163,6 +163,10 @@ func TestDocumentAndItsPage(t *testing.T) {
 	require.Empty(t, doc.Paths["/metrics"]["get"].Security)
 	page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/docs", "")))
 	require.Contains(t, page, `<a href="/">← Things &lt;&amp;&gt;</a>`)
+	require.Contains(t, page, `<a href="/docs/ask#/Ask/POSTthings"><code>POST /v1/things</code></a>`)
+	group := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/docs/ask", "")))
+	require.Contains(t, group, `data-group="Ask"`)
+	require.Contains(t, group, `<a href="/docs/ask" aria-current="page">Ask</a>`)
 	require.Equal(t, "gzip", asking.Ask(h, http.MethodGet, "/docs/swagger-ui.css", "").Header.Get("Content-Encoding"))
 	asking.Refused(t, asking.Ask(h, http.MethodGet, "/docs/nothing", ""), http.StatusNotFound)
 

@@ -1,7 +1,8 @@
 // Package api describes what an HTTP API takes and answers, and serves it.
 //
 //   - The OpenAPI document is made from the Go types that are read and written. Programs read
-//     it at /openapi.json. The page /docs (Swagger UI, embedded) shows it, and loads nothing from elsewhere.
+//     it at /openapi.json. The page /docs lists its groups, and the page of a group shows it (Swagger UI,
+//     embedded). They load nothing from elsewhere.
 //   - Parameters and fields that are unknown or given twice are refused, so that a mistyped question is never
 //     answered as another one (params.go, body.go).
 //   - Answers are JSON, byte-identical to encoding/json.

@@ -2,14 +2,14 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
-	"html"
+	"html/template"
+	"maps"
 	"net/http"
 	"path"
-	"strings"
+	"slices"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -21,6 +21,8 @@ import (
 //go:embed docs.html
 var docsHTML string
 
+var docsTemplate = template.Must(template.New("docs.html").Funcs(template.FuncMap{"statusText": http.StatusText}).Parse(docsHTML))
+
 //go:embed docs
 var docsFiles embed.FS
 
@@ -28,7 +30,7 @@ var docsFiles embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// RoutePages adds the document, and the page that shows it. All operations must have been described.
+// RoutePages adds the document, and the pages that show it. All operations must have been described.
 func (a *API) RoutePages() {
 	a.mux.Handle("GET /openapi.json", serveOpenAPI(a.OpenAPI()))
 	a.routeDocs()
@@ -54,17 +56,48 @@ func serveOpenAPI(api *huma.OpenAPI) http.Handler {
 	})
 }
 
-func (a *API) routeDocs() {
-	home := ""
-	if a.title.Home != "" {
-		home = fmt.Sprintf(`<a href="%s">← %s</a>`, a.title.Home, html.EscapeString(a.title.Name))
+// docsPage is what docs.html shows: the operations of a group, or an index of the groups. A document without
+// groups has one page for both.
+type docsPage struct {
+	Title Title
+	Group string // empty on the index
+	api   *huma.OpenAPI
+}
+
+func (p docsPage) ShowsOperations() bool { return p.Group != "" || len(p.Title.Groups) == 0 }
+
+func (docsPage) Problems() []*web.Kind { return web.Kinds() }
+
+// Operations returns a group's operations, by path.
+func (p docsPage) Operations(group string) (out []*huma.Operation) {
+	for _, path := range slices.Sorted(maps.Keys(p.api.Paths)) {
+		item := p.api.Paths[path]
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
+			if op != nil && slices.Contains(op.Tags, group) {
+				out = append(out, op)
+			}
+		}
 	}
-	page := strings.NewReplacer("TITLE", html.EscapeString(a.title.Name), "HOME", home, "KINDS", kindRows()).Replace(docsHTML)
-	a.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Security-Policy", docsPolicy)
-		sendDocs(w, "docs.html", []byte(page))
-	})
+	return out
+}
+
+func (a *API) routeDocs() {
 	a.mux.HandleFunc("GET /docs/{file}", serveDocsFile)
+	a.routeDocsPage("/docs", "")
+	for _, g := range a.title.Groups {
+		a.routeDocsPage(g.Page(), g.Name)
+	}
+}
+
+func (a *API) routeDocsPage(path, group string) {
+	var page bytes.Buffer
+	if err := docsTemplate.Execute(&page, docsPage{a.title, group, a.OpenAPI()}); err != nil {
+		panic(fmt.Errorf("write the page %s: %w", path, err)) // our own template always executes
+	}
+	a.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Security-Policy", docsPolicy)
+		sendDocs(w, "docs.html", page.Bytes())
+	})
 }
 
 // serveDocsFile serves a file of the page: ours, or one of Swagger UI, packed in its module.
@@ -80,15 +113,6 @@ func serveDocsFile(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip") // every browser takes it
 	}
 	sendDocs(w, name, data)
-}
-
-func kindRows() string {
-	var out strings.Builder
-	for _, k := range web.Kinds() {
-		fmt.Fprintf(&out, "<tr id=\"problem-%s\"><td><code>%[1]s</code></td><td>%d %s</td><td>%s</td></tr>\n",
-			k.Name, k.Status, html.EscapeString(cmp.Or(k.Title, http.StatusText(k.Status))), html.EscapeString(k.Do))
-	}
-	return out.String()
 }
 
 var docsTypes = map[string]string{".html": "text/html", ".css": "text/css", ".js": "text/javascript"}

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -33,7 +34,10 @@ type Title struct {
 }
 
 // Group is a set of operations with one purpose.
-type Group struct{ Name, About string }
+type Group struct{ Name, About string } // the name is one word
+
+// Page is the path of the page that shows the group.
+func (g Group) Page() string { return "/docs/" + strings.ToLower(g.Name) }
 
 // New returns an API whose operations go to the mux.
 func New(mux *http.ServeMux, title Title) *API {

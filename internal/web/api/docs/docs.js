@@ -1,7 +1,19 @@
-// The document, as Swagger UI shows it. It asks with the token that the page at / has kept.
+// The operations of a group, or all, as Swagger UI shows them. It asks with the token that the page at / has kept.
+const { group } = document.getElementById("api").dataset;
+const spec = await (await fetch("/openapi.json")).json();
+if (group) {
+  spec.info.description = "";
+  spec.tags = spec.tags.filter((tag) => tag.name === group);
+  for (const operations of Object.values(spec.paths)) {
+    for (const [method, { tags }] of Object.entries(operations)) {
+      if (!tags?.includes(group)) delete operations[method];
+    }
+  }
+}
 SwaggerUIBundle({
-  url: "/openapi.json",
+  spec,
   dom_id: "#api",
+  deepLinking: true, // the index leads to an operation
   defaultModelsExpandDepth: -1,
   supportedSubmitMethods: ["get", "post"], // so that a try deletes nothing
   requestInterceptor(request) {
