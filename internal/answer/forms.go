@@ -67,6 +67,11 @@ func TotalExample() TotalAnswer {
 	}
 }
 
+// endedBefore reports whether the windows of all answers ended before now.
+func endedBefore(answers []window.Answer, now int64) bool {
+	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
+}
+
 // Series is a counter's or a sum's hits, or numbers of different values, step by step.
 type Series struct {
 	Key            string     `json:"key" doc:"The counter, or the prefix or the group of a sum." example:"api-1"`

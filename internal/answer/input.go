@@ -124,7 +124,10 @@ func (in *Input) seriesSpan() (window.Span, error) {
 	if len(in.Windows) == 0 {
 		return in.rangeSpan(defaultSeries)
 	}
-	windows := Input{WindowsParam: in.WindowsParam, Windows: in.Windows, from: in.from, to: in.to, hasCalendars: true}
+	if in.to != "" {
+		return window.Span{}, web.BadInput("to", "not together with window: the window of a series ends now")
+	}
+	windows := Input{WindowsParam: in.WindowsParam, Windows: in.Windows, from: in.from, hasCalendars: true}
 	if in.hasCalendarWindow() {
 		windows.tz = in.tz
 	}
@@ -245,16 +248,6 @@ func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
 
 // areAbsolute reports whether both moments are absolute. Relative ones become so when they are answered.
 func areAbsolute(from, to int64) bool { return from >= 0 && to >= 0 }
-
-// isRelative reports whether the same request asks about another time later.
-func (in *Input) isRelative() bool {
-	return slices.ContainsFunc([]api.Moment{in.at, in.from, in.to}, api.Moment.IsRelative)
-}
-
-// endedBefore reports whether the same request is about the same past time again later.
-func (in *Input) endedBefore(found window.Answers) bool {
-	return !in.isRelative() && !slices.ContainsFunc(found.Answers, func(a window.Answer) bool { return a.Range.To >= found.Now })
-}
 
 // explain returns the problem of a read error: if the client can correct its question, one that names the
 // parameter at fault. periods are those of each of the question's counters, in turn.

@@ -100,7 +100,7 @@ func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (o
 		}
 		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, depth)
 	}
-	return out, in.endedBefore(found), nil
+	return out, endedBefore(found.Answers, found.Now), nil
 }
 
 // sumOf adds up the answers about a period. There is at least one answer, even without counters.

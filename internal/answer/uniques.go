@@ -58,7 +58,7 @@ func (d *Service) Uniques(ctx context.Context, in *Input) (out UniquesAnswer, pa
 	for i, q := range questions {
 		out.Uniques[i] = uniqueOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
-	return out, in.endedBefore(found), nil
+	return out, endedBefore(found.Answers, found.Now), nil
 }
 
 func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {

@@ -92,5 +92,5 @@ func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past 
 	for i, q := range questions {
 		out.Totals[i] = TotalOf(q.Counter, periods[i%len(periods)].Window, found.Answers[i], found.AsOf)
 	}
-	return out, in.endedBefore(found), nil
+	return out, endedBefore(found.Answers, found.Now), nil
 }

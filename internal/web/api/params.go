@@ -242,15 +242,12 @@ func (Moment) Schema(huma.Registry) *huma.Schema {
 	return s
 }
 
-// IsRelative reports whether the moment is a duration before now.
-func (m Moment) IsRelative() bool { return strings.HasPrefix(string(m), "-") }
-
 // Milli is the moment in Unix milliseconds; a negative number is relative to now. param is what the request
 // calls it.
 func (m Moment) Milli(param string) (int64, error) {
-	if m.IsRelative() {
-		if ago, err := window.ParseDuration(string(m[1:])); err == nil {
-			return -ago.Milliseconds(), nil
+	if ago, ok := strings.CutPrefix(string(m), "-"); ok {
+		if length, err := window.ParseDuration(ago); err == nil {
+			return -length.Milliseconds(), nil
 		}
 	}
 	n, err := strconv.ParseInt(string(m), 10, 64)
