@@ -147,5 +147,5 @@ func (w *worker) logRewritten(err error) {
 		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will have complete: false")
 		return
 	}
-	w.log.Info().Msg("Redis was started since the last check: asked it to rewrite its append-only file, as after every start")
+	w.log.Info().Msg("Redis was started: it rewrites its append-only file, as after each start. There is nothing to do")
 }
