@@ -126,7 +126,7 @@ func watchExample() WatchAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 4e8, time.UTC)
 	asOf := at.Add(-200 * time.Millisecond)
 	said := watch.KeyState{
-		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m",
+		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m", Condition: "above 100",
 		AsOf: &asOf, At: at,
 	}
 	return WatchAnswer{

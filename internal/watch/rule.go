@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -63,6 +64,18 @@ type Condition struct {
 	Threshold int64 // hits; of ByPercent, hundredths of a percent, negative for less
 	Surely    bool  // it must hold for every value within the bounds
 	Least     int64 // of ByPercent: hits that one of the windows must certainly have
+}
+
+// String returns the condition, human-readable, such as "above 100 surely".
+func (c Condition) String() string {
+	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)
+	if c.Kind == ByPercent {
+		text = fmt.Sprintf("change %+g%% least %d", float64(c.Threshold)/100, c.Least)
+	}
+	if c.Surely {
+		text += " surely"
+	}
+	return text
 }
 
 // unknownBound is an unknown number, null in JSON.

@@ -504,9 +504,9 @@ func TestRefusedAlertsStopNoOthers(t *testing.T) {
 // Numbers that could not be read are null for targets and for query.
 func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, To: []string{"a"}}
+	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, Condition: Condition{Kind: Above, Threshold: 5}, To: []string{"a"}}
 	r, _ := Record{}.advance(unknownResults([]*Rule{rule}, nil, 1_700_000_000_000, reasonNoRedis)[0])
-	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
+	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","condition":"above 5","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
 	require.Equal(t, want, string(notification{"i", r.KeyState}.body()))
 	data, err := json.Marshal(r)
 	var again Record

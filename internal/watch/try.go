@@ -60,14 +60,3 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 }
 
 func formatBound(n window.Bound) string { return strings.Replace(n.String(), "null", "?", 1) }
-
-func (c Condition) String() string {
-	text := fmt.Sprintf("%s %d", c.Kind, c.Threshold)
-	if c.Kind == ByPercent {
-		text = fmt.Sprintf("change %+g%% least %d", float64(c.Threshold)/100, c.Least)
-	}
-	if c.Surely {
-		text += " surely"
-	}
-	return text
-}

@@ -29,7 +29,7 @@ func TestFirstHits(t *testing.T) {
 	b.until("the first hit", hits("first")+` === "1"`)
 	b.until("the empty state to go", `document.getElementById("welcome").hidden && document.querySelector("#plot .drawing")`)
 	b.until("a young counter to be called so, once", `/^since [0-9:]+, exact$/.test(document.getElementById("hits-note").textContent)`)
-	b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && /^Fresh to [0-9.]+ s ago$/.test(document.getElementById("fresh-text").textContent)`)
+	b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && /^Live · [0-9.]+ s behind$/.test(document.getElementById("fresh-text").textContent)`)
 	require.Equal(t, "15m", eval[string](b, `document.querySelector("#range input:checked").value`), "the range for what is seconds old")
 	for n := 2; n <= 3; n++ {
 		s.hit("first")

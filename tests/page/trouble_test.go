@@ -75,7 +75,7 @@ func loseWorker(t *testing.T, s *system) {
 	operate.until("no rejects", `/^None\./.test(document.getElementById("rejects-note").textContent) && document.getElementById("rejects-list").hidden`)
 	s.ingest.Kill()
 	s.hit("a")
-	b.until("amber, and why", `document.getElementById("fresh").dataset.state === "amber" && /^Fresh to [0-9]+ s ago · no worker reads HITS$/.test(document.getElementById("fresh-text").textContent)`)
+	b.until("amber, and why", `document.getElementById("fresh").dataset.state === "amber" && /^Not live · [0-9]+ s behind · no worker reads HITS$/.test(document.getElementById("fresh-text").textContent)`)
 	b.until("red, and why", `/Counting has stopped\. No worker reads HITS\./.test(`+notice+`)`)
 	b.until("no bound", hits("a")+` === "≥\u202f1" && document.getElementById("hits-note").textContent === "upper bound unknown" && `+cell("a", ".change")+` === "unknown"`)
 	b.point(`#rows tr[data-key="a"] .total`)

@@ -82,7 +82,7 @@ function keep(box, of, make) {
 
 function drawStates(states) {
   keep($("alerts-rows"), states.map((s) => ({ ...s, as_of: 0, at: 0 })), () => states.map((s) => el("tr", {},
-    el("th", { scope: "row" }, el("bdi", {}, shown(s.rule)), el("span", { class: "under" }, el("bdi", {}, keyOf(s)))),
+    el("th", { scope: "row" }, el("bdi", {}, shown(s.rule)), el("span", { class: "under" }, el("bdi", {}, keyOf(s)), s.condition ? ` ${s.condition} in ${spoken(s.window)}` : null)),
     el("td", { "data-wide": "" }, words(s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
     el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
     el("td", { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` }, hits(s), el("span", { class: "under" }, `in ${spoken(s.window)}`)))));

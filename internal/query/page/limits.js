@@ -28,6 +28,7 @@ async function load() {
   let one;
   try {
     const all = await ask("v1/limits", [["top", 0]]);
+    all.limits.sort((a, b) => refusedOf(b) - refusedOf(a)); // the order of names stays among the others
     limits = new Map(all.limits.map((limit) => [limit.limit, limit]));
     if (!limits.has(chosen)) choose(all.limits[0]?.limit ?? "", false);
     one = chosen && (await ask("v1/limits", [["name", chosen], ["top", listed]])).limits[0];
@@ -40,6 +41,8 @@ async function load() {
   }
   return 2;
 }
+
+const refusedOf = (limit) => limit.refused + limit.would_refuse;
 
 function draw(all, one) {
   processes.add(all.process);
@@ -71,19 +74,21 @@ function drawRows() {
       rows.delete(name);
     }
   }
-  for (const limit of limits.values()) {
+  const box = $("limits-rows"), held = box.contains(document.activeElement);
+  [...limits.values()].forEach((limit, i) => {
     const row = rows.get(limit.limit) ?? makeRow(limit.limit);
+    if (!held && box.children[i] !== row.node) box.insertBefore(row.node, box.children[i]);
     put(row.allows, `${room(limit)}${limit.mode === "shadow" ? ", shadow: refuses nothing" : ""}${limit.share ? `, shares of ${number(limit.share.hits)}` : ""}`);
     put(row.fields[0], rate(limit.allowed_per_second));
     put(row.fields[1], rate(limit.refused_per_second + limit.would_refuse_per_second));
     row.fields[1].classList.toggle("bad", limit.refused_per_second > 0);
-    [limit.allowed, limit.refused + limit.would_refuse, limit.failed].forEach((n, i) => {
+    [limit.allowed, refusedOf(limit), limit.failed].forEach((n, i) => {
       put(row.fields[i + 2], compact(n));
       row.fields[i + 2].title = `${number(n)} since ${moment(Date.parse(limit.since), clock.now())}`;
     });
     row.fields[4].classList.toggle("bad", limit.failed > 0);
     row.pick.setAttribute("aria-pressed", limit.limit === chosen);
-  }
+  });
 }
 
 function makeRow(name) {

@@ -8,7 +8,9 @@ export function start() {
   for (const range of ranges.includes(view.range) ? ranges : [view.range, ...ranges]) {
     const input = el("input", { type: "radio", name: "range", value: range, onchange: () => choose(range) });
     $("range").append(el("label", {}, input, el("span", {}, labelOf(range))));
+    $("range-select").append(el("option", { value: range }, labelOf(range)));
   }
+  $("range-select").addEventListener("change", () => choose($("range-select").value));
   for (const id of ["own-from", "own-to"]) $(id).addEventListener("change", own);
   $("compare").addEventListener("change", () => change({ compare: $("compare").checked }));
   put($("zone"), zoneName.replaceAll("_", " "));
@@ -38,6 +40,7 @@ const written = (t) => new Date(t - new Date(t).getTimezoneOffset() * 60_000).to
 
 function draw() {
   for (const input of $("range").querySelectorAll("input")) input.checked = input.value === view.range;
+  $("range-select").value = view.range;
   const span = spanOf(view);
   $("compare").checked = compares(view, span);
   $("compare").disabled = span.before === null;

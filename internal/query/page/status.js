@@ -77,7 +77,7 @@ function judge() {
   }
   if (age > amber) findCause();
   else cause = "";
-  const words = `Fresh to ${ago(age)} ago${cause ? ` · ${cause}` : ""}`;
+  const words = `${age > amber ? "Not live" : "Live"} · ${ago(age)} behind${cause ? ` · ${cause}` : ""}`;
   if (age > red) {
     return { level: "red", words, title: "Counting has stopped.", text: `${sentence(cause)} Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Operate.` };
   }
