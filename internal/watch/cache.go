@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ type cache struct {
 	states           map[string]*entry // by subject; entries are replaced, never changed
 	heartbeatSeq     uint64
 	heartbeat        heartbeat
+	heartbeatData    []byte
 	heartbeatReadAt  time.Time         // of the last process that reached Redis, by this machine's clock
 	leases           map[string]*lease // by target; leases are replaced, never changed
 	newestSeq        uint64            // the highest applied sequence
@@ -62,7 +64,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 	case heartbeatKind:
 		var h heartbeat
 		if seq > c.heartbeatSeq && json.Unmarshal(data, &h) == nil {
-			c.heartbeatSeq, c.heartbeat, c.unpublished = seq, h, nil
+			c.heartbeatSeq, c.heartbeat, c.heartbeatData, c.unpublished = seq, h, data, nil
 			if !h.NoRedis {
 				c.heartbeatReadAt = time.Now()
 			}
@@ -70,7 +72,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 		c.removeIdleKeys(stored)
 	case "delivery":
 		if known := c.leases[target]; known == nil || known.seq < seq {
-			read := &lease{seq: seq, readAt: time.Now()}
+			read := &lease{seq: seq, data: data, readAt: time.Now()}
 			_ = json.Unmarshal(data, &read.progress) // a foreign message leaves it empty
 			c.leases[target] = read
 		}
@@ -182,18 +184,19 @@ func (c *cache) splitSubject(subject string) (kind, rest string) {
 	return kind, rest
 }
 
-// lastSeq returns the sequence of the subject's last applied message, or 0. The caller holds mu.
-func (c *cache) lastSeq(subject string) uint64 {
+// lastMessage returns the sequence of the subject's last applied message, or 0, and its data, which the cache
+// keeps of heartbeats and leases only. The caller holds mu.
+func (c *cache) lastMessage(subject string) (seq uint64, data []byte) {
 	kind, target := c.splitSubject(subject)
 	switch known := c.leases[target]; {
 	case kind == heartbeatKind:
-		return c.heartbeatSeq
+		return c.heartbeatSeq, c.heartbeatData
 	case kind == "delivery" && known != nil:
-		return known.seq
+		return known.seq, known.data
 	case c.states[subject] != nil:
-		return c.states[subject].seq
+		return c.states[subject].seq, nil
 	}
-	return 0
+	return 0, nil
 }
 
 // check returns the highest applied sequence, and whether the stream lacks an applied message.
@@ -212,12 +215,23 @@ func (c *cache) applyPublished(subject string, data []byte, seq, newestBefore ui
 	c.rolledBack = c.rolledBack || seq <= newestBefore
 }
 
-// applyReread applies a subject's last message. If a later one was applied, the stream is an older copy.
+// applyReread applies a subject's last message. If a later one was applied, or another one of its sequence,
+// the stream is an older copy.
 func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time.Time) {
 	c.apply(subject, data, seq, stored)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rolledBack = c.rolledBack || c.lastSeq(subject) > seq
+	known, knownData := c.lastMessage(subject)
+	c.rolledBack = c.rolledBack || known > seq || known == seq && knownData != nil && !bytes.Equal(knownData, data)
+}
+
+// isLast reports whether the subject's last applied message has this sequence, and the stream was not rolled
+// back.
+func (c *cache) isLast(subject string, seq uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, _ := c.lastMessage(subject)
+	return known == seq && !c.rolledBack
 }
 
 // removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a
@@ -226,7 +240,7 @@ func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time
 func (c *cache) removeSubject(subject string, firstSeq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.lastSeq(subject); known > 0 && known >= firstSeq {
+	if known, _ := c.lastMessage(subject); known > 0 && known >= firstSeq {
 		c.rolledBack = true
 		return
 	}

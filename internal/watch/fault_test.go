@@ -251,6 +251,31 @@ func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	require.Equal(t, map[string]State{"older here": Firing, "newer here": Firing, "only here": Firing, "only before": Firing}, got)
 }
 
+// In a rolled-back stream, another process may have stored its lease with the sequence that this process
+// expects. Its progress must stay: a later one would hide the changes that are delivered again.
+func TestALeaseOfTheSameSequenceInAnOlderCopyIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	store, older := t.TempDir(), t.TempDir()
+	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
+	js := broker.JetStream()
+	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
+	require.NoError(t, err)
+	broker.Stop()
+	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
+	broker.Start()
+	before, after := newStateStream(js, "tallyroll"), newStateStream(js, "tallyroll")
+	require.NoError(t, before.replaceMessage(t.Context(), "delivery.a", progress{By: "before", Cursor: 9}, 0))
+	broker.Stop()
+	require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
+	broker.Start()
+	require.NoError(t, after.replaceMessage(t.Context(), "delivery.a", progress{By: "after", Cursor: 1}, 0))
+	require.Equal(t, before.readLease("a").seq, after.readLease("a").seq)
+	require.ErrorIs(t, before.replaceMessage(t.Context(), "delivery.a", progress{By: "before", Cursor: 9}, 1), errConflict)
+	_, rolledBack := before.check()
+	require.True(t, rolledBack)
+	require.NoError(t, after.replaceMessage(t.Context(), "delivery.a", progress{By: "after", Cursor: 2}, 1))
+}
+
 // The leader's next heartbeat reveals a roll-back even if no change is refused: the older copy lacks the last
 // heartbeat, or gives the next one the sequence of a change.
 func TestAHeartbeatShowsARollBack(t *testing.T) {

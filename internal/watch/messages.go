@@ -97,6 +97,7 @@ func (p *progress) UnmarshalJSON(data []byte) error {
 type lease struct {
 	progress
 	seq    uint64    // 0: the stream has no progress
+	data   []byte    // as stored
 	readAt time.Time // by this machine's clock
 }
 

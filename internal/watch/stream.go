@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -58,10 +59,13 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 type stateStream struct {
 	cache
 	js jetstream.JetStream
+
+	leaderMu sync.Mutex
+	leader   jetstream.Stream // reads from the stream's leader; nil until it is needed
 }
 
 func newStateStream(js jetstream.JetStream, namespace string) *stateStream {
-	return &stateStream{cache{namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}, js}
+	return &stateStream{cache: cache{namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}, js: js}
 }
 
 // follow reads the stream until ctx ends. It calls caughtUp once, after all messages stored before.
@@ -139,23 +143,39 @@ func (s *stateStream) monitor(ctx context.Context, created time.Time) error {
 	}
 }
 
-// reread reads the last message of a subject after the server has refused one.
+// reread reads the last message of a subject from the stream's leader: a lagging follower would look like a
+// roll-back.
 func (s *stateStream) reread(ctx context.Context, subject string) error {
-	stream, err := s.js.Stream(ctx, StreamName(s.namespace))
+	leader, err := s.openLeader(ctx)
 	if err != nil {
 		return err
 	}
-	info := stream.CachedInfo()
-	info.Config.AllowDirect = false // so that the leader answers: a lagging follower would look like a roll-back
-	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	m, err := leader.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		s.removeSubject(subject, info.State.FirstSeq)
-		return nil
+		stream, err := s.js.Stream(ctx, StreamName(s.namespace))
+		if err == nil {
+			s.removeSubject(subject, stream.CachedInfo().State.FirstSeq)
+		}
+		return err
 	}
 	if err == nil {
 		s.applyReread(subject, m.Data, m.Sequence, m.Time)
 	}
 	return err
+}
+
+func (s *stateStream) openLeader(ctx context.Context) (jetstream.Stream, error) {
+	s.leaderMu.Lock()
+	defer s.leaderMu.Unlock()
+	if s.leader == nil {
+		stream, err := s.js.Stream(ctx, StreamName(s.namespace))
+		if err != nil {
+			return nil, err
+		}
+		stream.CachedInfo().Config.AllowDirect = false // so that the client asks the leader
+		s.leader = stream
+	}
+	return s.leader, nil
 }
 
 // newMessage returns a message that must follow this sequence on its subject, or with 0 be the first.
@@ -176,7 +196,8 @@ func asConflict(err error) error {
 	return err
 }
 
-// replaceMessage publishes a message that replaces the subject's previous ones.
+// replaceMessage publishes a message that replaces the subject's previous ones. First it rereads the one that
+// it replaces: in a rolled-back stream, a message of another process may have the expected sequence.
 func (s *stateStream) replaceMessage(ctx context.Context, kind string, content any, expectedSeq uint64) error {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -184,6 +205,14 @@ func (s *stateStream) replaceMessage(ctx context.Context, kind string, content a
 	}
 	m := s.newMessage(buildSubject(s.namespace, kind), expectedSeq, data)
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	if expectedSeq > 0 {
+		if err := s.reread(ctx, m.Subject); err != nil {
+			return err
+		}
+		if !s.isLast(m.Subject, expectedSeq) {
+			return errConflict
+		}
+	}
 	newestBefore, _ := s.check()
 	ack, err := s.js.PublishMsg(ctx, m)
 	if err = asConflict(err); err != nil {

@@ -140,13 +140,13 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 	}
 	b := open(t, s.query.URL()+"/?view=limits", desktop)
 	rows := `[...document.querySelectorAll("#limits-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|"))`
-	for i, want := range []string{`^exports\|2 at once\|.*\|2\|1\|0$`, `^shared\|1,000 in 1 minute, shares of 100\|.*\|3\|0\|0$`, `^tried\|2 in 1 hour, shadow: refuses nothing\|.*\|2\|1\|0$`} {
+	for i, want := range []string{`^exports\|2 at once\|.*\|2\|1\|0$`, `^tried\|2 in 1 hour, shadow: refuses nothing\|.*\|2\|1\|0$`, `^shared\|1,000 in 1 minute, shares of 100\|.*\|3\|0\|0$`} {
 		b.until("the row "+want, fmt.Sprintf(`new RegExp(%q).test(%s[%d])`, want, rows, i))
 	}
 	for i, c := range []struct{ about, used, next, state string }{
 		{"exports allows 2 at once to each {key}. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
-		{"Each process takes hits in advance, and can allow 100 more.", "of 1,000 used", "The next hit is allowed.", "green"},
 		{"tried allows 2 in 1 hour", "2 of 2 used, 0 left", "The next hit is too many. In shadow mode it is allowed, and not counted.", "red"},
+		{"Each process takes hits in advance, and can allow 100 more.", "of 1,000 used", "The next hit is allowed.", "green"},
 	} {
 		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
 		b.until("about "+c.about, fmt.Sprintf(`document.getElementById("use-about").textContent.includes(%q)`, c.about))
