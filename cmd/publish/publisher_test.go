@@ -19,7 +19,7 @@ import (
 	"tallyroll/internal/hit"
 	"tallyroll/internal/outbox"
 	"tallyroll/internal/progress"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -145,7 +145,7 @@ func TestPublishStoresEachHit(t *testing.T) {
 func TestPublishWaitsForTheStream(t *testing.T) {
 	t.Parallel()
 	b := stack.SharedNATS(t)
-	var log asking.Log
+	var log apitest.Log
 	// More messages than the window, so that reading has to stop as well.
 	const hits = 2 * 256 * 10
 	done := begin(t.Context(), b.Conn(outbox.ConnOptions()...), &log, mustParse(t, "--format", "lines", "--batch", "10"), strings.NewReader(numbered(hits)))

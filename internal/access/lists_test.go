@@ -14,7 +14,7 @@ import (
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -22,22 +22,22 @@ import (
 // counters.
 func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
-	var samples []asking.Sample
+	redis, now := stack.Redis(t), apitest.Now()
+	var samples []apitest.Sample
 	var own []string
 	for i := range 40 {
 		for _, prefix := range []string{"a.", "a", "b.", "c.", "c.deep.", "d", "z"} {
 			name := fmt.Sprintf("%s%02d", prefix, i)
-			samples = append(samples, asking.Hits(name, now.Add(-10*time.Minute), int64(1+i)), asking.Hits(name, now.Add(-5*time.Minute), 2))
+			samples = append(samples, apitest.NewSample(name, now.Add(-10*time.Minute), int64(1+i)), apitest.NewSample(name, now.Add(-5*time.Minute), 2))
 			if strings.HasPrefix(name, "a.") || strings.HasPrefix(name, "c.") {
 				own = append(own, name)
 			}
 		}
 	}
 	slices.Sort(own)
-	asking.Seed(t, redis.Client(), now, samples...)
+	apitest.Seed(t, redis.Client(), now, samples...)
 	stack.WatchClock(redis.Client()).Hold(&now)
-	all := read.NewReader(schema.NewStore(redis.Client(), asking.Namespace))
+	all := read.NewReader(schema.NewStore(redis.Client(), apitest.Namespace))
 	all.Local = func() time.Time { return now }
 	r := access.Authorize(erase.Eraser{Reader: all})
 	ctx := access.With(t.Context(), access.StartToken("a.", "c.", "nobody.", "zz"))

@@ -14,7 +14,7 @@ import (
 
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -27,7 +27,7 @@ func TestAnswersAreThoseOfTestdata(t *testing.T) {
 	require.NoError(t, err)
 	for _, file := range files {
 		s := &script{t: t, url: server.URL()}
-		asking.Transcript(t, file, s.ask, s.prepare)
+		apitest.CheckTranscript(t, file, s.ask, s.prepare)
 	}
 }
 
@@ -38,7 +38,7 @@ type script struct {
 	*rig
 	tiers   string
 	streams map[string]window.Cursor
-	hits    []asking.Sample // not stored yet
+	hits    []apitest.Sample // not stored yet
 	seq     uint64
 }
 
@@ -46,13 +46,13 @@ func (s *script) ask(question string) string {
 	s.commit()
 	method, target, _ := strings.Cut(question, " ")
 	target, body, _ := strings.Cut(target, " ")
-	resp := asking.Ask(s, method, target, body)
+	resp := apitest.Send(s, method, target, body)
 	if resp.StatusCode != http.StatusOK {
-		p := asking.Refused(s.t, resp, resp.StatusCode)
+		p := apitest.RequireProblem(s.t, resp, resp.StatusCode)
 		return fmt.Sprintf("%d %s\n", p.Status, p.Detail)
 	}
 	out := ""
-	for line := range strings.Lines(string(asking.ReadAll(s.t, resp))) {
+	for line := range strings.Lines(string(apitest.ReadBody(s.t, resp))) {
 		if !strings.HasPrefix(line, "# ") { // of Prometheus' format
 			out += line
 		}
@@ -99,7 +99,7 @@ func (s *script) prepare(words []string) {
 	case "hits":
 		for _, hit := range words[2:] {
 			n, at, _ := strings.Cut(hit, "@")
-			s.hits = append(s.hits, asking.Hits(s.name(words[1]), s.moment(at), int64(s.number(n))))
+			s.hits = append(s.hits, apitest.NewSample(s.name(words[1]), s.moment(at), int64(s.number(n))))
 		}
 		if len(s.streams) == 0 {
 			s.streams["HITS"] = window.Cursor{Created: s.now.Add(-12 * time.Hour).UnixNano(), Stored: s.now.UnixNano(), AsOf: s.now.UnixMilli()}
@@ -111,7 +111,7 @@ func (s *script) prepare(words []string) {
 			for i := range who {
 				who[i] = fmt.Sprint("visitor-", i)
 			}
-			asking.Came(s.t, s.client, s.name(words[1]), s.moment(at), who...)
+			apitest.SeedUniques(s.t, s.client, s.name(words[1]), s.moment(at), who...)
 		}
 	case "layout":
 		text := s.client.Get(s.t.Context(), "test:layout").Val()

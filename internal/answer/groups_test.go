@@ -15,18 +15,18 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
 // drawHits returns hits of counters of few and many parts, of the last 23 hours.
-func drawHits(random *rand.Rand) (hits []asking.Sample) {
+func drawHits(random *rand.Rand) (hits []apitest.Sample) {
 	for range 300 {
 		name := []string{"shop", "blog", "/cart"}[random.IntN(3)]
 		for range random.IntN(4) {
 			name += []string{".", "/"}[random.IntN(2)] + []string{"eu", "us", "asia", "größe"}[random.IntN(4)]
 		}
-		hits = append(hits, asking.Hits(name, today.Add(-time.Duration(random.Int64N(int64(23*time.Hour)))), 1+random.Int64N(9)))
+		hits = append(hits, apitest.NewSample(name, today.Add(-time.Duration(random.Int64N(int64(23*time.Hour)))), 1+random.Int64N(9)))
 	}
 	return hits
 }
@@ -231,13 +231,13 @@ func firstParts(name string, n int) string {
 func TestPagesListEachMatchingCounterOnce(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, stack.Redis(t).URL())
-	var hits []asking.Sample
+	var hits []apitest.Sample
 	for i := range 20 {
 		name := fmt.Sprintf("shop.%s.%02d", []string{"Cart", "pay", "CART", "größe"}[i%4], i)
-		hits = append(hits, asking.Hits(name, today.Add(-time.Minute), int64(1+i)))
+		hits = append(hits, apitest.NewSample(name, today.Add(-time.Minute), int64(1+i)))
 	}
-	h.count(t, "", append(hits, asking.Hits("blog.cart", today, 1), asking.Hits("300\u212a", today, 1),
-		asking.Hits("shop.old.cart", today.Add(-30*time.Hour), 1))) // beyond every tier
+	h.count(t, "", append(hits, apitest.NewSample("blog.cart", today, 1), apitest.NewSample("300\u212a", today, 1),
+		apitest.NewSample("shop.old.cart", today.Add(-30*time.Hour), 1))) // beyond every tier
 	for _, c := range []struct {
 		prefix, match string
 		want          int

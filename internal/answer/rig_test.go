@@ -21,7 +21,7 @@ import (
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -42,7 +42,7 @@ type rig struct {
 func newRig(t testing.TB, url string) *rig {
 	t.Helper()
 	client := stack.ProgramClient(t, url)
-	r := &rig{client: client, store: schema.NewStore(client, asking.Namespace), now: today}
+	r := &rig{client: client, store: schema.NewStore(client, apitest.Namespace), now: today}
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = read.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
@@ -54,7 +54,7 @@ func newRig(t testing.TB, url string) *rig {
 func newService(reader access.Counters) *answer.Service {
 	return &answer.Service{
 		Reader: access.Authorize(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
-		Namespace: asking.Namespace, MaxKeys: 1000, MaxSum: 1000, MaxProbe: 500,
+		Namespace: apitest.Namespace, MaxKeys: 1000, MaxSum: 1000, MaxProbe: 500,
 	}
 }
 
@@ -65,18 +65,18 @@ func (well) Why() string   { return "" }
 func (well) RequestCheck() {}
 
 // count stores hits as a worker would, in a namespace with these tiers.
-func (r *rig) count(t testing.TB, tiers string, hits []asking.Sample) {
+func (r *rig) count(t testing.TB, tiers string, hits []apitest.Sample) {
 	t.Helper()
 	layout := layoutOf(t, tiers)
 	require.NoError(t, r.store.EnsureLayout(t.Context(), layout))
 	require.NoError(t, r.store.AddStream(t.Context(), "HITS"))
-	asking.Commit(t, r.store, layout, r.now, 1, hits)
+	apitest.Commit(t, r.store, layout, r.now, 1, hits)
 }
 
 // layoutOf returns the layout of the other tests, with other tiers if tiers is not empty.
 func layoutOf(t testing.TB, tiers string) window.Layout {
 	t.Helper()
-	layout := asking.Layout(t)
+	layout := apitest.Layout(t)
 	if tiers != "" {
 		var err error
 		layout.Tiers, err = window.ParseTiers(tiers)
@@ -94,8 +94,8 @@ func mustGet[T any](t testing.TB, h http.Handler, path string, params ...url.Val
 			all[name] = append(all[name], given...)
 		}
 	}
-	resp := asking.Ask(h, http.MethodGet, path+"?"+all.Encode(), "")
-	data := asking.ReadAll(t, resp)
+	resp := apitest.Send(h, http.MethodGet, path+"?"+all.Encode(), "")
+	data := apitest.ReadBody(t, resp)
 	if err := json.Unmarshal(data, &out); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s?%s: %d %v: %s", path, all.Encode(), resp.StatusCode, err, data)
 	}
@@ -157,7 +157,7 @@ func handlerOf(d *answer.Service) http.Handler {
 		return e.Write(r.Context(), func(part []byte) error { _, err := w.Write(part); return err })
 	}
 	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, on("GET", "/v1/export"), export)
-	return asking.BufferBodies(mux)
+	return apitest.BufferBodies(mux)
 }
 
 type output = api.JSONOutput[any]

@@ -14,7 +14,7 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -45,9 +45,9 @@ func TestCalendarStepsHoldTheirHits(t *testing.T) {
 		h.now, err = time.Parse(time.RFC3339, c.now)
 		require.NoError(t, err)
 		random := rand.New(rand.NewPCG(7, 8))
-		hits := []asking.Sample{asking.Hits("api", h.now.Add(-time.Second), 1)}
+		hits := []apitest.Sample{apitest.NewSample("api", h.now.Add(-time.Second), 1)}
 		for range 3000 {
-			hits = append(hits, asking.Hits("api", h.now.Add(-time.Duration(1+random.Int64N(int64(c.held)))), 1+random.Int64N(9)))
+			hits = append(hits, apitest.NewSample("api", h.now.Add(-time.Duration(1+random.Int64N(int64(c.held)))), 1+random.Int64N(9)))
 		}
 		h.count(t, c.tiers, hits)
 		for step, days := range c.steps {
@@ -78,7 +78,7 @@ func (s calendarSteps) labelOf(at time.Time) string {
 	return at.Format(map[string]string{"1d": time.DateOnly, "1mo": "2006-01", "1y": "2006"}[s.step])
 }
 
-func (s calendarSteps) check(t *testing.T, h http.Handler, hits []asking.Sample) {
+func (s calendarSteps) check(t *testing.T, h http.Handler, hits []apitest.Sample) {
 	t.Helper()
 	params := url.Values{"key": {"api"}, "step": {s.step}, "tz": {s.zone.String()}, "from": {fmt.Sprint(s.from.UnixMilli())}}
 	got := mustGet[answer.Series](t, h, "/v1/series", params)
@@ -115,7 +115,7 @@ func (s calendarSteps) check(t *testing.T, h http.Handler, hits []asking.Sample)
 // which goes on.
 func (s calendarSteps) checkTable(t *testing.T, h http.Handler, params url.Values, want answer.Series) {
 	t.Helper()
-	rows, err := csv.NewReader(asking.Ask(h, http.MethodGet, "/v1/series?"+params.Encode()+"&format=csv", "").Body).ReadAll()
+	rows, err := csv.NewReader(apitest.Send(h, http.MethodGet, "/v1/series?"+params.Encode()+"&format=csv", "").Body).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, len(want.Points))
 	for i, row := range rows[1:] {
@@ -133,7 +133,7 @@ func (s calendarSteps) checkTable(t *testing.T, h http.Handler, params url.Value
 func TestEverythingOfferedIsAnswered(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, stack.Redis(t).URL())
-	h.count(t, "", []asking.Sample{asking.Hits("a", today.Add(-time.Minute), 5)})
+	h.count(t, "", []apitest.Sample{apitest.NewSample("a", today.Add(-time.Minute), 5)})
 	about := mustGet[answer.AboutAnswer](t, h, "/v1/about")
 	require.Greater(t, min(len(about.Windows), len(about.Steps)), 3)
 	mustGet[answer.TotalAnswer](t, h, "/v1/total", url.Values{"key": {"a"}, "window": about.Windows})

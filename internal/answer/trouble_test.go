@@ -21,7 +21,7 @@ import (
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -30,7 +30,7 @@ import (
 func TestSpoiltKeyIsNamed(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
-	shard := asking.Layout(t).ShardOf(window.HashCounter([]byte("a")))
+	shard := apitest.Layout(t).ShardOf(window.HashCounter([]byte("a")))
 	of := func(pattern string) string { return fmt.Sprintf("test:{%d}:%s", shard, pattern) }
 	a := []string{"/v1/total?key=a&window=10m", "/v1/total?key=b&key=a&window=10m&window=1h", "/v1/series?key=a"}
 	top, counters, uniques := []string{"/v1/top?window=10m"}, []string{"/v1/counters"}, []string{"/v1/uniques?key=b&key=a&window=1h"}
@@ -53,8 +53,8 @@ func TestSpoiltKeyIsNamed(t *testing.T) {
 			}
 			h := newRig(t, server.URL())
 			require.NoError(t, h.client.FlushAll(t.Context()).Err())
-			h.count(t, "", []asking.Sample{asking.Hits("a", today.Add(-time.Minute), 3), asking.Hits("b", today.Add(-time.Minute), 4)})
-			asking.Came(t, h.client, "a", today.Add(-time.Minute), "ann")
+			h.count(t, "", []apitest.Sample{apitest.NewSample("a", today.Add(-time.Minute), 3), apitest.NewSample("b", today.Add(-time.Minute), 4)})
+			apitest.SeedUniques(t, h.client, "a", today.Add(-time.Minute), "ann")
 			keys := stack.Scan(t, h.client, pattern)
 			require.NotEmpty(t, keys, pattern)
 			for _, key := range keys {
@@ -66,16 +66,16 @@ func TestSpoiltKeyIsNamed(t *testing.T) {
 				}
 			}
 			for _, target := range asked {
-				resp := asking.Ask(h, http.MethodGet, target, "")
-				p := asking.Refused(t, resp, http.StatusInternalServerError)
+				resp := apitest.Send(h, http.MethodGet, target, "")
+				p := apitest.RequireProblem(t, resp, http.StatusInternalServerError)
 				named := slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(p.Detail, key) })
 				if !named || resp.Header.Get("Retry-After") != "" || strings.Contains(p.Detail, "\n") {
 					t.Errorf("%s as a %s: %s: %q, %v", pattern, spoil, target, p.Detail, resp.Header)
 				}
 			}
 			for _, target := range c.fine {
-				if resp := asking.Ask(h, http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
-					t.Errorf("%s as a %s: %s: %s", pattern, spoil, target, asking.ReadAll(t, resp))
+				if resp := apitest.Send(h, http.MethodGet, target, ""); resp.StatusCode != http.StatusOK {
+					t.Errorf("%s as a %s: %s: %s", pattern, spoil, target, apitest.ReadBody(t, resp))
 				}
 			}
 		}
@@ -85,7 +85,7 @@ func TestSpoiltKeyIsNamed(t *testing.T) {
 // What the reader says becomes a problem that tells the caller what to do, without Redis's own words.
 func TestReadErrorsBecomeProblems(t *testing.T) {
 	t.Parallel()
-	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
+	f := &apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow}
 	d := newService(f)
 	h := handlerOf(d)
 	targets := []string{
@@ -109,8 +109,8 @@ func TestReadErrorsBecomeProblems(t *testing.T) {
 		f.Err = c.err
 		d.Redis.Timeout = time.Minute
 		for _, target := range targets {
-			resp := asking.Ask(h, http.MethodGet, target, "")
-			if p := asking.Refused(t, resp, c.status); !strings.Contains(p.Detail, c.detail) || resp.Header.Get("Retry-After") != c.retryAfter {
+			resp := apitest.Send(h, http.MethodGet, target, "")
+			if p := apitest.RequireProblem(t, resp, c.status); !strings.Contains(p.Detail, c.detail) || resp.Header.Get("Retry-After") != c.retryAfter {
 				t.Errorf("%v: %s: %s, %v", c.err, target, p.Detail, resp.Header)
 			}
 		}
@@ -120,7 +120,7 @@ func TestReadErrorsBecomeProblems(t *testing.T) {
 // An erasure that Redis breaks off says how many counters are erased, and what to do.
 func TestErasureThatIsBrokenOffSaysWhy(t *testing.T) {
 	t.Parallel()
-	f := &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}
+	f := &apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow}
 	for want, err := range map[string]error{
 		"503 1 counters are erased, and then ":                                 erase.ErrBusy,
 		"409 1 counters are erased, and no more: ":                             erase.ErrRetiering,
@@ -143,7 +143,7 @@ func (noPermission) RedisError()   {}
 
 // pagesReader has pages of 10,000 rows without end, or fails.
 type pagesReader struct {
-	*asking.FakeReader
+	*apitest.FakeReader
 	failAt, pages int
 }
 
@@ -167,7 +167,7 @@ func TestExportThatFailsGoesOnFromItsToken(t *testing.T) {
 		err    error
 		status int
 	}{{errors.New("connection reset by peer"), 503}, {read.ErrReopened, 503}} {
-		f := &pagesReader{FakeReader: &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow}, failAt: 4}
+		f := &pagesReader{FakeReader: &apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow}, failAt: 4}
 		d := newService(f)
 		e, err := d.Export(t.Context(), &answer.ExportParams{Format: "ndjson"})
 		require.NoError(t, err)
@@ -198,12 +198,12 @@ func TestTokenBelongsToOneExport(t *testing.T) {
 	t.Parallel()
 	h := newRig(t, stack.Redis(t).URL())
 	hour := today.Truncate(time.Hour)
-	h.count(t, "", []asking.Sample{asking.Hits("a", hour.Add(-2*time.Hour), 1), asking.Hits("b", hour.Add(-time.Hour), 2)})
+	h.count(t, "", []apitest.Sample{apitest.NewSample("a", hour.Add(-2*time.Hour), 1), apitest.NewSample("b", hour.Add(-time.Hour), 2)})
 	at := func(hours time.Duration) string { return hour.Add(hours * time.Hour).Format(time.RFC3339) }
 	export := func(params url.Values) (token, text string) {
 		t.Helper()
-		resp := asking.Ask(h, http.MethodGet, "/v1/export?"+params.Encode(), "")
-		text = string(asking.ReadAll(t, resp))
+		resp := apitest.Send(h, http.MethodGet, "/v1/export?"+params.Encode(), "")
+		text = string(apitest.ReadBody(t, resp))
 		require.Equal(t, http.StatusOK, resp.StatusCode, text)
 		return resp.Header.Get("Resume"), text
 	}
@@ -224,10 +224,10 @@ func TestTokenBelongsToOneExport(t *testing.T) {
 
 	for param, value := range map[string]string{"prefix": "b", "step": "2h", "from": at(-1), "to": at(-1)} {
 		other := "/v1/export?" + url.Values{"resume": {token}, param: {value}}.Encode()
-		p := asking.Refused(t, asking.Ask(h, http.MethodGet, other, ""), http.StatusBadRequest)
+		p := apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, other, ""), http.StatusBadRequest)
 		require.Contains(t, p.Detail, param+": the token of resume belongs to an export with")
 	}
 	h.Namespace = "another"
-	p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/export?resume="+token, ""), http.StatusBadRequest)
+	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, "/v1/export?resume="+token, ""), http.StatusBadRequest)
 	require.Contains(t, p.Detail, "the namespace test")
 }

@@ -16,7 +16,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/setting"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/cases"
 )
 
@@ -99,7 +99,7 @@ func TestOnlyAllowedCallersAndPagesCount(t *testing.T) {
 		"origins": newOfflineService(t, pageOrigins).handler(),
 		"prefix":  newOfflineService(t, beaconPrefix).handler(),
 	}
-	for _, c := range asking.ReadRequests(t, "testdata/callers.txt") {
+	for _, c := range apitest.ReadRequests(t, "testdata/callers.txt") {
 		request, w := c.HTTP(), httptest.NewRecorder()
 		request.Host = cmp.Or(c.Options["host"], "collect.test")
 		services[c.Options["service"]].ServeHTTP(w, request)
@@ -150,7 +150,7 @@ func TestUniqueValuesAreStoredAsTheyCame(t *testing.T) {
 		if c.target == beaconPath {
 			headers = []string{"Origin", "https://shop.example.com"}
 		}
-		require.Equal(t, c.status, asking.Ask(r.handler(), "POST", c.target, c.body, headers...).StatusCode, c.body)
+		require.Equal(t, c.status, apitest.Send(r.handler(), "POST", c.target, c.body, headers...).StatusCode, c.body)
 	}
 	want := []string{"a×2 of v11", "a×1 of a \"quote\"\n a×1", "a×1 of " + longest + " a×1 of 😀", "web.b×1 of v2"}
 	var got []string
@@ -169,7 +169,7 @@ func TestUniqueValuesAreStoredAsTheyCame(t *testing.T) {
 func TestOpenAPIDocumentIsValidAndHasWhatPagesCall(t *testing.T) {
 	t.Parallel()
 	h := newOfflineService(t, pageVariables...).handler()
-	text := asking.ReadAll(t, asking.Ask(h, "GET", "/openapi.json", ""))
+	text := apitest.ReadBody(t, apitest.Send(h, "GET", "/openapi.json", ""))
 	document, err := openapi3.NewLoader().LoadFromData(text)
 	require.NoError(t, err)
 	require.NoError(t, document.Validate(t.Context(), openapi3.EnableExamplesValidation()))

@@ -23,7 +23,7 @@ import (
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -117,7 +117,7 @@ func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 		Audit: func(*http.Request) *zerolog.Event { return nil },
 	}
 	require.NoError(t, settings.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
-	counters := access.Authorize(&asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow})
+	counters := access.Authorize(&apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow})
 	var err error
 	s.api, err = New(settings, s.limiter, counters, source, zerolog.Nop(), s.metrics)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 	s.api.process = "5f0c2a9e"
 	mux := http.NewServeMux()
 	s.api.Register(api.New(mux, api.Title{Every: func(*api.API, *huma.Operation) {}}), mux)
-	buffered := asking.BufferBodies(mux)
+	buffered := apitest.BufferBodies(mux)
 	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if IsAuthz(r.URL.Path) {
 			mux.ServeHTTP(w, WithoutOriginal(r))

@@ -18,7 +18,7 @@ import (
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -48,7 +48,7 @@ func listen(t *testing.T, server *httptest.Server, query string, headers ...stri
 	})
 	t.Cleanup(func() { resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, asking.ReadAll(t, resp))
+		t.Fatalf("status %d, %v: %s", resp.StatusCode, resp.Header, apitest.ReadBody(t, resp))
 	}
 	return &stream{t: t, lines: bufio.NewScanner(resp.Body), major: resp.ProtoMajor}
 }
@@ -97,7 +97,7 @@ func (s *stream) await(want int64) string {
 // readsOf is how often the hub has asked Redis.
 func readsOf(t *testing.T, s *rig) int {
 	t.Helper()
-	text := string(asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/metrics", "")))
+	text := string(apitest.ReadBody(t, apitest.Send(s.handler(), http.MethodGet, "/metrics", "")))
 	_, value, _ := strings.Cut(text, "\ntallyroll_query_live_reads_total ")
 	value, _, _ = strings.Cut(value, "\n")
 	n, err := strconv.Atoi(value)
@@ -117,8 +117,8 @@ func awaitReads(t *testing.T, s *rig, n int) {
 
 func TestLiveSendsEveryChangeToAll(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
+	redis, now := stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 5))
 	s := onRedis(t, redis.URL(), now)
 	server, stop := s.start(t, func(server *httptest.Server) {
 		// A stream outlasts the time that other requests have.
@@ -138,8 +138,8 @@ func TestLiveSendsEveryChangeToAll(t *testing.T) {
 	seq := uint64(2)
 	add := func(n int64) {
 		t.Helper()
-		hits := []asking.Sample{asking.Hits("a", now.Add(-time.Minute), n)}
-		asking.Commit(t, schema.NewStore(redis.Client(), asking.Namespace), asking.Layout(t), now, seq, hits)
+		hits := []apitest.Sample{apitest.NewSample("a", now.Add(-time.Minute), n)}
+		apitest.Commit(t, schema.NewStore(redis.Client(), apitest.Namespace), apitest.Layout(t), now, seq, hits)
 		seq++
 	}
 	id := ""
@@ -175,7 +175,7 @@ func TestLiveSendsEveryChangeToAll(t *testing.T) {
 		for ok := true; ok; {
 			_, _, _, ok = one.next()
 		}
-		asking.Refused(t, asking.Ask(s.handler(), http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusServiceUnavailable)
+		apitest.RequireProblem(t, apitest.Send(s.handler(), http.MethodGet, "/v1/live?key=a&window=10m", ""), http.StatusServiceUnavailable)
 	})
 }
 
@@ -183,8 +183,8 @@ func TestLiveSendsEveryChangeToAll(t *testing.T) {
 // nothing changes.
 func TestLiveAnswersManyQuestionsOnOneConnection(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5), asking.Hits("b", now.Add(-30*time.Minute), 7))
+	redis, now := stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 5), apitest.NewSample("b", now.Add(-30*time.Minute), 7))
 	s := onRedis(t, redis.URL(), now)
 	server, _ := s.start(t, nil)
 	one := listen(t, server, "key=a&key=b&key=a&window=10m&window=1h&as_of=true", "Last-Event-ID", "5-5-5-false")
@@ -200,7 +200,7 @@ func TestLiveAnswersManyQuestionsOnOneConnection(t *testing.T) {
 		require.Contains(t, data, string(api.Encode(asOfData{now.Truncate(time.Millisecond), now}))[1:20])
 	}
 	requireSizes(t, s.hub, 1, 4)
-	asking.Late(t, redis.Client(), now, asking.Hits("b", now.Add(-time.Minute), 2))
+	apitest.SeedLate(t, redis.Client(), now, apitest.NewSample("b", now.Add(-time.Minute), 2))
 	heard := make(map[string]int64)
 	for len(heard) < 2 {
 		if event, _, got, _ := one.total(); event == "total" {
@@ -214,8 +214,8 @@ func TestLiveAnswersManyQuestionsOnOneConnection(t *testing.T) {
 // would reset it otherwise.
 func TestQuietLiveOutlastsAWriteOverHTTP2(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 5))
+	redis, now := stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 5))
 	s := onRedis(t, redis.URL(), now)
 	s.hub.writeWithin = time.Second
 	server, _ := s.start(t, func(server *httptest.Server) {
@@ -227,7 +227,7 @@ func TestQuietLiveOutlastsAWriteOverHTTP2(t *testing.T) {
 	one.await(5)
 	awaitReads(t, s, 12) // for the time of a write to pass
 	requireSizes(t, s.hub, 1, 1)
-	asking.Late(t, redis.Client(), now, asking.Hits("a", now.Add(-time.Minute), 2))
+	apitest.SeedLate(t, redis.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 2))
 	one.await(7)
 }
 

@@ -20,7 +20,7 @@ import (
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -41,10 +41,10 @@ func onRedis(t testing.TB, url string, now time.Time) *rig {
 	t.Helper()
 	var u redisconn.URL
 	require.NoError(t, u.UnmarshalText([]byte(url)))
-	client := redisconn.Settings{URL: u, Namespace: asking.Namespace}.Client()
+	client := redisconn.Settings{URL: u, Namespace: apitest.Namespace}.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	stack.WatchClock(client).Hold(&now)
-	reader := read.NewReader(schema.NewStore(client, asking.Namespace))
+	reader := read.NewReader(schema.NewStore(client, apitest.Namespace))
 	reader.Local = func() time.Time { return now }
 	redis := answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry())
 	return newRig(func(ctx context.Context, questions []window.Question) (window.Answers, error) {

@@ -18,7 +18,7 @@ import (
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 )
 
 // Each request in testdata/answers.txt has the answer that follows it there, to the last byte: clients
@@ -31,7 +31,7 @@ func TestEndpointsAnswerAsRecorded(t *testing.T) {
 	s, r := serveRecorder(t)
 	h := s.handler()
 	ask := func(request string) string { return recordAnswer(t, h, request) }
-	asking.Transcript(t, filepath.Join("testdata", "answers.txt"), ask, func([]string) { r.late++ })
+	apitest.CheckTranscript(t, filepath.Join("testdata", "answers.txt"), ask, func([]string) { r.late++ })
 }
 
 // usualHeaders are left out where answers have them.
@@ -50,7 +50,7 @@ func recordAnswer(t *testing.T, h http.Handler, request string) string {
 			headers = append(headers, name, value)
 		}
 	}
-	resp := asking.Ask(h, parts[0], parts[1], strings.TrimPrefix(parts[2], "-"), headers...)
+	resp := apitest.Send(h, parts[0], parts[1], strings.TrimPrefix(parts[2], "-"), headers...)
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("Content-Type"))))
 	resp.Header.Del("Content-Type")
@@ -64,7 +64,7 @@ func recordAnswer(t *testing.T, h http.Handler, request string) string {
 			fmt.Fprintf(&out, "%s: %s\n", name, value)
 		}
 	}
-	body := string(asking.ReadAll(t, resp))
+	body := string(apitest.ReadBody(t, resp))
 	if resp.Header.Get("Content-Encoding") != "" {
 		body = "(compressed)"
 	}
@@ -89,7 +89,7 @@ func serveRecorder(t *testing.T, change ...func(*Settings)) (*service, *recorded
 
 // recordedReader answers with numbers that differ.
 type recordedReader struct {
-	*asking.FakeReader
+	*apitest.FakeReader
 	late int64 // hits that have come late
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window/read"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -27,14 +27,14 @@ import (
 // tested in internal/answer.
 func TestExportHasHeadersAndTrailers(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
+	redis, now := stack.Redis(t), apitest.Now()
 	hour := now.Truncate(time.Hour).Add(-2 * time.Hour)
-	asking.Seed(t, redis.Client(), now, asking.Hits("b", hour, 1), asking.Hits("b", hour.Add(time.Hour), 3))
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("b", hour, 1), apitest.NewSample("b", hour.Add(time.Hour), 3))
 	server := startServer(t, serveRedis(t, redis.URL(), now).handler())
 	at := func(hours int) string { return hour.Add(time.Duration(hours) * time.Hour).Format(time.RFC3339) }
 	export := func(query string, headers ...string) (*http.Response, string) {
 		resp := send(t, server, http.MethodGet, "/v1/export?"+query, "", headers...)
-		return resp, string(asking.ReadAll(t, resp)) // trailers follow the body
+		return resp, string(apitest.ReadBody(t, resp)) // trailers follow the body
 	}
 	query := url.Values{"from": {at(0)}, "to": {at(2)}, "step": {"1h"}}.Encode()
 	want := "key,from,to,hits\nb," + at(0) + "," + at(1) + ",1\nb," + at(1) + "," + at(2) + ",3\n"
@@ -65,7 +65,7 @@ func TestExportHasHeadersAndTrailers(t *testing.T) {
 	old, err := http.ReadResponse(bufio.NewReader(dialExport(t, server, "HTTP/1.0", "Accept: text/csv")), nil)
 	require.NoError(t, err)
 	defer old.Body.Close()
-	require.Contains(t, asking.Refused(t, old, http.StatusBadRequest).Detail, "HTTP/1.1")
+	require.Contains(t, apitest.RequireProblem(t, old, http.StatusBadRequest).Detail, "HTTP/1.1")
 }
 
 // dialExport begins an export, and reads nothing.
@@ -80,7 +80,7 @@ func dialExport(t *testing.T, server *httptest.Server, version, header string) n
 
 // endlessReader has as many pages as are read.
 type endlessReader struct {
-	*asking.FakeReader
+	*apitest.FakeReader
 	failAt int64 // the page that fails, if it is not 0
 	pages  atomic.Int64
 }
@@ -158,7 +158,7 @@ func TestExportWaitsForItsClient(t *testing.T) {
 			refused := func(caller string) string {
 				resp := send(t, server, http.MethodGet, "/v1/export", "", name, caller)
 				require.NotEmpty(t, resp.Header.Get("Retry-After"))
-				return asking.Refused(t, resp, http.StatusTooManyRequests).Detail
+				return apitest.RequireProblem(t, resp, http.StatusTooManyRequests).Detail
 			}
 			var clients []net.Conn
 			for i, caller := range callers[:2] {

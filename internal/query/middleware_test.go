@@ -17,7 +17,7 @@ import (
 
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/web"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -33,12 +33,12 @@ func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 	h := s.handler()
 	for origin, allowed := range map[string]string{"https://a.example": "https://a.example", "https://b.example": ""} {
 		for token, status := range map[string]int{"secret": http.StatusOK, "wrong": http.StatusUnauthorized} {
-			resp := asking.Ask(h, http.MethodGet, goodTarget, "", "Origin", origin, "Authorization", "Bearer "+token)
+			resp := apitest.Send(h, http.MethodGet, goodTarget, "", "Origin", origin, "Authorization", "Bearer "+token)
 			require.Equal(t, status, resp.StatusCode)
 			require.Equal(t, allowed, resp.Header.Get("Access-Control-Allow-Origin"), origin)
 			require.Contains(t, resp.Header.Values("Vary"), "Origin")
 		}
-		preflight := asking.Ask(h, http.MethodOptions, goodTarget, "", "Origin", origin, "Access-Control-Request-Method", "POST")
+		preflight := apitest.Send(h, http.MethodOptions, goodTarget, "", "Origin", origin, "Access-Control-Request-Method", "POST")
 		require.Equal(t, allowed != "", preflight.StatusCode == http.StatusNoContent, origin)
 		for name, want := range map[string]string{
 			"Expose-Headers": "ETag, RateLimit, RateLimit-Policy, Retry-After",
@@ -54,8 +54,8 @@ func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 // answer was compressed or not.
 func TestLargeAnswersAreCompressed(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
+	redis, now := stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("a", now, 1))
 	s := serveRedis(t, redis.URL(), now)
 	runHealth(t, s)
 	server := startServer(t, s.handler())
@@ -81,13 +81,13 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 	resp := send(t, server, http.MethodGet, past, "", "Accept-Encoding", "gzip", "If-None-Match", tag)
 	require.Equal(t, http.StatusNotModified, resp.StatusCode)
 	require.Empty(t, resp.Header.Get("Content-Encoding"))
-	require.Empty(t, asking.ReadAll(t, resp))
+	require.Empty(t, apitest.ReadBody(t, resp))
 	// HEAD says what GET would, without a body.
 	for _, target := range []string{past, goodTarget, "/v1/live?key=a&window=10m", "/healthz", "/docs",
 		"/openapi.json", "/metrics"} {
 		resp := send(t, server, http.MethodHead, target, "")
 		require.Equal(t, http.StatusOK, resp.StatusCode, target)
-		require.Empty(t, asking.ReadAll(t, resp), target)
+		require.Empty(t, apitest.ReadBody(t, resp), target)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestAnswersAtTheSameTimeAreTheirOwn(t *testing.T) {
 	t.Parallel()
 	h := serveFake(t).handler()
 	ask := func(key string) string {
-		data, err := io.ReadAll(asking.Ask(h, http.MethodGet, "/v1/total?window=1h&key="+key, "").Body)
+		data, err := io.ReadAll(apitest.Send(h, http.MethodGet, "/v1/total?window=1h&key="+key, "").Body)
 		if err != nil {
 			t.Error(err)
 		}
@@ -139,7 +139,7 @@ var browsers = map[string][]string{
 }
 
 // pretend adds the fields that a kind of browser sends, except for those that the request has.
-func pretend(t *testing.T, c asking.Request) {
+func pretend(t *testing.T, c apitest.Request) {
 	t.Helper()
 	headers, known := browsers[c.Options["like"]]
 	require.True(t, known, c.String())
@@ -165,7 +165,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	s := serveFake(t, countNamed)
 	require.NoError(t, s.limits.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
 	h := s.handler()
-	for _, c := range asking.ReadRequests(t, "testdata/browsers.txt") {
+	for _, c := range apitest.ReadRequests(t, "testdata/browsers.txt") {
 		s.middleware.origins = web.Origins{}
 		if origins := c.Options["origins"]; origins != "" {
 			require.NoError(t, s.middleware.origins.UnmarshalText([]byte(origins)))
@@ -186,7 +186,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			t.Errorf("%s: status %d, want %d; asked %v", c, resp.StatusCode, c.Status, s.limiter.asked)
 		}
 		if c.Status == http.StatusForbidden && c.Method != http.MethodHead {
-			p := asking.Refused(t, resp, c.Status)
+			p := apitest.RequireProblem(t, resp, c.Status)
 			require.Equal(t, web.ForeignOrigin.Type(), p.Type)
 			require.Contains(t, p.Detail, map[bool]string{true: "X-Forwarded-For", false: "QUERY_CORS_ORIGINS"}[limitapi.IsAuthz(r.URL.Path)])
 		}
@@ -195,9 +195,9 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	s.middleware.origins = web.Origins{}
 	setTokens(t, s.service, "")
 	for _, headers := range [][]string{image, form, oldForm, mozilla} {
-		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", headers...))
+		requireTotals(t, apitest.Send(h, http.MethodGet, goodTarget, "", headers...))
 		for _, path := range []string{totalPath, uniquesPath} {
-			requireTotals(t, asking.Ask(h, http.MethodPost, path, `{"keys":["a"],"windows":["1h"]}`, headers...))
+			requireTotals(t, apitest.Send(h, http.MethodPost, path, `{"keys":["a"],"windows":["1h"]}`, headers...))
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 	servers["https"].Close()
 	servers["https"] = httptest.NewTLSServer(services["https"].handler())
 	t.Cleanup(servers["https"].Close)
-	for _, c := range asking.ReadRequests(t, "testdata/hosts.txt") {
+	for _, c := range apitest.ReadRequests(t, "testdata/hosts.txt") {
 		pretend(t, c)
 		s, server := services[c.Options["service"]], servers[c.Options["service"]]
 		u, err := url.Parse(server.URL)
@@ -250,7 +250,7 @@ func TestReboundPagesGetNothing(t *testing.T) {
 				require.Equal(t, c.Status, resp.StatusCode, "%s of %s", c, host)
 				continue
 			}
-			p := asking.Refused(t, resp, c.Status)
+			p := apitest.RequireProblem(t, resp, c.Status)
 			require.Contains(t, p.Type+" "+p.Detail, c.Want, c.String())
 			require.Nil(t, s.limiter.asked, c.String())
 		}

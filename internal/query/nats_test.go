@@ -21,7 +21,7 @@ import (
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -32,7 +32,7 @@ func serveNATS(t *testing.T, s *service, url string) (stop func()) {
 	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	s.nats.namespace = asking.Namespace
+	s.nats.namespace = apitest.Namespace
 	go func() { ended <- s.nats.serve(ctx, settings) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -64,7 +64,7 @@ func awaitServices(t *testing.T, conn *nats.Conn, want int) {
 
 func request(t *testing.T, conn *nats.Conn, name, body string) *nats.Msg {
 	t.Helper()
-	msg, err := conn.Request(asking.Namespace+"."+name, []byte(body), stack.Hung)
+	msg, err := conn.Request(apitest.Namespace+"."+name, []byte(body), stack.Hung)
 	require.NoErrorf(t, err, "%s %s", name, body)
 	return msg
 }
@@ -75,7 +75,7 @@ func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t, func(o *server.Options) { o.Username, o.Password = "somebody", "else" })
 	s := serveFake(t)
-	var log asking.Log
+	var log apitest.Log
 	s.nats.log = zerolog.New(&log)
 	settings := natsconn.Settings{}
 	require.NoError(t, settings.URL.UnmarshalText([]byte(broker.URL())))
@@ -90,15 +90,15 @@ func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 // them.
 func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	t.Parallel()
-	broker, redis, now := stack.NATS(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("api", now.Add(-time.Minute), 5), asking.Hits("b", now, 1))
-	asking.Came(t, redis.Client(), "api", now.Add(-time.Minute), "ann", "bob")
+	broker, redis, now := stack.NATS(t), stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("api", now.Add(-time.Minute), 5), apitest.NewSample("b", now, 1))
+	apitest.SeedUniques(t, redis.Client(), "api", now.Add(-time.Minute), "ann", "bob")
 	s := serveRedis(t, redis.URL(), now, countNamed)
 	serveNATS(t, s, broker.URL())
 	conn, h := broker.Conn(), s.handler()
 	awaitServices(t, conn, 1)
 	fill := strings.NewReplacer("{30s}", fmt.Sprint(now.Add(-30*time.Second).UnixMilli()))
-	for _, c := range asking.ReadRequests(t, "testdata/nats.txt") {
+	for _, c := range apitest.ReadRequests(t, "testdata/nats.txt") {
 		msg := request(t, conn, c.Target, fill.Replace(c.Body))
 		if c.Status == http.StatusOK {
 			require.Equal(t, strings.TrimSpace(get(t, h, fill.Replace(c.Want))), string(msg.Data), c.String())
@@ -134,7 +134,7 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 		var stats micro.Stats
 		ask("$SRV.STATS."+serviceName, &stats)
 		for _, e := range stats.Endpoints {
-			if e.NumRequests == 0 || e.Subject != asking.Namespace+"."+e.Name || e.QueueGroup != serviceName {
+			if e.NumRequests == 0 || e.Subject != apitest.Namespace+"."+e.Name || e.QueueGroup != serviceName {
 				return false, fmt.Sprintf("%+v", e)
 			}
 		}
@@ -144,7 +144,7 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	ask("$SRV.PING", &ping)
 	var info micro.Info
 	ask("$SRV.INFO."+serviceName+"."+ping.ID, &info)
-	require.Equal(t, []string{micro.PingResponseType, serviceName, asking.Namespace},
+	require.Equal(t, []string{micro.PingResponseType, serviceName, apitest.Namespace},
 		[]string{ping.Type, ping.Name, ping.Metadata["namespace"]})
 	require.Equal(t, []string{micro.InfoResponseType, ping.ID}, []string{info.Type, info.ID})
 	require.Len(t, info.Endpoints, 10)
@@ -180,7 +180,7 @@ func TestRequestsOverNATSAreAnsweredOnceAndBesideEachOther(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(n int) {
 		for range n {
-			require.NoError(t, conn.PublishRequest(asking.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
+			require.NoError(t, conn.PublishRequest(apitest.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"]}`)))
 		}
 	}
 	receive := func(n int) {

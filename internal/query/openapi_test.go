@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/limitapi"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 )
 
 // The document is one that others can read, whether or not tokens are needed: clients are generated from it
@@ -20,7 +20,7 @@ func TestDocumentDescribesEverything(t *testing.T) {
 	for _, tokens := range []string{"", "secret"} {
 		s := serveFake(t)
 		setTokens(t, s.service, tokens)
-		data := asking.ReadAll(t, asking.Ask(s.handler(), http.MethodGet, "/openapi.json", ""))
+		data := apitest.ReadBody(t, apitest.Send(s.handler(), http.MethodGet, "/openapi.json", ""))
 		doc, err := openapi3.NewLoader().LoadFromData(data)
 		require.NoError(t, err)
 		require.NoError(t, doc.Validate(t.Context(), openapi3.EnableExamplesValidation()))

@@ -13,28 +13,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 )
 
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
 func TestPageIsServedWithItsFiles(t *testing.T) {
 	t.Parallel()
 	h := serveFake(t).handler()
-	resp := asking.Ask(h, http.MethodGet, "/", "")
-	index := string(asking.ReadAll(t, resp))
+	resp := apitest.Send(h, http.MethodGet, "/", "")
+	index := string(apitest.ReadBody(t, resp))
 	require.Equal(t, []string{"200 OK", "text/html; charset=utf-8", "no-cache"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control")})
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
 	tag := resp.Header.Get("ETag")
 	require.NotEmpty(t, tag)
-	require.Equal(t, http.StatusNotModified, asking.Ask(h, http.MethodGet, "/", "", "If-None-Match", tag).StatusCode)
+	require.Equal(t, http.StatusNotModified, apitest.Send(h, http.MethodGet, "/", "", "If-None-Match", tag).StatusCode)
 	markup := regexp.MustCompile(`<code>[^<]*</code>`).ReplaceAllString(index, "") // commands to copy may name addresses
 	require.NotRegexp(t, `(?i)<style|<script(?:[^>]*[^c])?>[^<]|\son\w+=|\sstyle=|https?://`, markup)
 	linked := regexp.MustCompile(`(?:href|src)="(page/[0-9a-f]{16}/[^"]+)"`).FindAllStringSubmatch(index, -1)
 	seen := make(map[string]bool)
 	for _, m := range linked {
 		seen[m[1][strings.LastIndexByte(m[1], '/')+1:]] = true
-		resp := asking.Ask(h, http.MethodGet, "/"+m[1], "")
+		resp := apitest.Send(h, http.MethodGet, "/"+m[1], "")
 		if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: status %d, %v", m[1], resp.StatusCode, resp.Header)
 		}
@@ -48,13 +48,13 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 			t.Errorf("the index does not name %s", name)
 		}
 	}
-	if resp := asking.Ask(h, http.MethodGet, "/page/0123456789abcdef/main.js", ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp := apitest.Send(h, http.MethodGet, "/page/0123456789abcdef/main.js", ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("another build's module: status %d, %v", resp.StatusCode, resp.Header)
 	}
 	for _, target := range []string{"/page/x/nothing.js", "/page/x/index.html", "/page/x", "/page/"} {
-		asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotFound)
+		apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, target, ""), http.StatusNotFound)
 	}
-	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodHead, "/", "").StatusCode)
+	require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodHead, "/", "").StatusCode)
 }
 
 // The pages of the document lead to nothing that is elsewhere, and each of their files is there. The index
@@ -64,11 +64,11 @@ func TestPagesOfTheDocumentHaveTheirFiles(t *testing.T) {
 	h := serveFake(t).handler()
 	types := make(map[string]string)
 	get := func(target string) string {
-		resp := asking.Ask(h, http.MethodGet, target, "")
+		resp := apitest.Send(h, http.MethodGet, target, "")
 		const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
-		page := string(asking.ReadAll(t, resp))
+		page := string(apitest.ReadBody(t, resp))
 		types[target] = "text/html; charset=utf-8"
 		for _, m := range regexp.MustCompile(`(?:src|href)="([^"]+\.(js|css))"`).FindAllStringSubmatch(page, -1) {
 			types[m[1]] = map[string]string{"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}[m[2]]
@@ -89,7 +89,7 @@ func TestPagesOfTheDocumentHaveTheirFiles(t *testing.T) {
 			Tags        []string
 		}
 	}
-	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc))
+	require.NoError(t, json.Unmarshal(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/openapi.json", "")), &doc))
 	for path, operations := range doc.Paths {
 		for method, op := range operations {
 			g := op.Tags[0]
@@ -97,7 +97,7 @@ func TestPagesOfTheDocumentHaveTheirFiles(t *testing.T) {
 		}
 	}
 	for target, want := range types {
-		resp := asking.Ask(h, http.MethodGet, target, "")
+		resp := apitest.Send(h, http.MethodGet, target, "")
 		require.Equal(t, []string{"200 OK", want, "nosniff"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("X-Content-Type-Options")}, target)
 	}
 	require.Len(t, types, 1+len(groups)+4)

@@ -19,7 +19,7 @@ import (
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -30,8 +30,8 @@ func requireUnavailable(t *testing.T, h http.Handler, why string) {
 		"/v1/total?key=a&window=10m", "/v1/series?key=a", "/v1/top?window=10m", "/v1/counters",
 		"/probe?window=1h&key=a", "/probe?window=1h&top=3", "/probe?window=1h&prefix=a",
 	} {
-		resp := asking.Ask(h, http.MethodGet, target, "")
-		p := asking.Refused(t, resp, http.StatusServiceUnavailable)
+		resp := apitest.Send(h, http.MethodGet, target, "")
+		p := apitest.RequireProblem(t, resp, http.StatusServiceUnavailable)
 		require.Equal(t, "1", resp.Header.Get("Retry-After"), target)
 		require.Contains(t, p.Detail, why, target)
 		require.NotContains(t, p.Detail, "127.0.0.1", target) // where Redis is concerns nobody
@@ -42,21 +42,21 @@ func requireUnavailable(t *testing.T, h http.Handler, why string) {
 func awaitReady(t *testing.T, h http.Handler, status int) {
 	t.Helper()
 	stack.Eventually(t, fmt.Sprintf("the status %d of /readyz/answers", status), func() (bool, string) {
-		resp := asking.Ask(h, http.MethodGet, "/readyz/answers", "")
-		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, asking.ReadAll(t, resp))
+		resp := apitest.Send(h, http.MethodGet, "/readyz/answers", "")
+		return resp.StatusCode == status, fmt.Sprintf("%d %s", resp.StatusCode, apitest.ReadBody(t, resp))
 	})
 }
 
 func TestQuestionsAreRefusedWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	server, now := stack.Redis(t), asking.Now()
+	server, now := stack.Redis(t), apitest.Now()
 	s := serveRedis(t, server.URL(), now)
 	shortenTimeouts(s)
 	runHealth(t, s)
 	h := s.handler()
 	awaitReady(t, h, http.StatusServiceUnavailable)
 	requireUnavailable(t, h, "start ingest")
-	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
+	apitest.Seed(t, server.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 3))
 	for _, c := range []struct {
 		why         string
 		leave, back func()
@@ -72,7 +72,7 @@ func TestQuestionsAreRefusedWhileRedisIsAway(t *testing.T) {
 		c.leave()
 		requireUnavailable(t, h, c.why)
 		awaitReady(t, h, http.StatusServiceUnavailable)
-		require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
+		require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodGet, "/healthz", "").StatusCode)
 		c.back()
 	}
 	awaitReady(t, h, http.StatusOK)
@@ -95,15 +95,15 @@ func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 	t.Parallel()
 	const askers = 60
 	server := stack.Redis(t)
-	s := serveRedis(t, server.URL(), asking.Now())
-	asking.Seed(t, server.Client(), asking.Now())
+	s := serveRedis(t, server.URL(), apitest.Now())
+	apitest.Seed(t, server.Client(), apitest.Now())
 	reader := &countingReader{Counters: s.questions.Reader}
 	setReader(s, reader)
 	h := s.handler()
 	server.Pause()
 	codes := make(chan int, askers)
 	for range askers {
-		go func() { codes <- asking.Ask(h, http.MethodGet, goodTarget, "").StatusCode }()
+		go func() { codes <- apitest.Send(h, http.MethodGet, goodTarget, "").StatusCode }()
 	}
 	stack.Eventually(t, "all to be asking at once", func() (bool, string) {
 		n := reader.asked.Load()
@@ -125,10 +125,10 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 		0o600))
 	var settings Settings
 	require.NoError(t, setting.Parse(&settings, "REDIS_URL="+server.URL(), "NATS_URL="+broker.URL(),
-		"TALLYROLL_NAMESPACE="+asking.Namespace, "QUERY_LIMITS_FILE="+limits,
+		"TALLYROLL_NAMESPACE="+apitest.Namespace, "QUERY_LIMITS_FILE="+limits,
 		fmt.Sprintf("QUERY_ADDR=127.0.0.1:%d", stack.FreePort(t)),
 		fmt.Sprintf("QUERY_METRICS_ADDR=127.0.0.1:%d", stack.FreePort(t)), "QUERY_TOKENS=secret"))
-	var log asking.Log
+	var log apitest.Log
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, settings, zerolog.New(&log), nil) }()
@@ -141,7 +141,7 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 			return 0, err.Error()
 		}
 		defer resp.Body.Close()
-		return resp.StatusCode, string(asking.ReadAll(t, resp))
+		return resp.StatusCode, string(apitest.ReadBody(t, resp))
 	}
 	await := func(path string, want int, text string) {
 		t.Helper()
@@ -171,7 +171,7 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	await(limit, 503, "Redis cannot decide now")
 	awaitLog("Redis lost", 1)
 	server.Start()
-	asking.Seed(t, server.Client(), time.Now(), asking.Hits("a", time.Now(), 1))
+	apitest.Seed(t, server.Client(), time.Now(), apitest.NewSample("a", time.Now(), 1))
 	await("/readyz/answers", 200, "")
 	await(total, 200, `"total":`)
 	await(limit, 200, `"source":"redis"`)
@@ -195,9 +195,9 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 // internal/answer has all such keys.
 func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	t.Parallel()
-	server, now := stack.Redis(t), asking.Now()
+	server, now := stack.Redis(t), apitest.Now()
 	client, asOf := server.Client(), now.Add(-5001*time.Millisecond)
-	asking.Seed(t, client, asOf, asking.Hits("a", now.Add(-time.Minute), 3), asking.Hits("b", now.Add(-time.Minute), 4))
+	apitest.Seed(t, client, asOf, apitest.NewSample("a", now.Add(-time.Minute), 3), apitest.NewSample("b", now.Add(-time.Minute), 4))
 	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
 		require.NoError(t, client.Set(t.Context(), key, "mine", redis.KeepTTL).Err())
 	}
@@ -205,17 +205,17 @@ func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	runHealth(t, s)
 	h := s.handler()
 	other := make(chan *http.Response, 1)
-	go func() { other <- asking.Ask(h, http.MethodGet, "/v1/live?key=a&window=10m", "") }()
+	go func() { other <- apitest.Send(h, http.MethodGet, "/v1/live?key=a&window=10m", "") }()
 	event := firstEvent(t, h, "key=b&window=10m")
 	require.Contains(t, event, `"total":4`)
 	require.Contains(t, event, `"upper":null`) // nobody has counted lately
-	p := asking.Refused(t, <-other, http.StatusInternalServerError)
+	p := apitest.RequireProblem(t, <-other, http.StatusInternalServerError)
 	require.Regexp(t, `:h:1m:\d+:a is not Tallyroll's`, p.Detail)
 	awaitReady(t, h, http.StatusOK)
 	layout := client.Get(t.Context(), "test:layout").Val()
 	for _, key := range []string{"test:layout", "test:streams"} {
 		require.NoError(t, client.Set(t.Context(), key, "mine", 0).Err())
-		asking.Refused(t, asking.Ask(h, http.MethodGet, "/v1/total?key=b&window=10m", ""), http.StatusInternalServerError)
+		apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, "/v1/total?key=b&window=10m", ""), http.StatusInternalServerError)
 		stack.Eventually(t, "/readyz/answers to name "+key, func() (bool, string) {
 			text := get(t, h, "/readyz/answers")
 			return strings.Contains(text, key), text
@@ -228,21 +228,21 @@ func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 // enough.
 func TestErasingNeedsTheRightsOfQueryErase(t *testing.T) {
 	t.Parallel()
-	server, now := stack.Redis(t), asking.Now()
-	asking.Seed(t, server.Client(), now, asking.Hits("a", now.Add(-time.Minute), 3))
+	server, now := stack.Redis(t), apitest.Now()
+	apitest.Seed(t, server.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 3))
 	erase := func(user string) *http.Response {
 		rights := stack.RightsOf(t, user)
 		for i, word := range rights {
-			rights[i] = strings.Replace(word, "~tallyroll:", "~"+asking.Namespace+":", 1)
+			rights[i] = strings.Replace(word, "~tallyroll:", "~"+apitest.Namespace+":", 1)
 		}
 		stack.NewUser(t, server, user, "s3cret", rights...)
 		s := serveRedis(t, strings.Replace(server.URL(), "redis://", "redis://"+user+":s3cret@", 1), now)
-		return asking.Ask(s.handler(), http.MethodDelete, "/v1/counters?key=a", "")
+		return apitest.Send(s.handler(), http.MethodDelete, "/v1/counters?key=a", "")
 	}
-	p := asking.Refused(t, erase("query"), http.StatusServiceUnavailable)
+	p := apitest.RequireProblem(t, erase("query"), http.StatusServiceUnavailable)
 	require.Equal(t, web.RightsMissing.Type(), p.Type)
 	require.Contains(t, p.Detail, "rights of query-erase")
-	require.NotEmpty(t, stack.Scan(t, server.Client(), asking.Namespace+":*:h:*:a"))
-	require.Equal(t, `{"erased":1}`, strings.TrimSpace(string(asking.ReadAll(t, erase("query-erase")))))
-	require.Empty(t, stack.Scan(t, server.Client(), asking.Namespace+":*:h:*:a"))
+	require.NotEmpty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:h:*:a"))
+	require.Equal(t, `{"erased":1}`, strings.TrimSpace(string(apitest.ReadBody(t, erase("query-erase")))))
+	require.Empty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:h:*:a"))
 }

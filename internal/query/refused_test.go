@@ -18,7 +18,7 @@ import (
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/live"
 	"tallyroll/internal/web"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -30,9 +30,9 @@ func TestRequestsAreRefused(t *testing.T) {
 	s.live.MaxKeys = 3
 	runHealth(t, s.service)
 	h := s.handler()
-	for _, c := range asking.ReadRequests(t, "testdata/refused.txt") {
+	for _, c := range apitest.ReadRequests(t, "testdata/refused.txt") {
 		s.reader.Forget()
-		p := asking.Refused(t, c.Send(h), c.Status)
+		p := apitest.RequireProblem(t, c.Send(h), c.Status)
 		require.Contains(t, p.Detail, c.Want, c.String())
 		require.LessOrEqual(t, len(p.Detail), 500, c.String())
 		asked := s.reader.Questions() != nil && c.Options["reader"] == ""
@@ -60,7 +60,7 @@ func FuzzQuery(f *testing.F) {
 	h := serveFake(f).handler()
 	f.Fuzz(func(t *testing.T, query string) {
 		for _, path := range []string{totalPath, "/v1/series", "/v1/top", "/v1/counters"} {
-			checkAnswerOrRefusal(t, asking.Ask(h, http.MethodGet, path+"?"+query, ""))
+			checkAnswerOrRefusal(t, apitest.Send(h, http.MethodGet, path+"?"+query, ""))
 		}
 	})
 }
@@ -74,17 +74,17 @@ func FuzzTotalBody(f *testing.F) {
 	}
 	h := serveFake(f).handler()
 	f.Fuzz(func(t *testing.T, body string) {
-		checkAnswerOrRefusal(t, asking.Ask(h, http.MethodPost, totalPath, body))
+		checkAnswerOrRefusal(t, apitest.Send(h, http.MethodPost, totalPath, body))
 	})
 }
 
 func checkAnswerOrRefusal(t *testing.T, resp *http.Response) {
 	t.Helper()
 	if resp.StatusCode == http.StatusOK {
-		require.NotEmpty(t, asking.ReadAll(t, resp))
+		require.NotEmpty(t, apitest.ReadBody(t, resp))
 		return
 	}
-	p := asking.Refused(t, resp, resp.StatusCode)
+	p := apitest.RequireProblem(t, resp, resp.StatusCode)
 	require.Contains(t, []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, p.Status, p.Detail)
 }
 
@@ -107,7 +107,7 @@ func BenchmarkWithoutRedis(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				require.Equal(b, http.StatusOK, asking.Ask(h, c.method, c.target, c.body).StatusCode)
+				require.Equal(b, http.StatusOK, apitest.Send(h, c.method, c.target, c.body).StatusCode)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func BenchmarkWithoutRedis(b *testing.B) {
 // checkShort checks that an answer with an error status is short, and a problem.
 func checkShort(t *testing.T, what string, resp *http.Response) {
 	t.Helper()
-	text := asking.ReadAll(t, resp)
+	text := apitest.ReadBody(t, resp)
 	if resp.StatusCode < 400 {
 		return
 	}
@@ -170,7 +170,7 @@ func TestRefusalsAreShortHoweverMuchIsWrong(t *testing.T) {
 		totalPath: {"key": {"a"}, "window": {"1h"}}, live.Path: {"key": {"a"}, "window": {"1m"}}, probePath: {"key": {"a"}, "window": {"1h"}}, "/v1/series": {"key": {"a"}}, "/v1/top": {"window": {"1h"}},
 		limitapi.LimitPath: {"key": {"a"}, "window": {"1m"}, "max": {"1"}, "policy": {"log"}}, limitapi.AuthzPath: {"limit": {"login"}, "key_ip": {"1"}},
 	}
-	doc, err := openapi3.NewLoader().LoadFromData(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")))
+	doc, err := openapi3.NewLoader().LoadFromData(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/openapi.json", "")))
 	require.NoError(t, err)
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

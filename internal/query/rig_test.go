@@ -23,7 +23,7 @@ import (
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -59,24 +59,24 @@ func serveRedis(t testing.TB, url string, now time.Time, change ...func(*Setting
 	t.Helper()
 	client := stack.ProgramClient(t, url)
 	stack.WatchClock(client).Hold(&now)
-	reader := read.NewReader(schema.NewStore(client, asking.Namespace))
+	reader := read.NewReader(schema.NewStore(client, apitest.Namespace))
 	reader.Local = func() time.Time { return now }
-	return serve(t, erase.Eraser{Reader: reader}, limit.New(client, asking.Namespace, stack.Hung), change...)
+	return serve(t, erase.Eraser{Reader: reader}, limit.New(client, apitest.Namespace, stack.Hung), change...)
 }
 
 // fakeService is a service without Redis.
 type fakeService struct {
 	*service
-	reader  *asking.FakeReader
+	reader  *apitest.FakeReader
 	limiter *fakeLimiter
 }
 
 func serveFake(t testing.TB, change ...func(*Settings)) fakeService {
 	t.Helper()
-	f := fakeService{reader: &asking.FakeReader{Layout: asking.Layout(t), Now: asking.FakeNow},
+	f := fakeService{reader: &apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow},
 		limiter: new(fakeLimiter)}
 	f.service = serve(t, f.reader, f.limiter, change...)
-	f.status.Now = func() time.Time { return asking.FakeNow }
+	f.status.Now = func() time.Time { return apitest.FakeNow }
 	shortenTimeouts(f.service) // nothing can hang
 	return f
 }
@@ -163,13 +163,13 @@ func firstEvent(t testing.TB, h http.Handler, query string) string {
 // get is the body of an answer, whatever its status.
 func get(t testing.TB, h http.Handler, target string, headers ...string) string {
 	t.Helper()
-	return string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, target, "", headers...)))
+	return string(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, target, "", headers...)))
 }
 
 // requireTotals decodes totals, which must have status 200.
 func requireTotals(t testing.TB, resp *http.Response) []answer.Total {
 	t.Helper()
-	data := asking.ReadAll(t, resp)
+	data := apitest.ReadBody(t, resp)
 	require.Equalf(t, http.StatusOK, resp.StatusCode, "%s", data)
 	var out answer.TotalAnswer
 	require.NoErrorf(t, json.Unmarshal(data, &out), "answer %s", data)
@@ -204,7 +204,7 @@ func (f *fakeLimiter) Reset(_ context.Context, take limit.Take) error {
 
 func (f *fakeLimiter) Renew(_ context.Context, take limit.Take) (limit.Lease, error) {
 	f.asked = []limit.Take{take}
-	return limit.Lease{Held: true, Ends: asking.FakeNow.Add(take.Limit.Window), EndsIn: take.Limit.Window, Source: limit.SourceRedis}, f.err
+	return limit.Lease{Held: true, Ends: apitest.FakeNow.Add(take.Limit.Window), EndsIn: take.Limit.Window, Source: limit.SourceRedis}, f.err
 }
 
 func (f *fakeLimiter) Release(_ context.Context, take limit.Take) (bool, error) {

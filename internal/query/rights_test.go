@@ -24,7 +24,7 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/web"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -66,7 +66,7 @@ func alterResume(t *testing.T, token string, change func(map[string]any)) string
 }
 
 // sendAs sends a request with a token, and returns what came: of a stream, the beginning.
-func sendAs(t *testing.T, server *httptest.Server, token string, r asking.Request) (int, string) {
+func sendAs(t *testing.T, server *httptest.Server, token string, r apitest.Request) (int, string) {
 	t.Helper()
 	headers := []string{"Authorization", "Bearer " + token}
 	for name, values := range r.Header {
@@ -75,7 +75,7 @@ func sendAs(t *testing.T, server *httptest.Server, token string, r asking.Reques
 	resp := send(t, server, r.Method, r.Target, r.Body, headers...)
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") != "text/event-stream" {
-		return resp.StatusCode, string(asking.ReadAll(t, resp))
+		return resp.StatusCode, string(apitest.ReadBody(t, resp))
 	}
 	lines, text := bufio.NewScanner(resp.Body), ""
 	for lines.Scan() && strings.Count(text, "data:") < strings.Count(r.Target, "key=") {
@@ -88,14 +88,14 @@ func sendAs(t *testing.T, server *httptest.Server, token string, r asking.Reques
 // with a token that may.
 func TestTokenKeepsToItsOwn(t *testing.T) {
 	t.Parallel()
-	redis, now := stack.Redis(t), asking.Now()
+	redis, now := stack.Redis(t), apitest.Now()
 	const theirs = 300007 // of more digits than times share by chance
-	var samples []asking.Sample
+	var samples []apitest.Sample
 	for key, n := range map[string]int64{"a.x": 3, "a.y.z": 5, "a": theirs, "aOTHER": theirs, "b.OTHER": theirs, "b.a.OTHER": theirs, "b.two": theirs, "zOTHER.x": theirs, "ſ.OTHER": theirs} {
-		samples = append(samples, asking.Hits(key, now.Add(-10*time.Minute), n))
+		samples = append(samples, apitest.NewSample(key, now.Add(-10*time.Minute), n))
 	}
-	asking.Seed(t, redis.Client(), now, samples...)
-	asking.Came(t, redis.Client(), "b.OTHER", now.Add(-10*time.Minute), strings.Split("abcdefg", "")...)
+	apitest.Seed(t, redis.Client(), now, samples...)
+	apitest.SeedUniques(t, redis.Client(), "b.OTHER", now.Add(-10*time.Minute), strings.Split("abcdefg", "")...)
 	s := serveRedis(t, redis.URL(), now, useFile(t,
 		"narrow may: [read, take, erase], prefixes: [a.]", "reader may: [read], prefixes: [a.]", "taker may: [take], prefixes: [a.]",
 		"operator may: [admin]", "full may: [read, take, erase, admin]"))
@@ -106,7 +106,7 @@ func TestTokenKeepsToItsOwn(t *testing.T) {
 
 	export := "/v1/export?from=" + fmt.Sprint(now.Add(-50*time.Minute).UnixMilli())
 	resumeOf := func(query string) string {
-		return asking.Ask(h, http.MethodHead, export+query, "", "Authorization", "Bearer full").Header.Get(resumeHeader)
+		return apitest.Send(h, http.MethodHead, export+query, "", "Authorization", "Bearer full").Header.Get(resumeHeader)
 	}
 	fill := []string{
 		"{all}", resumeOf(""), "{b.}", resumeOf("&prefix=b."),
@@ -116,11 +116,11 @@ func TestTokenKeepsToItsOwn(t *testing.T) {
 	for _, ago := range []int{0, 1, 50} {
 		fill = append(fill, fmt.Sprintf("{%dm}", ago), fmt.Sprint(now.Add(-time.Duration(ago)*time.Minute).UnixMilli()))
 	}
-	ways := asking.ReadRequests(t, "testdata/rights.txt")
+	ways := apitest.ReadRequests(t, "testdata/rights.txt")
 	for i, w := range ways {
 		ways[i].Target = strings.NewReplacer(fill...).Replace(w.Target)
 	}
-	everything := asking.Request{Method: http.MethodGet, Target: export}
+	everything := apitest.Request{Method: http.MethodGet, Target: export}
 	_, before := sendAs(t, server, "full", everything)
 	for _, w := range ways {
 		as := cmp.Or(w.Options["as"], "narrow")
@@ -157,7 +157,7 @@ func TestTokenKeepsToItsOwn(t *testing.T) {
 }
 
 // checkRoutes fails if a documented route has no right, or if no way is tried at it.
-func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
+func checkRoutes(t *testing.T, h http.Handler, ways []apitest.Request) {
 	t.Helper()
 	tried := make(map[string]bool)
 	for _, w := range ways {
@@ -172,7 +172,7 @@ func checkRoutes(t *testing.T, h http.Handler, ways []asking.Request) {
 		tried[route] = true
 	}
 	var document struct{ Paths map[string]map[string]any }
-	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &document))
+	require.NoError(t, json.Unmarshal(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/openapi.json", "")), &document))
 	open := []string{"/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics"}
 	documented := make(map[string]bool)
 	for path, methods := range document.Paths {
@@ -209,13 +209,13 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	h := s.handler()
 	server := startServer(t, h)
 	for _, name := range []string{"second", "shop"} {
-		requireTotals(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer "+name))
+		requireTotals(t, apitest.Send(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer "+name))
 	}
 	for _, target := range []string{goodTarget, "/v1/total", "/v1/nothing", "/v1/", "/v1", "/probe?key=a&window=1h"} {
-		asking.Refused(t, asking.Ask(h, http.MethodGet, target, "", "Authorization", "Bearer third"), http.StatusUnauthorized)
+		apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, target, "", "Authorization", "Bearer third"), http.StatusUnauthorized)
 	}
 	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs", "/", "/page/" + newPage().version + "/main.js"} {
-		require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, target, "").StatusCode, target)
+		require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodGet, target, "").StatusCode, target)
 	}
 	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {
 		require.NotEqual(t, http.StatusOK, send(t, server, http.MethodGet, path+"?key=a&window=1h", "").StatusCode,
@@ -237,7 +237,7 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 		t.Error("what a token that is as it was listens to has ended")
 	default:
 	}
-	asking.Refused(t, asking.Ask(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer gone"), http.StatusUnauthorized)
+	apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, goodTarget, "", "Authorization", "Bearer gone"), http.StatusUnauthorized)
 }
 
 // The log names the token that has reset a limit or erased counters: one of a setting by the beginning of its
@@ -246,7 +246,7 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),
 		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
-	log := new(asking.Log)
+	log := new(apitest.Log)
 	s.erasures.audit.log = zerolog.New(log)
 	h := s.handler()
 	for _, c := range []struct{ token, target, line string }{
@@ -256,15 +256,15 @@ func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 		{"shop", "/v1/counters?prefix=a.&confirm=0",
 			`"token":"shop","prefix":"a.","erased":0,"message":"counters erased"`},
 	} {
-		asking.Refused(t, asking.Ask(h, http.MethodDelete, c.target, ""), http.StatusUnauthorized)
-		resp := asking.Ask(h, http.MethodDelete, c.target, "", "Authorization", "Bearer "+c.token)
+		apitest.RequireProblem(t, apitest.Send(h, http.MethodDelete, c.target, ""), http.StatusUnauthorized)
+		resp := apitest.Send(h, http.MethodDelete, c.target, "", "Authorization", "Bearer "+c.token)
 		require.Less(t, resp.StatusCode, 300, c.target)
 		require.Contains(t, log.String(), `"audit":true,"from":"192.0.2.1",`+c.line)
 	}
 	require.Equal(t, 4, strings.Count(log.String(), "audit"))
 	require.NotContains(t, log.String(), "secret")
 	s.erasures.on = false
-	p := asking.Refused(t, asking.Ask(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization",
+	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodDelete, "/v1/counters?key=a.x", "", "Authorization",
 		"Bearer shop"), http.StatusForbidden)
 	require.Equal(t, web.EraseOff.Type(), p.Type)
 	require.Contains(t, p.Detail, "QUERY_ERASE")
@@ -293,7 +293,7 @@ func TestAboutNamesFeaturesAndWhatTheTokenMay(t *testing.T) {
 		require.NotContains(t, text, "token")
 	}
 	s := serveFake(t, useFile(t, "shop may: [read, take], prefixes: [shop.], until: 2999-01-01"))
-	resp := asking.Ask(s.handler(), http.MethodGet, "/v1/about", "", "Authorization", "Bearer shop")
-	require.Contains(t, string(asking.ReadAll(t, resp)), `"token":{"name":"shop","may":["read","take"],"prefixes":["shop."],"until":"2999-01-01T00:00:00Z"}`)
+	resp := apitest.Send(s.handler(), http.MethodGet, "/v1/about", "", "Authorization", "Bearer shop")
+	require.Contains(t, string(apitest.ReadBody(t, resp)), `"token":{"name":"shop","may":["read","take"],"prefixes":["shop."],"until":"2999-01-01T00:00:00Z"}`)
 	require.Contains(t, resp.Header.Values("Vary"), "Authorization")
 }

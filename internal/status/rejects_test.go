@@ -13,7 +13,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -33,10 +33,10 @@ func TestRejectsAreListedWithTheirReasons(t *testing.T) {
 	require.Equal(t, RejectsAnswer{Reasons: []reasonCount{}, Hours: []hourCount{}, Rejects: []Rejected{}}, none)
 	stream := createStream(t, js, rejects.Stream, rejects.Subjects)
 	long := strings.Repeat("x", maxRejectBody-1) + "é" // the last character would be cut in two
-	reject(t, js, asking.Namespace, "HITS", hit.BadJSON, 1, "a=1")
-	reject(t, js, asking.Namespace, "HITS", hit.TooLate, 2, long)
-	reject(t, js, asking.Namespace, "HITS_2", hit.BadJSON, 3, "\xff\xfe")
-	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "nobody's", nil) // without headers
+	reject(t, js, apitest.Namespace, "HITS", hit.BadJSON, 1, "a=1")
+	reject(t, js, apitest.Namespace, "HITS", hit.TooLate, 2, long)
+	reject(t, js, apitest.Namespace, "HITS_2", hit.BadJSON, 3, "\xff\xfe")
+	publish(t, js, rejects.Subject(apitest.Namespace, "HITS"), "nobody's", nil) // without headers
 	reject(t, js, "another", "HITS", hit.BadKey, 1, "another fleet's")
 	reject(t, js, hit.DefaultNamespace, "HITS", hit.BadKey, 1, "another fleet's")
 
@@ -113,9 +113,9 @@ func TestNewestRejectsAreFoundAmongGapsAndOthers(t *testing.T) {
 	t.Parallel()
 	_, h, js := onNATS(t)
 	stream := createStream(t, js, rejects.Stream, rejects.Subjects)
-	reject(t, js, asking.Namespace, "HITS", hit.Future, 1, "a")
-	reject(t, js, asking.Namespace, "HITS", hit.TooLate, 2, "b")
-	rejectMany(t, js, asking.Namespace, maxSearched+10)
+	reject(t, js, apitest.Namespace, "HITS", hit.Future, 1, "a")
+	reject(t, js, apitest.Namespace, "HITS", hit.TooLate, 2, "b")
+	rejectMany(t, js, apitest.Namespace, maxSearched+10)
 	full := awaitAnswer(t, h, "/v1/rejects?reason=future", func(a RejectsAnswer) bool { return a.Stored == maxSearched+12 })
 	if full.Searched != maxSearched || len(full.Rejects) != 0 {
 		t.Errorf("of many: searched %d, found %d", full.Searched, len(full.Rejects))
@@ -125,13 +125,13 @@ func TestNewestRejectsAreFoundAmongGapsAndOthers(t *testing.T) {
 	}
 	awaitAnswer(t, h, "/v1/rejects", func(a RejectsAnswer) bool { return a.Stored == 2 && a.Searched == 2 && len(a.Rejects) == 2 })
 	rejectMany(t, js, "another", 3*maxSearched)
-	rejectMany(t, js, asking.Namespace, 1)
+	rejectMany(t, js, apitest.Namespace, 1)
 	last := uint64(maxSearched + 12 + 3*maxSearched + 1)
 	behind := awaitAnswer(t, h, "/v1/rejects?limit=2", func(a RejectsAnswer) bool { return a.Stored == 3 })
 	if behind.Searched != 3 || len(behind.Rejects) != 2 || behind.Rejects[0].Position != last || behind.Rejects[1].Position != 2 {
 		t.Errorf("behind another fleet's: %+v", behind)
 	}
-	rejectMany(t, js, asking.Namespace, 5*maxSearched/2)
+	rejectMany(t, js, apitest.Namespace, 5*maxSearched/2)
 	rejectMany(t, js, "another", maxSearched)
 	newest := awaitAnswer(t, h, "/v1/rejects", func(a RejectsAnswer) bool { return a.Stored == 3+5*maxSearched/2 })
 	if last += 5 * maxSearched / 2; newest.Searched != maxSearched || newest.Rejects[0].Position != last {

@@ -18,7 +18,7 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web/api"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -27,7 +27,7 @@ func newStatus(t *testing.T, reader access.Namespace, timeout time.Duration, js 
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	redis := answer.NewSource(NewHealth(reader, timeout, zerolog.Nop(), registry), timeout, zerolog.Nop(), registry)
-	s := New(reader, redis, asking.Namespace, true, zerolog.Nop(), registry)
+	s := New(reader, redis, apitest.Namespace, true, zerolog.Nop(), registry)
 	if js != nil {
 		s.Connected(js)
 	}
@@ -40,7 +40,7 @@ func newStatus(t *testing.T, reader access.Namespace, timeout time.Duration, js 
 func onNATS(t *testing.T) (*Status, http.Handler, jetstream.JetStream) {
 	t.Helper()
 	js := stack.NATS(t).JetStream()
-	s, h, _ := newStatus(t, &asking.FakeReader{Now: asking.FakeNow}, stack.Hung, js)
+	s, h, _ := newStatus(t, &apitest.FakeReader{Now: apitest.FakeNow}, stack.Hung, js)
 	return s, h, js
 }
 
@@ -48,8 +48,8 @@ func onNATS(t *testing.T) (*Status, http.Handler, jetstream.JetStream) {
 func awaitAnswer[A any](t *testing.T, h http.Handler, target string, fine func(A) bool) (out A) {
 	t.Helper()
 	stack.Eventually(t, target, func() (bool, string) {
-		resp := asking.Ask(h, http.MethodGet, target, "")
-		data := asking.ReadAll(t, resp)
+		resp := apitest.Send(h, http.MethodGet, target, "")
+		data := apitest.ReadBody(t, resp)
 		out = *new(A)
 		err := json.Unmarshal(data, &out)
 		return resp.StatusCode == http.StatusOK && err == nil && fine(out), fmt.Sprintf("%d %s %v", resp.StatusCode, data, err)
@@ -66,7 +66,7 @@ func get[A any](t *testing.T, h http.Handler, target string) A {
 func checkRefusals(t *testing.T, h http.Handler, details map[string]string) {
 	t.Helper()
 	for target, detail := range details {
-		if p := asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, detail) {
+		if p := apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, target, ""), http.StatusBadRequest); !strings.Contains(p.Detail, detail) {
 			t.Errorf("%s: %s, want %s", target, p.Detail, detail)
 		}
 	}

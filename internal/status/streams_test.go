@@ -16,15 +16,15 @@ import (
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
 func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	t.Parallel()
-	js, redis, now := stack.NATS(t).JetStream(), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1)) // HITS is applied up to its first message
-	store := schema.NewStore(redis.Client(), asking.Namespace)
+	js, redis, now := stack.NATS(t).JetStream(), stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("a", now, 1)) // HITS is applied up to its first message
+	store := schema.NewStore(redis.Client(), apitest.Namespace)
 	stack.WatchClock(redis.Client()).Hold(&now)
 	reader := read.NewReader(store)
 	reader.Local = func() time.Time { return now }
@@ -38,9 +38,9 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 		publish(t, js, "hits.a", "", nil)
 	}
 	for range 2 {
-		publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x", nil)
+		publish(t, js, rejects.Subject(apitest.Namespace, "HITS"), "x", nil)
 	}
-	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + asking.Namespace})
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + apitest.Namespace})
 	require.NoError(t, err)
 	for key, value := range map[string]string{
 		id + ".worker.T1":        `{"name":"pod-0","started":"2026-11-21T10:00:00Z","status":"10.0.0.7:9090","holds":["HITS"]}`,
@@ -117,30 +117,30 @@ var needNATS = []string{"/v1/streams", "/v1/rejects", "/v1/watch"}
 
 func TestWhatNeedsNATSIsRefusedWithoutIt(t *testing.T) {
 	t.Parallel()
-	s, h, _ := newStatus(t, &asking.FakeReader{}, stack.Hung, nil)
+	s, h, _ := newStatus(t, &apitest.FakeReader{}, stack.Hung, nil)
 	for _, target := range needNATS {
-		resp := asking.Ask(h, http.MethodGet, target, "")
-		require.Contains(t, asking.Refused(t, resp, http.StatusServiceUnavailable).Detail, "NATS does not answer") // it has not connected yet
+		resp := apitest.Send(h, http.MethodGet, target, "")
+		require.Contains(t, apitest.RequireProblem(t, resp, http.StatusServiceUnavailable).Detail, "NATS does not answer") // it has not connected yet
 		require.Equal(t, "1", resp.Header.Get("Retry-After"))
 	}
 	s.AsksNATS = false
 	for _, target := range needNATS {
-		require.Contains(t, asking.Refused(t, asking.Ask(h, http.MethodGet, target, ""), http.StatusNotImplemented).Detail, "NATS_URL")
+		require.Contains(t, apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, target, ""), http.StatusNotImplemented).Detail, "NATS_URL")
 	}
 }
 
 // While NATS or Redis is away, the answer is a 503, and answers come again afterwards.
 func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
 	t.Parallel()
-	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), asking.Now()
-	asking.Seed(t, redis.Client(), now, asking.Hits("a", now, 1))
+	broker, redis, now := stack.NATSProcess(t), stack.Redis(t), apitest.Now()
+	apitest.Seed(t, redis.Client(), now, apitest.NewSample("a", now, 1))
 	js := broker.JetStream()
 	createStream(t, js, "HITS", "hits.>")
 	createStream(t, js, rejects.Stream, rejects.Subjects)
-	publish(t, js, rejects.Subject(asking.Namespace, "HITS"), "x", nil)
+	publish(t, js, rejects.Subject(apitest.Namespace, "HITS"), "x", nil)
 	client := stack.ProgramClient(t, redis.URL())
 	stack.WatchClock(client).Hold(&now)
-	reader := read.NewReader(schema.NewStore(client, asking.Namespace))
+	reader := read.NewReader(schema.NewStore(client, apitest.Namespace))
 	reader.Local = func() time.Time { return now }
 	s, h, registry := newStatus(t, reader, 500*time.Millisecond, js)
 	var age atomic.Int64 // of the only stream, in seconds: it goes on while the servers are away
@@ -166,11 +166,11 @@ func TestStreamsAreRefusedWhileServersAreAway(t *testing.T) {
 			awaitGauges(t, registry, c.gauges)
 			for _, target := range c.targets {
 				stack.Eventually(t, target+" to be refused", func() (bool, string) {
-					resp := asking.Ask(h, http.MethodGet, target, "")
+					resp := apitest.Send(h, http.MethodGet, target, "")
 					if resp.StatusCode == http.StatusOK {
 						return false, resp.Status
 					}
-					p := asking.Refused(t, resp, http.StatusServiceUnavailable)
+					p := apitest.RequireProblem(t, resp, http.StatusServiceUnavailable)
 					require.Contains(t, p.Detail, c.why)
 					require.Equal(t, "1", resp.Header.Get("Retry-After"))
 					return true, ""

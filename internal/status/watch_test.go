@@ -19,7 +19,7 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/watch"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 )
 
 // followWatch returns a service that follows the states of rules until the test ends, and has these:
@@ -27,8 +27,8 @@ import (
 func followWatch(t *testing.T, records ...watch.Record) (http.Handler, jetstream.JetStream) {
 	t.Helper()
 	s, h, js := onNATS(t)
-	prefix := "tallyroll_watch." + asking.Namespace + "."
-	createStream(t, js, watch.StreamName(asking.Namespace), prefix+">")
+	prefix := "tallyroll_watch." + apitest.Namespace + "."
+	createStream(t, js, watch.StreamName(apitest.Namespace), prefix+">")
 	for _, r := range records {
 		data, err := json.Marshal(r)
 		require.NoError(t, err)
@@ -43,7 +43,7 @@ func followWatch(t *testing.T, records ...watch.Record) (http.Handler, jetstream
 }
 
 func record(rule, key string, state, previous watch.State) watch.Record {
-	at := asking.FakeNow
+	at := apitest.FakeNow
 	return watch.Record{KeyState: watch.KeyState{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
 }
 
@@ -77,7 +77,7 @@ func TestStatesOfRulesAndTheirChangesAreListed(t *testing.T) {
 		"/v1/watch?state=on": "ok, pending, firing, resolved or unknown", "/v1/watch?limit=0": "1 to 1000", "/v1/watch?before=x": "before", "/v1/watch?key=%00": "control character",
 	})
 	// A stream that is deleted takes its history with it.
-	require.NoError(t, js.DeleteStream(t.Context(), watch.StreamName(asking.Namespace)))
+	require.NoError(t, js.DeleteStream(t.Context(), watch.StreamName(apitest.Namespace)))
 	none := awaitAnswer(t, h, "/v1/watch", func(a WatchAnswer) bool { return a.EvaluatedAt.IsZero() })
 	require.Equal(t, WatchAnswer{Counts: map[watch.State]int{}, States: []watch.Standing{}, Changes: []watch.Change{}}, none)
 }
@@ -108,12 +108,12 @@ func TestTokenSeesTheStatesOfItsOwnCounters(t *testing.T) {
 		h.ServeHTTP(w, r.WithContext(access.With(r.Context(), token)))
 	})
 	var out WatchAnswer
-	text := string(asking.ReadAll(t, asking.Ask(narrow, http.MethodGet, "/v1/watch", "")))
+	text := string(apitest.ReadBody(t, apitest.Send(narrow, http.MethodGet, "/v1/watch", "")))
 	require.NoError(t, json.Unmarshal([]byte(text), &out))
 	if len(out.States) != 1 || len(out.Changes) != 1 || out.States[0].Key != "a.x" || out.Rules != 0 || strings.Contains(text, "OTHER") || strings.Contains(text, "theirs") {
 		t.Errorf("narrow: %s", text)
 	}
-	asking.Refused(t, asking.Ask(narrow, http.MethodGet, "/v1/watch?key=b.OTHER", ""), http.StatusForbidden)
+	apitest.RequireProblem(t, apitest.Send(narrow, http.MethodGet, "/v1/watch?key=b.OTHER", ""), http.StatusForbidden)
 	if out := get[WatchAnswer](t, narrow, "/v1/watch?rule=theirs"); len(out.States)+len(out.Changes) > 0 {
 		t.Errorf("narrow, of another's rule: %+v", out)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -136,7 +136,7 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	require.NoError(t, os.Remove(file))
 	require.ErrorContains(t, w.notify(t.Context(), notification{}), "webhook_file cannot be read")
 
-	var out asking.Log
+	var out apitest.Log
 	write(a.URL + "/hunter2")
 	set := mustParse(t, fmt.Sprintf("targets: {a: {webhook_file: %s}}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", file))
 	c := newCounters(map[string]int64{"k": 10})
@@ -267,7 +267,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			c := newCounters(map[string]int64{bad + ".a": 10})
 			broker := stack.SharedNATS(t)
 			set := mustParse(t, fmt.Sprintf("targets: {a: {webhook: %s}}\nrules: [{name: r, prefix: shop., group: 2, window: 1m, above: 9, to: [a]}]\n", server.URL))
-			var out asking.Log
+			var out apitest.Log
 			m := startMember(t, broker.URL(), c, set, "m", func(s *service) {
 				s.log, s.timeouts.refusal = zerolog.New(&out), 500*time.Millisecond
 			})

@@ -15,7 +15,7 @@ import (
 
 	"tallyroll/internal/program"
 	"tallyroll/internal/web"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
@@ -73,7 +73,7 @@ func TestProfilesAreAtTheAddressOfTheMetricsAlone(t *testing.T) {
 func TestRequestLineNamesTheTrace(t *testing.T) {
 	t.Parallel()
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
-	var log asking.Log
+	var log apitest.Log
 	public := startServer(t, "", &log)
 	for path, parent := range map[string]string{"/healthz": "00-" + id + "-00f067aa0ba902b7-01", "/readyz": "00-" + id + "-01"} {
 		require.Equal(t, http.StatusOK, statusOf(t, public+path, http.Header{"Traceparent": {parent}}))
@@ -99,9 +99,9 @@ type deafWriter struct{ *httptest.ResponseRecorder }
 func (deafWriter) Write([]byte) (int, error) { return 0, errors.New("gone") }
 
 // newEdge is the edge around a few routes, with what it logs and measures.
-func newEdge(t *testing.T) (http.Handler, *asking.Log) {
+func newEdge(t *testing.T) (http.Handler, *apitest.Log) {
 	t.Helper()
-	log := new(asking.Log)
+	log := new(apitest.Log)
 	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: zerolog.New(log)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /tagged", func(w http.ResponseWriter, _ *http.Request) {
@@ -129,13 +129,13 @@ func newEdge(t *testing.T) (http.Handler, *asking.Log) {
 func TestPanicEndsOneRequest(t *testing.T) {
 	t.Parallel()
 	h, log := newEdge(t)
-	p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/panics", ""), http.StatusInternalServerError)
+	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, "/panics", ""), http.StatusInternalServerError)
 	require.NotContains(t, p.Detail, "broken")
 	require.Contains(t, log.String(), `"panic":"broken"`)
 	require.Contains(t, log.String(), "server_test.go", "where it was")
-	require.Equal(t, "begun", string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/late", ""))))
-	require.PanicsWithValue(t, http.ErrAbortHandler, func() { asking.Ask(h, http.MethodGet, "/aborts", "") })
-	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodGet, "/healthz", "").StatusCode)
+	require.Equal(t, "begun", string(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/late", ""))))
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { apitest.Send(h, http.MethodGet, "/aborts", "") })
+	require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodGet, "/healthz", "").StatusCode)
 }
 
 // Routes, and not paths, are measured: clients choose any number of paths. A client that is gone is nobody's
@@ -144,13 +144,13 @@ func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	t.Parallel()
 	h, log := newEdge(t)
 	for _, target := range []string{"/tagged", "/tagged", "/readyz", "/secret-1", "/secret-2", "/panics"} {
-		asking.Ask(h, http.MethodGet, target, "")
+		apitest.Send(h, http.MethodGet, target, "")
 	}
 	h.ServeHTTP(deafWriter{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	require.Equal(t, 7, log.Count("request"))
 	require.Contains(t, log.String(), `"undelivered":"gone"`)
 	require.Equal(t, 7, strings.Count(log.String(), `"level":"debug"`))
-	metrics := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/metrics", "")))
+	metrics := string(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/metrics", "")))
 	for _, want := range []string{
 		`request_seconds_count{code="200",route="GET /tagged"} 2`, `request_seconds_count{code="404",route="other"} 2`,
 		`request_seconds_count{code="500",route="/panics"} 1`, `request_seconds_count{code="503",route="GET /readyz"} 1`, "go_goroutines", "process_start_time_seconds",
@@ -163,10 +163,10 @@ func TestRequestsAreMeasuredByRoute(t *testing.T) {
 func TestUnknownRoutesAreProblems(t *testing.T) {
 	t.Parallel()
 	h, _ := newEdge(t)
-	p := asking.Refused(t, asking.Ask(h, http.MethodGet, "/nothing", ""), http.StatusNotFound)
+	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, "/nothing", ""), http.StatusNotFound)
 	require.Contains(t, p.Detail, `"/nothing"`)
-	resp := asking.Ask(h, http.MethodPost, "/tagged", "{}")
-	require.Contains(t, asking.Refused(t, resp, http.StatusMethodNotAllowed).Detail, `"POST" is not allowed for "/tagged": allowed is GET, HEAD`)
+	resp := apitest.Send(h, http.MethodPost, "/tagged", "{}")
+	require.Contains(t, apitest.RequireProblem(t, resp, http.StatusMethodNotAllowed).Detail, `"POST" is not allowed for "/tagged": allowed is GET, HEAD`)
 	require.Equal(t, "GET, HEAD", resp.Header.Get("Allow"))
 }
 
@@ -175,8 +175,8 @@ func TestAnswerThatTheClientHasIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	h, _ := newEdge(t)
 	for given, want := range map[string]int{"": 200, `W/"1"`: 304, `"1"`: 304, `"0", W/"1"`: 304, "*": 304, `W/"2"`: 200, "1": 200} {
-		resp := asking.Ask(h, http.MethodGet, "/tagged", "", "If-None-Match", given)
-		body := string(asking.ReadAll(t, resp))
+		resp := apitest.Send(h, http.MethodGet, "/tagged", "", "If-None-Match", given)
+		body := string(apitest.ReadBody(t, resp))
 		require.Equal(t, want, resp.StatusCode, given)
 		require.Equal(t, want == 200, body == "text", given)
 		require.Equal(t, want == 200, resp.Header.Get("Content-Type") != "", given)

@@ -1,6 +1,6 @@
-// Package asking has what tests of packages that answer questions share: a Redis with hits in it, a reader
+// Package apitest has what tests of packages that answer questions share: a Redis with hits in it, a reader
 // that needs none, and requests with their answers and problems.
-package asking
+package apitest
 
 import (
 	"bytes"
@@ -57,8 +57,8 @@ type Sample struct {
 	N   int64
 }
 
-// Hits are n hits of a counter at a moment.
-func Hits(key string, at time.Time, n int64) Sample { return Sample{key, at, n} }
+// NewSample are n hits of a counter at a moment.
+func NewSample(key string, at time.Time, n int64) Sample { return Sample{key, at, n} }
 
 // Seed counts hits as a worker would, and says that the stream is counted up to asOf.
 func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
@@ -69,15 +69,15 @@ func Seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sa
 	Commit(t, store, layout, asOf, 1, hits)
 }
 
-// Late counts hits that come after those of seed.
-func Late(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
+// SeedLate counts hits that come after those of Seed.
+func SeedLate(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...Sample) {
 	t.Helper()
 	Commit(t, schema.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
 }
 
-// Came puts different ones of a counter into the unique cells of a moment, as a worker does with hits that
+// SeedUniques puts different ones of a counter into the unique cells of a moment, as a worker does with hits that
 // say who came.
-func Came(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
+func SeedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
 	layout := Layout(t)
 	args := make([]any, len(who))
@@ -274,7 +274,7 @@ func BufferBodies(next http.Handler) http.Handler {
 	})
 }
 
-func Ask(h http.Handler, method, target, body string, headers ...string) *http.Response {
+func Send(h http.Handler, method, target, body string, headers ...string) *http.Response {
 	r := newRequest(method, target, body)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -296,10 +296,10 @@ func newRequest(method, target, body string) *http.Request {
 	return r
 }
 
-// Refused decodes a problem with the given status.
-func Refused(t testing.TB, resp *http.Response, status int) web.Problem {
+// RequireProblem decodes a problem with the given status.
+func RequireProblem(t testing.TB, resp *http.Response, status int) web.Problem {
 	t.Helper()
-	data := ReadAll(t, resp)
+	data := ReadBody(t, resp)
 	if resp.StatusCode != status || resp.Header.Get("Content-Type") != web.ProblemType {
 		t.Fatalf("status %d %s, want %d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), status, web.ProblemType, data)
 	}
@@ -311,7 +311,7 @@ func Refused(t testing.TB, resp *http.Response, status int) web.Problem {
 	return out
 }
 
-func ReadAll(t testing.TB, resp *http.Response) []byte {
+func ReadBody(t testing.TB, resp *http.Response) []byte {
 	t.Helper()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -348,9 +348,9 @@ func (l *Log) Count(message string) int { return strings.Count(l.String(), `"mes
 
 var questionLine = regexp.MustCompile(`^"?(GET|HEAD|POST|DELETE) /`)
 
-// Transcript checks that each question in a file has the answer that follows it there, up to an empty line or
+// CheckTranscript checks that each question in a file has the answer that follows it there, up to an empty line or
 // the next question. Other lines are comments, or are prepared. UPDATE_ANSWERS=1 writes the answers again.
-func Transcript(t *testing.T, file string, answer func(question string) string, prepare func(words []string)) {
+func CheckTranscript(t *testing.T, file string, answer func(question string) string, prepare func(words []string)) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)

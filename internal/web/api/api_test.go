@@ -16,7 +16,7 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/tests/asking"
+	"tallyroll/tests/apitest"
 )
 
 // thingsParams, thingsBody and things are of the operations in testdata/requests.txt.
@@ -99,20 +99,20 @@ func newThings() http.Handler {
 	})
 	a.DescribeStatus(api.MetricsPage("up 1"))
 	a.RoutePages()
-	return asking.BufferBodies(mux)
+	return apitest.BufferBodies(mux)
 }
 
 func TestRequestsAreReadOrRefused(t *testing.T) {
 	t.Parallel()
 	h := newThings()
-	for _, r := range asking.ReadRequests(t, "testdata/requests.txt") {
+	for _, r := range apitest.ReadRequests(t, "testdata/requests.txt") {
 		resp := r.Send(h)
 		if r.Status == http.StatusOK {
-			require.Equal(t, r.Want, strings.TrimSpace(string(asking.ReadAll(t, resp))), "%s", r)
+			require.Equal(t, r.Want, strings.TrimSpace(string(apitest.ReadBody(t, resp))), "%s", r)
 			continue
 		}
 		place, detail, _ := strings.Cut(r.Want, " ")
-		p := asking.Refused(t, resp, r.Status)
+		p := apitest.RequireProblem(t, resp, r.Status)
 		at, message := "-", p.Detail
 		if len(p.Errors) > 0 {
 			at, message = p.Errors[0].Location, p.Errors[0].Message
@@ -137,13 +137,13 @@ func (timeoutError) Temporary() bool { return true }
 func TestBodiesHaveABound(t *testing.T) {
 	t.Parallel()
 	h := newThings()
-	require.Equal(t, http.StatusOK, asking.Ask(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-2)).StatusCode)
-	p := asking.Refused(t, asking.Ask(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-1)), http.StatusRequestEntityTooLarge)
+	require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-2)).StatusCode)
+	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-1)), http.StatusRequestEntityTooLarge)
 	require.Contains(t, p.Detail, "body: it is larger than 1048576 bytes")
 	for err, status := range map[error]int{io.ErrUnexpectedEOF: http.StatusBadRequest, timeoutError{errors.New("late")}: http.StatusRequestTimeout} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/things", io.MultiReader(strings.NewReader("{"), brokenBody{err})))
-		asking.Refused(t, w.Result(), status)
+		apitest.RequireProblem(t, w.Result(), status)
 	}
 }
 
@@ -157,18 +157,18 @@ func TestDocumentAndItsPage(t *testing.T) {
 			Security []map[string][]string
 		}
 	}
-	require.NoError(t, json.Unmarshal(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/openapi.json", "")), &doc))
+	require.NoError(t, json.Unmarshal(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/openapi.json", "")), &doc))
 	require.Equal(t, []string{"Ask"}, doc.Paths["/v1/things"]["post"].Tags)
 	require.NotEmpty(t, doc.Paths["/v1/none"]["get"].Security)
 	require.Empty(t, doc.Paths["/metrics"]["get"].Security)
-	page := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/docs", "")))
+	page := string(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/docs", "")))
 	require.Contains(t, page, `<a href="/">← Things &lt;&amp;&gt;</a>`)
 	require.Contains(t, page, `<a href="/docs/ask#/Ask/POSTthings"><code>POST /v1/things</code></a>`)
-	group := string(asking.ReadAll(t, asking.Ask(h, http.MethodGet, "/docs/ask", "")))
+	group := string(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/docs/ask", "")))
 	require.Contains(t, group, `data-group="Ask"`)
 	require.Contains(t, group, `<a href="/docs/ask" aria-current="page">Ask</a>`)
-	require.Equal(t, "gzip", asking.Ask(h, http.MethodGet, "/docs/swagger-ui.css", "").Header.Get("Content-Encoding"))
-	asking.Refused(t, asking.Ask(h, http.MethodGet, "/docs/nothing", ""), http.StatusNotFound)
+	require.Equal(t, "gzip", apitest.Send(h, http.MethodGet, "/docs/swagger-ui.css", "").Header.Get("Content-Encoding"))
+	apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, "/docs/nothing", ""), http.StatusNotFound)
 
 	seen := make(map[string]bool)
 	for _, k := range web.Kinds() {
