@@ -1,4 +1,5 @@
-// Package limitapi is the limits API over HTTP: it reads takes, lets internal/limit decide, and writes decisions.
+// Package limitapi is the limits API over HTTP: it reads takes, lets internal/limit decide, and writes
+// decisions.
 //
 //   - Hits of several takes are counted all or none. Refused hits are not counted.
 //   - GET /v1/limit counts nothing. For a counter of the streams it uses its rolling total (look.go).

@@ -24,7 +24,7 @@ import (
 // status, the fields about limits, and the answer or the detail of the problem. UPDATE_ANSWERS=1 writes what
 // comes. Lines of a file are
 //
-//	== named, without Redis       a new service, with this QUERY_TAKE; or without proxies, so that none is trusted
+//	== named, without Redis       a new service, with this QUERY_TAKE; or without proxies, so none is trusted
 //	# text                        a comment
 //	POST /v1/take {"limit":…}     a request: method, target and body
 //	  X-Api-Key: k                a header of the request

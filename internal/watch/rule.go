@@ -31,6 +31,17 @@ type Rule struct {
 // hasManyKeys reports whether the rule has group or top: a state per key, and keys come and go.
 func (r *Rule) hasManyKeys() bool { return r.Top > 0 || r.Group > 0 }
 
+// kindOfKey returns what the keys of its states are: "group", "prefix", or "" if they are counters.
+func (r *Rule) kindOfKey() string {
+	switch {
+	case r.Group > 0:
+		return "group"
+	case r.Prefix != nil && r.Top == 0:
+		return "prefix"
+	}
+	return ""
+}
+
 // key returns the key of the rule's own state, which is empty if the rule has many keys.
 func (r *Rule) key() string {
 	switch {

@@ -32,7 +32,8 @@ type KeyState struct {
 	Lower  window.Bound `json:"lower" nullable:"true" doc:"There were at least this many; null if total is." example:"129"`
 	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if it is unknown." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
-	// Condition is missing in records of earlier versions.
+	// Of and Condition are missing in records of earlier versions.
+	Of        string     `json:"of,omitempty" enum:"prefix,group" doc:"What key is, if it is not a counter: the prefix of a sum, or a group of counters." example:"prefix"`
 	Condition string     `json:"condition,omitempty" doc:"What must hold for the rule to fire: above or below so many hits, or change by a percentage; and surely if it must hold for every value within the bounds." example:"above 100"`
 	AsOf      *time.Time `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
 	At        time.Time  `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
@@ -81,7 +82,7 @@ const clockTolerance = 5 * time.Second
 // advance returns the record after an evaluation, and whether it changed. It is the complete state machine.
 func (r Record) advance(result Result) (out Record, changed bool) {
 	out = Record{
-		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Window: window.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(), At: toTime(result.At), Reason: result.Reason},
+		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(), Window: window.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(), At: toTime(result.At), Reason: result.Reason},
 		Since:    toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified, Previous: r.State,
 		Many: result.Rule.hasManyKeys() && result.Key != "",
 	}

@@ -268,8 +268,8 @@ func startNATSWithUser(t *testing.T, name string, rights server.Permissions) *st
 	})
 }
 
-// newRigWithIsolatedUser is a rig with a user that cannot join a fleet: it reads every stream, even if other workers
-// do.
+// newRigWithIsolatedUser is a rig with a user that cannot join a fleet: it reads every stream, even if other
+// workers do.
 func newRigWithIsolatedUser(t *testing.T) (r *rig, isolated []string) {
 	rights := server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test", "$KV.>"}}}
 	nats := startNATSWithUser(t, "isolated", rights)

@@ -75,8 +75,8 @@ func SeedLate(t testing.TB, client redis.UniversalClient, asOf time.Time, hits .
 	Commit(t, schema.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
 }
 
-// SeedUniques puts different ones of a counter into the unique cells of a moment, as a worker does with hits that
-// say who came.
+// SeedUniques puts different ones of a counter into the unique cells of a moment, as a worker does with hits
+// that say who came.
 func SeedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
 	layout := Layout(t)
@@ -348,8 +348,9 @@ func (l *Log) Count(message string) int { return strings.Count(l.String(), `"mes
 
 var questionLine = regexp.MustCompile(`^"?(GET|HEAD|POST|DELETE) /`)
 
-// CheckTranscript checks that each question in a file has the answer that follows it there, up to an empty line or
-// the next question. Other lines are comments, or are prepared. UPDATE_ANSWERS=1 writes the answers again.
+// CheckTranscript checks that each question in a file has the answer that follows it there, up to an empty
+// line or the next question. Other lines are comments, or are prepared. UPDATE_ANSWERS=1 writes the answers
+// again.
 func CheckTranscript(t *testing.T, file string, answer func(question string) string, prepare func(words []string)) {
 	t.Helper()
 	data, err := os.ReadFile(file)

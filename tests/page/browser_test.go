@@ -316,6 +316,12 @@ func (b *tab) point(selector string) (x, y float64) {
 	return at[0], at[1]
 }
 
+// choose takes a range of time. A phone has a list of them in place of the buttons.
+func (b *tab) choose(span string) {
+	b.t.Helper()
+	eval[bool](b, fmt.Sprintf(`((list) => (list.value = %q, list.dispatchEvent(new Event("change"))))(document.getElementById("range-select"))`, span))
+}
+
 func (b *tab) click(selector string) {
 	b.t.Helper()
 	x, y := b.point(selector)

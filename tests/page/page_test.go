@@ -44,6 +44,30 @@ func TestFirstHits(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
+// Above the chart, in the first screen of a phone, stands the sum of all counters. A young namespace has
+// changes, too: of two periods that were counted. The column of changes lists first what has grown most. One
+// counter has a panel.
+func TestAnswersAtAGlance(t *testing.T) {
+	s := start(t)
+	s.hit("falls", "falls", "falls", "grows")
+	b := open(t, s.query.URL()+"/", phone)
+	b.until("the sum of all counters", `document.querySelector("#sum-hits b").textContent === "4" && /exact/.test(document.getElementById("sum-hits").textContent)`)
+	b.until("it and the chart in the first screen", `document.getElementById("summary").getBoundingClientRect().bottom < document.getElementById("plot").getBoundingClientRect().top && document.getElementById("plot").getBoundingClientRect().bottom < 844`)
+	b.until("a rate", `/^[0-9.]+$/.test(document.querySelector("#sum-rate b").textContent)`)
+	b.click(`#column label:nth-of-type(2)`)
+	stack.Eventually(t, "what grows to be first, with a change of two periods", func() (bool, string) {
+		s.hit("grows")
+		text := eval[string](b, listed+` + " " + `+cell("grows", ".change"))
+		return strings.HasPrefix(text, "grows,falls ") && (strings.Contains(text, "% in ") || strings.Contains(text, "new in ") || strings.Contains(text, "× ")), text
+	})
+	b.click(`#rows tr[data-key="grows"]`) // one line stays
+	b.until("the panel", `document.getElementById("counter-title").textContent === "falls" && /^1 minute[0-9]/.test(document.getElementById("counter-facts").textContent) && /Peak3 per /.test(document.getElementById("counter-facts").textContent)`)
+	b.until("one line of notes", `!document.getElementById("chart-more").hidden && document.getElementById("chart-note").offsetHeight < 30`)
+	b.click(`#chart-more`)
+	b.until("all notes", `document.getElementById("chart-more").getAttribute("aria-expanded") === "true" && document.getElementById("chart-note").offsetHeight >= 30`)
+	b.clean(s.query.URL())
+}
+
 // What a range lacks stands next to its title, whole, at every width; so does the heading of the hits.
 func TestWhatARangeLacksIsWhole(t *testing.T) {
 	s := start(t)

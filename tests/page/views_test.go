@@ -227,6 +227,7 @@ func TestAlertsView(t *testing.T) {
 	row := func(n int) string { return fmt.Sprintf(`document.querySelector("#alerts-rows tr:nth-child(%d)")`, n) }
 	b.until("the states", row(2)+`?.textContent.includes("<b>shop</b>") && /unknown/.test(`+row(2)+`.textContent) && /counting began/.test(`+row(2)+`.textContent)`)
 	b.until("what fires first", `/errors/.test(`+row(1)+`.textContent) && `+row(1)+`.querySelector(".words").dataset.state === "red"`)
+	b.until("the condition, and the total now", `/a above 0 in 1 hour/.test(`+row(1)+`.textContent) && `+row(1)+`.lastElementChild.textContent === "1"`)
 	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 2,firing 1,unknown 1,pending 0,resolved 0,ok 0"`)
 	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 2 && /no target was notified/.test(document.getElementById("alerts-changes").textContent)`)
 	b.click(`#alerts-kinds label:nth-of-type(2)`)
@@ -284,9 +285,9 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	}
 }
 
-// The API's index opens the kinds of problems where a type leads, leads back, and leads to an operation, which
-// is open on the page of its group. That sends what one tries with the token that the page has kept. Swagger UI
-// works under the policy of the page.
+// The API's index opens the kinds of problems where a type leads, leads back, and leads to an operation,
+// which is open on the page of its group. That sends what one tries with the token that the page has kept.
+// Swagger UI works under the policy of the page.
 func tryDocs(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/docs#problem-not-stored", phone)
 	b.until("the kind of problem", `document.querySelector("#problem-not-stored:target")?.getBoundingClientRect().height > 0`)

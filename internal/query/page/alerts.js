@@ -1,9 +1,10 @@
 // Alerts: what the rules of watch say now, and how that has changed.
 import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, inFull, moment, number, sentence, shown, spoken } from "./format.js";
-import { ask, clock } from "./api.js";
+import { ask, clock, post } from "./api.js";
+import { explain, figure } from "./figure.js";
 
-const listed = 20, stale = 10; // changes of a page; seconds without an evaluation that are too many
+const listed = 20, mostNow = 50, stale = 10; // changes of a page; states whose total now is read; seconds without an evaluation that are too many
 const kinds = ["firing", "unknown", "pending", "resolved", "ok"];
 const levels = { firing: "red", unknown: "amber", pending: "amber", resolved: "green", ok: "green" };
 let state = "", pages = [[]]; // of each page that the reader has turned to, the parameters
@@ -43,6 +44,7 @@ function draw(all, some) {
   $("alerts-parts").hidden = never;
   if (never) return;
   drawKinds(all.counts);
+  readNow(some.states);
   drawStates(some.states);
   drawChanges(some);
 }
@@ -85,9 +87,28 @@ function drawStates(states) {
     el("th", { scope: "row" }, el("bdi", {}, shown(s.rule)), el("span", { class: "under" }, el("bdi", {}, keyOf(s)), s.condition ? ` ${s.condition} in ${spoken(s.window)}` : null)),
     el("td", { "data-wide": "" }, words(s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
     el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
-    el("td", { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` }, hits(s), el("span", { class: "under" }, `in ${spoken(s.window)}`)))));
+    el("td", { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` }, hits(s), el("span", { class: "under" }, `in ${spoken(s.window)}`)),
+    el("td", { class: "number", "data-name": "Now" }))));
   $("alerts-table").hidden = states.length === 0;
   put($("alerts-none"), states.length > 0 ? "" : state ? `Nothing is ${state}.` : "No rule has a state yet.");
+}
+
+// readNow shows the total of the first states' keys now, because the one that a state has is of the moment when it began. It
+// asks once for all counters of a window. For a group, no one question asks.
+async function readNow(states) {
+  const asked = states.slice(0, mostNow).filter(({ key, of, condition }) => condition && key !== "" && of !== "group");
+  const counters = Object.entries(Object.groupBy(asked.filter(({ of }) => !of), ({ window }) => window));
+  const answers = await Promise.allSettled([ // if a token may not ask, cells stay empty
+    ...counters.map(async ([window, of]) => (await post("v1/total", { keys: [...new Set(of.map(({ key }) => key))], windows: [window] })).totals),
+    ...asked.filter(({ of }) => of).map(async ({ key, window }) => (await ask("v1/total", [["prefix", key], ["window", window]])).totals.map((t) => ({ ...t, key, of: "prefix" }))),
+  ]);
+  const totals = answers.flatMap(({ value }) => value ?? []);
+  states.forEach((s, i) => {
+    const total = totals.find(({ key, of, window }) => key === s.key && of === s.of && window === s.window), cell = $("alerts-rows").children[i]?.lastElementChild;
+    if (!total || !cell) return;
+    put(cell, Object.values(figure(total)).join(" ").trim());
+    cell.title = explain(total).join(" ");
+  });
 }
 
 function drawChanges({ changes, next }) {

@@ -31,6 +31,7 @@ export function start(given) {
     reload();
   });
   $("chart-back").addEventListener("click", back);
+  $("chart-more").addEventListener("click", () => $("chart-more").setAttribute("aria-expanded", String($("chart-more").getAttribute("aria-expanded") !== "true")));
   $("chart-menu").append(menu("Save or copy the chart", items));
   const box = $("plot");
   box.addEventListener("pointerdown", press);
@@ -195,6 +196,7 @@ function redraw() {
   drawn?.root.remove();
   drawn = plot({ lines: here, from: seen.from, to: seen.to, shades, log: scale === "log", apart: scale === "apart" && here.length > 1, width, height: width < 480 ? 210 : 270, zone: seen.asked.zone });
   drawn.shades = shades;
+  drawn.root.classList.toggle("many", here.length > 1 && scale !== "apart");
   box.prepend(drawn.root);
   box.dataset.points = moments().length;
   box.dataset.step = seen.step;
@@ -213,7 +215,7 @@ function showLegend() {
   const legend = $("legend"), names = seen.all.length < 2 ? [] : seen.all.map(({ name }) => name);
   if (legend.dataset.names !== JSON.stringify(names)) { // else a button that has the focus would lose it
     legend.replaceChildren(...seen.all.slice(0, names.length).map(({ name, line }) => el("li", { "data-line": line },
-      el("button", { type: "button", title: "Show this line alone, or all again", onclick: () => isolate(name) }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(name))))));
+      el("button", { type: "button", title: "Show this line alone, or all again", onclick: () => isolate(name), onpointerenter: () => point(line), onpointerleave: () => point(-1), onfocus: () => point(line), onblur: () => point(-1) }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(name))))));
     legend.dataset.names = JSON.stringify(names);
   }
   names.forEach((name, i) => legend.children[i].firstChild.setAttribute("aria-pressed", String(name === isolated)));
@@ -266,6 +268,12 @@ function showNote(here, shades) {
   if (lengthOf(seen.step) !== lengthOf(seen.wanted)) said.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
   if (seen.note) said.push(seen.note);
   put($("chart-note"), said.join(" "));
+  $("chart-more").hidden = said.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
+}
+
+// point shows the period before of one line only, because those of all would hide each other.
+function point(line) {
+  for (const path of drawn?.root.querySelectorAll("path.before") ?? []) path.classList.toggle("pointed", path.dataset.line === String(line));
 }
 
 function summary() {
@@ -340,12 +348,20 @@ function readAt(event) {
   const t = timeOf(event), shade = drawn.shades.find(({ from, to }) => from <= t && t < to);
   if (!shade || (moments().length > 0 && t >= moments()[0])) {
     read(indexAt(t));
+    point(nearest(event));
     return;
   }
   read(-1);
   $("reading").replaceChildren(el("p", { class: "missing" }, shade.sentence));
   $("reading").hidden = false;
   placeReading(drawn.x(t));
+}
+
+// nearest returns the line that is the nearest to the pointer at its moment.
+function nearest(event) {
+  const y = event.clientY - $("plot").getBoundingClientRect().top;
+  const far = ({ line, points }) => Math.abs(drawn.y(line, points[at]?.[2] ?? 0) - y);
+  return lines().reduce((a, b) => (far(b) < far(a) ? b : a)).line;
 }
 
 // dragged is the range of a drag, in whole steps.
@@ -426,7 +442,9 @@ function items() {
   const params = () => (isolated === "" ? requests : requestsOf(asked.lines.filter(own), { ...rangeAsked(requests[0].params, seen.wanted, asked.zone), uniques: seen.uniques })).map((request) => request.params);
   const color = (line) => getComputedStyle(document.querySelector(`#plot [data-line="${line}"]`)).getPropertyValue("--ink").trim();
   const style = getComputedStyle($("chart"));
+  const narrow = $("scales").checkVisibility() ? [] : [["linear", "Linear scale"], ["log", "Log scale"], ...(here.length > 1 ? [["apart", "A chart for each"]] : [])].filter(([kind]) => kind !== scale);
   return [
+    ...narrow.map(([kind, label]) => [label, () => show(kind)]),
     ["Download CSV", () => save(`${name}.csv`, "text/csv", csv(here, asked.zone))],
     ["Download SVG", () => save(`${name}.svg`, "image/svg+xml", picture(drawn, here.map((line) => ({ name: line.name, color: color(line.line) })), style.backgroundColor, style.color))],
     ["Copy as curl", () => copy(curl("v1/series", params()), "Copied the command.")],

@@ -1,13 +1,14 @@
 // The explorer: one table of counters, as a tree or a list, with their totals of the range, the change against the period
 // before, and a drawing over time. This file asks, and decides which rows there are; rows.js draws them.
 import { $, put, repeat, say, segments } from "./dom.js";
-import { number, sentence, apart } from "./format.js";
+import { number, sentence, apart, roughly } from "./format.js";
 import { clock } from "./api.js";
 import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sameLine } from "./view.js";
-import { compares, spanOf, nameOf } from "./range.js";
+import { compares, halvesOf, since, spanOf, nameOf } from "./range.js";
 import { changeOf, gapOf } from "./figure.js";
 import { grow, childrenOf, leafOf, ordered, hasParts } from "./tree.js";
 import { drawRows, drawTrend } from "./rows.js";
+import { drawSummary } from "./summary.js";
 import { largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed } from "./counts.js";
 
 const page = 50; // rows at first, and more on demand
@@ -29,6 +30,7 @@ let reload = () => {};
 export function start(given) {
   hooks = given;
   segments($("shape"), "shape", [["tree", "Tree"], ["flat", "List"]], view.flat ? "flat" : "tree", (shape) => change({ flat: shape === "flat" }));
+  segments($("order"), "order", [["total", "Largest"], ["change", "Growing"]], view.sort, (sort) => change({ sort, turned: false }));
   $("more").addEventListener("click", () => {
     rows += page;
     if (data && (data.whole || view.find) && !data.next) draw();
@@ -39,6 +41,7 @@ export function start(given) {
     if (data && view.range !== data.range) live.clear();
     if (parts.range !== undefined || parts.find !== undefined || parts.flat !== undefined) rows = page;
     for (const key of live.keys()) if (lineOf(counterLine(key)) < 0) live.delete(key);
+    for (const input of $("order").querySelectorAll("input")) input.checked = input.value === view.sort && !view.turned;
     for (const input of $("shape").querySelectorAll("input")) input.checked = (input.value === "flat") === view.flat;
     if (data?.question === question()) draw();
     else $("rows-table").setAttribute("aria-busy", "true");
@@ -147,8 +150,16 @@ const once = 60_000; // how long the period before, and drawings, are kept, at l
 // compare asks for the period before, seldom, and shows the change.
 async function compare(span) {
   const needed = data.nodes.map(({ name }) => name);
-  const fresh = before.question === question() && performance.now() - before.at < Math.max(once, data.nodes.length * 200);
+  const halves = data.whole && !view.find ? halvesOf(span, Date.parse(data.since ?? "") || since) : undefined;
+  const kept = halves ? Math.max(5000, halves.length / 10) : Math.max(once, data.nodes.length * 200);
+  const fresh = before.question === question() && performance.now() - before.at < kept;
   if (!compares(view, span) || (fresh && (before.whole || needed.every((name) => before.totals.has(name))))) return;
+  const [recent, earlier] = halves ? await Promise.all([largest(halves, mostListed), totalsBefore(halves)]) : [];
+  if (recent?.whole && earlier) {
+    before = { ...earlier, recent, length: halves.length, question: question(), at: performance.now() };
+    draw();
+    return;
+  }
   const found = (data.whole && (await totalsBefore(span))) || (await totalsBefore(span, [...new Set([...needed.slice(0, mostListed / 2), ...view.lines.flatMap(({ key }) => key ?? [])])]));
   for (const { name, prefix } of found.whole ? [] : sums()) found.totals.set(name, await sumBefore(prefix, span).catch(() => undefined));
   before = { ...found, question: question(), at: performance.now() };
@@ -164,13 +175,19 @@ function beforeOf(name) {
 // leaves are the counters with what is known of them now. Of all counters, those are among them that have hits in the period
 // before only.
 function leaves() {
-  const out = data.nodes.map((node) => ({ ...node, now: nowOf(node.name, node.now), before: beforeOf(node.name) }));
+  const out = data.nodes.map((node) => ({ ...node, now: nowOf(node.name, node.now), before: beforeOf(node.name), recent: recentOf(node.name) }));
   if (!data.whole || view.find || !compares(view, data.span) || before.question !== question() || !before.whole) return out;
   const known = new Set(out.map(({ name }) => name));
   for (const [key, total] of before.totals) {
-    if (!known.has(key) && total.total > 0) out.push(leafOf(key, nothingOf(data), total));
+    if (!known.has(key) && total.total > 0) out.push(leafOf(key, nothingOf(data), total, recentOf(key)));
   }
   return out;
+}
+
+// recentOf is the total to compare with the period before, if that is a part of the range.
+function recentOf(name) {
+  if (!before.recent || before.question !== question()) return undefined;
+  return before.recent.totals.get(name) ?? { ...nothing, complete: before.recent.complete };
 }
 
 const nowOf = (key, listed) => live.get(key) ?? listed;
@@ -202,7 +219,12 @@ function settle(all) {
 function judge(node) {
   const gap = missing();
   if (gap?.kind === "uncounted" && node.now?.total === 0) node.now = { ...node.now, uncounted: gap.long };
-  node.change = node.now ? changeOf(node.now, node.before) : undefined;
+  const unknown = !node.now || node.now.upper === null || node.now.uncounted, recent = unknown ? undefined : node.recent;
+  node.change = node.now ? changeOf(recent ?? node.now, node.before) : undefined;
+  if (recent && node.change.size > -Infinity) {
+    const length = roughly(before.length / 1000);
+    Object.assign(node.change, { text: `${node.change.text} in ${length}`, title: `Counting is younger than the range, so this compares the last ${length} with the ${length} before. ${node.change.title}` });
+  }
 }
 
 // flatten makes one list of the nodes and the children of those that are open.
@@ -221,20 +243,28 @@ function pinned(shown) {
     const node = { ...leafOf(line.name, undefined), line, pinned: true, id: `line ${line.key ?? line.prefix} ${line.key === undefined}` };
     const listed = data.nodes.find(({ name }) => name === line.key)?.now ?? data.others.get(line.name) ?? (data.whole ? nothingOf(data) : undefined);
     node.now = line.key === undefined ? sumHere(line) ?? data.others.get(line.name) : nowOf(line.key, listed);
-    node.before = line.key === undefined ? sumHere(line, true) ?? beforeOf(line.name) : beforeOf(line.key);
+    node.before = line.key === undefined ? sumHere(line, "before") ?? beforeOf(line.name) : beforeOf(line.key);
+    node.recent = line.key === undefined ? sumHere(line, "recent") : recentOf(line.key);
     judge(node);
     return node;
   });
 }
 
 // sumHere adds up a line from the counters, if all are known.
-function sumHere({ prefix }, ofBefore = false) {
-  if (!data.whole || (ofBefore && !before.whole)) return undefined;
-  const of = leaves().filter(({ name }) => name.startsWith(prefix));
-  return of.reduce((sum, leaf) => {
-    const t = ofBefore ? leaf.before : leaf.now;
-    return t && sum && { ...sum, total: sum.total + t.total, lower: sum.lower + t.lower, upper: sum.upper === null || t.upper === null ? null : sum.upper + t.upper };
-  }, { ...nothing, complete: ofBefore ? before.complete : data.complete });
+function sumHere({ prefix }, of = "now") {
+  if (!data.whole || (of !== "now" && !before.whole)) return undefined;
+  return leaves().filter(({ name }) => name.startsWith(prefix)).map((leaf) => leaf[of]).reduce((sum, t) => (
+    t && sum && { ...sum, total: sum.total + t.total, lower: sum.lower + t.lower, upper: sum.upper === null || t.upper === null ? null : sum.upper + t.upper }
+  ), { ...nothing, complete: of === "before" ? before.complete : data.complete });
+}
+
+// summarize shows the sum of all counters. Of more than can be listed, that of the largest is a lower bound.
+function summarize() {
+  const all = { prefix: "" };
+  const node = { now: sumHere(all), before: sumHere(all, "before"), recent: sumHere(all, "recent"), whole: data.whole };
+  node.now ??= { total: 0, lower: data.nodes.reduce((sum, { now }) => sum + now.lower, 0), upper: null };
+  judge(node);
+  drawSummary(node, compares(view, data.span));
 }
 
 // draw shows what is known.
@@ -244,6 +274,7 @@ export function draw() {
   settle(listed);
   const all = (listed = flatten(roots())), some = all.slice(0, rows), pins = view.find ? [] : pinned(some);
   visible = [...pins, ...some];
+  if (!view.find) summarize();
   const top = Math.max(1, ...all.map(({ now }) => now.total));
   drawRows(visible, (node, last) => ({ largest: top, line: lineOf(node.line), open: open.has(node.id), first: Boolean(last?.pinned) && !node.pinned }));
   drawHeads(all);

@@ -55,6 +55,9 @@ export function ago(s) {
   return `${Math.round(s / 86400)} days`;
 }
 
+// roughly is a length of time in whole numbers.
+export const roughly = (s) => (s < 120 ? `${Math.round(s)} s` : ago(s));
+
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
 const minute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const second = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });

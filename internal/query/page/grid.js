@@ -1,6 +1,7 @@
 // The explorer's table under the hands of its reader: pointer and keyboard, as in any tree.
 import { $, segments } from "./dom.js";
 import { visible, expand, pick } from "./explore.js";
+import { change } from "./view.js";
 import { nodeOf, focusRow, setCurrent, showTip, hideTip } from "./rows.js";
 
 const rowOf = (event) => event.target.closest?.("#rows > tr");
@@ -8,7 +9,11 @@ const rowOf = (event) => event.target.closest?.("#rows > tr");
 export function start() {
   const body = $("rows"), table = $("rows-table");
   // Where there is no room for all columns, the reader chooses one.
-  segments($("column"), "column", [["total", "Hits"], ["rate", "Change"], ["trend", "Over time"]], table.dataset.column, (column) => { table.dataset.column = column; });
+  segments($("column"), "column", [["total", "Hits"], ["rate", "Change"], ["trend", "Over time"]], table.dataset.column, (column) => {
+    table.dataset.column = column;
+    if (column === "total") change({ sort: "total", turned: false });
+    if (column === "rate") change({ sort: "change", turned: false });
+  });
   body.addEventListener("click", (event) => {
     const row = rowOf(event), node = row && nodeOf(row);
     if (!node) return;

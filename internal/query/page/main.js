@@ -5,12 +5,15 @@ import { view, change, onChange, start as startView } from "./view.js";
 import { compares, offer, spanOf, usual, since, zoneName } from "./range.js";
 import { connect, disconnect } from "./live.js";
 import { status, start as startStatus } from "./status.js";
+import { lengthOf } from "./series.js";
 import * as ranges from "./ranges.js";
 import * as search from "./search.js";
 import * as grid from "./grid.js";
 import * as explore from "./explore.js";
 import * as chart from "./chart.js";
 import * as uniques from "./uniques.js";
+import * as counter from "./counter.js";
+import * as summary from "./summary.js";
 import { start as startViews } from "./views.js";
 
 const hear = {
@@ -52,8 +55,10 @@ let drawn = "";
 function showChart() {
   const span = spanOf(view), now = clock.now();
   const young = view.range === usual && span.window && since > span.from && now - since < (now - span.from) / 2 && !new URLSearchParams(location.search).has("range");
+  // Its first minutes would be a few slabs of the next tier: the finest tier shows seconds.
+  const [finest] = about.tiers, newest = young && now - since > lengthOf(finest.window) && now - since < 5 * lengthOf(finest.window);
   const question = {
-    lines: view.lines, window: young ? "" : span.window, from: young ? since : span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName, of: view.of,
+    lines: view.lines, window: newest ? finest.window : young ? "" : span.window, from: young && !newest ? since : young || span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName, of: view.of,
     before: compares(view, span) && span.from - span.before[0],
   };
   const key = JSON.stringify({ ...question, before: Boolean(question.before) });
@@ -107,6 +112,8 @@ function show() {
   if (view.lines.length > 0) reveal(true);
   chart.start({ about, ...chartHooks });
   uniques.start(about);
+  counter.start(about);
+  summary.start(about);
   ranges.start();
   explore.start({
     reveal,

@@ -2,6 +2,7 @@
 // months are those of the reader's own time zone.
 import { seconds, spoken, brief, inFull, longSteps } from "./format.js";
 import { clock } from "./api.js";
+import { lengthOf } from "./series.js";
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 export const zoneName = /^[A-Z]/.test(zone) ? zone : "";
@@ -14,7 +15,7 @@ export let ranges = []; // all that the reader can choose
 export let usual = ""; // what a reader sees who has chosen none
 export let reach = 0; // how far back the tiers go, in milliseconds
 export let since = 0; // when counting began
-let steps = [];
+let steps = [], tiers = [];
 
 const longer = ["1h", "24h", "7d", "30d", "90d", "365d"], short = ["1m", "5m", "15m"], fillers = ["6h", "15m", "5m", "1m"];
 const few = 3;
@@ -25,6 +26,7 @@ export function offer(about, now = clock.now()) {
   reach = Math.max(...about.tiers.map((tier) => seconds(tier.window) * 1000));
   since = Date.parse(about.counting_since ?? "") || 0;
   steps = [...about.steps, ...longSteps];
+  tiers = about.tiers.map(({ cell, window }) => ({ cell: lengthOf(cell), window: lengthOf(window) }));
   const has = (window) => about.windows.includes(window);
   rolling = longer.filter(has);
   for (const window of [...fillers.filter(has), about.windows.at(-1)]) {
@@ -78,6 +80,18 @@ export function spanOf({ range, from, to }, now = clock.now()) {
 
 // compares reports whether a span is compared with the period before: the reader may not want it, or no tier may hold it.
 export const compares = ({ compare }, { before }) => compare && before !== null;
+
+// halvesOf returns the last two equal periods that were counted, if the period before a span was not: so a young namespace has
+// changes as soon as two periods of its finest cells are counted. They are whole cells of a tier.
+export function halvesOf(span, begun, now = clock.now()) {
+  if (!span.window || !(begun > span.before?.[0])) return undefined;
+  const longest = tiers.map(({ cell, window }) => {
+    const end = Math.floor((now - 1000) / Math.min(cell, 60_000)) * Math.min(cell, 60_000), counted = Math.min(end - begun, window - 6000);
+    return { end, length: Math.floor(Math.min(counted / 2, (span.before[1] - span.before[0])) / cell) * cell };
+  }).reduce((a, b) => (b.length > a.length ? b : a));
+  const { end, length } = longest;
+  return length < 2000 ? undefined : { from: end - length, to: end, before: [end - 2 * length, end - length], length };
+}
 
 // windowOf writes a span as window and at, which all questions about totals and tops take.
 export function windowOf(span, now = clock.now()) {

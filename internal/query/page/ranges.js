@@ -44,7 +44,7 @@ function draw() {
   const span = spanOf(view);
   $("compare").checked = compares(view, span);
   $("compare").disabled = span.before === null;
-  put($("compare").nextElementSibling, `Compare with the period before${span.before === null ? ": no tier reaches back to it" : ""}`);
+  $("compare").nextElementSibling.replaceChildren("Compare", el("span", { class: "wide" }, " with the period before"), span.before === null ? ": no tier reaches back to it" : "");
   $("own").hidden = view.range !== "custom";
   if (view.range !== "custom" || $("own").contains(document.activeElement)) return;
   put($("own-why"), "");

@@ -15,7 +15,7 @@ export function tierOf(tiers, length, age) {
 }
 
 const mostPoints = 3600; // the seconds of an hour
-const easyPoints = 168; // the hours of a week
+const easyPoints = 100;
 const fewestPoints = 4;
 
 // stepsOf are the steps of a range that its tier has, and that draw neither a smear nor a few blocks.

@@ -17,7 +17,7 @@ const plus = (a, b) => (a === null || b === null ? null : a + b);
 const sum = (list, of) => list.reduce((s, leaf) => ({ total: s.total + of(leaf).total, lower: s.lower + of(leaf).lower, upper: plus(s.upper, of(leaf).upper) }), none);
 
 // leafOf is a counter with what is known of it, as a node.
-export const leafOf = (key, now, before) => ({ id: `key ${key}`, name: key, label: key, line: { name: key, key }, counters: 1, now, before, level: 1 });
+export const leafOf = (key, now, before, recent) => ({ id: `key ${key}`, name: key, label: key, line: { name: key, key }, counters: 1, now, before, recent, level: 1 });
 
 // grow makes the nodes of a level from leaves, whose names have depth - 1 parts in common. Their children are made when
 // they are on the screen. A group of one is its only member.
@@ -39,6 +39,7 @@ export function grow(leaves, depth = 1, level = 1, parent = "") {
     return {
       id: `${deeper} ${name}`, name, label: labelOf(name, parent), line: { name: `${prefix}*`, prefix }, counters: members.length, level, depth, group, above: parent,
       now: sum(members, (leaf) => leaf.now), before: members.some((leaf) => !leaf.before) ? undefined : { ...sum(members, (leaf) => leaf.before), complete: members.every((leaf) => leaf.before.complete) },
+      recent: members.some((leaf) => !leaf.recent) ? undefined : sum(members, (leaf) => leaf.recent),
       parent: name, deeper: deeper + 1, members,
     };
   });
