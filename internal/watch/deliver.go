@@ -211,6 +211,8 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 		return fmt.Errorf("read the stream of states: %w", err)
 	}
 	return readMessages(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		// If NATS loses a delivered change, this process has it, though it may not have followed the stream so far.
+		s.stream.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
 		e := &entry{seq: meta.Sequence.Stream, stored: meta.Timestamp}
 		_ = json.Unmarshal(m.Data(), &e.Record) // a foreign message concerns no target
 		if s.enqueue(m.Subject(), e) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/tests/stack"
@@ -198,7 +199,8 @@ func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 			require.Equal(t, 1, conflicts, "refused changes")
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
-			require.ErrorIs(t, states.monitor(ctx, stream.Created), errRolledBack)
+			states.created = stream.Created
+			require.ErrorIs(t, states.monitor(ctx), errRolledBack)
 			require.Contains(t, states.copyStates(), subject, "states to store again")
 		})
 	}
@@ -251,6 +253,49 @@ func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	require.Equal(t, map[string]State{"older here": Firing, "newer here": Firing, "only here": Firing, "only before": Firing}, got)
 }
 
+type notifyFunc func()
+
+func (f notifyFunc) notify(context.Context, notification) error {
+	f()
+	return nil
+}
+
+// A process that delivers a change knows it from then on, though it may not have followed the stream so far:
+// NATS may lose the change, and its target has it.
+func TestAProcessKnowsTheChangeThatItDelivers(t *testing.T) {
+	t.Parallel()
+	js := stack.SharedNATS(t).JetStream()
+	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
+	defer cancel()
+	stream, subject := newStateStream(js, "tallyroll"), stateSubject("tallyroll", "r", "k")
+	var known State
+	d := &delivery{
+		stream: stream, process: "p", target: &Target{Name: "a"}, timeout: stack.Hung, giveUp: time.Hour, metrics: newMetrics(), log: zerolog.Nop(),
+		timeouts: timeouts{lease: time.Hour, refusal: time.Hour, silence: time.Hour},
+		notifier: notifyFunc(func() {
+			known = stream.copyStates()[subject].State
+			cancel()
+		}),
+	}
+	require.NoError(t, d.openProgress(ctx, 0))
+	_, err = js.Publish(ctx, subject, []byte(`{"rule":"r","key":"k","state":"firing","to":["a"]}`))
+	require.NoError(t, err)
+	_ = d.deliver(ctx, stream.readLease("a"))
+	require.Equal(t, Firing, known)
+}
+
+// awaitStream waits until the client has connected again, and the server has the stream.
+func awaitStream(t *testing.T, broker *stack.NATSEmbedded) {
+	t.Helper()
+	js := broker.JetStream()
+	stack.Eventually(t, "the stream", func() (bool, string) {
+		_, err := js.Stream(t.Context(), StreamName("tallyroll"))
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
 // In a rolled-back stream, another process may have stored its lease with the sequence that this process
 // expects. Its progress must stay: a later one would hide the changes that are delivered again.
 func TestALeaseOfTheSameSequenceInAnOlderCopyIsNotReplaced(t *testing.T) {
@@ -263,11 +308,13 @@ func TestALeaseOfTheSameSequenceInAnOlderCopyIsNotReplaced(t *testing.T) {
 	broker.Stop()
 	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
 	broker.Start()
+	awaitStream(t, broker)
 	before, after := newStateStream(js, "tallyroll"), newStateStream(js, "tallyroll")
 	require.NoError(t, before.replaceMessage(t.Context(), "delivery.a", progress{By: "before", Cursor: 9}, 0))
 	broker.Stop()
 	require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
 	broker.Start()
+	awaitStream(t, broker)
 	require.NoError(t, after.replaceMessage(t.Context(), "delivery.a", progress{By: "after", Cursor: 1}, 0))
 	require.Equal(t, before.readLease("a").seq, after.readLease("a").seq)
 	require.ErrorIs(t, before.replaceMessage(t.Context(), "delivery.a", progress{By: "before", Cursor: 9}, 1), errConflict)
@@ -303,7 +350,8 @@ func TestAHeartbeatShowsARollBack(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)
 			defer cancel()
-			require.ErrorIs(t, states.monitor(ctx, stream.Created), errRolledBack)
+			states.created = stream.Created
+			require.ErrorIs(t, states.monitor(ctx), errRolledBack)
 		})
 	}
 }
@@ -312,30 +360,38 @@ func TestAHeartbeatShowsARollBack(t *testing.T) {
 // with another id. One that had not received it does, too. Both receive its end.
 func TestChangesLostInARollBackOfNATSAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
-	store, older := t.TempDir(), t.TempDir()
-	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
-	a, b := &receiver{}, &receiver{}
-	const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a, b]}\n- {name: still, key: none, window: 1m, below: 1, to: [a, b]}\n"
-	set := parseRules(t, map[string]*receiver{"a": a, "b": b}, rules)
-	c := newCounters(make(map[string]int64))
-	for _, name := range []string{"m1", "m2"} {
-		startMember(t, broker.URL(), c, set, name)
+	for name, isNewSession := range map[string]bool{"in a session": false, "between two": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, older := t.TempDir(), t.TempDir()
+			broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
+			a, b := &receiver{}, &receiver{}
+			const rules = "- {name: r, key: k, window: 1m, above: 9, to: [a, b]}\n- {name: still, key: none, window: 1m, below: 1, to: [a, b]}\n"
+			set := parseRules(t, map[string]*receiver{"a": a, "b": b}, rules)
+			c := newCounters(make(map[string]int64))
+			members := []*member{startMember(t, broker.URL(), c, set, "m1"), startMember(t, broker.URL(), c, set, "m2")}
+			a.await(t, "still", "firing")
+			b.await(t, "still", "firing")
+			broker.Stop()
+			require.NoError(t, os.CopyFS(older, os.DirFS(store)))
+			broker.Start()
+			b.fail("refuse")
+			c.set("k", 10)
+			a.await(t, "r", "firing")
+			broker.Stop()
+			require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
+			c.set("k", 0) // so only the processes remember that it fired
+			for _, m := range members {
+				if isNewSession {
+					m.useRuleSet(set)
+				}
+			}
+			broker.Start()
+			b.fail("")
+			a.await(t, "r", "firing firing resolved")
+			b.await(t, "r", "firing resolved")
+			a.await(t, "still", "firing")
+			b.await(t, "still", "firing")
+		})
 	}
-	a.await(t, "still", "firing")
-	b.await(t, "still", "firing")
-	broker.Stop()
-	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
-	broker.Start()
-	b.fail("refuse")
-	c.set("k", 10)
-	a.await(t, "r", "firing")
-	broker.Stop()
-	require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
-	c.set("k", 0) // so only the processes remember that it fired
-	broker.Start()
-	b.fail("")
-	a.await(t, "r", "firing firing resolved")
-	b.await(t, "r", "firing resolved")
-	a.await(t, "still", "firing")
-	b.await(t, "still", "firing")
 }

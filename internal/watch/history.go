@@ -58,10 +58,10 @@ func (h *History) followOnce(ctx context.Context, js jetstream.JetStream, namesp
 		return err
 	}
 	stream := newStateStream(js, namespace)
-	stream.onRecord, stream.onGiveUp = h.addChange, h.addGiveUp
+	stream.onRecord, stream.onGiveUp, stream.created = h.addChange, h.addGiveUp, jsStream.CachedInfo().Created
 	h.reset(stream)
 	group, gctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return stream.monitor(gctx, jsStream.CachedInfo().Created) })
+	group.Go(func() error { return stream.monitor(gctx) })
 	group.Go(func() error {
 		return stream.follow(gctx, jetstream.DeliverAllPolicy, func() {
 			h.mu.Lock()

@@ -68,6 +68,7 @@ type service struct {
 	log            zerolog.Logger
 	ruleSet        atomic.Pointer[RuleSet]
 	lostStates     []*entry               // owned by runSessions: states that a rolled-back stream lacks
+	previous       *stateStream           // owned by runSessions: the last session's, to compare the stream with
 	ruleSetChanged chan struct{}          // has a value if the session's rule set is outdated
 	notReadyReason atomic.Pointer[string] // empty: it is ready; nil: it has not connected yet
 }
@@ -149,7 +150,11 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	if err != nil {
 		return err
 	}
+	if err := s.compareStream(openCtx, info); err != nil {
+		return err
+	}
 	stream := newStateStream(js, namespace)
+	stream.created = info.Created
 	group, gctx := errgroup.WithContext(ctx)
 	var tasks []func() error
 	for _, t := range set.Targets {
@@ -190,7 +195,7 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		problems.recovered(s.log, "session recovered")
 		return e.run(gctx)
 	})
-	group.Go(func() error { return stream.monitor(gctx, info.Created) })
+	group.Go(func() error { return stream.monitor(gctx) })
 	group.Go(func() error {
 		select {
 		case <-gctx.Done():
@@ -200,12 +205,25 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		}
 	})
 	err = group.Wait()
-	s.lostStates = e.lostStates
-	switch {
-	case errors.Is(err, errRuleSetChanged):
+	s.lostStates, s.previous = e.lostStates, stream
+	if errors.Is(err, errRuleSetChanged) {
 		return nil
-	case errors.Is(err, errRolledBack):
-		s.lostStates = stream.collectLost(e.lostStates)
 	}
 	return err
+}
+
+// compareStream collects what the stream lacks of the states that the last session knew.
+func (s *service) compareStream(ctx context.Context, info *jetstream.StreamInfo) error {
+	if s.previous == nil {
+		return nil
+	}
+	rolledBack, err := s.previous.isRolledBack(ctx, info)
+	if err != nil {
+		return err
+	}
+	if rolledBack {
+		s.lostStates = s.previous.collectLost(s.lostStates)
+	}
+	s.previous = nil
+	return nil
 }

@@ -58,7 +58,8 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 // stateStream reads and publishes the stream's messages, and keeps the cache up to date.
 type stateStream struct {
 	cache
-	js jetstream.JetStream
+	js      jetstream.JetStream
+	created time.Time // when the stream was created
 
 	leaderMu sync.Mutex
 	leader   jetstream.Stream // reads from the stream's leader; nil until it is needed
@@ -114,7 +115,7 @@ func readMessages(ctx context.Context, consumer jetstream.Consumer, handle func(
 }
 
 // monitor returns when the stream is gone, replaced or rolled back.
-func (s *stateStream) monitor(ctx context.Context, created time.Time) error {
+func (s *stateStream) monitor(ctx context.Context) error {
 	name := StreamName(s.namespace)
 	ticker := time.NewTicker(streamCheckInterval)
 	defer ticker.Stop()
@@ -135,12 +136,35 @@ func (s *stateStream) monitor(ctx context.Context, created time.Time) error {
 			continue
 		}
 		switch info := stream.CachedInfo(); {
-		case !info.Created.Equal(created):
+		case !info.Created.Equal(s.created):
 			return fmt.Errorf("stream %s was replaced: states restart", name)
 		case rolledBack || info.State.LastSeq < newestSeq:
 			return errRolledBack
 		}
 	}
+}
+
+// isRolledBack reports whether the stream lacks a message that this process knows. A stream that replaces it
+// is no older copy.
+func (s *stateStream) isRolledBack(ctx context.Context, info *jetstream.StreamInfo) (bool, error) {
+	if !info.Created.Equal(s.created) {
+		return false, nil
+	}
+	newestSeq, rolledBack := s.check()
+	if rolledBack || info.State.LastSeq < newestSeq {
+		return true, nil
+	}
+	kinds := []string{heartbeatKind} // other processes may have stored as many messages as were lost
+	for _, target := range s.listTargets() {
+		kinds = append(kinds, "delivery."+target)
+	}
+	for _, kind := range kinds {
+		if err := s.reread(ctx, buildSubject(s.namespace, kind)); err != nil {
+			return false, err
+		}
+	}
+	_, rolledBack = s.check()
+	return rolledBack, nil
 }
 
 // reread reads the last message of a subject from the stream's leader: a lagging follower would look like a
