@@ -144,7 +144,7 @@ func (s *stateStream) monitor(ctx context.Context) error {
 	}
 }
 
-// isRolledBack reports whether the stream lacks a message that this process knows. A stream that replaces it
+// isRolledBack reports whether the stream lacks a message that this process has read. A stream that replaces it
 // is no older copy.
 func (s *stateStream) isRolledBack(ctx context.Context, info *jetstream.StreamInfo) (bool, error) {
 	if !info.Created.Equal(s.created) {

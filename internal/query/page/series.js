@@ -15,7 +15,7 @@ export function tierOf(tiers, length, age) {
 }
 
 const mostPoints = 3600; // the seconds of an hour
-const easyPoints = 100;
+const easyPoints = () => (matchMedia("(max-width: 520px)").matches ? 60 : 100);
 const fewestPoints = 4;
 
 // stepsOf are the steps of a range that its tier has, and that draw neither a smear nor a few blocks.
@@ -28,7 +28,7 @@ export function stepsOf({ tiers, steps }, length, age) {
 }
 
 // usualStep is the finest step whose points are read with ease.
-export const usualStep = (steps, length) => steps.find((step) => length / lengthOf(step) <= easyPoints) ?? steps.at(-1);
+export const usualStep = (steps, length) => steps.find((step) => length / lengthOf(step) <= easyPoints()) ?? steps.at(-1);
 
 const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 
