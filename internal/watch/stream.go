@@ -144,8 +144,8 @@ func (s *stateStream) monitor(ctx context.Context) error {
 	}
 }
 
-// isRolledBack reports whether the stream lacks a message that this process has read. A stream that replaces it
-// is no older copy.
+// isRolledBack reports whether the stream lacks a message that this process has read. A stream that replaces
+// it is no older copy.
 func (s *stateStream) isRolledBack(ctx context.Context, info *jetstream.StreamInfo) (bool, error) {
 	if !info.Created.Equal(s.created) {
 		return false, nil
