@@ -224,6 +224,5 @@ func (s *service) compareStream(ctx context.Context, info *jetstream.StreamInfo)
 	if rolledBack {
 		s.lostStates = s.previous.collectLost(s.lostStates)
 	}
-	s.previous = nil
 	return nil
 }

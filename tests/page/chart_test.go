@@ -198,6 +198,7 @@ func compare(t *testing.T, s *system) {
 	}
 	b.mouse(moved, "#plot .drawing", 0.5, 0)
 	b.until("both counts", `document.querySelector("#reading .value").textContent === "a70before 7"`)
+	b.point(`#chart-title`) // away from the lines
 	b.draw(`lines: [{ name: "a", key: "a" }, { name: "b", key: "b" }], window: "24h", step: "15m", before: true`)
 	faint := `[...document.querySelectorAll("#plot path.before")].filter((path) => path.checkVisibility({ visibilityProperty: true })).map((path) => path.dataset.line).join()`
 	b.until("no faint line among several", `document.querySelectorAll("#plot path.before").length === 2 && `+faint+` === ""`)

@@ -77,6 +77,7 @@ func loseWorker(t *testing.T, s *system) {
 	s.hit("a")
 	b.until("amber, and why", `document.getElementById("fresh").dataset.state === "amber" && /^Not live · [0-9]+ s behind · no worker reads HITS$/.test(document.getElementById("fresh-text").textContent)`)
 	b.until("red, and why", `/Counting has stopped\. No worker reads HITS\./.test(`+notice+`)`)
+	b.until("no rate", `document.querySelector("#sum-rate b").textContent === "–"`)
 	b.until("no bound", hits("a")+` === "≥\u202f1" && document.getElementById("hits-note").textContent === "upper bound unknown" && `+cell("a", ".change")+` === "unknown"`)
 	b.point(`#rows tr[data-key="a"] .total`)
 	b.until("what that means", `/At least 1\.No worker has counted lately/.test(document.getElementById("tip").textContent)`)

@@ -2,7 +2,7 @@
 import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, inFull, moment, number, sentence, shown, spoken } from "./format.js";
 import { ask, clock, post } from "./api.js";
-import { explain, figure } from "./figure.js";
+import { explain, inLine } from "./figure.js";
 
 const listed = 20, mostNow = 50, stale = 10; // changes of a page; states whose total now is read; seconds without an evaluation that are too many
 const kinds = ["firing", "unknown", "pending", "resolved", "ok"];
@@ -44,8 +44,8 @@ function draw(all, some) {
   $("alerts-parts").hidden = never;
   if (never) return;
   drawKinds(all.counts);
-  readNow(some.states);
   drawStates(some.states);
+  readNow(some.states);
   drawChanges(some);
 }
 
@@ -96,6 +96,7 @@ function drawStates(states) {
 // readNow shows the total of the first states' keys now, because the one that a state has is of the moment when it began. It
 // asks once for all counters of a window. For a group, no one question asks.
 async function readNow(states) {
+  const cells = [...$("alerts-rows").children].map((row) => row.lastElementChild); // others may stand there when the answers come
   const asked = states.slice(0, mostNow).filter(({ key, of, condition }) => condition && key !== "" && of !== "group");
   const counters = Object.entries(Object.groupBy(asked.filter(({ of }) => !of), ({ window }) => window));
   const answers = await Promise.allSettled([ // if a token may not ask, cells stay empty
@@ -104,10 +105,10 @@ async function readNow(states) {
   ]);
   const totals = answers.flatMap(({ value }) => value ?? []);
   states.forEach((s, i) => {
-    const total = totals.find(({ key, of, window }) => key === s.key && of === s.of && window === s.window), cell = $("alerts-rows").children[i]?.lastElementChild;
-    if (!total || !cell) return;
-    put(cell, Object.values(figure(total)).join(" ").trim());
-    cell.title = explain(total).join(" ");
+    const total = totals.find(({ key, of, window }) => key === s.key && of === s.of && window === s.window);
+    if (!total) return;
+    put(cells[i], inLine(total));
+    cells[i].title = explain(total).join(" ");
   });
 }
 

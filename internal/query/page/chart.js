@@ -16,7 +16,7 @@ const draggedPixels = 6; // less is a click
 let hooks = {}, about, question = { lines: [], window: "", from: null, to: null, step: "", zone: "", before: false, of: "hits" };
 let seen; // what the service has answered, as lines, and what was asked
 let drawn, scale = "linear", isolated = "", ownStep = "", zooms = 0, moving = false, reload = () => {};
-let at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
+let pointed = -1, at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
 
 // start takes what the page does at a zoom, on the way back, and if the reader isolates a line or chooses a step. about
 // is the answer of /v1/about, if the page has it.
@@ -38,7 +38,10 @@ export function start(given) {
   box.addEventListener("pointermove", hover);
   box.addEventListener("pointerup", release);
   box.addEventListener("pointercancel", endDrag);
-  box.addEventListener("pointerleave", () => { if (!byKey && dragFrom === undefined) read(-1); });
+  box.addEventListener("pointerleave", () => {
+    point(-1);
+    if (!byKey && dragFrom === undefined) read(-1);
+  });
   box.addEventListener("dblclick", back);
   box.addEventListener("blur", () => read(-1));
   box.addEventListener("focus", () => { if (box.matches(":focus-visible")) read(moments().length - 1, true); });
@@ -197,6 +200,7 @@ function redraw() {
   drawn = plot({ lines: here, from: seen.from, to: seen.to, shades, log: scale === "log", apart: scale === "apart" && here.length > 1, width, height: width < 480 ? 210 : 270, zone: seen.asked.zone });
   drawn.shades = shades;
   drawn.root.classList.toggle("many", here.length > 1 && scale !== "apart");
+  point(pointed);
   box.prepend(drawn.root);
   box.dataset.points = moments().length;
   box.dataset.step = seen.step;
@@ -271,8 +275,9 @@ function showNote(here, shades) {
   $("chart-more").hidden = said.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
 }
 
-// point shows the period before of one line only, because those of all would hide each other.
+// point shows the period before of one line only, because those of all would hide each other; -1 shows none.
 function point(line) {
+  pointed = line;
   for (const path of drawn?.root.querySelectorAll("path.before") ?? []) path.classList.toggle("pointed", path.dataset.line === String(line));
 }
 

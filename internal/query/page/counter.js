@@ -3,7 +3,7 @@
 import { $, el, put, repeat } from "./dom.js";
 import { ask, clock, post } from "./api.js";
 import { seriesOf } from "./counts.js";
-import { brief, explain, figure } from "./figure.js";
+import { brief, explain, inLine } from "./figure.js";
 import { apart, moment, shown, spoken } from "./format.js";
 import { nameOf, spanOf } from "./range.js";
 import { told } from "./uniques.js";
@@ -41,10 +41,7 @@ async function load() {
 }
 
 function totalsIn(answer) {
-  return (answer?.totals ?? []).map((total) => {
-    const { value, doubt } = figure(total);
-    return [spoken(total.window), `${value} ${doubt}`.trim(), explain(total).join(" ")];
-  });
+  return (answer?.totals ?? []).map((total) => [spoken(total.window), inLine(total), explain(total).join(" ")]);
 }
 
 function peakIn(series) {

@@ -6,7 +6,7 @@ import { clock } from "./api.js";
 import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sameLine } from "./view.js";
 import { compares, halvesOf, since, spanOf, nameOf } from "./range.js";
 import { changeOf, gapOf } from "./figure.js";
-import { grow, childrenOf, leafOf, ordered, hasParts } from "./tree.js";
+import { grow, childrenOf, leafOf, ordered, hasParts, sum } from "./tree.js";
 import { drawRows, drawTrend } from "./rows.js";
 import { drawSummary } from "./summary.js";
 import { largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed } from "./counts.js";
@@ -242,27 +242,24 @@ function pinned(shown) {
   return view.lines.filter((line) => !shown.some((node) => sameLine(node.line, line))).map((line) => {
     const node = { ...leafOf(line.name, undefined), line, pinned: true, id: `line ${line.key ?? line.prefix} ${line.key === undefined}` };
     const listed = data.nodes.find(({ name }) => name === line.key)?.now ?? data.others.get(line.name) ?? (data.whole ? nothingOf(data) : undefined);
-    node.now = line.key === undefined ? sumHere(line) ?? data.others.get(line.name) : nowOf(line.key, listed);
-    node.before = line.key === undefined ? sumHere(line, "before") ?? beforeOf(line.name) : beforeOf(line.key);
-    node.recent = line.key === undefined ? sumHere(line, "recent") : recentOf(line.key);
+    const here = line.key === undefined ? sumsHere(line) : { now: nowOf(line.key, listed), before: beforeOf(line.key), recent: recentOf(line.key) };
+    Object.assign(node, here, { now: here.now ?? data.others.get(line.name), before: here.before ?? beforeOf(line.name) });
     judge(node);
     return node;
   });
 }
 
-// sumHere adds up a line from the counters, if all are known.
-function sumHere({ prefix }, of = "now") {
-  if (!data.whole || (of !== "now" && !before.whole)) return undefined;
-  return leaves().filter(({ name }) => name.startsWith(prefix)).map((leaf) => leaf[of]).reduce((sum, t) => (
-    t && sum && { ...sum, total: sum.total + t.total, lower: sum.lower + t.lower, upper: sum.upper === null || t.upper === null ? null : sum.upper + t.upper }
-  ), { ...nothing, complete: of === "before" ? before.complete : data.complete });
+// sumsHere adds up a line from the counters, if all are known.
+function sumsHere({ prefix }) {
+  if (!data.whole) return {};
+  const of = leaves().filter(({ name }) => name.startsWith(prefix));
+  const add = (part, complete) => (of.some((leaf) => !leaf[part]) ? undefined : { ...sum(of, (leaf) => leaf[part]), complete });
+  return { now: add("now", data.complete), ...(before.whole ? { before: add("before", before.complete), recent: before.recent && add("recent") } : {}) };
 }
 
 // summarize shows the sum of all counters. Of more than can be listed, that of the largest is a lower bound.
 function summarize() {
-  const all = { prefix: "" };
-  const node = { now: sumHere(all), before: sumHere(all, "before"), recent: sumHere(all, "recent"), whole: data.whole };
-  node.now ??= { total: 0, lower: data.nodes.reduce((sum, { now }) => sum + now.lower, 0), upper: null };
+  const node = { now: { total: 0, lower: data.nodes.reduce((n, { now }) => n + now.lower, 0), upper: null }, ...sumsHere({ prefix: "" }), whole: data.whole };
   judge(node);
   drawSummary(node, compares(view, data.span));
 }

@@ -18,6 +18,9 @@ export function figure({ total, lower, upper, uncounted }) {
   return { value: brief(total), doubt: `± ${Math.ceil(percent)}\u202f%` };
 }
 
+// inLine is a total with its doubt.
+export const inLine = (total) => Object.values(figure(total)).join(" ").trim();
+
 // explain returns all about a total in sentences.
 export function explain({ total, lower, upper, uncounted }) {
   if (uncounted) return [uncounted];

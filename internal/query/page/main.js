@@ -57,8 +57,9 @@ function showChart() {
   const young = view.range === usual && span.window && since > span.from && now - since < (now - span.from) / 2 && !new URLSearchParams(location.search).has("range");
   // Its first minutes would be a few slabs of the next tier: the finest tier shows seconds.
   const [finest] = about.tiers, newest = young && now - since > lengthOf(finest.window) && now - since < 5 * lengthOf(finest.window);
+  const [window, from] = newest ? [finest.window, null] : young ? ["", since] : [span.window, span.window ? null : span.from];
   const question = {
-    lines: view.lines, window: newest ? finest.window : young ? "" : span.window, from: young && !newest ? since : young || span.window ? null : span.from, to: span.to, step: view.step, zone: zoneName, of: view.of,
+    lines: view.lines, window, from, to: span.to, step: view.step, zone: zoneName, of: view.of,
     before: compares(view, span) && span.from - span.before[0],
   };
   const key = JSON.stringify({ ...question, before: Boolean(question.before) });

@@ -16,12 +16,14 @@ export function start({ tiers: [{ cell }] }) {
 async function load() {
   try {
     const to = Math.floor(clock.now() / 1000 - 2) * 1000; // hits of the last second may not be counted yet
-    const { top, whole } = await largest({ from: to - rateOver, to }, mostListed);
+    const { top, whole, floor, stale } = await largest({ from: to - rateOver, to }, mostListed);
+    if (stale || floor === null) throw stale ?? new Error("no worker has counted lately");
     const rate = top.reduce((sum, { total }) => sum + total, 0) / (rateOver / 1000);
     put($("sum-rate").firstElementChild, `${whole ? "" : "≥\u202f"}${rate < 10 ? Math.round(rate * 10) / 10 : brief(Math.round(rate))}`);
     $("sum-rate").title = `The mean of the last ${rateOver / 1000} seconds${whole ? "" : ", of the largest counters"}.`;
   } catch {
     put($("sum-rate").firstElementChild, "–"); // the notice says what is wrong
+    $("sum-rate").title = "";
   }
   return 3;
 }

@@ -14,7 +14,7 @@ export const hasParts = (name) => groupOf(name, 1) !== name;
 
 const none = { total: 0, lower: 0, upper: 0 };
 const plus = (a, b) => (a === null || b === null ? null : a + b);
-const sum = (list, of) => list.reduce((s, leaf) => ({ total: s.total + of(leaf).total, lower: s.lower + of(leaf).lower, upper: plus(s.upper, of(leaf).upper) }), none);
+export const sum = (list, of) => list.reduce((s, leaf) => ({ total: s.total + of(leaf).total, lower: s.lower + of(leaf).lower, upper: plus(s.upper, of(leaf).upper) }), none);
 
 // leafOf is a counter with what is known of it, as a node.
 export const leafOf = (key, now, before, recent) => ({ id: `key ${key}`, name: key, label: key, line: { name: key, key }, counters: 1, now, before, recent, level: 1 });
