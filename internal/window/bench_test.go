@@ -129,7 +129,7 @@ func array(texts ...string) string {
 // what is measured is the reader's own work.
 func BenchmarkAnswer(b *testing.B) {
 	layout := `{"version":1,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`
-	const cursor = "1763683200000000000,9,1763683300000000000,1763683300000000000,1763683300000,0,1,1,,W,"
+	const cursor = "1763683200000000000,9,1763683300000000000,1763683300000000000,1763683300000,0,1,1,,W,,"
 	replies := map[string][]byte{ // by command, or by what the key ends with
 		"get":      []byte(bulk(layout)),
 		"hmget":    []byte(array(strings.Split(cursor, ",")...)),
