@@ -25,7 +25,7 @@ type accounts struct {
 	// current are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
 	// happens again. An account that is used meanwhile moves back.
 	current, older map[string]*account
-	slots          slots // of the policy Concurrent
+	leases         leases // slots of the policy Concurrent, and reservations
 }
 
 // account is what this process allowed of one key.
@@ -51,28 +51,29 @@ func (a *account) extra(now time.Time, window time.Duration) int64 {
 	return n + a.pending
 }
 
-// reservation is a request's part of an account.
-type reservation struct {
+// entry is a request's part of an account.
+type entry struct {
 	*account       // nil if the key has no account
 	pending  int64 // the request's own hits
 	extra    int64 // hits that count, though Redis lacks them
 	claimed  int64 // of those: hits that the request first counts in Redis
+	leased   int64 // of extra: the slots or reservations that Redis lacks
 }
 
 func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error) {
-	r.reservations = a.reserve(r, r.asked)
-	for i := 0; i < len(r.reservations) && err == nil; i++ {
+	r.entries = a.beginEntries(r, r.asked)
+	for i := 0; i < len(r.entries) && err == nil; i++ {
 		err = a.countOwed(ctx, r, i)
 	}
 	if err == nil {
 		v, err = a.next.decide(ctx, r)
 	}
 	switch {
-	case r.reservations == nil:
+	case r.entries == nil:
 	case err != nil:
 		a.commit(r, nil, a.now())
 	case r.share && v.states[0].fits:
-		v.account = r.reservations[0].account // where its hits are pending until they are spent
+		v.account = r.entries[0].account // where its hits are pending until they are spent
 	default:
 		a.commit(r, v.states, a.now())
 	}
@@ -82,7 +83,7 @@ func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error
 // countOwed counts in Redis what was allowed without it. If Redis is full or has max hits, the rest stays
 // here.
 func (a *accounts) countOwed(ctx context.Context, r *request, i int) error {
-	v, take := &r.reservations[i], &r.takes[i]
+	v, take := &r.entries[i], &r.takes[i]
 	if v.claimed == 0 {
 		return nil
 	}
@@ -94,27 +95,28 @@ func (a *accounts) countOwed(ctx context.Context, r *request, i int) error {
 	return err
 }
 
-// reserve returns a request's reservations, or nil if no account is involved.
-func (a *accounts) reserve(r *request, now time.Time) (out []reservation) {
+// beginEntries returns a request's entries, or nil if no account is involved.
+func (a *accounts) beginEntries(r *request, now time.Time) (out []entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range r.takes {
-		var v reservation
+		var v entry
 		take, key := &r.takes[i], r.keys[i]
 		counts := r.count && take.N > 0
 		switch {
 		case take.Limit.Fail != FailLocal:
 			continue
 		case take.Limit.Policy == Concurrent:
-			v.extra = a.slots.owed(key, take.Lease, now)
 		default:
 			v.account = a.find(key)
 			if v.account == nil && counts {
 				v.account = a.put(key, &account{})
 			}
 		}
+		v.leased = a.leases.owed(key, take.lease(), now)
+		v.extra = v.leased
 		if own := v.account; own != nil {
-			v.extra = own.extra(now, take.Limit.Window)
+			v.extra += own.extra(now, take.Limit.Window)
 			if counts {
 				v.pending = take.N
 				own.pending += take.N
@@ -127,7 +129,7 @@ func (a *accounts) reserve(r *request, now time.Time) (out []reservation) {
 			continue
 		}
 		if out == nil {
-			out = make([]reservation, len(r.takes))
+			out = make([]entry, len(r.takes))
 		}
 		out[i] = v
 	}
@@ -135,28 +137,28 @@ func (a *accounts) reserve(r *request, now time.Time) (out []reservation) {
 }
 
 // confirm records that Redis counted n of the claimed hits. It leaves the others to a later request.
-func (a *accounts) confirm(v *reservation, n int64) {
+func (a *accounts) confirm(v *entry, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.sending -= v.claimed
 	v.owed += v.claimed - n
-	v.claimed, v.extra = 0, 0
+	v.claimed, v.extra = 0, v.leased
 	if lacking := v.owed + v.sending; lacking > 0 {
-		v.extra = lacking + v.account.pending - v.pending
+		v.extra += lacking + v.account.pending - v.pending
 	}
 }
 
-// commit ends a request's reservations with what Redis counted; states is nil if that is nothing or unknown.
+// commit ends a request's entries with what Redis counted; states is nil if that is nothing or unknown.
 func (a *accounts) commit(r *request, states []state, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range r.reservations {
-		own := r.reservations[i].account
+	for i := range r.entries {
+		own := r.entries[i].account
 		if own == nil {
 			continue
 		}
-		own.pending -= r.reservations[i].pending
-		if states != nil && states[i].counted != 0 {
+		own.pending -= r.entries[i].pending
+		if states != nil && states[i].counted != 0 && r.takes[i].Reserve == 0 {
 			own.Adjust(now, r.takes[i].Limit.Window, states[i].counted)
 		} else if own.pending == 0 && own.Empty() && a.current[r.keys[i]] == own {
 			delete(a.current, r.keys[i]) // of a first take that was refused
@@ -169,14 +171,11 @@ func (a *accounts) record(r *request, states []state, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range states {
-		limit, own := r.takes[i].Limit, a.find(r.keys[i])
-		if limit.Fail != FailLocal || limit.Policy == Concurrent || states[i].counted == 0 {
+		limit := r.takes[i].Limit
+		if limit.Fail != FailLocal || r.takes[i].isLeased() || states[i].counted == 0 {
 			continue
 		}
-		if own == nil {
-			own = a.put(r.keys[i], &account{})
-		}
-		own.Adjust(now, limit.Window, states[i].counted)
+		a.findOrPut(r.keys[i]).Adjust(now, limit.Window, states[i].counted)
 	}
 }
 
@@ -219,10 +218,10 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	for i := range r.takes {
 		take, own, v := &r.takes[i], views[i].account, &views[i].View
 		counts := count && out[i].fits && take.N > 0
+		if counts && take.isLeased() {
+			a.leases.acquire(take, r.keys[i], &out[i], now)
+		}
 		if own == nil {
-			if counts && take.Limit.Policy == Concurrent {
-				a.slots.acquire(take, r.keys[i], &out[i], now)
-			}
 			continue
 		}
 		if count && take.N < 0 {
@@ -230,8 +229,9 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 			own.Give(v, n)
 			own.owed -= min(n, own.owed)
 		}
-		out[i].lower, out[i].estimate, out[i].upper = v.Lower(), v.Estimate(), v.Sum
-		if counts {
+		reserved := views[i].reserved
+		out[i].lower, out[i].estimate, out[i].upper = v.Lower()+reserved, v.Estimate()+reserved, v.Sum+reserved
+		if counts && !take.isLeased() {
 			own.Add(v, take.N)
 			own.owed += take.N
 		}
@@ -242,6 +242,7 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 type accountView struct {
 	*account
 	cells.View
+	reserved int64 // by others than the take
 }
 
 // check decides about one take and counts nothing. It sets the view only if an account decides.
@@ -251,15 +252,13 @@ func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (ou
 		out.fits = t.Limit.Fail == FailOpen // one that is closed is here in shadow mode only
 		return out
 	case t.Limit.Policy == Concurrent:
-		return a.slots.check(t, key, now)
+		return a.leases.check(t, key, now)
 	}
-	v.account = a.find(key)
-	if v.account == nil {
-		v.account = a.put(key, &account{})
-	}
+	v.account = a.findOrPut(key)
 	v.View = v.At(now, t.Limit.Window)
-	excess := v.Estimate() + v.pending + t.N - t.Limit.Max
-	out.fits = t.N <= 0 || excess <= 0
+	v.reserved = a.leases.sum(key, t.lease(), now)
+	excess := v.Estimate() + v.pending + v.reserved + t.N - t.Limit.Max
+	out.fits = t.N <= 0 || excess <= 0 && (t.Reserve == 0 || a.leases.canAdd(now))
 	if !out.fits {
 		out.wait = v.Wait(&v.View, excess)
 	}
@@ -274,6 +273,13 @@ func (a *accounts) find(key string) *account {
 		}
 	}
 	return own
+}
+
+func (a *accounts) findOrPut(key string) *account {
+	if own := a.find(key); own != nil {
+		return own
+	}
+	return a.put(key, &account{})
 }
 
 func (a *accounts) put(key string, own *account) *account {
@@ -303,5 +309,5 @@ func (a *accounts) forget(key string) {
 	defer a.mu.Unlock()
 	delete(a.current, key)
 	delete(a.older, key)
-	a.slots.forget(key)
+	a.leases.forget(key)
 }

@@ -140,12 +140,12 @@ func TestAccountsThatOweOutliveOthers(t *testing.T) {
 	}
 	granted := func(key string) {
 		r := take(key)
-		r.reservations = all.reserve(r, now)
+		r.entries = all.beginEntries(r, now)
 		all.commit(r, []state{{counted: 1}}, now)
 	}
 	all.decideLocally(take("owes"), now)
 	pending := take("pending")
-	pending.reservations = all.reserve(pending, now)
+	pending.entries = all.beginEntries(pending, now)
 	granted("unused")
 	for i := range 3 * LocalKeys {
 		granted(fmt.Sprint(i))

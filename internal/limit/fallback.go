@@ -45,13 +45,13 @@ func (f *fallback) decide(ctx context.Context, r *request) (verdict, error) {
 	f.breaker.succeeded()
 	for i := range v.Decisions {
 		d := &v.Decisions[i]
-		if d.EndsIn == 0 {
+		if d.Ends.IsZero() {
 			continue
 		}
 		now := f.now()
 		d.EndsIn = max(0, d.EndsIn-now.Sub(r.asked))
-		if d.Take.Limit.Fail == FailLocal {
-			f.accounts.addSlot(r.keys[i], d.Take.Lease, now.Add(d.Take.Limit.Window), now)
+		if d.Take.Limit.Fail == FailLocal && !d.Repeated {
+			f.accounts.addLease(r.keys[i], &d.Take, now.Add(d.Take.length()), now)
 		}
 	}
 	return v, nil
@@ -138,7 +138,7 @@ func (f *fallback) reconcile(r *request, states []state, o outcome) {
 	}
 	switch o {
 	case outcomeAllowed:
-		f.accounts.confirmSlots(r, states, f.now())
+		f.accounts.confirmLeases(r, states, f.now())
 	case outcomeRefused:
 		f.remote.undo(r.takes, r.keys, states)
 	default:

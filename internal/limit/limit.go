@@ -91,9 +91,11 @@ type Limit struct {
 	Fail   Fail
 	Mode   Mode
 	Share  Share
+	// OnExpiry is about reservations; empty is the default. Concurrent has none.
+	OnExpiry OnExpiry
 }
 
-// FieldError is about one field of a limit: window, max, policy, fail, mode or share.
+// FieldError is about one field of a limit: window, max, policy, fail, mode, share or on_expiry.
 type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
@@ -121,6 +123,9 @@ func (l *Limit) Check() error {
 	}
 	if !slices.Contains(Fails, l.Fail) {
 		return &FieldError{"fail", fmt.Sprintf("%q: allowed are %s", string(l.Fail), list(Fails))}
+	}
+	if l.OnExpiry != "" && (l.Policy == Concurrent || !slices.Contains(OnExpiries, l.OnExpiry)) {
+		return &FieldError{"on_expiry", fmt.Sprintf("%q: allowed are %s, and nothing with the policy concurrent, whose slots are free at their end", l.OnExpiry, list(OnExpiries))}
 	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
 		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", window.FormatDuration(l.Window), window.FormatDuration(MinWindow), window.FormatDuration(MaxWindow))}
@@ -189,12 +194,17 @@ type Take struct {
 	N      int64
 	// Lease names the slot that a take under Concurrent acquires. Do not reuse it after its end.
 	Lease string
+	// ID makes the take one that can be repeated: the same ID for the same limit and key within ten minutes
+	// counts once. Refused takes leave no trace. It is empty otherwise.
+	ID string
+	// Reserve is how long the hits are reserved under ID, until they are settled. 0 counts them at once.
+	Reserve time.Duration
 }
 
 // TakeError means that a take is invalid, alone or among the others of its request.
 type TakeError struct {
 	Take           Take
-	Field, Message string // Field is n, key, lease or limit
+	Field, Message string // Field is n, key, lease, limit, id or ttl
 }
 
 func (e *TakeError) Error() string { return e.Message }
@@ -231,9 +241,11 @@ type Decision struct {
 	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
 	Lower, Upper int64
 	// Ends is when the lease ends unless it is renewed, by Redis's clock, and EndsIn the time until then.
-	// They are zero without a lease.
+	// A reservation has Ends only. They are zero without a lease or reservation.
 	Ends   time.Time
 	EndsIn time.Duration
+	// Repeated means that the take was counted before, by its ID. The numbers are those of now.
+	Repeated bool
 }
 
 // Answer decides takes of one request.

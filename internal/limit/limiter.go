@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -36,14 +37,15 @@ type process struct {
 
 // request is what a decider decides about, or asks the next decider. The slices have an element per take.
 type request struct {
-	takes        []Take
-	keys         []string      // in Redis
-	asked        time.Time     // when the request was about to be sent to Redis
-	reservations []reservation // in this process's accounts; nil if no account is involved
-	never        []int         // indexes of takes in shadow mode that can never fit
-	count        bool          // count the hits if all takes fit
-	share        bool          // the one take is a whole share, which no fail mode can replace
-	down         error         // why Redis does not decide; nil if it may be asked
+	takes   []Take
+	keys    []string  // in Redis
+	asked   time.Time // when the request was about to be sent to Redis
+	entries []entry   // in this process's accounts; nil if no account is involved
+	never   []int     // indexes of takes in shadow mode that can never fit
+	count   bool      // count the hits if all takes fit
+	ids     bool      // a take has an id, so Redis knows whether it was counted before
+	share   bool      // the one take is a whole share, which no fail mode can replace
+	down    error     // why Redis does not decide; nil if it may be asked
 }
 
 // verdict is a decider's answer.
@@ -110,7 +112,7 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	l.refusals.forget(key)
 	l.shares.forget(key)
 	l.fallback.accounts.forget(key)
-	down, err := l.fallback.call(ctx, key, func(ctx context.Context) error { return l.store.forget(ctx, key) })
+	down, err := l.fallback.call(ctx, key, func(ctx context.Context) error { return l.store.forget(ctx, key, reservedKey(key)) })
 	if down != nil {
 		return &UnavailableError{take.Limit, &downError{down}}
 	}
@@ -135,11 +137,12 @@ func (l *Limiter) newRequest(takes []Take, count bool) (request, error) {
 			r.never = append(r.never, i)
 			continue
 		}
-		if err := take.checkLease(count); err != nil {
+		if err := cmp.Or(take.checkID(), take.checkLease(count)); err != nil {
 			return request{}, err
 		}
 		logged += members
 		r.keys[i] = l.key(take)
+		r.ids = r.ids || take.ID != ""
 		switch {
 		case tooMany:
 			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits at once: the limit never allows more than %d", take.N, take.Limit.Max)}

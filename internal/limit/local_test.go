@@ -22,13 +22,13 @@ func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 	if states := a.decideLocally(take(owed), now); !states[0].fits {
 		t.Fatalf("%+v; want it to fit", states[0])
 	}
-	first := a.reserve(take(others), now)[0]
+	first := a.beginEntries(take(others), now)[0]
 	if first.claimed != owed || first.extra != owed {
 		t.Fatalf("the first request claims %d, extra %d; want %d both", first.claimed, first.extra, owed)
 	}
 	a.confirm(&first, 0) // nothing is counted yet, and its own hits are pending
 
-	second := a.reserve(take(own), now)[0]
+	second := a.beginEntries(take(own), now)[0]
 	if second.claimed != owed || second.extra != owed+others {
 		t.Fatalf("claims %d, extra %d; want %d and %d", second.claimed, second.extra, owed, owed+others)
 	}
@@ -36,7 +36,7 @@ func TestHitsThatRedisLacksCountInAddition(t *testing.T) {
 	if want := int64(owed - counted + others); second.extra != want {
 		t.Errorf("extra %d after %d of %d were counted; want %d: the rest and the other request's", second.extra, counted, owed, want)
 	}
-	third := a.reserve(take(own), now)[0]
+	third := a.beginEntries(take(own), now)[0]
 	a.confirm(&third, owed-counted)
 	require.EqualValues(t, 0, third.extra)
 }
@@ -61,10 +61,10 @@ func TestNoSlotIsGivenOutThatCannotBeRemembered(t *testing.T) {
 		return got
 	}
 	for i := range LocalKeys {
-		a.addSlot(fmt.Sprint("short", i%1000), fmt.Sprint(i), now.Add(short.Window), now)
+		a.addLease(fmt.Sprint("short", i%1000), &Take{Limit: short, N: 1, Lease: fmt.Sprint(i)}, now.Add(short.Window), now)
 	}
 	require.EqualValues(t, 0, acquire("full ", now))
-	a.addSlot("long", "of Redis", now.Add(long.Window), now)
+	a.addLease("long", &Take{Limit: long, N: 1, Lease: "of Redis"}, now.Add(long.Window), now)
 	require.EqualValues(t, 0, acquire("one too many ", now.Add(2*short.Window)))
 	require.EqualValues(t, 3, acquire("room ", now.Add(long.Window)))
 }

@@ -388,8 +388,8 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 				continue
 			}
 			r := s.request(p, c)
-			script, args := st.command(modeOf(c.count), r, 0)
-			replies[j] = append(replies[j], pipe.EvalSha(ctx, script.Hash(), r.keys, args...))
+			script, keys, args := st.command(modeOf(c.count), r, 0)
+			replies[j] = append(replies[j], pipe.EvalSha(ctx, script.Hash(), keys, args...))
 			for _, key := range r.keys {
 				sizes[j] = append(sizes[j], sizeOf(ctx, pipe, p.policy, key))
 			}

@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,9 +25,15 @@ var sources embed.FS
 // scriptSet holds one script per set of policies, because a script with one policy takes half the time of one
 // with all, and that of Cells has a fast path first.
 type scriptSet struct {
-	decide [1 << 4]*redis.Script
-	lease  *redis.Script // renews or ends one
+	decide [3 << 4]*redis.Script // the first third without reservations, the last with ids
+	lease  *redis.Script         // renews or ends one
+	settle *redis.Script         // settles or renews reservations
 }
+
+const (
+	withReservations = 1 << 4
+	withIDs          = 2 << 4
+)
 
 // giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
 const giveStep = 1000
@@ -36,13 +43,19 @@ var scripts = newScripts("", giveStep)
 // newScripts puts begin before each script: tests set Redis's clock there.
 func newScripts(begin string, step int) *scriptSet {
 	var out scriptSet
-	own := fmt.Sprintf("local policies, step = {}, %d\n", step)
+	own := fmt.Sprintf("local step, policies, reservations, ids = %d, {}, nil, nil\n", step)
 	for set := range out.decide {
 		text := begin
-		if set == 1<<0 { // only Policies[0], which is Cells
+		if set&^withReservations == 1<<0 { // only Policies[0], which is Cells
 			text += source("hot")
 		}
 		text += own
+		if set >= withReservations {
+			text += source("reservations")
+		}
+		if set >= withIDs {
+			text += source("ids")
+		}
 		for i, policy := range NamedPolicies {
 			if set&(1<<i) != 0 {
 				text += source(string(policy))
@@ -51,6 +64,11 @@ func newScripts(begin string, step int) *scriptSet {
 		out.decide[set] = redis.NewScript(text + source("decide"))
 	}
 	out.lease = redis.NewScript(begin + own + source(string(Concurrent)) + source("lease"))
+	text := begin + own + source("reservations") + source("ids")
+	for _, policy := range Policies {
+		text += source(string(policy))
+	}
+	out.settle = redis.NewScript(text + source("settle"))
 	return &out
 }
 
@@ -63,10 +81,10 @@ func source(name string) string {
 }
 
 func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error) {
-	script, args := s.command(m, &r, at)
+	script, keys, args := s.command(m, &r, at)
 	var reply []any
 	err = s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
-		reply, err = script.Run(ctx, node, r.keys, args...).Slice()
+		reply, err = script.Run(ctx, node, keys, args...).Slice()
 		return err
 	})
 	if err != nil {
@@ -75,9 +93,15 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 	return parseStates(reply, r.takes)
 }
 
-// command returns the script for a request's policies, and its arguments.
-func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []any) {
-	set := 0
+// command returns the script for a request's policies, with its keys and arguments.
+func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []string, []any) {
+	set, keys := 0, r.keys
+	switch {
+	case r.ids:
+		set, keys = withIDs, companions(r)
+	case slices.ContainsFunc(r.takes, func(t Take) bool { return t.Limit.isReservable() }):
+		set, keys = withReservations, companions(r)
+	}
 	args := make([]any, 1, 2+5*len(r.takes))
 	args[0] = int(m)
 	if len(r.takes) > 1 && slices.ContainsFunc(r.takes, func(t Take) bool { return t.Limit.Mode == Shadow }) {
@@ -85,8 +109,8 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []any
 	}
 	for i := range r.takes {
 		l, most := r.takes[i].Limit, r.takes[i].Limit.Max
-		if r.reservations != nil {
-			most -= r.reservations[i].extra
+		if r.entries != nil {
+			most -= r.entries[i].extra
 		}
 		for j, policy := range NamedPolicies {
 			if l.Policy == policy {
@@ -94,11 +118,14 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []any
 			}
 		}
 		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, r.takes[i].Lease)
+		if r.ids {
+			args = append(args, r.takes[i].ID, r.takes[i].Reserve.Milliseconds(), l.countsAfter().Milliseconds())
+		}
 	}
 	if m == undo {
 		args = append(args, at)
 	}
-	return s.scripts.decide[set], args
+	return s.scripts.decide[set], keys, args
 }
 
 // markShadows appends which takes are in shadow mode. A single take needs no mark: it blocks no other.
@@ -121,14 +148,14 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	}
 	for i, item := range reply {
 		fields, _ := item.([]any)
-		if len(fields) != 5 && len(fields) != 7 && len(fields) != 8 {
+		if len(fields) < 5 || len(fields) > 9 {
 			return nil, nil, fmt.Errorf("unexpected reply from Redis: %v", item)
 		}
-		var v [8]int64
+		var v [9]int64
 		for j, field := range fields {
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
-		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000}
+		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1, conflict: v[8] == 2}
 		switch last := v[4]; {
 		case v[0] == 0:
 			states[i].wait = time.Duration(last) * time.Millisecond
@@ -164,8 +191,37 @@ func (s *redisStore) lease(ctx context.Context, action string, take *Take, key s
 	return v[0] == 1, time.Duration(v[1]) * time.Millisecond, v[2] / 1000, nil
 }
 
-func (s *redisStore) forget(ctx context.Context, key string) error {
-	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, key).Err() })
+func (s *redisStore) settle(ctx context.Context, action string, r request, unknown []unknownAction) (out []settled, err error) {
+	args := make([]any, 1, 1+6*len(r.takes))
+	args[0] = action
+	for i := range r.takes {
+		t := &r.takes[i]
+		args = append(args, string(t.Limit.Policy), t.Limit.Window.Milliseconds(), t.N, t.ID, t.Limit.countsAfter().Milliseconds(), int(unknown[i]))
+	}
+	var reply []any
+	err = s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
+		reply, err = s.scripts.settle.Run(ctx, node, companions(&r), args...).Slice()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range reply {
+		fields, _ := item.([]any)
+		var v [6]int64
+		for i := range min(len(v), len(fields)) {
+			v[i], _ = fields[i].(int64)
+		}
+		out = append(out, settled{settleResult(v[0]), v[1], v[2], v[3], v[4], v[5] / 1000})
+	}
+	if len(out) != len(r.takes) {
+		return nil, fmt.Errorf("unexpected reply from Redis: %d results for %d reservations", len(out), len(r.takes))
+	}
+	return out, nil
+}
+
+func (s *redisStore) forget(ctx context.Context, keys ...string) error {
+	return s.onMaster(ctx, keys[0], func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, keys...).Err() })
 }
 
 // onMaster calls run with a client of the node that has the key. A cluster client would retry a lost command,
@@ -198,6 +254,9 @@ func refusedByRedis(err error) error {
 		return &ForbiddenError{err}
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return &ForeignError{err}
+	}
+	if conflict, ok := errors.AsType[*IDError](err); ok {
+		return conflict
 	}
 	return nil
 }

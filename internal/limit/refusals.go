@@ -41,7 +41,7 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 		return f.next.decide(ctx, r)
 	}
 	r.asked = f.now()
-	if r.count {
+	if r.count && !r.ids { // what was counted before is allowed again
 		if v, ok := f.refuse(r); ok {
 			return v, nil
 		}

@@ -27,8 +27,10 @@ type store interface {
 	// lease renews or releases a take's lease, and reports whether it was held. left is the time until it
 	// ends after a renewal, and ends the moment, Unix milliseconds by the store's clock.
 	lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error)
-	// forget deletes a key's hits.
-	forget(ctx context.Context, key string) error
+	// settle settles or renews the reservations of a request's takes, all or none (lua/settle.lua).
+	settle(ctx context.Context, action string, r request, unknown []unknownAction) ([]settled, error)
+	// forget deletes keys of one node.
+	forget(ctx context.Context, keys ...string) error
 }
 
 // mode is what a script does. lua/decide.lua has the same numbers.
@@ -48,7 +50,9 @@ type state struct {
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
 	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a slot, its score
-	ends                   int64         // of a held slot: Unix milliseconds by Redis's clock
+	ends                   int64         // of a slot or reservation: Unix milliseconds by Redis's clock
+	again                  bool          // it was counted before
+	conflict               bool          // its id was used for another take
 }
 
 func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
@@ -56,8 +60,13 @@ func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
 	if err != nil {
 		return verdict{states: states}, err
 	}
-	for i := range r.reservations {
-		s, extra := &states[i], r.reservations[i].extra
+	for i := range states {
+		if states[i].conflict {
+			return verdict{}, &IDError{r.takes[i]}
+		}
+	}
+	for i := range r.entries {
+		s, extra := &states[i], r.entries[i].extra
 		s.lower, s.estimate, s.upper = s.lower+extra, s.estimate+extra, s.upper+extra
 	}
 	return verdict{Answer: buildAnswer(r.takes, states, SourceRedis, r.count), states: states}, nil
@@ -66,10 +75,8 @@ func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
 // decideAll decides with one script, or in parts: MaxTogether takes, or one if keys are on several nodes. It
 // checks all parts before it counts any, so that it undoes hits only if others were counted in between.
 func (m *remote) decideAll(ctx context.Context, r *request) ([]state, error) {
-	most := MaxTogether
-	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool { return hashTag(t.Caller) != hashTag(r.takes[0].Caller) }) {
-		most = 1
-	} else if len(r.takes) <= most {
+	most := m.together(r)
+	if len(r.takes) <= most {
 		return m.decideOnce(ctx, r)
 	}
 	if r.count && len(r.takes) > MaxTogether {
@@ -81,6 +88,14 @@ func (m *remote) decideAll(ctx context.Context, r *request) ([]state, error) {
 		}
 	}
 	return m.decideParts(ctx, *r, most)
+}
+
+// together returns how many of a request's takes one script may have.
+func (m *remote) together(r *request) int {
+	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool { return hashTag(t.Caller) != hashTag(r.takes[0].Caller) }) {
+		return 1
+	}
+	return MaxTogether
 }
 
 // decideOnce decides with one script. Large give-backs take several. After an error, the states returned are
@@ -104,7 +119,7 @@ func (m *remote) giveRest(ctx context.Context, r *request, states []state, rest 
 	for i, n := range rest {
 		if n > 0 {
 			take := r.takes[i]
-			take.N = -n
+			take.N, take.ID = -n, "" // Redis has remembered the id
 			part.takes, part.keys, indexes = append(part.takes, take), append(part.keys, r.keys[i]), append(indexes, i)
 		}
 	}
@@ -155,14 +170,14 @@ func (m *remote) decideParts(ctx context.Context, r request, most int) ([]state,
 
 // part returns a request about the takes at the indexes.
 func (r *request) part(indexes []int) request {
-	out := request{takes: make([]Take, len(indexes)), keys: make([]string, len(indexes)), count: r.count}
-	if r.reservations != nil {
-		out.reservations = make([]reservation, len(indexes))
+	out := request{takes: make([]Take, len(indexes)), keys: make([]string, len(indexes)), count: r.count, ids: r.ids}
+	if r.entries != nil {
+		out.entries = make([]entry, len(indexes))
 	}
 	for i, index := range indexes {
 		out.takes[i], out.keys[i] = r.takes[index], r.keys[index]
-		if r.reservations != nil {
-			out.reservations[i] = r.reservations[index]
+		if r.entries != nil {
+			out.entries[i] = r.entries[index]
 		}
 	}
 	return out
@@ -170,7 +185,7 @@ func (r *request) part(indexes []int) request {
 
 func refuses(takes []Take, states []state) bool {
 	for i := range states {
-		if !states[i].fits && takes[i].Limit.Mode != Shadow {
+		if !states[i].fits && (takes[i].Limit.Mode != Shadow || states[i].conflict) {
 			return true
 		}
 	}
@@ -211,6 +226,9 @@ func (m *remote) undo(takes []Take, keys []string, states []state) {
 			_ = m.takeBack(ctx, &takes[i], keys[i], n, states[i].at)
 		case n < 0:
 			_, _ = m.force(ctx, &takes[i], keys[i], -n, MaxHits) // even beyond max, because they were there before
+			if takes[i].ID != "" {
+				_ = m.store.forget(ctx, idKey(keys[i], takes[i].ID))
+			}
 		}
 	}
 }
@@ -219,7 +237,8 @@ func (m *remote) undo(takes []Take, keys []string, states []state) {
 func (m *remote) takeBack(ctx context.Context, take *Take, key string, n, at int64) error {
 	defer m.takenBack(key)
 	for n > 0 {
-		r := request{takes: []Take{{Limit: take.Limit, N: -n, Lease: take.Lease}}, keys: []string{key}}
+		r := request{takes: []Take{*take}, keys: []string{key}, ids: take.ID != ""}
+		r.takes[0].N = -n
 		_, rest, err := m.store.run(ctx, undo, r, at)
 		if err != nil || rest == nil {
 			return err
@@ -261,7 +280,7 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
 			// It is certain if the smallest and the largest possible number of hits lead to the same
 			// decision.
-			Certain:   n <= 0 || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
+			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
 			Remaining: max(0, most-s.estimate),
 		}
 		if takes[i].Limit.Policy == Concurrent {
@@ -273,6 +292,11 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 			if s.counted == 0 {
 				n = 0 // a slot that was held before
 			}
+		} else if s.ends > 0 {
+			d.Ends = time.UnixMilli(s.ends).UTC()
+		}
+		if s.again {
+			n, d.Repeated = 0, true
 		}
 		if counted && out.Allowed && s.fits && n > 0 {
 			d.Lower, d.Upper, d.Remaining = d.Lower+n, d.Upper+n, d.Remaining-n

@@ -68,7 +68,7 @@ const (
 )
 
 func (sh *shares) decide(ctx context.Context, r *request) (verdict, error) {
-	if !r.count || len(r.takes) != 1 || r.takes[0].N <= 0 || r.takes[0].N >= r.takes[0].Limit.Share.Hits {
+	if !r.count || r.ids || len(r.takes) != 1 || r.takes[0].N <= 0 || r.takes[0].N >= r.takes[0].Limit.Share.Hits {
 		return sh.next.decide(ctx, r)
 	}
 	for {

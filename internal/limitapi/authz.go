@@ -49,7 +49,7 @@ func (s *Service) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
-	answer, err := s.decide(r.Context(), takes, false)
+	answer, err := s.decide(r.Context(), takes, "")
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,9 @@ type TakeAnswer struct {
 	Ends       time.Time    `json:"ends,omitzero" doc:"With lease: when it ends unless it is renewed, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
 	EndsIn     float64      `json:"ends_in,omitempty" doc:"With lease: seconds until then." example:"30"`
 	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: a decision per take, in order. If memory refuses, only the takes that it refuses."`
+	Repeated   bool         `json:"repeated,omitempty" doc:"True if the same take or reservation, by its id, was counted before: then nothing is counted now. Of several takes, if all were." example:"true"`
+	ID         string       `json:"reservation,omitempty" doc:"The id of the reservation, to settle it." example:"req-17"`
+	Expires    time.Time    `json:"expires,omitzero" doc:"With reservation: when it ends unless it is settled or renewed, by the clock of Redis; of several limits, the first to end." example:"2026-11-21T10:01:00.31Z"`
 	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only for a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
 	Complete   *bool        `json:"complete,omitempty" doc:"Only for a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
 }
@@ -93,13 +97,13 @@ func (o *TakeOutput) Write(w http.ResponseWriter) {
 }
 
 // decide decides and counts. Its errors are those of limitError.
-func (s *Service) decide(ctx context.Context, takes []limit.Take, several bool) (limit.Answer, error) {
+func (s *Service) decide(ctx context.Context, takes []limit.Take, list string) (limit.Answer, error) {
 	answer, err := s.limiter.Take(ctx, takes)
 	if err == nil {
 		s.countDecisions(&answer)
 		return answer, nil
 	}
-	err = s.limitError(ctx, err, takes, several)
+	err = s.limitError(ctx, err, takes, list)
 	var bad *web.InputError
 	if !errors.As(err, &bad) {
 		s.countFailures(takes)
@@ -116,6 +120,7 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	if shadow, would := a.Shadowed(); shadow {
 		out.Body.Shadow, out.Body.WouldAllow = true, &would
 	}
+	out.Body.Repeated = !slices.ContainsFunc(a.Decisions, func(d limit.Decision) bool { return !d.Repeated })
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
 		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter), refusingLimits(a)
@@ -139,7 +144,7 @@ func newTakeResult(d *limit.Decision, allAllowed bool) takeResult {
 	if d.Shadow {
 		out.Shadow, out.WouldAllow = true, &d.WouldAllow
 	}
-	if allAllowed && !d.Ends.IsZero() {
+	if allAllowed && d.EndsIn > 0 {
 		out.Lease, out.Ends, out.EndsIn = d.Take.Lease, d.Ends, floorSeconds(d.EndsIn)
 	}
 	return out

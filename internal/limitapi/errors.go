@@ -13,14 +13,20 @@ import (
 )
 
 // limitError turns the limiter's error into one for the client: an *InputError, or one that is or wraps a
-// problem. What Redis wrote may describe the internal network, so it is only logged.
-func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take, several bool) error {
+// problem. list is the name of the body's list of takes, or "" for one take. What Redis wrote may describe the internal network, so it is only logged.
+func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take, list string) error {
 	var bad *limit.TakeError
 	var forbidden *limit.ForbiddenError
+	var used *limit.IDError
+	var reservation *limit.ReservationError
 	var foreign *limit.ForeignError
 	switch {
 	case errors.As(err, &bad):
-		return web.BadInput(findPrefix(bad.Take, takes, several)+bad.Field, "%v", bad)
+		return web.BadInput(findPrefix(bad.Take, takes, list)+bad.Field, "%v", bad)
+	case errors.As(err, &used):
+		return web.NewProblem(http.StatusUnprocessableEntity, used.Error()).OfKind(web.IdempotencyKeyReused)
+	case errors.As(err, &reservation):
+		return reservationProblem(reservation)
 	case ctx.Err() != nil:
 		return web.ClientGone()
 	case errors.As(err, &foreign):
@@ -41,18 +47,19 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 const retryForbidden = "60"
 
 // findPrefix returns what precedes the name of a take's field. Of two equal takes, it is that of the second.
-func findPrefix(take limit.Take, takes []limit.Take, several bool) string {
+func findPrefix(take limit.Take, takes []limit.Take, list string) string {
 	for i := len(takes) - 1; i >= 0; i-- {
 		if takes[i] == take {
-			return itemPrefix(several, i)
+			return itemPrefix(list, i)
 		}
 	}
 	return ""
 }
 
-func itemPrefix(several bool, i int) string {
-	if several {
-		return fmt.Sprintf("take[%d].", i)
+// itemPrefix returns what precedes the names of fields of item i; list is the body's list, or "" for one item.
+func itemPrefix(list string, i int) string {
+	if list != "" {
+		return fmt.Sprintf("%s[%d].", list, i)
 	}
 	return ""
 }

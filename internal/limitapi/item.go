@@ -29,6 +29,7 @@ type takeItem struct {
 	Method string     `query:"method" json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
 	Host   string     `query:"host" json:"host,omitempty" doc:"With limit, if its key template has {host}: with or without a port." example:"shop.example"`
 	Path   string     `query:"path" json:"path,omitempty" doc:"With limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
+	ID     string     `json:"id,omitempty" doc:"Of a take: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key within 10 minutes counts once." example:"req-17"`
 	Lease  string     `query:"lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
 	// A query string has each header by its name: header.X-Plan=gold.
 	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
@@ -70,7 +71,7 @@ func (l *limits) parseTake(item *takeItem, prefix string) (limit.Take, error) {
 		return limit.Take{}, err
 	}
 	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
-	return limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: n, Lease: item.Lease}, err
+	return limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: n, Lease: item.Lease, ID: item.ID}, err
 }
 
 // fill returns the caller's key, and the key that hits are kept under.

@@ -64,7 +64,7 @@ func (s *Service) Look(ctx context.Context, part string, item *takeItem) (*TakeO
 	takes := []limit.Take{take}
 	answer, err := s.limiter.Look(ctx, takes)
 	if err != nil {
-		return nil, web.InputProblem(s.limitError(ctx, err, takes, false), part)
+		return nil, web.InputProblem(s.limitError(ctx, err, takes, ""), part)
 	}
 	return newLookOutput(&answer), nil
 }
@@ -116,7 +116,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	}
 	err = s.limiter.Reset(ctx, take)
 	if err != nil {
-		return take, s.limitError(ctx, err, []limit.Take{take}, false)
+		return take, s.limitError(ctx, err, []limit.Take{take}, "")
 	}
 	return take, nil
 }

@@ -87,6 +87,20 @@ func (r *recorder) Release(ctx context.Context, take limit.Take) (held bool, err
 	return held, err
 }
 
+func (r *recorder) Settle(ctx context.Context, takes []limit.Take) (out []limit.Settlement, err error) {
+	if err = r.note("settle", takes...); err == nil {
+		out, err = r.Limiter.Settle(ctx, takes)
+	}
+	return out, err
+}
+
+func (r *recorder) RenewReservations(ctx context.Context, takes []limit.Take) (out []limit.Settlement, err error) {
+	if err = r.note("renew", takes...); err == nil {
+		out, err = r.Limiter.RenewReservations(ctx, takes)
+	}
+	return out, err
+}
+
 type healthy struct{}
 
 func (healthy) Why() string   { return "" }

@@ -74,6 +74,7 @@ func newProcess() string {
 func (s *Service) Register(a *api.API, mux *http.ServeMux) {
 	s.registerTake(a)
 	s.registerSlots(a)
+	s.registerReservations(a)
 	s.registerLimit(a)
 	s.registerLimits(a)
 	s.describeAuthz(a)

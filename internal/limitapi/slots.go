@@ -91,7 +91,7 @@ func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAn
 	}
 	lease, err := s.limiter.Renew(ctx, take)
 	if err != nil {
-		return RenewAnswer{}, web.InputProblem(s.limitError(ctx, err, []limit.Take{take}, false), part)
+		return RenewAnswer{}, web.InputProblem(s.limitError(ctx, err, []limit.Take{take}, ""), part)
 	}
 	shadow := take.Limit.Mode == limit.Shadow
 	if !lease.Held && !shadow {
@@ -110,7 +110,7 @@ func (s *Service) Release(ctx context.Context, part string, b *placeBody) (Relea
 	}
 	released, err := s.limiter.Release(ctx, take)
 	if err != nil {
-		return ReleaseAnswer{}, web.InputProblem(s.limitError(ctx, err, []limit.Take{take}, false), part)
+		return ReleaseAnswer{}, web.InputProblem(s.limitError(ctx, err, []limit.Take{take}, ""), part)
 	}
 	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
 }

@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -25,8 +26,14 @@ type takeBody struct {
 	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
 	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
 	Lease  string            `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
-	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
+	ID     string            `json:"id,omitempty" doc:"Makes the takes such that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key within 10 minutes counts once, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
+	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n and id are for all that have none of their own."`
+
+	idempotencyKey string // of the header
 }
+
+// ReadHeader takes the Idempotency-Key.
+func (b *takeBody) ReadHeader(h http.Header) { b.idempotencyKey = h.Get("Idempotency-Key") }
 
 func (s *Service) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
@@ -40,7 +47,11 @@ func (s *Service) registerTake(a *api.API) {
 		},
 		Responses: api.SuccessOnly("The hits are allowed and counted.", takeExample()),
 	})
+	op.Parameters = append(op.Parameters, &huma.Param{
+		Name: "Idempotency-Key", In: "header", Description: "In place of id.", Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"req-17"}},
+	})
 	describeTakes(a, &op)
+	describeReused(a, &op)
 	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return s.Take(ctx, web.InBody, b) })
 }
 
@@ -54,10 +65,13 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	several := len(b.Take) > 0
+	list := ""
+	if len(b.Take) > 0 {
+		list = "take"
+	}
 	takes := make([]limit.Take, len(items))
 	for i := range items {
-		takes[i], err = s.limits.parseTake(&items[i], itemPrefix(several, i))
+		takes[i], err = s.limits.parseTake(&items[i], itemPrefix(list, i))
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}
@@ -65,17 +79,23 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 			takes[i].Lease = limit.NewLease()
 		}
 	}
-	answer, err := s.decide(ctx, takes, several)
+	answer, err := s.decide(ctx, takes, list)
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
-	return newTakeOutput(&answer, several), nil
+	return newTakeOutput(&answer, list != ""), nil
 }
 
 func (b *takeBody) items() ([]takeItem, error) {
+	switch {
+	case b.ID == "":
+		b.ID = b.idempotencyKey
+	case b.idempotencyKey != "" && b.idempotencyKey != b.ID:
+		return nil, web.BadInput("id", "it differs from the field Idempotency-Key: one of them is enough")
+	}
 	single := takeItem{
 		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
-		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header, Lease: b.Lease,
+		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header, Lease: b.Lease, ID: b.ID,
 	}
 	if len(b.Take) == 0 {
 		return []takeItem{single}, nil
@@ -93,9 +113,7 @@ func (b *takeBody) items() ([]takeItem, error) {
 	}
 	out := append([]takeItem(nil), b.Take...)
 	for i := range out {
-		if out[i].N == "" {
-			out[i].N = b.N
-		}
+		out[i].N, out[i].ID = cmp.Or(out[i].N, b.N), cmp.Or(out[i].ID, b.ID)
 	}
 	return out, nil
 }

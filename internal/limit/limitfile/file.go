@@ -28,7 +28,7 @@ const MaxName = 64
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
+const fileFields = "name, window, max, policy, fail, key, mode, share, on_expiry and envoy"
 
 // Parse reads named limits:
 //
@@ -40,6 +40,7 @@ const fileFields = "name, window, max, policy, fail, key, mode, share and envoy"
 //	    fail: closed       # local (default), open or closed
 //	    mode: shadow       # enforce (default) or shadow
 //	    share: {hits: 100, for: 1s} # none by default
+//	    on_expiry: count   # or release: what a reservation becomes that nobody settles
 //	    key: "user:{key}"  # default {key}
 //	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]} # or a list; default none
 //
@@ -73,7 +74,7 @@ func Parse(data []byte) (Set, error) {
 }
 
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "mode", "share{}", "key", "envoy{}")
+	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "mode", "share{}", "on_expiry", "key", "envoy{}")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -85,6 +86,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	l = &Limit{Limit: limit.Limit{
 		Name: fields["name"].Value, Policy: limit.Policy(yamlfile.Value(fields["policy"])),
 		Fail: limit.Fail(yamlfile.Value(fields["fail"])), Mode: limit.Mode(yamlfile.Value(fields["mode"])),
+		OnExpiry: limit.OnExpiry(yamlfile.Value(fields["on_expiry"])),
 	}}
 	wrong := func(field, message string) error {
 		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)

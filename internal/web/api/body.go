@@ -130,7 +130,7 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), true
 	}
-	for f := range t.Fields() {
+	for _, f := range bodyFields(t) {
 		if jsonName(f) == name {
 			return f.Type, true
 		}
@@ -159,10 +159,15 @@ func fieldNames(t reflect.Type) string {
 		return "none"
 	}
 	var names []string
-	for f := range t.Fields() {
+	for _, f := range bodyFields(t) {
 		names = append(names, jsonName(f))
 	}
 	return strings.Join(names, ", ")
+}
+
+// bodyFields returns the fields that a body can have, those of embedded structs included.
+func bodyFields(t reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Anonymous || !f.IsExported() })
 }
 
 func jsonName(f reflect.StructField) string {

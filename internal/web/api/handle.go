@@ -46,6 +46,9 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 	}))
 }
 
+// HeaderReader is implemented by bodies that are completed by fields of the request's header.
+type HeaderReader interface{ ReadHeader(http.Header) }
+
 // AnswerBody routes an operation whose parameters are JSON in a body, which BufferBody has read.
 func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(context.Context, *B) (*O, error)) {
 	huma.Register[struct{ Body B }, O](a, op, nil)
@@ -59,6 +62,9 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		err = DecodeBody(r.Body.(*wholeBody).Bytes(), b)
 		if err != nil {
 			return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: web.InBody, Message: err.Error()})
+		}
+		if reader, ok := any(b).(HeaderReader); ok {
+			reader.ReadHeader(r.Header)
 		}
 		out, err := find(r.Context(), b)
 		if err != nil {
