@@ -24,8 +24,8 @@ const (
 // defaultReservation is the length of a reservation without ttl.
 const defaultReservation = time.Minute
 
-// reserveItem names hits of a key under a named limit.
-type reserveItem struct {
+// ReserveItem names hits of a key under a named limit.
+type ReserveItem struct {
 	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE, whose policy is not concurrent." example:"tokens"`
 	Key    string            `json:"key,omitempty" doc:"The key, as in a take." example:"alice"`
 	N      api.Number        `json:"n,omitempty" doc:"How many hits. To settle with 0 cancels. Default to reserve: 1." example:"4000"`
@@ -38,18 +38,18 @@ type reserveItem struct {
 
 // reserveBody is the body of POST /v1/reserve.
 type reserveBody struct {
-	reserveItem
+	ReserveItem
 	ID      string        `json:"id,omitempty" doc:"The reservation's id, 1 to 128 bytes of UTF-8. The same again, while it is remembered, reserves nothing more; with another n, 422. Default: a new one, which the answer has." example:"req-17"`
 	TTL     string        `json:"ttl,omitempty" doc:"How long the hits are reserved: 1s to 1h. Default: 60s." example:"60s"`
 	Renew   bool          `json:"renew,omitempty" doc:"Extends the reservation id to ttl from now, in place of a new one. n is not needed." example:"false"`
-	Reserve []reserveItem `json:"reserve,omitempty" maxItems:"16" doc:"In place of limit: several limits and keys, of which all or none are reserved. n is for all that have none of their own."`
+	Reserve []ReserveItem `json:"reserve,omitempty" maxItems:"16" doc:"In place of limit: several limits and keys, of which all or none are reserved. n is for all that have none of their own."`
 }
 
 // settleBody is the body of POST /v1/settle.
 type settleBody struct {
-	reserveItem
+	ReserveItem
 	ID     string        `json:"reservation,omitempty" doc:"The id of the reservation." example:"req-17"`
-	Settle []reserveItem `json:"settle,omitempty" maxItems:"16" doc:"In place of limit: the limits and keys as reserved, of which all or none are settled. n is for all that have none of their own."`
+	Settle []ReserveItem `json:"settle,omitempty" maxItems:"16" doc:"In place of limit: the limits and keys as reserved, of which all or none are settled. n is for all that have none of their own."`
 }
 
 // SettleAnswer answers a settlement; for several limits, the numbers are of the one with the least remaining.
@@ -76,7 +76,7 @@ func (s *Service) registerReservations(a *api.API) {
 		Description: "Decides like POST /v1/take, and reserves the hits until they are settled or ttl is over. What is reserved counts in every decision about the key. " +
 			"If nobody settles it, on_expiry of the limit says what it becomes: count (the default) counts the hits at its end, release counts none.",
 		RequestBody: body("A named limit, a key and the most hits that there can be; or reserve: several of them.",
-			reserveBody{reserveItem: reserveItem{Limit: "tokens", Key: "alice", N: "4000"}, TTL: "60s", ID: "req-17"}),
+			reserveBody{ReserveItem: ReserveItem{Limit: "tokens", Key: "alice", N: "4000"}, TTL: "60s", ID: "req-17"}),
 		Responses: api.SuccessOnly("The hits are reserved.", reserved),
 	})
 	describeTakes(a, &reserve)
@@ -89,7 +89,7 @@ func (s *Service) registerReservations(a *api.API) {
 		Description: "Counts the hits that there were, now, and frees the rest of the reservation. There may be more than reserved: they have happened, so they count. " +
 			"Settling again with the same n changes nothing, so a client can repeat the request until it has an answer.",
 		RequestBody: body("The limit and key as reserved, the reservation, and n.",
-			settleBody{reserveItem: reserveItem{Limit: "tokens", Key: "alice", N: "731"}, ID: "req-17"}),
+			settleBody{ReserveItem: ReserveItem{Limit: "tokens", Key: "alice", N: "731"}, ID: "req-17"}),
 		Responses: api.SuccessOnly("The hits are counted.", SettleAnswer{Settled: 731, Remaining: 99269, Limit: "tokens", Source: "redis"}),
 	})
 	describeForbidden(a, &settle)
@@ -103,7 +103,7 @@ func (s *Service) Reserve(ctx context.Context, part string, b *reserveBody) (*Ta
 	if len(b.Reserve) > 0 {
 		list = "reserve"
 	}
-	takes, err := s.reservationTakes(part, list, &b.reserveItem, b.Reserve, b.ID)
+	takes, err := s.reservationTakes(part, list, &b.ReserveItem, b.Reserve, b.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -162,12 +162,12 @@ func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (Settl
 	if b.ID == "" {
 		return SettleAnswer{}, web.BadInput("reservation", "it is missing: allowed is the id of a reservation").Problem(part)
 	}
-	for i, item := range append([]reserveItem{b.reserveItem}, b.Settle...) {
+	for i, item := range append([]ReserveItem{b.ReserveItem}, b.Settle...) {
 		if item.N == "" && b.N == "" && (list == "") == (i == 0) {
 			return SettleAnswer{}, web.BadInput(itemPrefix(list, i-1)+"n", "it is missing: allowed is how many hits there were, or 0 to cancel").Problem(part)
 		}
 	}
-	takes, err := s.reservationTakes(part, list, &b.reserveItem, b.Settle, b.ID)
+	takes, err := s.reservationTakes(part, list, &b.ReserveItem, b.Settle, b.ID)
 	if err != nil {
 		return SettleAnswer{}, err
 	}
@@ -199,14 +199,14 @@ func leastRemaining(all []limit.Settlement) *limit.Settlement {
 }
 
 // reservationTakes checks the limits and keys of a body: one, or those of a list, for which list is its name.
-func (s *Service) reservationTakes(part, list string, single *reserveItem, several []reserveItem, id string) ([]limit.Take, error) {
+func (s *Service) reservationTakes(part, list string, single *ReserveItem, several []ReserveItem, id string) ([]limit.Take, error) {
 	if err := s.limits.checkCounting(); err != nil {
 		return nil, err
 	}
 	items := several
 	switch {
 	case list == "":
-		items = []reserveItem{*single}
+		items = []ReserveItem{*single}
 	case single.Limit != "" || single.Key != "":
 		return nil, web.BadInput("limit", "not together with %s: write limits and keys into its items", list).Problem(part)
 	case len(several) > MaxTakes:

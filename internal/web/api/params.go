@@ -195,6 +195,9 @@ func (t *Number) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// MarshalJSON writes the number of an example.
+func (t Number) MarshalJSON() ([]byte, error) { return []byte(t), nil }
+
 // Schema describes the number that the text must be.
 func (Number) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
 
