@@ -38,10 +38,10 @@ const (
 // giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
 const giveStep = 1000
 
-var scripts = newScripts("", giveStep)
+var scripts = newScripts("", giveStep, source)
 
-// newScripts puts begin before each script: tests set Redis's clock there.
-func newScripts(begin string, step int) *scriptSet {
+// newScripts puts begin before each script: tests set Redis's clock there, and plant bugs in the sources.
+func newScripts(begin string, step int, source func(name string) string) *scriptSet {
 	var out scriptSet
 	own := fmt.Sprintf("local step, policies, reservations, ids = %d, {}, nil, nil\n", step)
 	for set := range out.decide {

@@ -160,8 +160,8 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	return next
 }
 
-// heldClock begins scripts whose Redis has a clock that tests set: the key clock{tag}. PEXPIRE notes the
-// moment in the hash expires{tag}. A key that has expired by that clock is removed before a script looks
+// heldClock begins scripts whose Redis has a clock that tests set: the key clock{tag}. PEXPIRE and SET with PX
+// note the moment in the hash expires{tag}. A key that has expired by that clock is removed before a script looks
 // at it, as Redis does it.
 const heldClock = `
 local server, tag = redis, string.match(KEYS[1], '{%d+}')
@@ -178,13 +178,17 @@ function redis.call(name, key, ...)
 		return {math.floor(held / 1000), held % 1000 * 1000}
 	elseif name == 'PEXPIRE' then
 		return server.call('HSET', expires, key, string.format('%.0f', held + ...))
+	elseif name == 'SET' then
+		local value, _, ms = ...
+		server.call('HSET', expires, key, string.format('%.0f', held + ms))
+		return server.call('SET', key, value)
 	end
 	return server.call(name, key, ...)
 end
 `
 
 // The scripts of most tests give back and remove in steps of a few hits.
-var heldScripts, heldWhole = newScripts(heldClock, 3), newScripts(heldClock, 1_000_000)
+var heldScripts, heldWhole = newScripts(heldClock, 3, source), newScripts(heldClock, 1_000_000, source)
 
 // setClock sets the clock of the keys with a tag; pipe may be a client or a pipeline.
 func setClock(ctx context.Context, pipe redis.Cmdable, tag uint64, unixMilli int64) *redis.StatusCmd {

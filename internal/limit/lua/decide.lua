@@ -57,9 +57,9 @@ if counts then
 	for i, s in ipairs(states) do
 		if s.n > 0 and s.fits and not s.again then
 			if s.id and s.length > 0 then
-				s.last = clock + s.length
-				reservations.add(KEYS[takes + i], clock, s.id, s.n, s.last + s.after)
-				ids.reserve(KEYS[2 * takes + i], clock, s.n, s.last)
+				s.ends = clock + s.length
+				reservations.add(KEYS[takes + i], clock, s.id, s.n, s.ends + s.after)
+				ids.reserve(KEYS[2 * takes + i], clock, s.n, s.ends)
 			else
 				s.policy.add(KEYS[i], s, s.n, s.lease)
 				if s.id then
@@ -119,7 +119,7 @@ for i, s in ipairs(states) do
 	local reserved = s.reserved
 	out[i] = {s.fits and 1 or 0, s.lower + reserved, s.count + reserved, s.upper + reserved, last, counted, rest}
 	if s.score or ids then
-		local ends = s.score or 1000 * (s.last or s.again and s.record.last or 0)
+		local ends = s.score or 1000 * (s.ends or s.again and s.record.last or 0)
 		out[i] = {s.fits and 1 or 0, s.lower + reserved, s.count + reserved, s.upper + reserved, last, counted or 0, rest or 0, ends}
 	end
 	if ids then
