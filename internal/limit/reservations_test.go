@@ -53,6 +53,7 @@ func TestPlantedBugsOfReservationsAreFound(t *testing.T) {
 		{"an id may be used again with other hits", "decide", "s.again = s.record.n == n and", "s.again ="},
 		{"a reservation can be settled after its end", "settle", "record.last <= clock", "false"},
 		{"a renewal does not last", "reservations", "redis.call('ZADD', key, 'XX', text(last), member(n, id))", ""},
+		{"an id is forgotten while its reservation counts", "decide", "s.n, s.ends, s.ends + s.after)", "s.n, s.ends, s.ends)"},
 		{"a give-back is not remembered", "decide", "ids.take(id, s.n)", ""},
 	} {
 		t.Run(bug.name, func(t *testing.T) {
@@ -134,12 +135,13 @@ const idKept = 600_000 // ms
 // playReservations plays a drawn schedule, and returns the first difference from the model, or nothing.
 func playReservations(t *testing.T, rt *rapid.T, client *redis.Client, held *scriptSet, namespace string, seen *reservationsSeen) string {
 	l := &Limit{
-		Name: "tokens", Window: boundWindow, Max: 10, Policy: rapid.SampledFrom(Policies).Draw(rt, "policy"), Fail: FailClosed,
+		Name: "tokens", Window: rapid.SampledFrom([]time.Duration{boundWindow, 20 * boundWindow}).Draw(rt, "window"), Max: 10, Policy: rapid.SampledFrom(Policies).Draw(rt, "policy"), Fail: FailClosed,
 		OnExpiry: rapid.SampledFrom([]OnExpiry{"", ExpiryCounts, ExpiryReleases}).Draw(rt, "on expiry"),
 	}
-	m := &reservedModel{limit: l, reach: boundWindow.Milliseconds(), ids: make(map[string]*idModel)}
+	cell := l.Window.Milliseconds() / 60
+	m := &reservedModel{limit: l, reach: l.Window.Milliseconds(), ids: make(map[string]*idModel)}
 	if l.Policy == Cells {
-		m.reach += boundCell
+		m.reach += cell
 	}
 	var now atomic.Int64
 	now.Store(worldStart)
@@ -156,7 +158,7 @@ func playReservations(t *testing.T, rt *rapid.T, client *redis.Client, held *scr
 	}
 	var story []string
 	for range rapid.IntRange(10, 60).Draw(rt, "steps") {
-		at := now.Add(boundCell * rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 7, 30, 59, 60, 61, 600}).Draw(rt, "seconds"))
+		at := now.Add(cell * rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 7, 30, 59, 60, 61, 600}).Draw(rt, "seconds"))
 		require.NoError(t, setClock(t.Context(), client, hashTag("alice"), at).Err())
 		p := processes[rapid.IntRange(0, 1).Draw(rt, "process")]
 		action := rapid.SampledFrom([]string{"take", "take", "reserve", "reserve", "settle", "settle", "renew"}).Draw(rt, "action")
@@ -262,25 +264,18 @@ func (m *reservedModel) want(action string, t *Take, now int64, seen *reservatio
 		switch {
 		case t.Reserve > 0:
 			r.reserved, r.end = true, now+t.Reserve.Milliseconds()
-			r.counts, r.forgotten, ends = r.end+m.limit.countsAfter().Milliseconds(), r.end+idKept, r.end
+			r.counts = r.end + m.limit.countsAfter().Milliseconds()
+			r.forgotten, ends = r.counts+idKept, r.end
 		case t.N > 0:
 			m.hits = append(m.hits, hits{now, t.N})
 		default:
 			m.give(now, -t.N)
 		}
 		if t.N != 0 { // which leaves no trace
-			m.replace(t.ID, r, now)
+			m.ids[t.ID] = r
 		}
 	}
 	return fmt.Sprintf("allowed true, remaining %d, ends %d", max(0, most-m.count(now)), ends)
-}
-
-// replace remembers by an id. A reservation whose id is forgotten can still count.
-func (m *reservedModel) replace(id string, r *idModel, now int64) {
-	if before := m.ids[id]; before != nil && before.reserved && before.settled < 0 && before.counts > now {
-		m.ids[fmt.Sprint(id, " of ", before.end)] = before
-	}
-	m.ids[id] = r
 }
 
 func (m *reservedModel) wantSettled(action string, t *Take, id *idModel, now int64, seen *reservationsSeen) string {
@@ -298,7 +293,8 @@ func (m *reservedModel) wantSettled(action string, t *Take, id *idModel, now int
 	case action == "renew":
 		seen.Renewed++
 		id.end = now + t.Reserve.Milliseconds()
-		id.counts, id.forgotten = id.end+m.limit.countsAfter().Milliseconds(), id.end+idKept
+		id.counts = id.end + m.limit.countsAfter().Milliseconds()
+		id.forgotten = id.counts + idKept
 	default:
 		seen.Settled++
 		id.settled, id.forgotten = t.N, now+idKept

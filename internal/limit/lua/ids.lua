@@ -2,7 +2,8 @@
 --   t <n>                    a take of n hits; a negative n was given back
 --   r <n> <end>              a reservation of n hits, which is open until its end (ms)
 --   s <n> <end> <settled>    a reservation that was settled with so many hits
--- It is kept for ten minutes, and while the reservation is open.
+-- It is kept for ten minutes after the take or the settlement. That of a reservation that nobody settled is
+-- kept for as long after it has ceased to count, so that no id is in reservations twice.
 ids = (function()
 	local kept = 600000
 
@@ -21,8 +22,9 @@ ids = (function()
 		redis.call('SET', key, string.format('t %.0f', n), 'PX', kept)
 	end
 
-	function i.reserve(key, now, n, last)
-		redis.call('SET', key, string.format('r %.0f %.0f', n, last), 'PX', string.format('%.0f', last - now + kept))
+	-- till is when the reservation ceases to count.
+	function i.reserve(key, now, n, last, till)
+		redis.call('SET', key, string.format('r %.0f %.0f', n, last), 'PX', string.format('%.0f', till - now + kept))
 	end
 
 	function i.settle(key, record, n)

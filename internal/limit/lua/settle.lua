@@ -38,7 +38,7 @@ for i, s in ipairs(states) do
 	if all and s.result == 1 and renews then
 		record.last = clock + s.n
 		if reservations.extend(KEYS[takes + i], clock, s.id, record.n, record.last + s.after) then
-			ids.reserve(KEYS[2 * takes + i], clock, record.n, record.last)
+			ids.reserve(KEYS[2 * takes + i], clock, record.n, record.last, record.last + s.after)
 		else
 			s.result = 0 -- the key was reset
 		end
