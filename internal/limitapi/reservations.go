@@ -172,6 +172,7 @@ func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (Settl
 		return SettleAnswer{}, err
 	}
 	settled, err := s.limiter.Settle(ctx, takes)
+	s.countSettlements(takes, settled)
 	if err != nil {
 		return SettleAnswer{}, web.InputProblem(s.limitError(ctx, err, takes, list), part)
 	}
@@ -180,6 +181,20 @@ func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (Settl
 		out.Settlements = append(out.Settlements, newSettleAnswer(&settled[i]))
 	}
 	return out, nil
+}
+
+// countSettlements counts what became of the takes; settled is nil if none was.
+func (s *Service) countSettlements(takes []limit.Take, settled []limit.Settlement) {
+	for i := range takes {
+		result := "refused"
+		switch {
+		case settled != nil && settled[i].Repeated:
+			result = "repeated"
+		case settled != nil:
+			result = "settled"
+		}
+		s.settled.WithLabelValues(takes[i].Limit.Name, result).Inc()
+	}
 }
 
 func newSettleAnswer(s *limit.Settlement) SettleAnswer {

@@ -35,8 +35,12 @@ func New(settings Settings, l Limiter, counters access.Counters, redis *answer.S
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision. The result would_refuse is of a limit in shadow mode, which refuses nothing.",
 		}, []string{"limit", "result", "source"}),
+		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
+			Help: "Settlements of reservations by limit and result: settled, repeated, or refused (the reservation is unknown or has ended, or was settled with other hits; or Redis does not answer).",
+		}, []string{"limit", "result"}),
 	}
-	metrics.Registry.MustRegister(s.decisions)
+	metrics.Registry.MustRegister(s.decisions, s.settled)
 	return s, nil
 }
 

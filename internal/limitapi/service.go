@@ -36,6 +36,7 @@ type Service struct {
 	redis     *answer.Source
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source
+	settled   *prometheus.CounterVec // by limit and result
 	process   string                 // as /v1/limits names it
 	audit     Audit
 }
