@@ -12,6 +12,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/fresh"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -33,7 +34,7 @@ func (s *Service) registerLimit(a *api.API) {
 		Parameters: []*huma.Param{header},
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
 	})
-	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return s.Look(ctx, web.InQuery, p) })
+	api.AnswerQuery(a, look, func(ctx context.Context, p *LookParams) (*TakeOutput, error) { return s.Look(ctx, web.InQuery, p) })
 	reset := a.Operation(huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: LimitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
@@ -52,9 +53,36 @@ func (s *Service) registerLimit(a *api.API) {
 	})
 }
 
+// LookParams is what GET /v1/limit takes, and as JSON the endpoint limit over NATS.
+type LookParams struct {
+	TakeItem
+	fresh.Params
+}
+
+func (p *LookParams) Read(g api.Request) error {
+	if err := p.Params.Read(g); err != nil {
+		return err
+	}
+	return p.TakeItem.Read(g)
+}
+
+// isTotal reports whether the look is at a counter of the streams.
+func (p *LookParams) isTotal() bool {
+	return p.Limit == "" && p.Policy == "" && (p.Window != "" || p.Max != "")
+}
+
+func (p *LookParams) Condition() (fresh.Condition, error) {
+	c, err := p.Params.Condition()
+	if err == nil && !c.IsZero() && !p.isTotal() {
+		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the streams: a take counts at once")
+	}
+	return c, err
+}
+
 // Look checks an item and decides without counting. Its errors are for the client.
-func (s *Service) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
-	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
+func (s *Service) Look(ctx context.Context, part string, p *LookParams) (*TakeOutput, error) {
+	item := &p.TakeItem
+	if p.isTotal() {
 		return s.decideTotal(ctx, part, item)
 	}
 	take, err := s.limits.parseTake(item, "")
@@ -103,7 +131,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	if err != nil {
 		return take, err
 	}
-	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
+	item := &TakeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
 			return take, web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
@@ -125,7 +153,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 const maxTotal = 1 << 53
 
 // decideTotal decides about a counter of the streams by its rolling total. Only the streams count its hits.
-func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
+func (s *Service) decideTotal(ctx context.Context, part string, item *TakeItem) (*TakeOutput, error) {
 	if err := access.From(ctx).Require(access.Read, "a look at a counter of the streams"); err != nil {
 		return nil, err
 	}
@@ -180,7 +208,7 @@ type totalCheck struct {
 	fail    limit.Fail
 }
 
-func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
+func parseTotalCheck(item *TakeItem) (j totalCheck, err error) {
 	if given := item.values(); len(given) > 0 {
 		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")
 	}

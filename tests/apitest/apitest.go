@@ -140,6 +140,12 @@ func (f *FakeReader) Progress(context.Context) (string, []read.Progress, error) 
 	return "id", []read.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.Err
 }
 
+// Reach is that of Progress.
+func (f *FakeReader) Reach(context.Context) (read.Reach, error) {
+	at := f.Now.UnixMilli()
+	return read.Reach{Layout: f.Layout, Now: at, AsOf: at, Streams: map[string]read.StreamReach{"HITS": {Seq: 1, Latest: at}}}, f.Err
+}
+
 // plan refuses what the real reader would.
 func (f *FakeReader) plan(span window.Span) (window.Plan, error) {
 	now := f.Now.UnixMilli()

@@ -131,7 +131,11 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 		return t.Elem(), true
 	}
 	for f := range t.Fields() {
-		if jsonName(f) == name {
+		if f.Anonymous {
+			if inner, known := fieldType(f.Type, name); known {
+				return inner, true
+			}
+		} else if jsonName(f) == name {
 			return f.Type, true
 		}
 	}
@@ -160,7 +164,11 @@ func fieldNames(t reflect.Type) string {
 	}
 	var names []string
 	for f := range t.Fields() {
-		names = append(names, jsonName(f))
+		if f.Anonymous {
+			names = append(names, fieldNames(f.Type))
+		} else {
+			names = append(names, jsonName(f))
+		}
 	}
 	return strings.Join(names, ", ")
 }

@@ -42,6 +42,9 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 		if err != nil {
 			return err
 		}
+		if err := a.hold(r.Context(), web.InQuery, p); err != nil {
+			return err
+		}
 		return answer(w, r, p)
 	}))
 }
@@ -59,6 +62,9 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		err = DecodeBody(r.Body.(*wholeBody).Bytes(), b)
 		if err != nil {
 			return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: web.InBody, Message: err.Error()})
+		}
+		if err := a.hold(r.Context(), web.InBody, b); err != nil {
+			return err
 		}
 		out, err := find(r.Context(), b)
 		if err != nil {

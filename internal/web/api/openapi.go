@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"reflect"
 	"strings"
@@ -21,6 +22,17 @@ type API struct {
 	every      func(*API, *huma.Operation)
 	title      Title
 	within     string // the group of what is described next
+
+	// Hold is called with each request's parameters, whose part is InQuery or InBody, before it is answered;
+	// nil: nothing is. Its errors are for the client.
+	Hold func(ctx context.Context, part string, params any) error
+}
+
+func (a *API) hold(ctx context.Context, part string, params any) error {
+	if a.Hold == nil {
+		return nil
+	}
+	return a.Hold(ctx, part, params)
 }
 
 // Title describes the whole API in the document.

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"tallyroll/internal/window"
@@ -193,4 +194,52 @@ func progressOf(stream string, listed schema.Listed, cursors []cluster.Reply, cl
 		out.Applied, out.Stored = 0, 0
 	}
 	return out, nil
+}
+
+// Reach is how far all listed streams are counted, at one moment. Any later read from the same masters has
+// at least that, unless Redis loses commits or a worker counts a stream again.
+type Reach struct {
+	Layout  window.Layout
+	Now     int64 // by Redis's clock, Unix milliseconds
+	AsOf    int64 // that of an answer about all counters, Unix milliseconds
+	Streams map[string]StreamReach
+}
+
+// StreamReach is how far all shards have got in one stream.
+type StreamReach struct {
+	// Seq is the last sequence that has been applied to all counters. It is 0 if a shard has no cursor yet, or
+	// one of an earlier stream of this name, whose sequences mean other messages.
+	Seq uint64
+	// Latest is a moment up to which the applied messages were stored, Unix milliseconds.
+	Latest int64
+	Ended  bool // no worker counts more of it
+}
+
+// Reach returns how far the streams are counted. Its errors are those of Progress.
+func (r *Reader) Reach(ctx context.Context) (Reach, error) {
+	return WithSurvey(ctx, r, func(found Survey) (Reach, error) {
+		out := Reach{
+			Layout: found.dir.Layout, Now: found.clock, AsOf: found.asOf(), Streams: make(map[string]StreamReach, len(found.dir.Streams)),
+		}
+		for i, stream := range found.dir.Streams {
+			listed := found.dir.Listed[stream]
+			at := StreamReach{Seq: math.MaxUint64, Ended: listed.Ended > 0}
+			var created int64
+			for shard, p := range found.shards {
+				c, exists, err := schema.ParseCursorReply(p.cursors[i])
+				if err != nil {
+					return Reach{}, err
+				}
+				if shard == 0 {
+					created = c.Created
+				}
+				if !exists || c.Created != created || c.Created/1e6 < listed.Created {
+					c.Seq = 0
+				}
+				at.Seq, at.Latest = min(at.Seq, c.Seq), max(at.Latest, c.LatestHit())
+			}
+			out.Streams[stream] = at
+		}
+		return out, nil
+	})
 }

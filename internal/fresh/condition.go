@@ -1,0 +1,172 @@
+package fresh
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+	"tallyroll/internal/window/read"
+)
+
+const (
+	defaultWait, maxWait = 2 * time.Second, 10 * time.Second
+	// maxMessages bounds the messages of a request, because each check looks at all of them.
+	maxMessages = 100
+)
+
+// Params are the parameters of a question about its freshness. Types of parameters embed it.
+type Params struct {
+	After []string `query:"after,explode" json:"after,omitempty" doc:"The answer contains this message: the name of a stream, a colon and a sequence, as collect and NATS answer them. May repeat, at most 100 times. Until the message is counted, the answer waits." example:"[\"HITS:812\"]"`
+	Limits
+}
+
+// Limits are those of Params that are not about messages.
+type Limits struct {
+	MaxAge string `query:"max_age" json:"max_age,omitempty" doc:"How old as_of may be, by Redis's clock, when the request comes: a number and a unit (ms, s, m, h). Until as_of is recent enough, the answer waits." example:"2s"`
+	Wait   string `query:"wait" json:"wait,omitempty" doc:"Beside after or max_age: how long the answer may wait before it is 503: 0s to 10s. Default: 2s." example:"500ms"`
+}
+
+func (p *Params) Read(g api.Request) error {
+	p.After = g.Query["after"]
+	return p.Limits.Read(g)
+}
+
+func (l *Limits) Read(g api.Request) error {
+	return g.Singles(api.Text("max_age", maxAgeHint, &l.MaxAge), api.Text("wait", waitHint, &l.Wait))
+}
+
+func (p *Params) Condition() (Condition, error) { return p.Limits.And("after", p.After) }
+
+// And returns the condition with messages, of a parameter with this name. The error is a *web.InputError.
+func (l *Limits) And(param string, messages []string) (Condition, error) {
+	return Names{param, "max_age", "wait"}.Parse(messages, l.MaxAge, l.Wait)
+}
+
+// Conditional are parameters with a condition.
+type Conditional interface {
+	Condition() (Condition, error)
+}
+
+// ConditionOf returns the condition of a request's parameters; if they can have none, one without effect. Its
+// errors are for the client.
+func ConditionOf(part string, params any) (Condition, error) {
+	p, ok := params.(Conditional)
+	if !ok {
+		return Condition{}, nil
+	}
+	c, err := p.Condition()
+	c.part = part
+	return c, web.InputProblem(err, part)
+}
+
+// Condition is what must hold before a question is answered.
+type Condition struct {
+	// WholeCells also asks that as_of has passed the cell of the finest tier in which the messages were
+	// stored, for answers that leave out cells which are not complete.
+	WholeCells bool
+
+	after  []message // by stream
+	maxAge time.Duration
+	wait   time.Duration
+	names  Names
+	part   string
+}
+
+type message struct {
+	stream string
+	seq    uint64
+}
+
+// IsZero reports whether the condition always holds.
+func (c *Condition) IsZero() bool { return len(c.after) == 0 && c.maxAge == 0 }
+
+// Names are what a request calls the parts of a condition.
+type Names struct{ After, MaxAge, Wait string }
+
+const (
+	maxAgeHint = "a duration such as 2s, 500ms or 1m"
+	waitHint   = "a duration from 0s to 10s, such as 2s or 500ms"
+)
+
+// Parse returns the condition of these texts. An empty one is missing. The error is a *web.InputError.
+func (n Names) Parse(after []string, maxAge, wait string) (c Condition, err error) {
+	c.names = n
+	if len(after) > maxMessages {
+		return c, web.BadInput(n.After, "%d messages in one request: at most %d are allowed", len(after), maxMessages)
+	}
+	last := make(map[string]uint64)
+	for _, text := range after {
+		colon := strings.LastIndexByte(text, ':')
+		stream, sequence := text[:max(colon, 0)], text[colon+1:]
+		seq, err := strconv.ParseUint(sequence, 10, 64)
+		if stream == "" || err != nil || seq == 0 {
+			return c, web.BadInput(n.After, "%s is not STREAM:SEQUENCE: allowed is the name of a stream, a colon and a sequence from 1 on, such as HITS:812", web.Excerpt(text))
+		}
+		last[stream] = max(last[stream], seq)
+	}
+	for _, stream := range slices.Sorted(maps.Keys(last)) {
+		c.after = append(c.after, message{stream, last[stream]})
+	}
+	if maxAge != "" {
+		if c.maxAge, err = time.ParseDuration(maxAge); err != nil || c.maxAge <= 0 {
+			return c, web.BadInput(n.MaxAge, "%s: allowed is %s", web.Excerpt(maxAge), maxAgeHint)
+		}
+	}
+	if wait != "" && c.IsZero() {
+		return c, web.BadInput(n.Wait, "it is only beside %s or %s", n.After, n.MaxAge)
+	}
+	if c.wait, err = time.ParseDuration(cmp.Or(wait, defaultWait.String())); err != nil || c.wait < 0 || c.wait > maxWait {
+		return c, web.BadInput(n.Wait, "%s: allowed is %s", web.Excerpt(wait), waitHint)
+	}
+	return c, nil
+}
+
+// missing returns the first message that a read does not show as counted; nil if it shows all.
+func (c *Condition) missing(at *read.Reach) *message {
+	for i, m := range c.after {
+		if at.Streams[m.stream].Seq < m.seq {
+			return &c.after[i]
+		}
+	}
+	return nil
+}
+
+// cellsCompleteFrom returns the as_of (Unix milliseconds) from which all cells with the messages are complete, given
+// a read that shows them as counted; 0 without WholeCells.
+func (c *Condition) cellsCompleteFrom(at *read.Reach) (asOf int64) {
+	if !c.WholeCells {
+		return 0
+	}
+	cell := at.Layout.Tiers[0].CellMillis()
+	for _, m := range c.after {
+		asOf = max(asOf, (at.Streams[m.stream].Latest/cell+1)*cell)
+	}
+	return asOf
+}
+
+// refuse returns why a message never will be counted: a *web.InputError. A caller who may not list streams
+// does not learn their names.
+func (c *Condition) refuse(m *message, at *read.Reach, mayList bool) error {
+	known, isKnown := at.Streams[m.stream]
+	switch {
+	case isKnown && known.Ended:
+		return web.BadInput(c.names.After, "stream %s has ended, and is counted up to %d of %d: no later message of it will be counted", m.stream, known.Seq, m.seq)
+	case isKnown:
+		return nil
+	case mayList && len(at.Streams) > 0:
+		return web.BadInput(c.names.After, "stream %s is not counted here: counted are %s", web.Excerpt(m.stream), strings.Join(slices.Sorted(maps.Keys(at.Streams)), ", "))
+	}
+	return web.BadInput(c.names.After, "stream %s is not counted here", web.Excerpt(m.stream))
+}
+
+func retry(kind *web.Kind, param, format string, args ...any) *web.Problem {
+	return web.RetryLater(param+": "+fmt.Sprintf(format, args...), "1").OfKind(kind)
+}
+
+func formatMilli(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05.999Z") }
