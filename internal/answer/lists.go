@@ -24,11 +24,11 @@ type topParams struct {
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty beside group." example:"shop."`
 	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
-	fresh.Params
+	FreshParams
 }
 
 func (p *topParams) Read(g api.Request) error {
-	if err := p.Params.Read(g); err != nil {
+	if err := p.FreshParams.Read(g); err != nil {
 		return err
 	}
 	return readSum(g, &p.Prefix,
@@ -163,16 +163,16 @@ type countersParams struct {
 	Totals choice     `query:"totals" json:"totals" doc:"1: the page also has the total of each counter in the last 24 hours." example:"1"`
 	// After is the name of a counter here, so the messages have another name.
 	AfterMessage []string `query:"after_message,explode" json:"after_message,omitempty" doc:"The answer contains this message, as with after in other questions: the name of a stream, a colon and a sequence. May repeat, at most 100 times." example:"[\"HITS:812\"]"`
-	fresh.Limits
+	AgeParams
 }
 
 func (p *countersParams) Condition() (fresh.Condition, error) {
-	return p.And("after_message", p.AfterMessage)
+	return p.condition("after_message", p.AfterMessage)
 }
 
 func (p *countersParams) Read(g api.Request) error {
 	p.AfterMessage = g.Query["after_message"]
-	if err := p.Limits.Read(g); err != nil {
+	if err := p.AgeParams.Read(g); err != nil {
 		return err
 	}
 	return g.Singles(

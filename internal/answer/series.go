@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"tallyroll/internal/fresh"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -26,14 +25,14 @@ type SeriesParams struct {
 	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
 	Of     string     `query:"of" doc:"What to count: hits, or uniques for how many different values of unique they had. Default: hits." example:"uniques"`
 	Format string     `query:"format" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
-	fresh.Params
+	FreshParams
 
 	Accept string
 }
 
 func (p *SeriesParams) Read(g api.Request) error {
 	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
-	if err := p.Params.Read(g); err != nil {
+	if err := p.FreshParams.Read(g); err != nil {
 		return err
 	}
 	return readSum(g, &p.Prefix,
@@ -74,7 +73,7 @@ type SeriesBody struct {
 	Step   string     `json:"step"`
 	TZ     string     `json:"tz"`
 	Of     string     `json:"of"`
-	fresh.Params
+	FreshParams
 }
 
 func (b *SeriesBody) Input() *Input {

@@ -3,7 +3,6 @@ package answer
 import (
 	"context"
 
-	"tallyroll/internal/fresh"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -17,12 +16,12 @@ type WindowsParams struct {
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
-	fresh.Params
+	FreshParams
 }
 
 func (p *WindowsParams) Read(g api.Request) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
-	if err := p.Params.Read(g); err != nil {
+	if err := p.FreshParams.Read(g); err != nil {
 		return err
 	}
 	return g.Singles(
@@ -70,7 +69,7 @@ type TotalBody struct {
 	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
 	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
-	fresh.Params
+	FreshParams
 }
 
 func (b *TotalBody) Input() *Input {

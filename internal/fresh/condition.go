@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 	"tallyroll/internal/window/read"
 )
 
@@ -19,34 +18,6 @@ const (
 	// maxMessages bounds the messages of a request, because each check looks at all of them.
 	maxMessages = 100
 )
-
-// Params are the parameters of a question about its freshness. Types of parameters embed it.
-type Params struct {
-	After []string `query:"after,explode" json:"after,omitempty" doc:"The answer contains this message: the name of a stream, a colon and a sequence, as collect and NATS answer them. May repeat, at most 100 times. Until the message is counted, the answer waits." example:"[\"HITS:812\"]"`
-	Limits
-}
-
-// Limits are those of Params that are not about messages.
-type Limits struct {
-	MaxAge string `query:"max_age" json:"max_age,omitempty" doc:"How old as_of may be, by Redis's clock, when the request comes: a number and a unit (ms, s, m, h). Until as_of is recent enough, the answer waits." example:"2s"`
-	Wait   string `query:"wait" json:"wait,omitempty" doc:"Beside after or max_age: how long the answer may wait before it is 503: 0s to 10s. Default: 2s." example:"500ms"`
-}
-
-func (p *Params) Read(g api.Request) error {
-	p.After = g.Query["after"]
-	return p.Limits.Read(g)
-}
-
-func (l *Limits) Read(g api.Request) error {
-	return g.Singles(api.Text("max_age", maxAgeHint, &l.MaxAge), api.Text("wait", waitHint, &l.Wait))
-}
-
-func (p *Params) Condition() (Condition, error) { return p.Limits.And("after", p.After) }
-
-// And returns the condition with messages, of a parameter with this name. The error is a *web.InputError.
-func (l *Limits) And(param string, messages []string) (Condition, error) {
-	return Names{param, "max_age", "wait"}.Parse(messages, l.MaxAge, l.Wait)
-}
 
 // Conditional are parameters with a condition.
 type Conditional interface {
@@ -90,8 +61,8 @@ func (c *Condition) IsZero() bool { return len(c.after) == 0 && c.maxAge == 0 }
 type Names struct{ After, MaxAge, Wait string }
 
 const (
-	maxAgeHint = "a duration such as 2s, 500ms or 1m"
-	waitHint   = "a duration from 0s to 10s, such as 2s or 500ms"
+	MaxAgeHint = "a duration such as 2s, 500ms or 1m"
+	WaitHint   = "a duration from 0s to 10s, such as 2s or 500ms"
 )
 
 // Parse returns the condition of these texts. An empty one is missing. The error is a *web.InputError.
@@ -115,14 +86,14 @@ func (n Names) Parse(after []string, maxAge, wait string) (c Condition, err erro
 	}
 	if maxAge != "" {
 		if c.maxAge, err = time.ParseDuration(maxAge); err != nil || c.maxAge <= 0 {
-			return c, web.BadInput(n.MaxAge, "%s: allowed is %s", web.Excerpt(maxAge), maxAgeHint)
+			return c, web.BadInput(n.MaxAge, "%s: allowed is %s", web.Excerpt(maxAge), MaxAgeHint)
 		}
 	}
 	if wait != "" && c.IsZero() {
 		return c, web.BadInput(n.Wait, "it is only beside %s or %s", n.After, n.MaxAge)
 	}
 	if c.wait, err = time.ParseDuration(cmp.Or(wait, defaultWait.String())); err != nil || c.wait < 0 || c.wait > maxWait {
-		return c, web.BadInput(n.Wait, "%s: allowed is %s", web.Excerpt(wait), waitHint)
+		return c, web.BadInput(n.Wait, "%s: allowed is %s", web.Excerpt(wait), WaitHint)
 	}
 	return c, nil
 }

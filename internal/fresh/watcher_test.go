@@ -87,18 +87,28 @@ func inBubble(t *testing.T, f func(t *testing.T, w *Watcher, r *redis)) {
 	})
 }
 
+// params are those of a question.
+type params struct {
+	after        []string
+	maxAge, wait string
+}
+
+func (p *params) Condition() (Condition, error) {
+	return Names{"after", "max_age", "wait"}.Parse(p.after, p.maxAge, p.wait)
+}
+
 // ask begins to wait, as the parameters of a query string ask for it: name=value, separated by spaces.
 func (w *Watcher) ask(t testing.TB, ctx context.Context, text string) (answered <-chan error) {
 	t.Helper()
-	p := new(Params)
+	p := new(params)
 	for pair := range strings.FieldsSeq(text) {
 		switch name, value, _ := strings.Cut(pair, "="); name {
 		case "after":
-			p.After = append(p.After, value)
+			p.after = append(p.after, value)
 		case "max_age":
-			p.MaxAge = value
+			p.maxAge = value
 		case "wait":
-			p.Wait = value
+			p.wait = value
 		}
 	}
 	out := make(chan error, 1)

@@ -56,11 +56,11 @@ func (s *Service) registerLimit(a *api.API) {
 // LookParams is what GET /v1/limit takes, and as JSON the endpoint limit over NATS.
 type LookParams struct {
 	TakeItem
-	fresh.Params
+	answer.FreshParams
 }
 
 func (p *LookParams) Read(g api.Request) error {
-	if err := p.Params.Read(g); err != nil {
+	if err := p.FreshParams.Read(g); err != nil {
 		return err
 	}
 	return p.TakeItem.Read(g)
@@ -72,7 +72,7 @@ func (p *LookParams) isTotal() bool {
 }
 
 func (p *LookParams) Condition() (fresh.Condition, error) {
-	c, err := p.Params.Condition()
+	c, err := p.FreshParams.Condition()
 	if err == nil && !c.IsZero() && !p.isTotal() {
 		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the streams: a take counts at once")
 	}
