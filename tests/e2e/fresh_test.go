@@ -36,11 +36,11 @@ func askAfter(queryURL, key, stream string, sequence uint64) (stack.Total, error
 // and NATS, with a counter on each shard. While the worker stands still, it is told how far counting is.
 func TestAnAnswerContainsItsWrite(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, "INGEST_FLUSH_INTERVAL=50ms")
 	collect := stack.Collect(t, s.nats)
 	js := s.nats.JetStream()
-	for i := range int64(40) {
-		key := fmt.Sprintf("mine.%d", i%20) // of several shards
+	for i := range int64(20) {
+		key := fmt.Sprintf("mine.%d", i%10) // of several shards
 		var stored struct {
 			Stream   string
 			Sequence uint64
@@ -51,13 +51,13 @@ func TestAnAnswerContainsItsWrite(t *testing.T) {
 		require.NoError(t, json.Unmarshal(body, &stored))
 		total, err := askAfter(s.query.URL(), key, stored.Stream, stored.Sequence)
 		require.NoError(t, err)
-		require.Equal(t, 3+i/20*4, total.Total, "after collect, %s", body)
+		require.Equal(t, 3+i/10*4, total.Total, "after collect, %s", body)
 
 		ack, err := js.Publish(t.Context(), "hits.x", fmt.Appendf(nil, `{"key":%q}`, key))
 		require.NoError(t, err)
 		total, err = askAfter(s.query.URL(), key, ack.Stream, ack.Sequence)
 		require.NoError(t, err)
-		require.Equal(t, 4+i/20*4, total.Total, "after NATS")
+		require.Equal(t, 4+i/10*4, total.Total, "after NATS")
 	}
 
 	s.ingest.Pause()
