@@ -84,12 +84,13 @@ func (s *service) awaitCounting(ctx context.Context, header http.Header) error {
 	}
 	condition.WholeCells = true
 	err = s.fresh.Await(ctx, condition)
+	var bad *web.InputError
 	var p *web.Problem
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &p) && p.Status == http.StatusBadRequest:
-		return newBadData("%s", p.Detail)
+	case errors.As(err, &bad):
+		return newBadData("%v", bad)
 	case errors.As(err, &p):
 		return newUnavailable("%s", p.Detail)
 	}

@@ -1,7 +1,10 @@
 package answer
 
 import (
+	"context"
+
 	"tallyroll/internal/fresh"
+	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
 
@@ -28,6 +31,31 @@ func (p *AgeParams) Read(g api.Request) error {
 }
 
 func (p *FreshParams) Condition() (fresh.Condition, error) { return p.condition("after", p.After) }
+
+// ConditionOf returns the condition of a request's parameters; if they can have none, one without effect. Its
+// errors are for the client.
+func ConditionOf(part string, params any) (fresh.Condition, error) {
+	p, ok := params.(interface {
+		Condition() (fresh.Condition, error)
+	})
+	if !ok {
+		return fresh.Condition{}, nil
+	}
+	c, err := p.Condition()
+	if about, ok := params.(interface{ Input() *Input }); ok {
+		c.Counters = about.Input().Keys
+	}
+	return c, web.InputProblem(err, part)
+}
+
+// Await waits until the condition holds that the parameters have, if they have one.
+func Await(ctx context.Context, w *fresh.Watcher, part string, params any) error {
+	c, err := ConditionOf(part, params)
+	if err != nil {
+		return err
+	}
+	return web.InputProblem(w.Await(ctx, c), part)
+}
 
 func (p *AgeParams) condition(afterParam string, after []string) (fresh.Condition, error) {
 	return fresh.Names{After: afterParam, MaxAge: "max_age", Wait: "wait"}.Parse(after, p.MaxAge, p.Wait)

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 )
 
@@ -19,25 +21,11 @@ const (
 	maxMessages = 100
 )
 
-// Conditional are parameters with a condition.
-type Conditional interface {
-	Condition() (Condition, error)
-}
-
-// ConditionOf returns the condition of a request's parameters; if they can have none, one without effect. Its
-// errors are for the client.
-func ConditionOf(part string, params any) (Condition, error) {
-	p, ok := params.(Conditional)
-	if !ok {
-		return Condition{}, nil
-	}
-	c, err := p.Condition()
-	c.part = part
-	return c, web.InputProblem(err, part)
-}
-
 // Condition is what must hold before a question is answered.
 type Condition struct {
+	// Counters are those that the answer is about; none: it may be about any. Only their shards must have the
+	// messages. Others can be a second later, because they move their cursors only that often without hits.
+	Counters []string
 	// WholeCells also asks that as_of has passed the cell of the finest tier in which the messages were
 	// stored, for answers that leave out cells which are not complete.
 	WholeCells bool
@@ -46,7 +34,6 @@ type Condition struct {
 	maxAge time.Duration
 	wait   time.Duration
 	names  Names
-	part   string
 }
 
 type message struct {
@@ -98,14 +85,26 @@ func (n Names) Parse(after []string, maxAge, wait string) (c Condition, err erro
 	return c, nil
 }
 
-// missing returns the first message that a read does not show as counted; nil if it shows all.
-func (c *Condition) missing(at *read.Reach) *message {
+// maxCounters bounds the counters whose shards are looked at one by one, because that is done at each check.
+const maxCounters = 16
+
+// missing returns the first message that a read does not show as counted, and how far its stream is counted;
+// nil if it shows all.
+func (c *Condition) missing(at *read.Reach) (_ *message, counted uint64) {
 	for i, m := range c.after {
-		if at.Streams[m.stream].Seq < m.seq {
-			return &c.after[i]
+		stream := at.Streams[m.stream]
+		counted = stream.Seq
+		if n := len(c.Counters); counted < m.seq && stream.Shards != nil && n > 0 && n <= maxCounters {
+			counted = math.MaxUint64
+			for _, counter := range c.Counters {
+				counted = min(counted, stream.Shards[at.Layout.ShardOf(window.HashCounter([]byte(counter)))])
+			}
+		}
+		if counted < m.seq {
+			return &c.after[i], counted
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // cellsCompleteFrom returns the as_of (Unix milliseconds) from which all cells with the messages are complete, given

@@ -120,7 +120,7 @@ func (w *Watcher) redisNow(now time.Time) int64 {
 // decide reports whether a read decides the wait, and returns why the condition does not hold; nil if it does.
 // A read that began before the question came can only show that it holds. redisNow is in Unix milliseconds.
 func (q *waiter) decide(at *read.Reach, redisNow int64, isLater bool, now time.Time) (decided bool, why error) {
-	missing := q.missing(at)
+	missing, counted := q.missing(at)
 	if missing == nil && q.completeFrom == 0 {
 		q.completeFrom = q.cellsCompleteFrom(at)
 	}
@@ -142,14 +142,14 @@ func (q *waiter) decide(at *read.Reach, redisNow int64, isLater bool, now time.T
 	case now.Before(q.until):
 		return false, nil
 	case missing != nil:
-		return true, retry(web.NotYet, q.names.After, "stream %s is counted up to %d of %d", missing.stream, at.Streams[missing.stream].Seq, missing.seq)
+		return true, retry(web.NotYet, q.names.After, "stream %s is counted up to %d of %d", missing.stream, counted, missing.seq)
 	case isPartial:
 		return true, retry(web.NotYet, q.names.After, "as_of is %s, and the cells of these messages are complete at %s", formatMilli(at.AsOf), formatMilli(q.completeFrom))
 	}
 	return true, retry(web.TooOld, q.names.MaxAge, "as_of is %s, which is %s ago: at most %s was asked for", formatMilli(at.AsOf), age, q.maxAge)
 }
 
-// Await returns when the condition holds. Its errors are for the client.
+// Await returns when the condition holds. Its errors are for the client: a *web.InputError, or one of read.
 func (w *Watcher) Await(ctx context.Context, c Condition) error {
 	if c.IsZero() {
 		return nil
@@ -162,19 +162,10 @@ func (w *Watcher) Await(ctx context.Context, c Condition) error {
 	defer w.leave(q)
 	select {
 	case err := <-q.done:
-		return web.InputProblem(err, c.part)
+		return err
 	case <-ctx.Done():
 		return web.ClientGone()
 	}
-}
-
-// Hold awaits the condition of a request's parameters, if they have one; see api.API.Hold.
-func (w *Watcher) Hold(ctx context.Context, part string, params any) error {
-	c, err := ConditionOf(part, params)
-	if err != nil {
-		return err
-	}
-	return w.Await(ctx, c)
 }
 
 // join begins a wait, or ends it at once: if the latest read is recent and shows that the condition holds, or

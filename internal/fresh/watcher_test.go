@@ -37,7 +37,7 @@ func (r *redis) read(ctx context.Context) (read.Reach, error) {
 	r.reads++
 	now := time.Now()
 	out := read.Reach{
-		Layout: window.Layout{Tiers: window.Tiers{{Cell: time.Second, Window: time.Minute}}},
+		Layout: window.Layout{Shards: 2, Tiers: window.Tiers{{Cell: time.Second, Window: time.Minute}}},
 		Now:    now.UnixMilli(), AsOf: now.Add(-r.behind).UnixMilli(), Streams: map[string]read.StreamReach{},
 	}
 	for name, at := range r.streams {
@@ -56,7 +56,14 @@ func (r *redis) read(ctx context.Context) (read.Reach, error) {
 }
 
 func (r *redis) count(stream string, seq uint64) {
-	r.change(func() { r.streams[stream] = read.StreamReach{Seq: seq, Latest: time.Now().UnixMilli()} })
+	r.countShards(stream, seq, seq)
+}
+
+// countShards is count for each of the two shards.
+func (r *redis) countShards(stream string, first, second uint64) {
+	r.change(func() {
+		r.streams[stream] = read.StreamReach{Shards: []uint64{first, second}, Seq: min(first, second), Latest: time.Now().UnixMilli()}
+	})
 }
 
 func (r *redis) change(f func()) {
@@ -87,20 +94,13 @@ func inBubble(t *testing.T, f func(t *testing.T, w *Watcher, r *redis)) {
 	})
 }
 
-// params are those of a question.
-type params struct {
-	after        []string
-	maxAge, wait string
-}
-
-func (p *params) Condition() (Condition, error) {
-	return Names{"after", "max_age", "wait"}.Parse(p.after, p.maxAge, p.wait)
-}
-
 // ask begins to wait, as the parameters of a query string ask for it: name=value, separated by spaces.
 func (w *Watcher) ask(t testing.TB, ctx context.Context, text string) (answered <-chan error) {
 	t.Helper()
-	p := new(params)
+	var p struct {
+		after, counters []string
+		maxAge, wait    string
+	}
 	for pair := range strings.FieldsSeq(text) {
 		switch name, value, _ := strings.Cut(pair, "="); name {
 		case "after":
@@ -109,10 +109,19 @@ func (w *Watcher) ask(t testing.TB, ctx context.Context, text string) (answered 
 			p.maxAge = value
 		case "wait":
 			p.wait = value
+		case "counter":
+			p.counters = append(p.counters, value)
 		}
 	}
 	out := make(chan error, 1)
-	go func() { out <- w.Hold(ctx, web.InQuery, p) }()
+	go func() {
+		c, err := Names{"after", "max_age", "wait"}.Parse(p.after, p.maxAge, p.wait)
+		c.Counters = p.counters
+		if err == nil {
+			err = web.InputProblem(w.Await(ctx, c), web.InQuery)
+		}
+		out <- err
+	}()
 	synctest.Wait()
 	return out
 }
@@ -154,6 +163,27 @@ func TestAQuestionWaitsForItsMessages(t *testing.T) {
 		require.NoError(t, <-both)
 		require.LessOrEqual(t, time.Since(began), checkEvery)
 		require.NoError(t, <-w.ask(t, t.Context(), ""), "without a condition")
+	})
+}
+
+// A question about counters waits for their shards alone: another shard may be later.
+func TestAQuestionWaitsForItsCountersShards(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *Watcher, r *redis) {
+		var on [2]string
+		for _, counter := range []string{"a", "b", "c", "d", "e"} {
+			on[window.Layout{Shards: 2}.ShardOf(window.HashCounter([]byte(counter)))] = counter
+		}
+		r.countShards("HITS", 12, 10)
+		require.NoError(t, <-w.ask(t, t.Context(), "after=HITS:12 counter="+on[0]))
+		for _, counters := range []string{"counter=" + on[1], "counter=" + on[0] + " counter=" + on[1], "", strings.Repeat("counter="+on[0]+" ", maxCounters+1)} {
+			waits := w.ask(t, t.Context(), "after=HITS:12 "+counters)
+			time.Sleep(checkEvery)
+			requireWaits(t, waits)
+			requireProblem(t, waits, http.StatusServiceUnavailable, "up to 10 of 12")
+		}
+		r.countShards("HITS", 12, 12)
+		require.NoError(t, <-w.ask(t, t.Context(), "after=HITS:12"))
 	})
 }
 
@@ -247,7 +277,7 @@ func TestAnEarlierReadProvesNoLack(t *testing.T) {
 func TestWhatIsNeverCountedIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *Watcher, r *redis) {
-		r.change(func() { r.streams["OLD"] = read.StreamReach{Seq: 7, Ended: true} })
+		r.change(func() { r.streams["OLD"] = read.StreamReach{Shards: []uint64{7, 7}, Seq: 7, Ended: true} })
 		began := time.Now()
 		p := requireProblem(t, w.ask(t, t.Context(), "after=HIT:1"), http.StatusBadRequest, `stream "HIT" is not counted here: counted are HITS, OLD`)
 		require.Equal(t, "query.after", p.Errors[0].Location)

@@ -73,6 +73,7 @@ func (p *LookParams) isTotal() bool {
 
 func (p *LookParams) Condition() (fresh.Condition, error) {
 	c, err := p.FreshParams.Condition()
+	c.Counters = []string{p.Key}
 	if err == nil && !c.IsZero() && !p.isTotal() {
 		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the streams: a take counts at once")
 	}

@@ -222,12 +222,12 @@ func (r *responder) dispatch(ctx context.Context, name string, find endpoint, re
 		defer free()
 		start := time.Now()
 		err := r.answer(traced, find, req, func(params any) error {
-			c, err := fresh.ConditionOf(web.InBody, params)
+			c, err := answer.ConditionOf(web.InBody, params)
 			if err != nil || c.IsZero() {
 				return err
 			}
 			free() // or questions that wait would hold up all others; Watcher bounds their number
-			return r.fresh.Await(traced, c)
+			return web.InputProblem(r.fresh.Await(traced, c), web.InBody)
 		})
 		r.record(traced, name, err, time.Since(start))
 	})

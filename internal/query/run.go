@@ -130,7 +130,9 @@ func newService(requests, listeners access.Counters, takes limitapi.Limiter, set
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	a := newAPI(mux, s.middleware.tokens)
-	a.Hold = s.fresh.Hold
+	a.Hold = func(ctx context.Context, part string, params any) error {
+		return answer.Await(ctx, s.fresh, part, params)
+	}
 	a.Within(groupAsk)
 	s.questions.register(a)
 	s.erasures.register(a)

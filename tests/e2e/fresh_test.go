@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,33 +12,36 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// askAfter asks for the total of a counter in an answer that contains a message, and again while the answer is
-// 503: the machine may be slow, but no answer may lack the message.
-func askAfter(queryURL, key, stream string, sequence uint64) (stack.Total, error) {
+// askAfter asks a question whose answer contains a message, and again while it is 503: the machine may be slow,
+// but no answer may lack the message.
+func askAfter(question, stream string, sequence uint64) (answer []byte, err error) {
 	for {
-		target := queryURL + "/v1/total?" + url.Values{"key": {key}, "window": {"1h"}, "after": {fmt.Sprintf("%s:%d", stream, sequence)}, "wait": {"10s"}}.Encode()
+		target := fmt.Sprintf("%s&after=%s:%d&wait=10s", question, stream, sequence)
 		status, body, err := stack.Do(http.MethodGet, target, nil)
-		if err == nil && status == http.StatusServiceUnavailable {
-			continue
+		switch {
+		case err != nil:
+			return nil, err
+		case status == http.StatusOK:
+			return body, nil
+		case status != http.StatusServiceUnavailable:
+			return nil, fmt.Errorf("%s: status %d: %s", target, status, body)
 		}
-		var answer stack.Answer
-		if err == nil {
-			err = json.Unmarshal(body, &answer)
-		}
-		if err != nil || status != http.StatusOK {
-			return stack.Total{}, fmt.Errorf("%s: status %d: %s: %w", target, status, body, err)
-		}
-		return answer.Totals[0], nil
 	}
 }
 
 // A producer that names its message reads its write, at once and exactly, whatever else is counted: over HTTP
-// and NATS, with a counter on each shard. While the worker stands still, it is told how far counting is.
+// and NATS, and in a list. While the worker stands still, it is told how far counting is.
 func TestAnAnswerContainsItsWrite(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_FLUSH_INTERVAL=50ms")
 	collect := stack.Collect(t, s.nats)
 	js := s.nats.JetStream()
+	requireTotal := func(key, stream string, sequence uint64, want int64) {
+		t.Helper()
+		body, err := askAfter(s.query.URL()+"/v1/total?window=1h&key="+key, stream, sequence)
+		require.NoError(t, err)
+		require.Contains(t, string(body), fmt.Sprintf(`"total":%d,"lower":%d,`, want, want), key)
+	}
 	for i := range int64(20) {
 		key := fmt.Sprintf("mine.%d", i%10) // of several shards
 		var stored struct {
@@ -49,16 +52,15 @@ func TestAnAnswerContainsItsWrite(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusAccepted, status)
 		require.NoError(t, json.Unmarshal(body, &stored))
-		total, err := askAfter(s.query.URL(), key, stored.Stream, stored.Sequence)
-		require.NoError(t, err)
-		require.Equal(t, 3+i/10*4, total.Total, "after collect, %s", body)
+		requireTotal(key, stored.Stream, stored.Sequence, 3+i/10*4)
 
 		ack, err := js.Publish(t.Context(), "hits.x", fmt.Appendf(nil, `{"key":%q}`, key))
 		require.NoError(t, err)
-		total, err = askAfter(s.query.URL(), key, ack.Stream, ack.Sequence)
-		require.NoError(t, err)
-		require.Equal(t, 4+i/10*4, total.Total, "after NATS")
+		requireTotal(key, ack.Stream, ack.Sequence, 4+i/10*4)
 	}
+	body, err := askAfter(s.query.URL()+"/v1/top?window=1h", "HITS", 40) // all shards
+	require.NoError(t, err)
+	require.Equal(t, 10, strings.Count(string(body), `"total":8,"lower":8,`), "%s", body)
 
 	s.ingest.Pause()
 	ack, err := js.Publish(t.Context(), "hits.x", []byte(`{"key":"mine.0"}`))
@@ -71,18 +73,18 @@ func TestAnAnswerContainsItsWrite(t *testing.T) {
 	}
 	ok, state := refused(fmt.Sprintf("after=HITS:%d", ack.Sequence), "/docs#problem-not-yet")
 	require.True(t, ok, state)
-	require.Contains(t, state, fmt.Sprintf("stream HITS is counted up to %d of %d", ack.Sequence-1, ack.Sequence))
+	require.Contains(t, state, "stream HITS is counted up to 40 of 41")
 	stack.Eventually(t, "as_of to be too old", func() (bool, string) { return refused("max_age=1s", "/docs#problem-too-old") })
 
-	answered := make(chan error, 1)
+	answered := make(chan struct{})
 	go func() {
-		total, err := askAfter(s.query.URL(), "mine.0", "HITS", ack.Sequence)
-		if err == nil && total.Total != 9 {
-			err = fmt.Errorf("%+v, want 9", total)
+		defer close(answered)
+		body, err := askAfter(s.query.URL()+"/v1/total?window=1h&key=mine.0", "HITS", ack.Sequence)
+		if err != nil || !strings.Contains(string(body), `"total":9,"lower":9,`) {
+			t.Errorf("%s, %v", body, err)
 		}
-		answered <- err
 	}()
 	eventuallySays(t, s.query.URL()+"/metrics", http.StatusOK, "tallyroll_query_waiting_requests 1")
 	s.ingest.Resume()
-	require.NoError(t, <-answered)
+	<-answered
 }

@@ -3,7 +3,7 @@ package read
 import (
 	"context"
 	"errors"
-	"math"
+	"slices"
 	"time"
 
 	"tallyroll/internal/window"
@@ -205,11 +205,12 @@ type Reach struct {
 	Streams map[string]StreamReach
 }
 
-// StreamReach is how far all shards have got in one stream.
+// StreamReach is how far the shards have got in one stream.
 type StreamReach struct {
-	// Seq is the last sequence that has been applied to all counters. It is 0 if a shard has no cursor yet, or
-	// one of an earlier stream of this name, whose sequences mean other messages.
-	Seq uint64
+	// Shards has the last sequence that has been applied to all counters of each shard. It is 0 if the shard
+	// has no cursor yet, or one of an earlier stream of this name, whose sequences mean other messages.
+	Shards []uint64
+	Seq    uint64 // the least of them
 	// Latest is a moment up to which the applied messages were stored, Unix milliseconds.
 	Latest int64
 	Ended  bool // no worker counts more of it
@@ -222,24 +223,37 @@ func (r *Reader) Reach(ctx context.Context) (Reach, error) {
 			Layout: found.dir.Layout, Now: found.clock, AsOf: found.asOf(), Streams: make(map[string]StreamReach, len(found.dir.Streams)),
 		}
 		for i, stream := range found.dir.Streams {
-			listed := found.dir.Listed[stream]
-			at := StreamReach{Seq: math.MaxUint64, Ended: listed.Ended > 0}
-			var created int64
+			cursors := make([]cluster.Reply, len(found.shards))
 			for shard, p := range found.shards {
-				c, exists, err := schema.ParseCursorReply(p.cursors[i])
-				if err != nil {
-					return Reach{}, err
-				}
-				if shard == 0 {
-					created = c.Created
-				}
-				if !exists || c.Created != created || c.Created/1e6 < listed.Created {
-					c.Seq = 0
-				}
-				at.Seq, at.Latest = min(at.Seq, c.Seq), max(at.Latest, c.LatestHit())
+				cursors[shard] = p.cursors[i]
 			}
-			out.Streams[stream] = at
+			var err error
+			if out.Streams[stream], err = reachOf(found.dir.Listed[stream], cursors); err != nil {
+				return Reach{}, err
+			}
 		}
 		return out, nil
 	})
+}
+
+func reachOf(listed schema.Listed, cursors []cluster.Reply) (StreamReach, error) {
+	out := StreamReach{Shards: make([]uint64, len(cursors)), Ended: listed.Ended > 0}
+	all := make([]window.Cursor, len(cursors))
+	created := listed.Created * 1e6
+	for shard, reply := range cursors {
+		c, _, err := schema.ParseCursorReply(reply)
+		if err != nil {
+			return StreamReach{}, err
+		}
+		all[shard] = c.Cursor
+		created = max(created, c.Created)
+	}
+	for shard, c := range all {
+		if c.Created/1e6 == created/1e6 {
+			out.Shards[shard] = c.Seq
+			out.Latest = max(out.Latest, c.LatestHit())
+		}
+	}
+	out.Seq = slices.Min(out.Shards)
+	return out, nil
 }
