@@ -364,9 +364,11 @@ func TestAQuestionCanWaitForWholeCells(t *testing.T) {
 		}()
 		for range 3 {
 			time.Sleep(200 * time.Millisecond)
-			r.count("HITS", 12)
 			requireWaits(t, answered)
 		}
+		time.Sleep(150 * time.Millisecond)
+		r.count("HITS", 12) // in the next cell
+		requireWaits(t, answered)
 		require.NoError(t, <-answered)
 		end := stored.Truncate(time.Second).Add(time.Second + 100*time.Millisecond)
 		require.WithinRange(t, time.Now(), end, end.Add(checkEvery))
