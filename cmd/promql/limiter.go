@@ -79,11 +79,10 @@ func (s *service) awaitCounting(ctx context.Context, header http.Header) error {
 		}
 	}
 	condition, err := fresh.Names{After: afterHeader, MaxAge: maxAgeHeader, Wait: waitHeader}.Parse(after, header.Get(maxAgeHeader), header.Get(waitHeader))
-	if err != nil {
-		return newBadData("%v", err)
+	if err == nil {
+		condition.WholeCells = true
+		err = s.fresh.Await(ctx, condition)
 	}
-	condition.WholeCells = true
-	err = s.fresh.Await(ctx, condition)
 	var bad *web.InputError
 	var p *web.Problem
 	switch {

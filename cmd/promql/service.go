@@ -96,7 +96,7 @@ func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*se
 			Parser:                   p,
 		}),
 		failures: program.Sampled(log),
-		fresh:    fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return readRedis(ctx, reader.Reach) }, "promql", metrics.Registry),
+		fresh:    fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return readRedis(ctx, reader.Progress) }, "promql", metrics.Registry),
 	}, nil
 }
 

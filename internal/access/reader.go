@@ -32,8 +32,7 @@ type Counters interface {
 type Namespace interface {
 	About(ctx context.Context) (read.About, error)
 	Look(ctx context.Context) (window.Layout, error)
-	Progress(ctx context.Context) (id string, streams []read.Progress, err error)
-	Reach(ctx context.Context) (read.Reach, error)
+	Progress(ctx context.Context) (read.Reach, error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // FreshParams are the parameters of a question about what its answer contains at least. The types of
-// parameters embed it, and package fresh holds the question back.
+// parameters embed it.
 type FreshParams struct {
 	After []string `query:"after,explode" json:"after,omitempty" doc:"The answer contains this message: the name of a stream, a colon and a sequence, as collect and NATS answer them. Until the message is counted, the answer waits. May repeat, at most 100 times." example:"[\"HITS:812\"]"`
 	AgeParams
@@ -32,31 +32,26 @@ func (p *AgeParams) Read(g api.Request) error {
 
 func (p *FreshParams) Condition() (fresh.Condition, error) { return p.condition("after", p.After) }
 
-// ConditionOf returns the condition of a request's parameters; if they can have none, one without effect. Its
-// errors are for the client.
-func ConditionOf(part string, params any) (fresh.Condition, error) {
+func (p *AgeParams) condition(afterParam string, after []string) (fresh.Condition, error) {
+	return fresh.Names{After: afterParam, MaxAge: "max_age", Wait: "wait"}.Parse(after, p.MaxAge, p.Wait)
+}
+
+// Await waits until the condition holds that a request's parameters have, if they have one. It calls waits, if
+// that is not nil, before it waits. Its errors are for the client.
+func Await(ctx context.Context, w *fresh.Watcher, part string, params any, waits func()) error {
 	p, ok := params.(interface {
 		Condition() (fresh.Condition, error)
 	})
 	if !ok {
-		return fresh.Condition{}, nil
+		return nil
 	}
 	c, err := p.Condition()
 	if about, ok := params.(interface{ Input() *Input }); ok {
 		c.Counters = about.Input().Keys
 	}
-	return c, web.InputProblem(err, part)
-}
-
-// Await waits until the condition holds that the parameters have, if they have one.
-func Await(ctx context.Context, w *fresh.Watcher, part string, params any) error {
-	c, err := ConditionOf(part, params)
-	if err != nil {
-		return err
+	if err == nil {
+		c.Waits = waits
+		err = w.Await(ctx, c)
 	}
-	return web.InputProblem(w.Await(ctx, c), part)
-}
-
-func (p *AgeParams) condition(afterParam string, after []string) (fresh.Condition, error) {
-	return fresh.Names{After: afterParam, MaxAge: "max_age", Wait: "wait"}.Parse(after, p.MaxAge, p.Wait)
+	return web.InputProblem(err, part)
 }

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -28,15 +29,12 @@ type topParams struct {
 }
 
 func (p *topParams) Read(g api.Request) error {
-	if err := p.FreshParams.Read(g); err != nil {
-		return err
-	}
-	return readSum(g, &p.Prefix,
+	return cmp.Or(p.FreshParams.Read(g), readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("window", api.WindowHint, &p.Window),
 		api.Text("limit", topHint, (*string)(&p.Limit)),
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
-	)
+	))
 }
 
 type topAnswer struct {
@@ -172,16 +170,13 @@ func (p *countersParams) Condition() (fresh.Condition, error) {
 
 func (p *countersParams) Read(g api.Request) error {
 	p.AfterMessage = g.Query["after_message"]
-	if err := p.AgeParams.Read(g); err != nil {
-		return err
-	}
-	return g.Singles(
+	return cmp.Or(p.AgeParams.Read(g), g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("limit", countersHint, (*string)(&p.Limit)),
 		api.Text("after", api.NameHint, &p.After),
 		api.Text("match", "a part of the name of a counter", &p.Match),
 		api.Text("totals", choiceHint, (*string)(&p.Totals)),
-	)
+	))
 }
 
 type CountersAnswer struct {

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -32,10 +33,7 @@ type SeriesParams struct {
 
 func (p *SeriesParams) Read(g api.Request) error {
 	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
-	if err := p.FreshParams.Read(g); err != nil {
-		return err
-	}
-	return readSum(g, &p.Prefix,
+	return cmp.Or(p.FreshParams.Read(g), readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("limit", topHint, (*string)(&p.Limit)),
 		api.Text("window", api.WindowHint, &p.Window),
@@ -45,7 +43,7 @@ func (p *SeriesParams) Read(g api.Request) error {
 		api.Text("tz", zoneHint, &p.TZ),
 		api.Text("of", ofHint, &p.Of),
 		api.Text("format", FormatNames, &p.Format),
-	)
+	))
 }
 
 func (p *SeriesParams) Input() *Input {

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 
 	"tallyroll/internal/web"
@@ -21,15 +22,12 @@ type WindowsParams struct {
 
 func (p *WindowsParams) Read(g api.Request) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
-	if err := p.FreshParams.Read(g); err != nil {
-		return err
-	}
-	return g.Singles(
+	return cmp.Or(p.FreshParams.Read(g), g.Singles(
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
 		api.Text("from", api.MomentHint, (*string)(&p.From)),
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("tz", zoneHint, &p.TZ),
-	)
+	))
 }
 
 func (p *WindowsParams) Input() *Input {

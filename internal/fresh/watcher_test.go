@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ import (
 // redis is what a watcher reads. Its clock is that of the test.
 type redis struct {
 	mu      sync.Mutex
-	streams map[string]read.StreamReach
+	streams map[string]read.Progress
 	behind  time.Duration // of as_of
 	err     error
 	reads   int
@@ -38,10 +39,12 @@ func (r *redis) read(ctx context.Context) (read.Reach, error) {
 	now := time.Now()
 	out := read.Reach{
 		Layout: window.Layout{Shards: 2, Tiers: window.Tiers{{Cell: time.Second, Window: time.Minute}}},
-		Now:    now.UnixMilli(), AsOf: now.Add(-r.behind).UnixMilli(), Streams: map[string]read.StreamReach{},
+		Now:    now.UnixMilli(), AsOf: now.Add(-r.behind).UnixMilli(),
 	}
-	for name, at := range r.streams {
-		out.Streams[name] = at
+	for _, name := range slices.Sorted(maps.Keys(r.streams)) {
+		at := r.streams[name]
+		at.Stream = name
+		out.Streams = append(out.Streams, at)
 	}
 	err, hang := r.err, r.hang
 	r.mu.Unlock()
@@ -62,7 +65,7 @@ func (r *redis) count(stream string, seq uint64) {
 // countShards is count for each of the two shards.
 func (r *redis) countShards(stream string, first, second uint64) {
 	r.change(func() {
-		r.streams[stream] = read.StreamReach{Shards: []uint64{first, second}, Seq: min(first, second), Latest: time.Now().UnixMilli()}
+		r.streams[stream] = read.Progress{Shards: []uint64{first, second}, Latest: time.Now().UnixMilli()}
 	})
 }
 
@@ -82,7 +85,7 @@ func (r *redis) countReads() int {
 func inBubble(t *testing.T, f func(t *testing.T, w *Watcher, r *redis)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &redis{streams: make(map[string]read.StreamReach)}
+		r := &redis{streams: make(map[string]read.Progress)}
 		r.count("HITS", 10)
 		w := NewWatcher(r.read, "test", prometheus.NewRegistry())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -277,14 +280,14 @@ func TestAnEarlierReadProvesNoLack(t *testing.T) {
 func TestWhatIsNeverCountedIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *Watcher, r *redis) {
-		r.change(func() { r.streams["OLD"] = read.StreamReach{Shards: []uint64{7, 7}, Seq: 7, Ended: true} })
+		r.change(func() { r.streams["OLD"] = read.Progress{Shards: []uint64{7, 7}, Ended: 1} })
 		began := time.Now()
 		p := requireProblem(t, w.ask(t, t.Context(), "after=HIT:1"), http.StatusBadRequest, `stream "HIT" is not counted here: counted are HITS, OLD`)
 		require.Equal(t, "query.after", p.Errors[0].Location)
 		bearer := access.With(t.Context(), new(access.Token))
 		p = requireProblem(t, w.ask(t, bearer, "after=HIT:1"), http.StatusBadRequest, `stream "HIT" is not counted here`)
 		require.NotContains(t, p.Detail, "HITS")
-		requireProblem(t, w.ask(t, t.Context(), "after=OLD:8"), http.StatusBadRequest, "stream OLD has ended, and is counted up to 7 of 8")
+		requireProblem(t, w.ask(t, t.Context(), "after=OLD:8"), http.StatusBadRequest, "stream OLD has ended before its message 8 was counted")
 		require.NoError(t, <-w.ask(t, t.Context(), "after=OLD:7"))
 		require.Less(t, time.Since(began), defaultWait)
 	})
@@ -307,7 +310,7 @@ func TestAnErrorOfRedisEndsTheWait(t *testing.T) {
 func TestAWaitEndsWithTheServiceAndWithTheClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &redis{streams: make(map[string]read.StreamReach), hang: make(chan struct{})}
+		r := &redis{streams: make(map[string]read.Progress), hang: make(chan struct{})}
 		r.count("HITS", 10)
 		w := NewWatcher(r.read, "test", prometheus.NewRegistry())
 		ctx, stop := context.WithCancel(t.Context())
@@ -339,7 +342,7 @@ func TestTheNumberThatWaitsIsBounded(t *testing.T) {
 		p := requireProblem(t, w.ask(t, t.Context(), "after=HITS:11"), http.StatusServiceUnavailable, fmt.Sprint(maxWaiting, " requests wait"))
 		require.Equal(t, "1", p.Headers().Get("Retry-After"))
 		r.count("HITS", 11)
-		w.joins.Give()
+		w.joined.Give()
 		time.Sleep(checkEvery)
 		synctest.Wait()
 		require.Zero(t, w.count())

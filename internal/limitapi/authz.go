@@ -89,7 +89,7 @@ func (s *Service) authzTakes(r *http.Request) ([]limit.Take, error) {
 func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 	names := params["limit"]
 	if len(names) == 0 {
-		lim, err := l.chooseLimit(&TakeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		lim, err := l.chooseLimit(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		return []*limitfile.Limit{lim}, err
 	}
 	if len(names) > MaxTakes {
@@ -101,7 +101,7 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
 		}
 		var err error
-		out[i], err = l.chooseLimit(&TakeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		out[i], err = l.chooseLimit(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err
 		}

@@ -17,8 +17,8 @@ import (
 // MaxTakes bounds the limits of one request: one script decides about all of them, and blocks Redis.
 const MaxTakes = limit.MaxTogether
 
-// TakeItem is hits of a key under a limit.
-type TakeItem struct {
+// takeItem is the input of GET /v1/limit and of the endpoint limit over NATS: hits of a key under a limit.
+type takeItem struct {
 	Limit  string     `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string     `query:"key" json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
 	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
@@ -35,7 +35,7 @@ type TakeItem struct {
 	Fail   string            `query:"fail" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
 
-func (i *TakeItem) Read(g api.Request) (err error) {
+func (i *takeItem) Read(g api.Request) (err error) {
 	i.Header, err = g.Headers()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (i *TakeItem) Read(g api.Request) (err error) {
 }
 
 // parseTake checks an item and returns its take. prefix comes before the names of its fields in errors.
-func (l *limits) parseTake(item *TakeItem, prefix string) (limit.Take, error) {
+func (l *limits) parseTake(item *takeItem, prefix string) (limit.Take, error) {
 	lim, err := l.chooseLimit(item, prefix)
 	if err != nil {
 		return limit.Take{}, err
@@ -74,7 +74,7 @@ func (l *limits) parseTake(item *TakeItem, prefix string) (limit.Take, error) {
 }
 
 // fill returns the caller's key, and the key that hits are kept under.
-func (i *TakeItem) fill(lim *limitfile.Limit, prefix string) (caller, under string, err error) {
+func (i *takeItem) fill(lim *limitfile.Limit, prefix string) (caller, under string, err error) {
 	name := "numbers in the request"
 	if lim.Name != "" {
 		name = web.Excerpt(lim.Name)
@@ -113,7 +113,7 @@ func keyError(lim *limitfile.Limit, err error) error {
 }
 
 // value returns a variable of a key template, as in /v1/authz. prefix comes before field names in errors.
-func (i *TakeItem) value(variable, prefix string) (string, error) {
+func (i *takeItem) value(variable, prefix string) (string, error) {
 	switch variable {
 	case limitfile.VarKey:
 		return i.Key, checkTakeKey(prefix+"key", i.Key)
@@ -146,7 +146,7 @@ func (i *TakeItem) value(variable, prefix string) (string, error) {
 }
 
 // values returns the given variables other than the key, with their names in the request.
-func (i *TakeItem) values() (out []struct{ name, variable, text string }) {
+func (i *takeItem) values() (out []struct{ name, variable, text string }) {
 	add := func(name, variable, text string) {
 		if text != "" {
 			out = append(out, struct{ name, variable, text string }{name, variable, text})
@@ -163,7 +163,7 @@ func (i *TakeItem) values() (out []struct{ name, variable, text string }) {
 }
 
 // chooseLimit returns the named limit, or the one of the numbers if the settings allow them.
-func (l *limits) chooseLimit(item *TakeItem, prefix string) (*limitfile.Limit, error) {
+func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, error) {
 	given := ""
 	for _, number := range item.numbers() {
 		if number.text != "" {
@@ -214,7 +214,7 @@ const (
 	leaseHint   = "the name of a lease"
 )
 
-func (i *TakeItem) numbers() []struct{ name, text string } {
+func (i *takeItem) numbers() []struct{ name, text string } {
 	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
 }
 

@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,11 +60,11 @@ type LookParams struct {
 	answer.FreshParams
 }
 
+// TakeItem has a name by which other packages can embed it.
+type TakeItem = takeItem
+
 func (p *LookParams) Read(g api.Request) error {
-	if err := p.FreshParams.Read(g); err != nil {
-		return err
-	}
-	return p.TakeItem.Read(g)
+	return cmp.Or(p.FreshParams.Read(g), p.TakeItem.Read(g))
 }
 
 // isTotal reports whether the look is at a counter of the streams.
@@ -73,10 +74,10 @@ func (p *LookParams) isTotal() bool {
 
 func (p *LookParams) Condition() (fresh.Condition, error) {
 	c, err := p.FreshParams.Condition()
-	c.Counters = []string{p.Key}
 	if err == nil && !c.IsZero() && !p.isTotal() {
 		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the streams: a take counts at once")
 	}
+	c.Counters = []string{p.Key}
 	return c, err
 }
 
@@ -132,7 +133,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	if err != nil {
 		return take, err
 	}
-	item := &TakeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
+	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
 			return take, web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
@@ -154,7 +155,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 const maxTotal = 1 << 53
 
 // decideTotal decides about a counter of the streams by its rolling total. Only the streams count its hits.
-func (s *Service) decideTotal(ctx context.Context, part string, item *TakeItem) (*TakeOutput, error) {
+func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
 	if err := access.From(ctx).Require(access.Read, "a look at a counter of the streams"); err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ type totalCheck struct {
 	fail    limit.Fail
 }
 
-func parseTotalCheck(item *TakeItem) (j totalCheck, err error) {
+func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
 	if given := item.values(); len(given) > 0 {
 		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")
 	}

@@ -123,7 +123,7 @@ func (s *Service) leaseTake(part string, b *placeBody) (take limit.Take, err err
 	if b.Limit == "" {
 		return take, web.BadInput("limit", "it is missing: name a limit with the policy concurrent").Problem(part)
 	}
-	take, err = s.limits.parseTake(&TakeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
+	take, err = s.limits.parseTake(&takeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
 	if err != nil {
 		return take, web.InputProblem(err, part)
 	}

@@ -25,7 +25,7 @@ type takeBody struct {
 	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
 	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
 	Lease  string            `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
-	Take   []TakeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
+	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n is for all that have none of their own."`
 }
 
 func (s *Service) registerTake(a *api.API) {
@@ -72,13 +72,13 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 	return newTakeOutput(&answer, several), nil
 }
 
-func (b *takeBody) items() ([]TakeItem, error) {
-	single := TakeItem{
+func (b *takeBody) items() ([]takeItem, error) {
+	single := takeItem{
 		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
 		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header, Lease: b.Lease,
 	}
 	if len(b.Take) == 0 {
-		return []TakeItem{single}, nil
+		return []takeItem{single}, nil
 	}
 	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}, struct{ name, text string }{"lease", b.Lease}) {
 		if f.text != "" {
@@ -91,7 +91,7 @@ func (b *takeBody) items() ([]TakeItem, error) {
 	if len(b.Take) > MaxTakes {
 		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), MaxTakes)
 	}
-	out := append([]TakeItem(nil), b.Take...)
+	out := append([]takeItem(nil), b.Take...)
 	for i := range out {
 		if out[i].N == "" {
 			out[i].N = b.N

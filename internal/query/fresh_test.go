@@ -173,7 +173,7 @@ func TestRequestsThatWaitCostRedisNoMoreThanOne(t *testing.T) {
 		s := serveRedis(t, server.URL(), now)
 		s.status.Reader = &apitest.FakeReader{Layout: apitest.Layout(t), Now: now} // or /metrics would read, too
 		h := s.handler()
-		reach := s.questions.Reader.Reach
+		reach := s.questions.Reader.Progress
 		require.NoError(t, errOf(reach(t.Context())), "the connection is made, and the layout known")
 		before := commandsOf(t, server.Client())
 		require.NoError(t, errOf(reach(t.Context())))

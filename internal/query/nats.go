@@ -222,12 +222,8 @@ func (r *responder) dispatch(ctx context.Context, name string, find endpoint, re
 		defer free()
 		start := time.Now()
 		err := r.answer(traced, find, req, func(params any) error {
-			c, err := answer.ConditionOf(web.InBody, params)
-			if err != nil || c.IsZero() {
-				return err
-			}
-			free() // or questions that wait would hold up all others; Watcher bounds their number
-			return web.InputProblem(r.fresh.Await(traced, c), web.InBody)
+			// Without free, questions that wait would hold up all others. Watcher bounds their number.
+			return answer.Await(traced, r.fresh, web.InBody, params, free)
 		})
 		r.record(traced, name, err, time.Since(start))
 	})

@@ -116,7 +116,7 @@ func newService(requests, listeners access.Counters, takes limitapi.Limiter, set
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)
-	s.fresh = fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return answer.Read(ctx, redis, requests.Reach) }, "query", registry)
+	s.fresh = fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return answer.Read(ctx, redis, requests.Progress) }, "query", registry)
 	proxies := &s.limits.Proxies
 	audit.proxies = proxies
 	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies}
@@ -131,7 +131,7 @@ func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	a := newAPI(mux, s.middleware.tokens)
 	a.Hold = func(ctx context.Context, part string, params any) error {
-		return answer.Await(ctx, s.fresh, part, params)
+		return answer.Await(ctx, s.fresh, part, params, nil)
 	}
 	a.Within(groupAsk)
 	s.questions.register(a)

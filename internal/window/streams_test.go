@@ -1,6 +1,7 @@
 package window_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -159,12 +160,14 @@ func (r *rig) TestCursorsOfAnEndedStreamExpire(t *testing.T) {
 // How far a stream is counted is what each shard, and the least one, has wholly applied of this very stream.
 func (r *rig) TestReachIsThatOfTheLeastShard(t *testing.T) {
 	ctx, now := t.Context(), time.Now().Truncate(time.Millisecond)
-	check := func(when string, want uint64) read.Reach {
+	check := func(when string, want uint64) (read.Reach, read.Progress) {
 		t.Helper()
-		found, err := r.reader.Reach(ctx)
+		found, err := r.reader.Progress(ctx)
 		require.NoError(t, err)
-		require.Equal(t, want, found.Streams["HITS"].Seq, when)
-		return found
+		hits, listed := found.Stream("HITS")
+		require.True(t, listed)
+		require.Equal(t, want, slices.Min(hits.Shards), when)
+		return found, hits
 	}
 	move := func(cursor window.Cursor, shards ...int) {
 		t.Helper()
@@ -190,32 +193,36 @@ func (r *rig) TestReachIsThatOfTheLeastShard(t *testing.T) {
 	move(at(5, now), all[1:]...)
 	check("with a shard that has not begun", 0)
 	move(at(5, now), 0)
-	found := check("with all", 5)
-	require.Equal(t, []int64{now.UnixMilli(), now.UnixMilli()}, []int64{found.AsOf, found.Streams["HITS"].Latest})
+	found, hits := check("with all", 5)
+	require.Equal(t, []int64{now.UnixMilli(), now.UnixMilli()}, []int64{found.AsOf, hits.Latest})
 	require.Equal(t, layout, found.Layout)
 
 	later := now.Add(time.Second)
 	move(at(9, later), all[1:]...)
-	found = check("with a shard that is behind", 5)
-	require.Equal(t, []uint64{5, 9}, found.Streams["HITS"].Shards[:2])
-	require.Equal(t, []int64{now.UnixMilli(), later.UnixMilli()}, []int64{found.AsOf, found.Streams["HITS"].Latest})
+	found, hits = check("with a shard that is behind", 5)
+	require.Equal(t, []uint64{5, 9}, hits.Shards[:2])
+	require.Equal(t, []int64{now.UnixMilli(), later.UnixMilli()}, []int64{found.AsOf, hits.Latest})
 	partial := at(5, now)
 	partial.Ahead = window.Ahead{Seq: 9, Stored: later.UnixNano(), Done: 1, Parts: 2}
 	move(partial, 0)
 	check("with one that has applied a part", 5)
 	move(at(9, later), 0)
 	check("with all again", 9)
-	require.False(t, found.Streams["HITS"].Ended)
+	require.Zero(t, hits.Ended)
 
 	// A stream of the same name that is newer: its sequences are other messages.
 	created = now.Add(-time.Minute)
 	require.NoError(t, r.store.AddStreamSince(ctx, "HITS", created.UnixMilli()))
 	check("with cursors of the earlier stream", 0)
 	move(at(2, later), all[1:]...)
-	require.Equal(t, []uint64{0, 2}, check("with one of the earlier stream", 0).Streams["HITS"].Shards[:2])
+	_, hits = check("with one of the earlier stream", 0)
+	require.Equal(t, []uint64{0, 2}, hits.Shards[:2])
 	move(at(2, later), 0)
 	check("with all of the newer stream", 2)
 	_, err := r.store.EndStream(ctx, "HITS", later.UnixMilli(), created.UnixMilli(), isGone)
 	require.NoError(t, err)
-	require.True(t, check("ended", 2).Streams["HITS"].Ended)
+	_, hits = check("ended", 2)
+	require.NotZero(t, hits.Ended)
+	_, listed := found.Stream("OTHER")
+	require.False(t, listed)
 }

@@ -42,7 +42,7 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 		if err != nil {
 			return err
 		}
-		if err := a.hold(r.Context(), web.InQuery, p); err != nil {
+		if err := a.Hold(r.Context(), web.InQuery, p); err != nil {
 			return err
 		}
 		return answer(w, r, p)
@@ -63,7 +63,7 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		if err != nil {
 			return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: web.InBody, Message: err.Error()})
 		}
-		if err := a.hold(r.Context(), web.InBody, b); err != nil {
+		if err := a.Hold(r.Context(), web.InBody, b); err != nil {
 			return err
 		}
 		out, err := find(r.Context(), b)

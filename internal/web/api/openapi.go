@@ -23,16 +23,9 @@ type API struct {
 	title      Title
 	within     string // the group of what is described next
 
-	// Hold is called with each request's parameters, whose part is InQuery or InBody, before it is answered;
-	// nil: nothing is. Its errors are for the client.
+	// Hold is called with each request's parameters, in InQuery or InBody, before it is answered. Its errors
+	// are for the client.
 	Hold func(ctx context.Context, part string, params any) error
-}
-
-func (a *API) hold(ctx context.Context, part string, params any) error {
-	if a.Hold == nil {
-		return nil
-	}
-	return a.Hold(ctx, part, params)
 }
 
 // Title describes the whole API in the document.
@@ -60,7 +53,7 @@ func New(mux *http.ServeMux, title Title) *API {
 	}
 	return &API{
 		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
-		title: title,
+		title: title, Hold: func(context.Context, string, any) error { return nil },
 	}
 }
 
