@@ -36,8 +36,8 @@ func (p *AgeParams) condition(afterParam string, after []string) (fresh.Conditio
 	return fresh.Names{After: afterParam, MaxAge: "max_age", Wait: "wait"}.Parse(after, p.MaxAge, p.Wait)
 }
 
-// Await waits until the condition holds that a request's parameters have, if they have one. It calls waits, if
-// that is not nil, before it waits. Its errors are for the client.
+// Await waits until the condition holds that a request's parameters have, if they have one. It calls waits,
+// if that is not nil, before it waits. Its errors are for the client.
 func Await(ctx context.Context, w *fresh.Watcher, part string, params any, waits func()) error {
 	p, ok := params.(interface {
 		Condition() (fresh.Condition, error)

@@ -15,8 +15,8 @@ import (
 
 const (
 	defaultWait, maxWait = 2 * time.Second, 10 * time.Second
-	// maxMessages and maxCounters bound what each check of a condition looks at: the messages of a request, and
-	// the counters whose shards are told apart.
+	// maxMessages and maxCounters bound what each check of a condition looks at: the messages of a request,
+	// and the counters whose shards are told apart.
 	maxMessages, maxCounters = 100, 16
 )
 
@@ -107,8 +107,8 @@ func (c *Condition) counted(shards []uint64, layout window.Layout) uint64 {
 	return slices.Min(shards)
 }
 
-// completeFrom returns the as_of (Unix milliseconds) from which all cells with the messages are complete, by a
-// read that shows them as counted; 0 without WholeCells.
+// completeFrom returns the as_of (Unix milliseconds) from which all cells with the messages are complete, by
+// a read that shows them as counted; 0 without WholeCells.
 func (c *Condition) completeFrom(at *read.Reach) (asOf int64) {
 	for _, m := range c.after {
 		if stream, _ := at.Stream(m.stream); c.WholeCells {

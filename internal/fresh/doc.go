@@ -2,8 +2,8 @@
 // messages that the client names (after), or until as_of is recent enough (max_age). Afterwards the question
 // is answered as always.
 //
-//   - Contains means that every shard has applied the message. Hits of it that cannot be counted, or that
-//     were discarded unread, are not in the answer, as always.
+//   - Contains means that every shard that the answer reads has applied the message. Hits of it that cannot
+//     be counted, or that were discarded unread, are not in the answer, as always.
 //   - The condition held at one moment after the request came, or at most checkEvery before. The answer is
 //     read later, from the same masters, and as_of only grows, so neither is checked again in the answer. A
 //     roll-back in between (Redis loses commits) is not noticed.

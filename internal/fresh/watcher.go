@@ -152,8 +152,8 @@ func retryLater(kind *web.Kind, format string, args ...any) error {
 	return web.RetryLater(fmt.Sprintf(format, args...), "1").OfKind(kind)
 }
 
-// Await returns when the condition holds. Its errors are for the client: a *web.InputError, a *web.Problem, or
-// one of read.
+// Await returns when the condition holds. Its errors are for the client: a *web.InputError, a *web.Problem,
+// or one of read.
 func (w *Watcher) Await(ctx context.Context, c Condition) error {
 	if c.IsZero() {
 		return nil

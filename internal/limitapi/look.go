@@ -67,7 +67,7 @@ func (p *LookParams) Read(g api.Request) error {
 	return cmp.Or(p.FreshParams.Read(g), p.TakeItem.Read(g))
 }
 
-// isTotal reports whether the look is at a counter of the streams.
+// isTotal reports whether the question is about a counter of the streams.
 func (p *LookParams) isTotal() bool {
 	return p.Limit == "" && p.Policy == "" && (p.Window != "" || p.Max != "")
 }

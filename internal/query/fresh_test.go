@@ -113,8 +113,8 @@ func TestEachQuestionWaitsForItsMessage(t *testing.T) {
 	require.Equal(t, "after_message: stream \"OTHER\" is not counted here: counted are HITS", apitest.RequireProblem(t, resp, http.StatusBadRequest).Detail)
 }
 
-// An as_of that is older than max_age is refused, and so is a wait with fail=open, which otherwise allows what
-// is unknown.
+// An as_of that is older than max_age is refused, and so is a wait with fail=open, which otherwise allows
+// what is unknown.
 func TestAnAnswerThatIsTooOldIsRefused(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), apitest.Now()
@@ -149,7 +149,7 @@ func TestATokenWithPrefixesWaitsToo(t *testing.T) {
 	}
 }
 
-// commandsOf is how many commands a Redis has executed, but for INFO.
+// commandsOf is how many commands a Redis has executed, except for INFO.
 func commandsOf(t testing.TB, client redis.UniversalClient) (n int) {
 	t.Helper()
 	text, err := client.Info(t.Context(), "commandstats").Result()

@@ -12,8 +12,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// askAfter asks a question whose answer contains a message, and again while it is 503: the machine may be slow,
-// but no answer may lack the message.
+// askAfter asks a question whose answer contains a message, and again while it is 503: the machine may be
+// slow, but no answer may lack the message.
 func askAfter(question, stream string, sequence uint64) (answer []byte, err error) {
 	for {
 		target := fmt.Sprintf("%s&after=%s:%d&wait=10s", question, stream, sequence)
@@ -29,8 +29,8 @@ func askAfter(question, stream string, sequence uint64) (answer []byte, err erro
 	}
 }
 
-// A producer that names its message reads its write, at once and exactly, whatever else is counted: over HTTP
-// and NATS, and in a list. While the worker stands still, it is told how far counting is.
+// A producer that names its message reads its write, at once and exactly: over HTTP and NATS, in totals and in
+// a list. While the worker stands still, the problem says how far counting is.
 func TestAnAnswerContainsItsWrite(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_FLUSH_INTERVAL=50ms")
