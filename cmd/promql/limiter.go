@@ -9,7 +9,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	gometrics "runtime/metrics"
+	"strings"
 	"time"
+
+	"tallyroll/internal/fresh"
+	"tallyroll/internal/web"
 )
 
 // requestLimiter bounds how many requests run, and how many are let in, whose forms take memory.
@@ -43,6 +47,9 @@ func (s *service) limitRequests(run queryFunc) encoder {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
+		if err := s.awaitCounting(ctx, r.Header); err != nil {
+			return nil, err
+		}
 		select {
 		case s.limiter.running <- struct{}{}:
 		case <-ctx.Done():
@@ -57,6 +64,36 @@ func (s *service) limitRequests(run queryFunc) encoder {
 		}
 		return text, err
 	}
+}
+
+// The headers by which a request asks that counting is so far: see package fresh.
+const afterHeader, maxAgeHeader, waitHeader = "Tallyroll-After", "Tallyroll-Max-Age", "Tallyroll-Wait"
+
+// awaitCounting waits until counting is as far as the headers ask. Only complete cells have samples, so it
+// also waits for the cells of the messages.
+func (s *service) awaitCounting(ctx context.Context, header http.Header) error {
+	var after []string
+	for _, values := range header.Values(afterHeader) {
+		for text := range strings.SplitSeq(values, ",") {
+			after = append(after, strings.TrimSpace(text))
+		}
+	}
+	condition, err := fresh.Names{After: afterHeader, MaxAge: maxAgeHeader, Wait: waitHeader}.Parse(after, header.Get(maxAgeHeader), header.Get(waitHeader))
+	if err == nil {
+		condition.WholeCells = true
+		err = s.fresh.Await(ctx, condition)
+	}
+	var bad *web.InputError
+	var p *web.Problem
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &bad):
+		return newBadData("%v", bad)
+	case errors.As(err, &p):
+		return newUnavailable("%s", p.Detail)
+	}
+	return err
 }
 
 func (s *service) readForm(r *http.Request) error {

@@ -18,6 +18,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/fresh"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/release"
@@ -36,6 +37,7 @@ type service struct {
 	tokens   *access.Tokens
 	engine   *promql.Engine
 	limiter  requestLimiter
+	fresh    *fresh.Watcher
 	memory   memoryLimit
 	parser   parser.Parser
 	failures zerolog.Logger // sampled, because clients decide how often something fails
@@ -64,6 +66,7 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	setWriteTimeout := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
+	group.Go(func() error { return s.fresh.Run(gctx) })
 	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler(), setWriteTimeout) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -93,6 +96,7 @@ func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*se
 			Parser:                   p,
 		}),
 		failures: program.Sampled(log),
+		fresh:    fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return readRedis(ctx, reader.Progress) }, "promql", metrics.Registry),
 	}, nil
 }
 

@@ -32,7 +32,7 @@ type Counters interface {
 type Namespace interface {
 	About(ctx context.Context) (read.About, error)
 	Look(ctx context.Context) (window.Layout, error)
-	Progress(ctx context.Context) (id string, streams []read.Progress, err error)
+	Progress(ctx context.Context) (read.Reach, error)
 	ClockDifference() (ahead time.Duration, known bool)
 }
 

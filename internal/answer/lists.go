@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"unicode"
 
 	"tallyroll/internal/access"
+	"tallyroll/internal/fresh"
 	"tallyroll/internal/release"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -23,15 +25,16 @@ type topParams struct {
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty beside group." example:"shop."`
 	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	FreshParams
 }
 
 func (p *topParams) Read(g api.Request) error {
-	return readSum(g, &p.Prefix,
+	return cmp.Or(p.FreshParams.Read(g), readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("window", api.WindowHint, &p.Window),
 		api.Text("limit", topHint, (*string)(&p.Limit)),
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
-	)
+	))
 }
 
 type topAnswer struct {
@@ -156,16 +159,24 @@ type countersParams struct {
 	After  string     `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
 	Match  string     `query:"match" json:"match" doc:"What the names contain anywhere, upper or lower case (Unicode simple case folding). Default: all names." example:"Cart"`
 	Totals choice     `query:"totals" json:"totals" doc:"1: the page also has the total of each counter in the last 24 hours." example:"1"`
+	// After is the name of a counter here, so the messages have another name.
+	AfterMessage []string `query:"after_message,explode" json:"after_message,omitempty" doc:"The answer contains this message, as with after in other questions: the name of a stream, a colon and a sequence. May repeat, at most 100 times." example:"[\"HITS:812\"]"`
+	AgeParams
+}
+
+func (p *countersParams) Condition() (fresh.Condition, error) {
+	return p.condition("after_message", p.AfterMessage)
 }
 
 func (p *countersParams) Read(g api.Request) error {
-	return g.Singles(
+	p.AfterMessage = g.Query["after_message"]
+	return cmp.Or(p.AgeParams.Read(g), g.Singles(
 		api.Text("prefix", api.NameHint, &p.Prefix),
 		api.Text("limit", countersHint, (*string)(&p.Limit)),
 		api.Text("after", api.NameHint, &p.After),
 		api.Text("match", "a part of the name of a counter", &p.Match),
 		api.Text("totals", choiceHint, (*string)(&p.Totals)),
-	)
+	))
 }
 
 type CountersAnswer struct {

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -25,13 +26,14 @@ type SeriesParams struct {
 	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
 	Of     string     `query:"of" doc:"What to count: hits, or uniques for how many different values of unique they had. Default: hits." example:"uniques"`
 	Format string     `query:"format" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
+	FreshParams
 
 	Accept string
 }
 
 func (p *SeriesParams) Read(g api.Request) error {
 	p.Keys, p.Accept = g.Query["key"], g.Header.Get("Accept")
-	return readSum(g, &p.Prefix,
+	return cmp.Or(p.FreshParams.Read(g), readSum(g, &p.Prefix,
 		api.Text("group", groupHint, (*string)(&p.Group)),
 		api.Text("limit", topHint, (*string)(&p.Limit)),
 		api.Text("window", api.WindowHint, &p.Window),
@@ -41,7 +43,7 @@ func (p *SeriesParams) Read(g api.Request) error {
 		api.Text("tz", zoneHint, &p.TZ),
 		api.Text("of", ofHint, &p.Of),
 		api.Text("format", FormatNames, &p.Format),
-	)
+	))
 }
 
 func (p *SeriesParams) Input() *Input {
@@ -69,6 +71,7 @@ type SeriesBody struct {
 	Step   string     `json:"step"`
 	TZ     string     `json:"tz"`
 	Of     string     `json:"of"`
+	FreshParams
 }
 
 func (b *SeriesBody) Input() *Input {

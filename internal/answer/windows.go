@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 
 	"tallyroll/internal/web"
@@ -16,16 +17,17 @@ type WindowsParams struct {
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	FreshParams
 }
 
 func (p *WindowsParams) Read(g api.Request) error {
 	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
-	return g.Singles(
+	return cmp.Or(p.FreshParams.Read(g), g.Singles(
 		api.Text("at", api.MomentHint, (*string)(&p.At)),
 		api.Text("from", api.MomentHint, (*string)(&p.From)),
 		api.Text("to", api.MomentHint, (*string)(&p.To)),
 		api.Text("tz", zoneHint, &p.TZ),
-	)
+	))
 }
 
 func (p *WindowsParams) Input() *Input {
@@ -65,6 +67,7 @@ type TotalBody struct {
 	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
 	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	FreshParams
 }
 
 func (b *TotalBody) Input() *Input {

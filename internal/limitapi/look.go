@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/fresh"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -33,7 +35,7 @@ func (s *Service) registerLimit(a *api.API) {
 		Parameters: []*huma.Param{header},
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
 	})
-	api.AnswerQuery(a, look, func(ctx context.Context, p *takeItem) (*TakeOutput, error) { return s.Look(ctx, web.InQuery, p) })
+	api.AnswerQuery(a, look, func(ctx context.Context, p *LookParams) (*TakeOutput, error) { return s.Look(ctx, web.InQuery, p) })
 	reset := a.Operation(huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: LimitPath, DefaultStatus: http.StatusNoContent,
 		Summary: "Remove the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
@@ -52,9 +54,37 @@ func (s *Service) registerLimit(a *api.API) {
 	})
 }
 
+// LookParams is what GET /v1/limit takes, and as JSON the endpoint limit over NATS.
+type LookParams struct {
+	TakeItem
+	answer.FreshParams
+}
+
+// TakeItem has a name by which other packages can embed it.
+type TakeItem = takeItem
+
+func (p *LookParams) Read(g api.Request) error {
+	return cmp.Or(p.FreshParams.Read(g), p.TakeItem.Read(g))
+}
+
+// isTotal reports whether the question is about a counter of the streams.
+func (p *LookParams) isTotal() bool {
+	return p.Limit == "" && p.Policy == "" && (p.Window != "" || p.Max != "")
+}
+
+func (p *LookParams) Condition() (fresh.Condition, error) {
+	c, err := p.FreshParams.Condition()
+	if err == nil && !c.IsZero() && !p.isTotal() {
+		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the streams: a take counts at once")
+	}
+	c.Counters = []string{p.Key}
+	return c, err
+}
+
 // Look checks an item and decides without counting. Its errors are for the client.
-func (s *Service) Look(ctx context.Context, part string, item *takeItem) (*TakeOutput, error) {
-	if item.Limit == "" && item.Policy == "" && (item.Window != "" || item.Max != "") {
+func (s *Service) Look(ctx context.Context, part string, p *LookParams) (*TakeOutput, error) {
+	item := &p.TakeItem
+	if p.isTotal() {
 		return s.decideTotal(ctx, part, item)
 	}
 	take, err := s.limits.parseTake(item, "")

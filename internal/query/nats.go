@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/answer"
+	"tallyroll/internal/fresh"
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/release"
@@ -38,8 +40,9 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// endpoint returns the answer to a request's body, to be encoded as JSON.
-type endpoint func(ctx context.Context, body []byte) (any, error)
+// endpoint returns the answer to a request's body, to be encoded as JSON. It calls hold with the parameters
+// first.
+type endpoint func(ctx context.Context, body []byte, hold func(params any) error) (any, error)
 
 func plainSubject(ns string) bool {
 	return !strings.HasPrefix(ns, ".") && !strings.HasSuffix(ns, ".") && !strings.Contains(ns, "..")
@@ -50,6 +53,7 @@ type natsAPI struct {
 	namespace string
 	endpoints map[string]endpoint
 	status    *status.Status
+	fresh     *fresh.Watcher
 	metrics   *web.Metrics
 	log       zerolog.Logger
 }
@@ -142,13 +146,13 @@ func endpointsOf(q *questions) map[string]endpoint {
 		}),
 		"top":      overNATS(q.Top),
 		"counters": overNATS(q.Counters),
-		"about": func(ctx context.Context, body []byte) (any, error) {
+		"about": func(ctx context.Context, body []byte, hold func(any) error) (any, error) {
 			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
 				body = []byte("{}")
 			}
 			return overNATS(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
 				return q.getAbout(ctx)
-			})(ctx, body)
+			})(ctx, body, hold)
 		},
 		"take":    overNATS(bodyOf(q.limits.Take)), // a refusal is an answer
 		"limit":   overNATS(bodyOf(q.limits.Look)),
@@ -161,13 +165,16 @@ func endpointsOf(q *questions) map[string]endpoint {
 
 // overNATS returns the endpoint that reads JSON from a body.
 func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
-	return func(ctx context.Context, body []byte) (any, error) {
+	return func(ctx context.Context, body []byte, hold func(any) error) (any, error) {
 		p := new(P)
 		if bad := api.CheckBody(body); bad != nil {
 			return nil, bad
 		}
 		if err := api.DecodeBody(body, p); err != nil {
 			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
+		}
+		if err := hold(p); err != nil {
+			return nil, err
 		}
 		return find(ctx, web.InBody, p)
 	}
@@ -198,7 +205,8 @@ func semanticVersion(version string) string {
 type responder struct {
 	*natsAPI
 	conn  *nats.Conn
-	slots chan struct{} // has a token for each request that is being answered
+	slots chan struct{}  // has a token for each request that is being answered, but not for one that has waited
+	under sync.WaitGroup // of the requests under way. It grows only while the new one has a slot
 }
 
 // dispatch waits for a slot and answers the request in a goroutine, even if the service stops meanwhile.
@@ -211,29 +219,35 @@ func (r *responder) dispatch(ctx context.Context, name string, find endpoint, re
 		return
 	case r.slots <- struct{}{}:
 	}
-	go func() {
-		defer func() { <-r.slots }()
+	r.under.Go(func() {
+		free := sync.OnceFunc(func() { <-r.slots })
+		defer free()
 		start := time.Now()
-		err := r.answer(traced, find, req)
+		err := r.answer(traced, find, req, func(params any) error {
+			// Without free, questions that wait would hold up all others. Watcher bounds their number.
+			return answer.Await(traced, r.fresh, web.InBody, params, free)
+		})
 		r.record(traced, name, err, time.Since(start))
-	}()
+	})
 }
 
-// wait returns when all requests under way are answered, which Timeout bounds. No dispatch may follow.
+// wait returns when all requests under way are answered, which Timeout and the end of Watcher.Run bound. No
+// dispatch may follow.
 func (r *responder) wait() {
 	for range cap(r.slots) {
 		r.slots <- struct{}{}
 	}
+	r.under.Wait()
 }
 
-func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request) (err error) {
+func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request, hold func(params any) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
 		}
 	}()
-	out, err := find(ctx, req.Data())
+	out, err := find(ctx, req.Data(), hold)
 	if err != nil {
 		return r.refuse(req, web.ProblemOf(err))
 	}

@@ -11,6 +11,7 @@ import (
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/fresh"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/live"
@@ -56,6 +57,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
 	group.Go(func() error { return s.live.Run(gctx) })
+	group.Go(func() error { return s.fresh.Run(gctx) })
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	if settings.asksNATS() {
 		group.Go(func() error {
@@ -79,13 +81,14 @@ type service struct {
 	exports    exports
 	limits     *limitapi.Service
 	live       *live.Live
+	fresh      *fresh.Watcher
 	status     *status.Status
 	nats       natsAPI
 }
 
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
 // another, because the number of their questions bounds them, not the cost of one request. Its error is about
-// the file of limits or of tokens. The caller must run health and live.
+// the file of limits or of tokens. The caller must run health, live and fresh.
 func newService(requests, listeners access.Counters, takes limitapi.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, program.Sampled(log)
@@ -113,19 +116,23 @@ func newService(requests, listeners access.Counters, takes limitapi.Limiter, set
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
 	}, registry)
+	s.fresh = fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return answer.Read(ctx, redis, requests.Progress) }, "query", registry)
 	proxies := &s.limits.Proxies
 	audit.proxies = proxies
 	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies}
 	s.questions = questions{answers, s.status, s.limits}
 	s.erasures = erasures{settings.Erase, answers, audit}
 	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = answers, settings.MaxExports, proxies, log
-	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, metrics, log}
+	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, log}
 	return s, nil
 }
 
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	a := newAPI(mux, s.middleware.tokens)
+	a.Hold = func(ctx context.Context, part string, params any) error {
+		return answer.Await(ctx, s.fresh, part, params, nil)
+	}
 	a.Within(groupAsk)
 	s.questions.register(a)
 	s.erasures.register(a)

@@ -70,8 +70,8 @@ func (f *freshness) Collect(ch chan<- prometheus.Metric) {
 
 func (f *freshness) collectCounted(ctx context.Context, gauge func(*prometheus.Desc, float64, ...string)) {
 	streams, err := f.counted.get(ctx, f.redis.Timeout, func(ctx context.Context) ([]read.Progress, error) {
-		_, streams, err := f.Reader.Progress(ctx)
-		return streams, err
+		found, err := f.Reader.Progress(ctx)
+		return found.Streams, err
 	})
 	gauge(redisUp, oneIf(!answer.IsLost(err)))
 	streams, ever := f.keepLatest(streams, err)

@@ -77,14 +77,7 @@ func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
 }
 
 func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnswer, error) {
-	type found struct {
-		id      string
-		streams []read.Progress
-	}
-	counted, err := answer.Read(ctx, s.redis, func(ctx context.Context) (out found, err error) {
-		out.id, out.streams, err = s.Reader.Progress(ctx)
-		return out, err
-	})
+	counted, err := answer.Read(ctx, s.redis, s.Reader.Progress)
 	if err != nil {
 		return StreamsAnswer{}, err
 	}
@@ -94,13 +87,13 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { stored, err = streamInfos(gctx, js); return err })
 	group.Go(func() (err error) { rejects, err = rejectsByStream(gctx, js, s.Namespace); return err })
-	group.Go(func() (err error) { workers, err = fleet.Workers(gctx, js, s.Namespace, counted.id); return err })
+	group.Go(func() (err error) { workers, err = fleet.Workers(gctx, js, s.Namespace, counted.Id); return err })
 	if err := group.Wait(); err != nil {
 		return StreamsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	now := s.Now()
 	out := StreamsAnswer{AsOf: now.UTC(), Streams: []StreamState{}, Workers: []workerState{}}
-	for _, p := range counted.streams {
+	for _, p := range counted.Streams {
 		if p.Ended > 0 && stored[p.Stream] == nil {
 			continue
 		}

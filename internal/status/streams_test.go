@@ -28,7 +28,7 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	stack.WatchClock(redis.Client()).Hold(&now)
 	reader := read.NewReader(store)
 	reader.Local = func() time.Time { return now }
-	id, _, err := reader.Progress(t.Context())
+	found, err := reader.Progress(t.Context())
 	require.NoError(t, err)
 	created := now.Add(-time.Minute).UnixMilli()
 	require.NoError(t, store.AddStreamSince(t.Context(), "HITS_NEW", created))
@@ -43,9 +43,9 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + apitest.Namespace})
 	require.NoError(t, err)
 	for key, value := range map[string]string{
-		id + ".worker.T1":        `{"name":"pod-0","started":"2026-11-21T10:00:00Z","status":"10.0.0.7:9090","holds":["HITS"]}`,
+		found.Id + ".worker.T1":  `{"name":"pod-0","started":"2026-11-21T10:00:00Z","status":"10.0.0.7:9090","holds":["HITS"]}`,
 		"another" + ".worker.T2": `{"name":"of another namespace","holds":["HITS_NEW"]}`,
-		id + ".worker.T3":        "not JSON",
+		found.Id + ".worker.T3":  "not JSON",
 	} {
 		_, err := kv.PutString(t.Context(), key, value)
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	_, err = store.EndStream(t.Context(), "HITS_NEW", now.UnixMilli(), created, func() (bool, error) { return true, nil })
 	require.NoError(t, err)
 	awaitAnswer(t, h, "/v1/streams", func(a StreamsAnswer) bool { return len(a.Streams) == 1 })
-	require.NoError(t, kv.Delete(t.Context(), id+".worker.T1"))
+	require.NoError(t, kv.Delete(t.Context(), found.Id+".worker.T1"))
 	awaitGauges(t, registry, map[string]float64{"as_of_age_seconds": 2, "stream_as_of_age_seconds HITS_NEW": absent,
 		"stream_owned HITS": 0, "workers": 0})
 	checkRefusals(t, h, map[string]string{"/v1/streams?key=a": "unknown parameter"})

@@ -37,6 +37,8 @@ var (
 	LeaseEnded           = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the slot, or acquire a new one"}
 	TooManyExports       = &Kind{"too-many-exports", http.StatusTooManyRequests, "Too many exports at once", "ask the same again after Retry-After"}
 	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask the operator to start ingest"}
+	NotYet               = &Kind{"not-yet", http.StatusServiceUnavailable, "Not counted yet", "ask the same again after Retry-After, or with a longer wait"}
+	TooOld               = &Kind{"too-old", http.StatusServiceUnavailable, "Counting is behind", "ask the same again after Retry-After, or with a longer max_age"}
 	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask the operator to give the Redis user its rights"}
 	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask the operator to look at the key that detail names"}
 )
@@ -57,7 +59,7 @@ var byStatus = []*Kind{
 
 // Kinds lists all kinds by status.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, ReservationUnknown, ReservationSettled, ReservationEnded, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, RightsMissing, ForeignKey}, byStatus...)
+	all := append([]*Kind{IdempotencyKeyReused, ReservationUnknown, ReservationSettled, ReservationEnded, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
 	return all
 }

@@ -62,7 +62,8 @@ func (r *rig) checkAsOf(now time.Time, want int64, wantErr func(error) bool) {
 		check("top", top.AsOf, err)
 		names, err := r.reader.Names(ctx, read.NamesQuestion{Limit: 1})
 		check("names", names.AsOf, err)
-		_, streams, err := r.reader.Progress(ctx)
+		found, err := r.reader.Progress(ctx)
+		streams := found.Streams
 		asOf := int64(-1)
 		for _, p := range streams {
 			asOf = p.AsOf

@@ -1,12 +1,15 @@
 package window_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
@@ -152,4 +155,74 @@ func (r *rig) TestCursorsOfAnEndedStreamExpire(t *testing.T) {
 	listed, err := r.store.Streams(ctx)
 	require.NoError(t, err)
 	require.Len(t, listed, 1)
+}
+
+// How far a stream is counted is what each shard, and the least one, has wholly applied of this very stream.
+func (r *rig) TestReachIsThatOfTheLeastShard(t *testing.T) {
+	ctx, now := t.Context(), time.Now().Truncate(time.Millisecond)
+	check := func(when string, want uint64) (read.Reach, read.Progress) {
+		t.Helper()
+		found, err := r.reader.Progress(ctx)
+		require.NoError(t, err)
+		hits, listed := found.Stream("HITS")
+		require.True(t, listed)
+		require.Equal(t, want, slices.Min(hits.Shards), when)
+		return found, hits
+	}
+	move := func(cursor window.Cursor, shards ...int) {
+		t.Helper()
+		for _, shard := range shards {
+			w, err := commit.OpenWriter(ctx, r.store, layout, "HITS", shard)
+			require.NoError(t, err)
+			_, err = w.Commit(ctx, window.NewBatch(layout).Shard(shard), cursor)
+			require.NoError(t, err)
+		}
+	}
+	all := make([]int, layout.Shards)
+	for shard := range all {
+		all[shard] = shard
+	}
+	created := now.Add(-time.Hour)
+	at := func(seq uint64, stored time.Time) window.Cursor {
+		out := cursorAt(seq, stored)
+		out.Created = created.UnixNano()
+		return out
+	}
+	require.NoError(t, r.store.AddStreamSince(ctx, "HITS", created.UnixMilli()))
+	check("without cursors", 0)
+	move(at(5, now), all[1:]...)
+	check("with a shard that has not begun", 0)
+	move(at(5, now), 0)
+	found, hits := check("with all", 5)
+	require.Equal(t, []int64{now.UnixMilli(), now.UnixMilli()}, []int64{found.AsOf, hits.Latest})
+	require.Equal(t, layout, found.Layout)
+
+	later := now.Add(time.Second)
+	move(at(9, later), all[1:]...)
+	found, hits = check("with a shard that is behind", 5)
+	require.Equal(t, []uint64{5, 9}, hits.Shards[:2])
+	require.Equal(t, []int64{now.UnixMilli(), later.UnixMilli()}, []int64{found.AsOf, hits.Latest})
+	partial := at(5, now)
+	partial.Ahead = window.Ahead{Seq: 9, Stored: later.UnixNano(), Done: 1, Parts: 2}
+	move(partial, 0)
+	check("with one that has applied a part", 5)
+	move(at(9, later), 0)
+	check("with all again", 9)
+	require.Zero(t, hits.Ended)
+
+	// A stream of the same name that is newer: its sequences are other messages.
+	created = now.Add(-time.Minute)
+	require.NoError(t, r.store.AddStreamSince(ctx, "HITS", created.UnixMilli()))
+	check("with cursors of the earlier stream", 0)
+	move(at(2, later), all[1:]...)
+	_, hits = check("with one of the earlier stream", 0)
+	require.Equal(t, []uint64{0, 2}, hits.Shards[:2])
+	move(at(2, later), 0)
+	check("with all of the newer stream", 2)
+	_, err := r.store.EndStream(ctx, "HITS", later.UnixMilli(), created.UnixMilli(), isGone)
+	require.NoError(t, err)
+	_, hits = check("ended", 2)
+	require.NotZero(t, hits.Ended)
+	_, listed := found.Stream("OTHER")
+	require.False(t, listed)
 }

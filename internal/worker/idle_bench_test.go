@@ -51,7 +51,8 @@ func BenchmarkIdleStreams(b *testing.B) {
 	reader := read.NewReader(schema.NewStore(redis.Client(), "bench"))
 	begun := time.Now()
 	stack.Eventually(b, "every stream is counted, and as_of has passed the beginning", func() (bool, string) {
-		_, all, err := reader.Progress(b.Context())
+		found, err := reader.Progress(b.Context())
+		all := found.Streams
 		fresh := 0
 		for _, p := range all {
 			if p.Counted && p.Applied == 1 && p.AsOf > begun.Add(2*time.Second).UnixMilli() {

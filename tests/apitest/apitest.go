@@ -135,9 +135,9 @@ func (f *FakeReader) Look(context.Context) (window.Layout, error) { return f.Lay
 
 func (f *FakeReader) ClockDifference() (time.Duration, bool) { return 0, false }
 
-func (f *FakeReader) Progress(context.Context) (string, []read.Progress, error) {
+func (f *FakeReader) Progress(context.Context) (read.Reach, error) {
 	at := f.Now.UnixMilli()
-	return "id", []read.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}, f.Err
+	return read.Reach{Id: "id", Layout: f.Layout, Now: at, AsOf: at, Streams: []read.Progress{{Stream: "HITS", Counted: true, Applied: 1, Stored: at * 1e6, AsOf: at}}}, f.Err
 }
 
 // plan refuses what the real reader would.

@@ -42,6 +42,9 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 		if err != nil {
 			return err
 		}
+		if err := a.Hold(r.Context(), web.InQuery, p); err != nil {
+			return err
+		}
 		return answer(w, r, p)
 	}))
 }
@@ -65,6 +68,9 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		}
 		if reader, ok := any(b).(HeaderReader); ok {
 			reader.ReadHeader(r.Header)
+		}
+		if err := a.Hold(r.Context(), web.InBody, b); err != nil {
+			return err
 		}
 		out, err := find(r.Context(), b)
 		if err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"reflect"
 	"strings"
@@ -21,6 +22,10 @@ type API struct {
 	every      func(*API, *huma.Operation)
 	title      Title
 	within     string // the group of what is described next
+
+	// Hold is called with each request's parameters, in InQuery or InBody, before it is answered. Its errors
+	// are for the client.
+	Hold func(ctx context.Context, part string, params any) error
 }
 
 // Title describes the whole API in the document.
@@ -48,7 +53,7 @@ func New(mux *http.ServeMux, title Title) *API {
 	}
 	return &API{
 		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
-		title: title,
+		title: title, Hold: func(context.Context, string, any) error { return nil },
 	}
 }
 

@@ -3,6 +3,8 @@ package read
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"tallyroll/internal/window"
@@ -127,6 +129,25 @@ func (r *Reader) About(ctx context.Context) (About, error) {
 	})
 }
 
+// Reach is how far all listed streams are counted, at one moment. A later read from the same masters has at
+// least that, unless Redis loses commits or a worker counts a stream again.
+type Reach struct {
+	Id      string // of the namespace
+	Layout  window.Layout
+	Now     int64      // by Redis's clock, Unix milliseconds
+	AsOf    int64      // that of an answer about all counters, Unix milliseconds
+	Streams []Progress // by name
+}
+
+// Stream returns the progress of a stream, and whether it is listed.
+func (r *Reach) Stream(name string) (out Progress, listed bool) {
+	i, listed := slices.BinarySearchFunc(r.Streams, name, func(p Progress, name string) int { return strings.Compare(p.Stream, name) })
+	if listed {
+		out = r.Streams[i]
+	}
+	return out, listed
+}
+
 // Progress is how far the shards have got in one stream.
 type Progress struct {
 	Stream  string
@@ -135,14 +156,17 @@ type Progress struct {
 	Stored  int64  // when the stream stored that message, Unix nanoseconds; 0 before the first
 	AsOf    int64  // every hit that the stream stored before has been applied, Unix milliseconds
 	Ended   int64  // when the stream was found gone, Unix milliseconds, or 0 while it lives
+
+	// Shards has by shard the last sequence that has been applied to all of its counters. It is 0 for a shard
+	// without a cursor, or with one of an earlier stream of this name, whose sequences mean other messages.
+	Shards []uint64
+	Latest int64 // a moment up to which those messages were stored, Unix milliseconds
 }
 
-// Progress returns how far each listed stream is counted, by name, and the namespace's id. Errors are
-// ErrNoLayout before the first worker has started, and a *ForeignError if another program has written to a
-// key.
-func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, err error) {
-	streams, err = WithSurvey(ctx, r, func(found Survey) ([]Progress, error) {
-		id = found.dir.Id
+// Progress returns how far the streams are counted. Errors are ErrNoLayout before the first worker has
+// started, and a *ForeignError if another program has written to a key.
+func (r *Reader) Progress(ctx context.Context) (Reach, error) {
+	return WithSurvey(ctx, r, func(found Survey) (Reach, error) {
 		streams := make([]Progress, len(found.dir.Streams))
 		for i, stream := range found.dir.Streams {
 			cursors := make([]cluster.Reply, len(found.shards))
@@ -151,34 +175,37 @@ func (r *Reader) Progress(ctx context.Context) (id string, streams []Progress, e
 			}
 			var err error
 			if streams[i], err = progressOf(stream, found.dir.Listed[stream], cursors, found.claims[stream]); err != nil {
-				return nil, err
+				return Reach{}, err
 			}
 		}
-		return streams, nil
+		return Reach{found.dir.Id, found.dir.Layout, found.clock, found.asOf(), streams}, nil
 	})
-	return id, streams, err
 }
 
 // progressOf combines the cursors of a stream. It ignores those of an earlier incarnation.
 func progressOf(stream string, listed schema.Listed, cursors []cluster.Reply, claim schema.Claim) (Progress, error) {
-	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended}
+	out := Progress{Stream: stream, AsOf: listed.Created, Ended: listed.Ended, Shards: make([]uint64, len(cursors))}
 	var all []schema.CursorRecord
+	var shards []int
 	var created int64
-	for _, cursor := range cursors {
+	for shard, cursor := range cursors {
 		c, found, err := schema.ParseCursorReply(cursor)
 		if err != nil {
 			return Progress{}, err
 		}
 		if found {
 			c.Cursor = claim.Renew(c.Cursor)
-			all = append(all, c)
+			all, shards = append(all, c), append(shards, shard)
 			created = max(created, c.Created)
 		}
 	}
 	first := true
-	for _, c := range all {
+	for i, c := range all {
 		if c.Created != created {
 			continue
+		}
+		if c.Created/1e6 >= listed.Created {
+			out.Shards[shards[i]], out.Latest = c.Seq, max(out.Latest, c.LatestHit())
 		}
 		if first || c.Seq < out.Applied {
 			out.Applied, out.Stored = c.Seq, c.Stored
