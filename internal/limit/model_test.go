@@ -3,6 +3,7 @@ package limit
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -27,6 +28,7 @@ type model struct {
 	hits        []hits
 	last        int64 // the last hit that was counted
 	expires     int64 // 0 before the first hit
+	step        int64 // hits of the policy Log that a script gives back, or removes beyond those it adds; 0: all
 }
 
 // hits are n hits of a moment.
@@ -106,7 +108,7 @@ func (m *model) add(clock, n int64) {
 		m.hits, m.last = nil, 0
 	}
 	if !m.cells {
-		m.trim(at.now)
+		m.trim(at.now, n)
 		m.expires = at.now + m.window
 	} else if m.last/m.size < at.now/m.size {
 		m.expires = at.now + m.window + 2*m.size
@@ -119,6 +121,14 @@ func (m *model) add(clock, n int64) {
 // were.
 func (m *model) give(clock, n int64) (given int64) {
 	at := m.at(clock)
+	if m.step > 0 && min(n, at.truth) > m.step && n < at.truth && !at.anew {
+		// The newest hit may be gone then, and with it the time that waited for a clock that went back.
+		rest, step := min(n, at.truth)-m.step, m.step
+		m.step = 0
+		m.give(clock, step)
+		m.step = step
+		return step + m.give(clock, rest)
+	}
 	switch {
 	case at.anew && m.cells:
 		return 0
@@ -143,8 +153,19 @@ func (m *model) give(clock, n int64) (given int64) {
 	return given
 }
 
-func (m *model) trim(now int64) {
-	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.at <= now-m.window })
+// trim removes what has left the window, of which a script that adds n hits in steps leaves the rest.
+func (m *model) trim(now, n int64) {
+	most := n + m.step
+	if m.step == 0 {
+		most = math.MaxInt64
+	}
+	for i := range m.hits {
+		if h := &m.hits[i]; h.at <= now-m.window {
+			less := min(h.n, most)
+			h.n, most = h.n-less, most-less
+		}
+	}
+	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.n == 0 })
 }
 
 // decideByModels is what a script does, by models of the takes' keys.
