@@ -214,6 +214,8 @@ func (r *rig) TestReachIsThatOfTheLeastShard(t *testing.T) {
 	created = now.Add(-time.Minute)
 	require.NoError(t, r.store.AddStreamSince(ctx, "HITS", created.UnixMilli()))
 	check("with cursors of the earlier stream", 0)
+	require.NoError(t, r.store.AddStream(ctx, "HITS"))
+	check("with a creation that is unknown", 9)
 	move(at(2, later), all[1:]...)
 	_, hits = check("with one of the earlier stream", 0)
 	require.Equal(t, []uint64{0, 2}, hits.Shards[:2])
