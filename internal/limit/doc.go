@@ -22,8 +22,8 @@
 //     limit, and with shares less than max + P × share for P processes (shares.go has the proof).
 //   - Under a limit with the fail mode local, a process never allows more than max in any window, with Redis
 //     or without, so N processes at most N times max. Without Redis it counts as Cells do.
-//   - Hits that are settled and hits that are reserved never pass max, but by what settlements are larger than
-//     their reservations. A take, reservation or settlement whose id Redis remembers counts once.
+//   - Hits that are settled and hits that are reserved never pass max, but by what settlements are larger
+//     than their reservations. A take, reservation or settlement whose id Redis remembers counts once.
 //   - At most max slots of the policy Concurrent are held, as long as Redis decides and its clock does not
 //     jump ahead.
 //   - A refused take counts nothing. Takes of one request are all counted or none. Shadow mode refuses
@@ -38,9 +38,9 @@
 //
 // If Redis is late or full, the limit's fail mode decides. A take whose reply was lost or late may still be
 // counted, so a limit can refuse too much for up to a window, but never allow too much. If this process has
-// allowed the take, it can count twice. If a give-back without an id is repeated
-// because its reply was lost, hits are given back twice, and as many more are allowed. A fail-over of Redis loses what the new master had not
-// received, so as many hits can be allowed again.
+// allowed the take, it can count twice. If a give-back without an id is repeated because its reply was lost,
+// hits are given back twice, and as many more are allowed. A fail-over of Redis loses what the new master had
+// not received, so as many hits can be allowed again.
 //
 // Beyond LocalKeys keys a process forgets the oldest; without Redis it can allow their hits once more.
 //

@@ -2,9 +2,9 @@ package limit
 
 import "time"
 
-// leases are the slots of the policy Concurrent, and the reservations, that this process gave out under limits
-// with the fail mode local. With them it never gives out more than max by itself. What it gave out without
-// Redis is owed, and counts in addition to what Redis has: a slot until its lease is renewed there, a
+// leases are the slots of the policy Concurrent, and the reservations, that this process gave out under
+// limits with the fail mode local. With them it never gives out more than max by itself. What it gave out
+// without Redis is owed, and counts in addition to what Redis has: a slot until its lease is renewed there, a
 // reservation until it is settled. accounts.mu guards them.
 type leases struct {
 	byKey map[string]map[string]lease // by key in Redis, and the take's lease or id

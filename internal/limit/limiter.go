@@ -43,7 +43,7 @@ type request struct {
 	entries []entry   // in this process's accounts; nil if no account is involved
 	never   []int     // indexes of takes in shadow mode that can never fit
 	count   bool      // count the hits if all takes fit
-	ids     bool      // a take has an id, so Redis knows whether it was counted before
+	ids     bool      // a take has an id, so only Redis can say whether it was counted before
 	share   bool      // the one take is a whole share, which no fail mode can replace
 	down    error     // why Redis does not decide; nil if it may be asked
 }

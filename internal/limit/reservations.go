@@ -189,13 +189,13 @@ func (e *IDError) Error() string {
 	return fmt.Sprintf("the id %.64q was used for another take of this limit and key within the last ten minutes", e.Take.ID)
 }
 
-// Settle counts the hits N of each take, whose ID is that of its reservation, and frees what is reserved. N may
-// be larger than what was reserved: the hits have happened. All are settled or none, but those of keys on
+// Settle counts the hits N of each take, whose ID is that of its reservation, and frees what is reserved. N
+// may be larger than what was reserved: the hits have happened. All are settled or none, but those of keys on
 // different nodes of a cluster in turn. Settling again with the same N changes nothing.
 //
 // The error is a *ReservationError if a reservation is unknown or has ended, or was settled with another N.
-// Otherwise it is one of Take's. Without Redis it is an *UnavailableError, unless this process gave out all of
-// the reservations without Redis.
+// Otherwise it is one of Take's. Without Redis it is an *UnavailableError, unless this process gave out all
+// of the reservations without Redis.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) ([]Settlement, error) {
 	for i := range takes {
 		t := &takes[i]
@@ -206,8 +206,8 @@ func (l *Limiter) Settle(ctx context.Context, takes []Take) ([]Settlement, error
 	return l.settle(ctx, actionSettle, takes)
 }
 
-// RenewReservations extends reservations, whose ids the takes have, to the length Reserve from now. Errors are as in
-// Settle.
+// RenewReservations extends reservations, whose ids the takes have, to the length Reserve from now. Errors
+// are as in Settle.
 func (l *Limiter) RenewReservations(ctx context.Context, takes []Take) ([]Settlement, error) {
 	renewed := slices.Clone(takes)
 	for i := range renewed {

@@ -76,7 +76,7 @@ func (r *reservers) ask(process int, l *Limit, action, id string, n int64) strin
 	return fmt.Sprintf("allowed %t, remaining %d, by %s", a.Allowed, a.Decisions[0].Remaining, a.Decisions[0].Source)
 }
 
-// TestReservationsWithoutRedis: under the fail mode local, a process holds what it reserves by itself, beside
+// TestReservationsWithoutRedis: under the fail mode local, a process holds what it reserves by itself, with
 // what Redis has, and never allows more than max.
 func TestReservationsWithoutRedis(t *testing.T) {
 	t.Parallel()
@@ -93,14 +93,14 @@ func TestReservationsWithoutRedis(t *testing.T) {
 	expect("allowed false, remaining 4, by local", 0, "take", "", 5)
 	expect("allowed true, remaining 1, by local", 0, "reserve", "b", 3)
 	expect("done with 1, remaining 3, by local", 0, "settle", "b", 1)
-	expect("unavailable", 0, "settle", "b", 1) // only Redis knows what was settled
+	expect("unavailable", 0, "settle", "b", 1) // Redis alone has what was settled
 	expect("unavailable", 0, "settle", "in Redis", 1)
 	expect("unavailable", 0, "renew", "in Redis", 0)
 	r.at(50)
 	expect("done with 0, remaining 3, by local", 0, "renew", "a", 0)
 	r.at(100)
 
-	// Redis answers again: it gets the hit of b, and this process counts a beside what Redis has.
+	// Redis answers again: it gets the hit of b, and this process counts a in addition to what Redis has.
 	r.away(0, false)
 	expect("allowed false, remaining 3, by redis", 0, "take", "", 4)
 	expect("allowed true, remaining 2, by redis", 0, "take", "", 1)

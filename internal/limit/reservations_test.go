@@ -15,10 +15,10 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// TestReservationsAgainstModel draws takes, give-backs and reservations with ids, settlements, renewals and ends,
-// whose requests or replies are lost and repeated, by two processes that share a Redis. Every answer is the
-// model's, so each hit counts once, and settled and reserved hits never pass max but by what settlements are
-// larger than their reservations. All times are at the beginnings of cells, so that cells are exact.
+// TestReservationsAgainstModel draws takes, give-backs and reservations with ids, settlements, renewals and
+// ends, whose requests or replies are lost and repeated, by two processes that share a Redis. Every answer is
+// the model's, so each hit counts once, and settled and reserved hits never pass max but by what settlements
+// are larger than their reservations. All times are at the beginnings of cells, so that cells are exact.
 // `make simulate-limits` draws more.
 func TestReservationsAgainstModel(t *testing.T) {
 	t.Parallel()

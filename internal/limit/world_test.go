@@ -160,9 +160,9 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	return next
 }
 
-// heldClock begins scripts whose Redis has a clock that tests set: the key clock{tag}. PEXPIRE and SET with PX
-// note the moment in the hash expires{tag}. A key that has expired by that clock is removed before a script looks
-// at it, as Redis does it.
+// heldClock begins scripts whose Redis has a clock that tests set: the key clock{tag}. PEXPIRE and SET with
+// PX note the moment in the hash expires{tag}. A key that has expired by that clock is removed before a
+// script looks at it, as Redis does it.
 const heldClock = `
 local server, tag = redis, string.match(KEYS[1], '{%d+}')
 local held, expires = tonumber(redis.call('GET', 'clock' .. tag)), 'expires' .. tag

@@ -13,7 +13,8 @@ import (
 )
 
 // limitError turns the limiter's error into one for the client: an *InputError, or one that is or wraps a
-// problem. list is the name of the body's list of takes, or "" for one take. What Redis wrote may describe the internal network, so it is only logged.
+// problem. list is the name of the body's list of takes, or "" for one take. What Redis wrote may describe
+// the internal network, so it is only logged.
 func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take, list string) error {
 	var bad *limit.TakeError
 	var forbidden *limit.ForbiddenError
@@ -56,7 +57,8 @@ func findPrefix(take limit.Take, takes []limit.Take, list string) string {
 	return ""
 }
 
-// itemPrefix returns what precedes the names of fields of item i; list is the body's list, or "" for one item.
+// itemPrefix returns what precedes the names of fields of item i; list is the body's list, or "" for one
+// item.
 func itemPrefix(list string, i int) string {
 	if list != "" {
 		return fmt.Sprintf("%s[%d].", list, i)

@@ -15,7 +15,7 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// A reservation holds hits whose number is not known yet. Its holder settles it with the hits that there were.
+// A reservation holds hits whose number is known later. Its holder settles it with the hits that there were.
 const (
 	ReservePath = "/v1/reserve"
 	SettlePath  = "/v1/settle"

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -117,6 +118,20 @@ func TestRightsForLimits(t *testing.T) {
 			reset := fmt.Sprintf("%s/v1/limit?key=%s&window=1h&policy=%s", query.URL(), name, policy)
 			if status, answer, err := stack.Do(http.MethodDelete, reset, nil); err != nil || status >= 300 {
 				t.Errorf("%s, %s: reset: %d %s %v", name, policy, status, answer, err)
+			}
+		}
+	}
+	for _, name := range []string{"query-take", "tallyroll"} {
+		query, of := start(name), map[string]any{"limit": "per-client-hour", "key": name + " reserves"}
+		for _, step := range []struct{ path, id, idField, want string }{
+			{"reserve", "a", "id", `"remaining":4996,`}, {"reserve", "a", "id", `"repeated":true`}, {"settle", "a", "reservation", `"remaining":4996,`},
+			{"take", "b", "id", `"remaining":4992,`}, {"take", "b", "id", `"repeated":true`},
+		} {
+			body := maps.Clone(of)
+			body["n"], body[step.idField] = 4, step.id
+			status, answer, err := stack.Do(http.MethodPost, query.URL()+"/v1/"+step.path, body)
+			if err != nil || status != http.StatusOK || !strings.Contains(string(answer), step.want) || strings.Contains(string(answer), `"local"`) {
+				t.Errorf("%s: %s %s: %d %s %v", name, step.path, step.id, status, answer, err)
 			}
 		}
 	}
