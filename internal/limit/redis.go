@@ -27,7 +27,7 @@ var sources embed.FS
 type scriptSet struct {
 	decide [3 << 4]*redis.Script // the first third without reservations, the last with ids
 	lease  *redis.Script         // renews or ends one
-	settle *redis.Script         // settles or renews reservations
+	settle [1 << 3]*redis.Script // settles or renews reservations
 }
 
 const (
@@ -64,11 +64,15 @@ func newScripts(begin string, step int, source func(name string) string) *script
 		out.decide[set] = redis.NewScript(text + source("decide"))
 	}
 	out.lease = redis.NewScript(begin + own + source(string(Concurrent)) + source("lease"))
-	text := begin + own + source("reservations") + source("ids")
-	for _, policy := range Policies {
-		text += source(string(policy))
+	for set := range out.settle {
+		text := begin + own + source("reservations") + source("ids")
+		for i, policy := range Policies {
+			if set&(1<<i) != 0 {
+				text += source(string(policy))
+			}
+		}
+		out.settle[set] = redis.NewScript(text + source("settle"))
 	}
-	out.settle = redis.NewScript(text + source("settle"))
 	return &out
 }
 
@@ -192,15 +196,16 @@ func (s *redisStore) lease(ctx context.Context, action string, take *Take, key s
 }
 
 func (s *redisStore) settle(ctx context.Context, action string, r request, unknown []unknownAction) (out []settled, err error) {
-	args := make([]any, 1, 1+6*len(r.takes))
+	args, set := make([]any, 1, 1+6*len(r.takes)), 0
 	args[0] = action
 	for i := range r.takes {
 		t := &r.takes[i]
+		set |= 1 << slices.Index(Policies, t.Limit.Policy)
 		args = append(args, string(t.Limit.Policy), t.Limit.Window.Milliseconds(), t.N, t.ID, t.Limit.countsAfter().Milliseconds(), int(unknown[i]))
 	}
 	var reply []any
 	err = s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
-		reply, err = s.scripts.settle.Run(ctx, node, companions(&r), args...).Slice()
+		reply, err = s.scripts.settle[set].Run(ctx, node, companions(&r), args...).Slice()
 		return err
 	})
 	if err != nil {

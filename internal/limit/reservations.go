@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -110,7 +111,7 @@ func companions(r *request) []string {
 
 func reservedKey(key string) string { return insertKind(key, "reserved:") }
 
-func idKey(key, id string) string { return insertKind(key, fmt.Sprintf("id:%d:%s:", len(id), id)) }
+func idKey(key, id string) string { return insertKind(key, "id:"+strconv.Itoa(len(id))+":"+id+":") }
 
 func insertKind(key, kind string) string {
 	const before = "}:limit:"

@@ -45,14 +45,14 @@ func TestPlantedBugsOfReservationsAreFound(t *testing.T) {
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
 	for i, bug := range []struct{ name, file, right, wrong string }{
 		{"a settlement that is repeated counts twice", "settle", "record.settled ~= n) and 3 or 2", "record.settled ~= n) and 3 or 1"},
-		{"the end frees what was settled", "settle", "s.policy.add(KEYS[i], s, s.n)", "reservations.add(KEYS[takes + i], clock, s.id, s.n, record.last)"},
+		{"the end frees what was settled", "settle", "s.policy.add(KEYS[i], s, s.n)", "reservations.add(KEYS[takes + i], reservations.look(KEYS[takes + i], clock), clock, s.id, s.n, record.last)"},
 		{"a reservation that is repeated reserves twice", "decide", "s.n > 0 and s.fits and not s.again", "s.n > 0 and s.fits"},
 		{"what is reserved does not count", "decide", "s.count + s.reserved + n - max", "s.count + n - max"},
 		{"what ends is always released", "decide", "s.n, s.ends + s.after)", "s.n, s.ends)"},
 		{"a settlement frees nothing", "settle", "s.n - reservations.remove(KEYS[takes + i], s.id, record.n)", "s.n"},
 		{"an id may be used again with other hits", "decide", "s.again = s.record.n == n and", "s.again ="},
 		{"a reservation can be settled after its end", "settle", "record.last <= clock", "false"},
-		{"a renewal does not last", "reservations", "redis.call('ZADD', key, 'XX', text(last), member(n, id))", ""},
+		{"a renewal does not last", "reservations", "redis.call('ZADD', key, 'XX', text(till), member(n, id))", ""},
 		{"an id is forgotten while its reservation counts", "decide", "s.n, s.ends, s.ends + s.after)", "s.n, s.ends, s.ends)"},
 		{"a give-back is not remembered", "decide", "ids.take(id, s.n)", ""},
 	} {

@@ -16,8 +16,8 @@ import (
 )
 
 // TestReservationsThroughKills reserves and settles from many clients while query and Redis are killed with
-// SIGKILL. Each request is repeated with its id until it has an answer. In the end each key has exactly the hits
-// that were settled, and nothing is reserved.
+// SIGKILL. Each request is repeated with its id until it has an answer. In the end each key has exactly the
+// hits that were settled, and nothing is reserved.
 func TestReservationsThroughKills(t *testing.T) {
 	t.Parallel()
 	const keys, clients = 8, 32

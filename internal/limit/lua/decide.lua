@@ -58,7 +58,7 @@ if counts then
 		if s.n > 0 and s.fits and not s.again then
 			if s.id and s.length > 0 then
 				s.ends = clock + s.length
-				reservations.add(KEYS[takes + i], clock, s.id, s.n, s.ends + s.after)
+				reservations.add(KEYS[takes + i], s.reservations, clock, s.id, s.n, s.ends + s.after)
 				ids.reserve(KEYS[2 * takes + i], clock, s.n, s.ends, s.ends + s.after)
 			else
 				s.policy.add(KEYS[i], s, s.n, s.lease)

@@ -7,19 +7,28 @@ reservations = (function()
 
 	local function member(n, id) return text(n) .. ':' .. id end
 
-	-- drop begins with a command that a full Redis does not refuse, nor what follows it.
-	local function drop(key, members, n)
-		redis.call('ZREM', key, unpack(members))
-		if redis.call('ZCARD', key) == 1 then
-			redis.call('UNLINK', key)
-		else
-			redis.call('ZINCRBY', key, n, 's')
+	-- drop returns how many hits count no longer. It begins with a command that a full Redis does not refuse, nor
+	-- what follows it.
+	local function drop(key, members)
+		local n = 0
+		for _, one in ipairs(members) do
+			if redis.call('ZREM', key, one) == 1 then
+				n = n + string.match(one, '^%d+')
+			end
 		end
+		if n > 0 and redis.call('ZINCRBY', key, n, 's') == '0' then
+			redis.call('UNLINK', key)
+		end
+		return n
 	end
 
-	local function expire(key, now)
-		local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-		redis.call('PEXPIRE', key, math.max(last[2] - now, 0) + 1)
+	-- keep has the key last until a time at least.
+	local function keep(key, isNew, ms)
+		if isNew then
+			redis.call('PEXPIRE', key, text(ms))
+		else
+			redis.call('PEXPIRE', key, text(ms), 'GT')
+		end
 	end
 
 	local r = {}
@@ -28,47 +37,38 @@ reservations = (function()
 	-- removed others.
 	function r.look(key, now)
 		local sum = redis.call('ZSCORE', key, 's')
-		local s = {sum = sum and -sum or 0, ended = {}, gone = 0}
+		local s = {isNew = not sum, all = sum and -sum or 0, sum = sum and -sum or 0}
 		if sum then
 			s.ended = redis.call('ZRANGEBYSCORE', key, 0, text(now), 'LIMIT', 0, math.min(step, 1000))
 			for _, ended in ipairs(s.ended) do
-				s.gone = s.gone + string.match(ended, '^%d+')
+				s.sum = s.sum - string.match(ended, '^%d+')
 			end
-			s.sum = s.sum - s.gone
 		end
 		return s
 	end
 
 	function r.trim(key, s)
-		if #s.ended > 0 then
-			drop(key, s.ended, s.gone)
+		if s.ended and #s.ended > 0 then
+			drop(key, s.ended)
 		end
 	end
 
-	function r.add(key, now, id, n, last)
-		redis.call('ZADD', key, text(last), member(n, id))
-		redis.call('ZINCRBY', key, -n, 's')
-		expire(key, now)
+	function r.add(key, s, now, id, n, till)
+		redis.call('ZADD', key, text(-s.all - n), 's', text(till), member(n, id))
+		keep(key, s.isNew, till - now + 1)
 	end
 
 	-- extend reports whether the reservation counts.
-	function r.extend(key, now, id, n, last)
+	function r.extend(key, now, id, n, till)
 		if not redis.call('ZSCORE', key, member(n, id)) then
 			return false
 		end
-		redis.call('ZADD', key, 'XX', text(last), member(n, id))
-		expire(key, now)
+		redis.call('ZADD', key, 'XX', text(till), member(n, id))
+		keep(key, false, till - now + 1)
 		return true
 	end
 
-	-- remove returns how many hits count no longer.
-	function r.remove(key, id, n)
-		if not redis.call('ZSCORE', key, member(n, id)) then
-			return 0
-		end
-		drop(key, {member(n, id)}, n)
-		return n
-	end
+	function r.remove(key, id, n) return drop(key, {member(n, id)}) end
 
 	-- wait returns the milliseconds until n of the reserved hits count no longer, if nobody settles any, or nil
 	-- if that takes the ends of more than a thousand reservations.
