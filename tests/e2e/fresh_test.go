@@ -29,8 +29,8 @@ func askAfter(question, stream string, sequence uint64) (answer []byte, err erro
 	}
 }
 
-// A producer that names its message reads its write, at once and exactly: over HTTP and NATS, in totals and in
-// a list. While the worker stands still, the problem says how far counting is.
+// A producer that names its message reads its write, at once and exactly: over HTTP and NATS, in totals and
+// in a list. While the worker stands still, the problem says how far counting is.
 func TestAnAnswerContainsItsWrite(t *testing.T) {
 	t.Parallel()
 	s := start(t, "INGEST_FLUSH_INTERVAL=50ms")
