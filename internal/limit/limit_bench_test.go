@@ -37,7 +37,8 @@ import (
 //	local    Redis is away, and the ring in this process decides
 //	named    the limit has a name, so hits can be reserved; 1,000 keys
 //	id       the same, and every take has an id, which takes 200 to 250 bytes of Redis for ten minutes
-//	reserve  the same: a reservation, which is settled; two takes are beside it
+//	twice    two takes under it
+//	reserve  a reservation of it, which is settled
 func BenchmarkDecision(b *testing.B) {
 	client := stack.ProgramClient(b, stack.Redis(b).URL())
 	for _, clients := range []int{1, 50} {

@@ -1,0 +1,88 @@
+// Llmproxy stands before the API of a language model. It reserves what a request can cost at most, under the
+// limits tokens-5h and tokens-7d, and settles what it did cost:
+//
+//	TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example go run ./examples/go/llmproxy
+//
+// The caller's key is the field Authorization. Requests need max_tokens. A byte of a request is a token at
+// most, so no request costs more than was reserved, as long as the model keeps to max_tokens.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"time"
+)
+
+var tallyroll, upstream = cmp.Or(os.Getenv("TALLYROLL_URL"), "http://127.0.0.1:8080"), os.Getenv("UPSTREAM")
+
+// post sends JSON until it has an answer: with the reservation's id, each request counts once.
+func post(path string, body map[string]any) (answer *http.Response, err error) {
+	data, _ := json.Marshal(body)
+	for range 5 {
+		answer, err = http.Post(tallyroll+path, "application/json", bytes.NewReader(data))
+		if err == nil && answer.StatusCode < 500 {
+			return answer, answer.Body.Close()
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("no answer of %s: %v", path, err)
+}
+
+func proxy(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	var question struct {
+		Most int `json:"max_tokens"`
+	}
+	if err != nil || json.Unmarshal(body, &question) != nil || question.Most < 1 {
+		http.Error(w, "max_tokens is missing", http.StatusBadRequest)
+		return
+	}
+	id, key := rand.Text(), fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("Authorization"))))
+	budget := []map[string]any{{"limit": "tokens-5h", "key": key}, {"limit": "tokens-7d", "key": key}}
+	reserved, err := post("/v1/reserve", map[string]any{"reserve": budget, "id": id, "n": question.Most + len(body), "ttl": "10m"})
+	if err != nil || reserved.StatusCode != http.StatusOK {
+		log.Print("not reserved: ", err)
+		status := http.StatusServiceUnavailable
+		if err == nil {
+			w.Header().Set("Retry-After", reserved.Header.Get("Retry-After"))
+			status = reserved.StatusCode
+		}
+		http.Error(w, "no tokens are left", status)
+		return
+	}
+	forwarded, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, upstream+r.URL.Path, bytes.NewReader(body))
+	forwarded.Header = r.Header.Clone()
+	answer, err := http.DefaultClient.Do(forwarded)
+	if err == nil {
+		defer answer.Body.Close()
+		body, err = io.ReadAll(answer.Body)
+	}
+	if err != nil { // what it did cost is unknown, so the reservation counts at its end
+		http.Error(w, "the model does not answer", http.StatusBadGateway)
+		return
+	}
+	var cost struct {
+		Usage struct {
+			Total int `json:"total_tokens"`
+		}
+	}
+	_ = json.Unmarshal(body, &cost) // an answer without usage costs nothing
+	if _, err := post("/v1/settle", map[string]any{"settle": budget, "reservation": id, "n": cost.Usage.Total}); err != nil {
+		log.Print("not settled, so the reservation counts at its end: ", err)
+	}
+	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))
+	w.WriteHeader(answer.StatusCode)
+	_, _ = w.Write(body)
+}
+
+func main() {
+	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8000"), http.HandlerFunc(proxy)))
+}

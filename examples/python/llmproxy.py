@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Stands before the API of a language model. It reserves what a request can cost at most, under the limits
+tokens-5h and tokens-7d, and settles what it did cost:
+
+    TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example examples/python/llmproxy.py
+
+The caller's key is the field Authorization. Requests need max_tokens. A byte of a request is a token at most,
+so no request costs more than was reserved, as long as the model keeps to max_tokens.
+"""
+import hashlib
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TALLYROLL, UPSTREAM = os.environ.get("TALLYROLL_URL", "http://127.0.0.1:8080"), os.environ.get("UPSTREAM", "")
+
+
+def send(url, body, headers=None):
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.headers, refusal.read()
+    except OSError:
+        return 503, {}, b""
+
+
+def ask(path, **body):
+    """Sends until there is an answer: with the reservation's id, each request counts once."""
+    for _ in range(5):
+        status, headers, _body = send(TALLYROLL + path, json.dumps(body).encode())
+        if status < 500:
+            break
+        time.sleep(0.2)
+    return status, headers
+
+
+class Proxy(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        caller, reservation = self.headers.get("Authorization", ""), uuid.uuid4().hex
+        key = hashlib.sha256(caller.encode()).hexdigest()
+        budget = [{"limit": name, "key": key} for name in ("tokens-5h", "tokens-7d")]
+        try:
+            most = int(json.loads(body)["max_tokens"]) + len(body)
+        except (ValueError, KeyError, TypeError):
+            return self.reply(400, b"max_tokens is missing\n")
+        status, headers = ask("/v1/reserve", reserve=budget, id=reservation, n=most, ttl="10m")
+        if status != 200:
+            return self.reply(status, b"no tokens are left\n", headers.get("Retry-After"))
+        status, _, answer = send(UPSTREAM + self.path, body, {"Authorization": caller})
+        if answer:  # otherwise the cost is unknown, so the reservation counts at its end
+            used = json.loads(answer).get("usage", {}).get("total_tokens", 0) if status == 200 else 0
+            ask("/v1/settle", settle=budget, reservation=reservation, n=used)
+        self.reply(status, answer)
+
+    def reply(self, status, body, retry_after=None):
+        self.send_response(status)
+        if retry_after:
+            self.send_header("Retry-After", retry_after)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    host, port = os.environ.get("ADDR", "127.0.0.1:8000").rsplit(":", 1)
+    ThreadingHTTPServer((host, int(port)), Proxy).serve_forever()

@@ -1,0 +1,99 @@
+package clients_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/tests/stack"
+)
+
+// The proxies in front of a language model never let it be used beyond the limit, with 50 clients at a time
+// whose requests cost less than they reserve. In the end the limits have exactly what the model was used.
+func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	file := filepath.Join(t.TempDir(), "limits.yml")
+	const most, week = 60_000, 1_000_000
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "limits:\n  - {name: tokens-5h, window: 5h, max: %d}\n  - {name: tokens-7d, window: 7d, max: %d}\n", most, week), 0o600))
+	query := stack.Query(t, redis, "QUERY_LIMITS_FILE="+file)
+	for _, the := range []struct{ name, program, path string }{
+		{"go", "go", "go/llmproxy"}, {"python", "python3", "python/llmproxy.py"},
+	} {
+		t.Run(the.name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(the.program); err != nil {
+				t.Skip("SKIPPED: " + the.program + " is missing")
+			}
+			var used atomic.Int64
+			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var question struct {
+					Most int64 `json:"max_tokens"`
+				}
+				body, _ := io.ReadAll(r.Body)
+				if json.Unmarshal(body, &question) != nil || r.URL.Path != "/v1/chat" {
+					w.WriteHeader(http.StatusTeapot)
+					return
+				}
+				cost := rand.Int64N(question.Most + 1)
+				if sum := used.Add(cost); sum > most {
+					t.Errorf("%d tokens were used, and %d are allowed", sum, most)
+				}
+				fmt.Fprintf(w, `{"usage":{"total_tokens":%d}}`, cost)
+			}))
+			defer model.Close()
+			url, _, errs := startExample(t, the.path, "TALLYROLL_URL="+query.URL(), "UPSTREAM="+model.URL)
+			var refused atomic.Int64
+			var clients sync.WaitGroup
+			for range 50 {
+				clients.Go(func() {
+					for range 8 {
+						request, _ := http.NewRequest(http.MethodPost, url+"v1/chat", strings.NewReader(`{"max_tokens":1000}`))
+						request.Header.Set("Authorization", "Bearer "+the.name)
+						answer, err := http.DefaultClient.Do(request)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						answer.Body.Close()
+						switch answer.StatusCode {
+						case http.StatusOK:
+						case http.StatusTooManyRequests:
+							if answer.Header.Get("Retry-After") == "" {
+								t.Error("429 without Retry-After")
+							}
+							refused.Add(1)
+						default:
+							t.Errorf("%s: %s", answer.Status, errs)
+						}
+					}
+				})
+			}
+			clients.Wait()
+			key := fmt.Sprintf("%x", sha256.Sum256([]byte("Bearer "+the.name)))
+			for name, limit := range map[string]int64{"tokens-5h": most, "tokens-7d": week} {
+				status, answer, err := stack.Do(http.MethodGet, query.URL()+"/v1/limit?limit="+name+"&key="+key, nil)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, status)
+				require.Contains(t, string(answer), fmt.Sprintf(`"remaining":%d,`, limit-used.Load()))
+			}
+			if refused.Load() == 0 {
+				t.Error("no request was refused")
+			}
+			t.Logf("%d tokens of %d were used, %d requests refused", used.Load(), most, refused.Load())
+		})
+	}
+}
