@@ -18,7 +18,7 @@ TOOLS := deploy/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck prose govulncheck fuzz faults drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres node clean
+.PHONY: help run test test-all tested test-machine quick bench-smoke build release lint vet staticcheck prose govulncheck fuzz faults servers drills soak simulate planted simulate-limits bench microbench proxies redis nginx caddy chromium prometheus alertmanager postgres node clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -113,6 +113,9 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 
 faults: redis ## the fault tests of tests/faults, many rounds of each
 	FAULTS=full $(GO) test -v -count=1 -timeout 60m -parallel 3 ./tests/faults # one of them mostly waits for a target that is away for ten minutes
+
+servers: redis tested ## the core of the suite on Redis 7 and 8, Valkey 8 and 9, NATS 2.10 to 2.15, into docs/servers.md: SERVERS="'Valkey 9.1' -short" for one, briefly
+	TALLYROLL_BIN=$(CURDIR)/bin/test $(GO) run ./tests/servers $(SERVERS)
 
 drills: redis ## what operators do after a loss (docs/disasters.md), under load and timed; DRILLS_FROM=v0.1.0 upgrades from there and goes back
 	@DRILLS=full $(GO) test -v -count=1 -timeout 30m ./tests/drills

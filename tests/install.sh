@@ -9,7 +9,7 @@ only_look=
 [ "$1" != -n ] || { only_look=1 && shift; }
 name=$1 package=$1 program=$1
 case $name in
-redis) program=redis-server need="the tests" ;;
+redis) program="redis-server valkey-server" need="the tests" ;;
 nginx | caddy) need="the test of deploy/examples with a real $name" ;;
 chromium) program="chromium-headless-shell chromium chromium-browser google-chrome" need="the tests of the page in a browser (tests/page)" ;;
 prometheus) need="the tests of metric names, alerts and scraping in tests/deploy" ;;

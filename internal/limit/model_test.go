@@ -28,6 +28,7 @@ type model struct {
 	hits        []hits
 	last        int64 // the last hit that was counted
 	expires     int64 // 0 before the first hit
+	left        int64 // in the window when hits were given back last
 	step        int64 // hits of the policy Log that a script gives back, or removes beyond those it adds; 0: all
 }
 
@@ -129,6 +130,7 @@ func (m *model) give(clock, n int64) (given int64) {
 		m.step = step
 		return step + m.give(clock, rest)
 	}
+	m.left = max(0, at.truth-n)
 	switch {
 	case at.anew && m.cells:
 		return 0
@@ -180,10 +182,13 @@ func decideByModels(models []*model, clock int64, ns []int64, count bool) []stat
 		all = all && out[i].fits
 	}
 	for i, m := range models {
+		at := m.at(clock)
 		if all && count && ns[i] < 0 {
 			out[i].counted = -m.give(clock, -ns[i])
+			if at = m.at(clock); !m.cells { // by the time before, which the newest hits may have taken along
+				at.lower, at.estimate, at.upper = m.left, m.left, m.left
+			}
 		}
-		at := m.at(clock)
 		out[i].lower, out[i].estimate, out[i].upper = at.lower, at.estimate, at.upper
 		if !out[i].fits {
 			out[i].wait = time.Duration(m.wait(clock, ns[i])) * time.Millisecond

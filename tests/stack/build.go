@@ -62,9 +62,12 @@ func BuildExample(t testing.TB, folder string) string {
 
 // NATSServer is the path of nats-server, built at most once per test process
 // from the module's own dependency: the release that is tested is the one in go.mod.
-// One in the directory TALLYROLL_BIN is used instead.
+// The one that TALLYROLL_NATS_SERVER names is used instead, or one in the directory TALLYROLL_BIN.
 func NATSServer(t testing.TB) string {
 	t.Helper()
+	if path := os.Getenv("TALLYROLL_NATS_SERVER"); path != "" {
+		return path
+	}
 	if dir := os.Getenv("TALLYROLL_BIN"); dir != "" {
 		if path, err := ready(dir, "nats-server"); err == nil {
 			return path

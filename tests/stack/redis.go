@@ -53,12 +53,15 @@ func RedisArgs(args ...string) RedisOption {
 	return func(o *redisOptions) { o.args = append(o.args, args...) }
 }
 
-// Redis starts a redis-server from the PATH. Without one the test fails.
+// Redis starts a redis-server or valkey-server from the PATH. Without one the test fails.
 func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Fatal("no redis-server on the PATH: `make test` installs it, or use your system's package (redis-server on Debian, redis on macOS)")
+		path, err = exec.LookPath("valkey-server")
+	}
+	if err != nil {
+		t.Fatal("no redis-server and no valkey-server on the PATH: `make test` installs it, or use your system's package (redis-server on Debian, redis on macOS)")
 	}
 	var o redisOptions
 	for _, opt := range opts {
