@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +27,11 @@ type server struct {
 	fetch         []string // arguments of fetch.sh; nil: the one on the PATH
 }
 
+const redis8Licence = "AGPL-3.0, or two that are not open source"
+
 var servers = []server{
 	{"Redis 7.0", "BSD-3-Clause", nil},
-	{"Redis 8.0", "AGPL-3.0, or not open source", []string{"debian", "trixie", "redis-server", "8.0"}},
+	{"Redis 8.0", redis8Licence, []string{"debian", "trixie", "redis-server", "8.0"}},
 	{"Valkey 8.0", "BSD-3-Clause", []string{"debian", "bookworm-backports bookworm", "valkey-server", "8.0"}},
 	{"Valkey 8.1", "BSD-3-Clause", []string{"debian", "trixie", "valkey-server", "8.1"}},
 	{"Valkey 9.1", "BSD-3-Clause", []string{"debian", "sid", "valkey-server", "9.1"}},
@@ -38,22 +41,33 @@ var servers = []server{
 	{"nats-server 2.15", "Apache-2.0", []string{"nats", "v2.15.2"}},
 }
 
-// part is a call of go test.
-type part struct {
-	pattern  string
-	packages []string
-}
-
-const faults = "TestExactAfterEachFault|TestReservationsThroughKills|TestLimitsOverABadNetwork|TestUniques|TestPlacesWhenRedisLacksThem"
+// part is a call of go test. tests lists names of tests, each of which must exist; empty: all.
+type part struct{ packages, tests string }
 
 var (
 	redisParts = []part{
-		{".", []string{"./internal/window/...", "./internal/limit", "./internal/answer", "./internal/fleet"}},
-		{faults, []string{"./tests/faults"}},
+		{"./internal/window/... ./internal/limit ./internal/answer ./internal/unique ./internal/audit ./internal/redisconn", ""},
+		{"./internal/consume", "TestRulesAreSwept TestFailedFlushAtShutdownIsTheLast TestASessionStopsWhileRedisHangs"},
+		{"./tests/e2e", "TestUniquesAreEstimatedFromEndToEnd TestUsersNeedOnlyTheRightsThatTheDocsGive TestAClusterOverTLSCountsForAUserOfFewRights " +
+			"TestErasedCountersStayErasedWhileHitsComeAndWorkersRestart TestRetierKeepsEveryFigure TestARedisThatEvictsIsUsedOnlyIfAllowed " +
+			"TestRedisHoldsAtMostTwoHashesOfACounterAndTier TestTakesAreDecidedByAFileThatCanChange TestFailModesAndReadinessWithoutRedis"},
+		{"./tests/faults", "TestExactAfterAllFaultsInTurn TestCountsAreExactAfterATornAppendOnlyFile TestFlushAllWhileAStreamIsTaken " +
+			"TestCountsAreExactIfAClusterLosesItsMaster TestCountsAreExactIfSentinelsLoseTheirMaster TestCountsAreExactWhileSlotsMove " +
+			"TestLimitsWhenSentinelsFailOver TestLimitsOverABadNetwork TestPlacesWhenRedisLacksThem TestReservationsThroughKills"},
 	}
-	natsParts  = []part{{".", []string{"./tests/e2e"}}, {faults, []string{"./tests/faults"}}}
-	shortParts = []part{{".", []string{"./internal/window/...", "./internal/limit"}}, {"TestReservationsThroughKills|TestExactAfterEachFault", []string{"./tests/faults"}}}
+	natsParts = []part{
+		{"./tests/e2e", ""},
+		{"./tests/faults", "TestExactAfterAllFaultsInTurn TestAPurgedStreamKeepsItsCounts TestARecreatedStreamIsCountedFromItsBeginning " +
+			"TestCountsAreExactIfTheLeaderOfNATSIsKilled TestCountsAreExactIfTheLeaderOfNATSIsPaused TestCountsAreExactIfAllOfNATSIsKilled " +
+			"TestCountsAreExactIfAMirrorIsCutOff TestCountsAreExactIfASourceIsCutOff TestCollectStoresHitsOnceWhileNATSIsKilled"},
+	}
+	shortParts = []part{
+		{"./internal/window/... ./internal/limit", ""},
+		{"./tests/faults", "TestExactAfterAllFaultsInTurn TestCountsAreExactAfterATornAppendOnlyFile"},
+	}
 )
+
+func (s server) isNATS() bool { return strings.HasPrefix(s.name, "nats") }
 
 func main() {
 	log.SetFlags(0)
@@ -70,7 +84,10 @@ func main() {
 		fmt.Println(row)
 		rows, failed = append(rows, row), failed || !ok
 	}
-	if len(rows) == len(servers) {
+	if rows == nil {
+		log.Fatalf("no server has the name %q", args)
+	}
+	if len(rows) == len(servers) && !short {
 		writePage(rows)
 	}
 	if failed {
@@ -80,39 +97,39 @@ func main() {
 
 // test returns the server's row, and whether nothing has failed.
 func (s server) test(short bool) (row string, ok bool) {
-	folder := filepath.Join("bin", "servers", strings.ReplaceAll(s.name, " ", "-"))
-	env := os.Environ()
-	if s.fetch != nil {
-		fetch := exec.Command("sh", append([]string{"tests/servers/fetch.sh", folder}, s.fetch...)...)
-		if out, err := fetch.CombinedOutput(); err != nil {
-			log.Printf("SKIPPED: %s cannot be had here: %v: %s", s.name, err, out)
-			return fmt.Sprintf("| %s | %s | – | – | – | cannot be had here |", s.name, s.licence), true
-		}
-		full, err := filepath.Abs(folder)
-		if err != nil {
-			log.Fatal(err)
-		}
-		env = append(env, "PATH="+full+":"+os.Getenv("PATH"))
-		if s.fetch[0] == "nats" {
-			env = append(env, "TALLYROLL_NATS_SERVER="+filepath.Join(full, "nats-server"))
-		}
+	folder, err := filepath.Abs(filepath.Join("bin", "servers", strings.ReplaceAll(s.name, " ", "-")))
+	if err != nil {
+		log.Fatal(err)
 	}
-	parts := redisParts
-	switch {
-	case short:
+	env := append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"))
+	program, parts := "redis-server", redisParts
+	if s.isNATS() {
+		program, parts = filepath.Join(folder, "nats-server"), natsParts
+		env = append(env, "TALLYROLL_NATS_SERVER="+program)
+	} else if s.fetch != nil {
+		program = filepath.Join(folder, program)
+	}
+	if short {
 		parts = shortParts
-	case s.fetch != nil && s.fetch[0] == "nats":
-		parts = natsParts
+	}
+	version, err := s.version(folder, program)
+	if err != nil {
+		log.Printf("SKIPPED: %s CANNOT BE HAD HERE: %v", s.name, err)
+		return fmt.Sprintf("| %s | – | %s | – | – | – | **cannot be had here** |", s.name, s.licence), true
 	}
 	began := time.Now()
-	var passed, skipped int
-	var failures []string
+	passed := 0
+	var skipped, failures []string
 	for _, p := range parts {
-		args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "15m", "-run", p.pattern}, p.packages...)
+		pattern := "."
+		if p.tests != "" {
+			pattern = "^(" + strings.ReplaceAll(p.tests, " ", "|") + ")$"
+		}
+		args := append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", "4m", "-p", "1", "-parallel", "8", "-run", pattern}, strings.Fields(p.packages)...)
 		cmd := exec.Command("go", args...)
 		cmd.Env, cmd.Stderr = env, os.Stderr
 		out, err := cmd.Output()
-		before := len(failures)
+		seen, before := map[string]bool{}, len(failures)
 		lines := bufio.NewScanner(bytes.NewReader(out))
 		lines.Buffer(nil, 1<<24)
 		for lines.Scan() {
@@ -120,27 +137,57 @@ func (s server) test(short bool) (row string, ok bool) {
 			if json.Unmarshal(lines.Bytes(), &event) != nil || event.Test == "" || strings.Contains(event.Test, "/") {
 				continue
 			}
+			seen[event.Test] = true
 			switch event.Action {
 			case "pass":
 				passed++
 			case "skip":
-				skipped++
+				skipped = append(skipped, event.Test)
 			case "fail":
 				failures = append(failures, event.Test)
 			}
 		}
+		for _, test := range strings.Fields(p.tests) {
+			if !seen[test] {
+				failures = append(failures, test+" (no such test)")
+			}
+		}
 		if err != nil && len(failures) == before {
-			failures = append(failures, strings.Join(p.packages, " "))
+			failures = append(failures, p.packages)
 		}
 		if err != nil {
-			_ = os.WriteFile(filepath.Join("bin", "servers", strings.ReplaceAll(s.name, " ", "-")+".json"), out, 0o644)
+			_ = os.WriteFile(fmt.Sprintf("%s-%s.json", folder, filepath.Base(p.packages)), out, 0o644)
 		}
 	}
 	result := fmt.Sprintf("%d s", int(time.Since(began).Seconds()))
 	if failures != nil {
 		result = "failed: " + strings.Join(failures, ", ")
 	}
-	return fmt.Sprintf("| %s | %s | %d | %d | %d | %s |", s.name, s.licence, passed, len(failures), skipped, result), failures == nil
+	if len(skipped) > 0 {
+		result += "; skipped: " + strings.Join(skipped, ", ")
+	}
+	return fmt.Sprintf("| %s | %s | %s | %d | %d | %d | %s |", s.name, version, s.licence, passed, len(failures), len(skipped), result), failures == nil
+}
+
+var number = regexp.MustCompile(`v=?(\d+\.\d+)\.\d+`)
+
+// version fetches the server, and returns the version of the program that then runs.
+func (s server) version(folder, program string) (string, error) {
+	if s.fetch != nil {
+		fetch := exec.Command("sh", append([]string{"tests/servers/fetch.sh", folder}, s.fetch...)...)
+		if out, err := fetch.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	out, err := exec.Command(program, "--version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w: %s", program, err, out)
+	}
+	found := number.FindStringSubmatch(string(out))
+	if _, want, _ := strings.Cut(s.name, " "); found == nil || found[1] != want {
+		return "", fmt.Errorf("%s is another version: %s", program, out)
+	}
+	return strings.Trim(found[0], "v="), nil
 }
 
 const page, begin, end = "docs/servers.md", "<!-- make servers rewrites from here -->\n", "<!-- to here -->\n"
@@ -155,7 +202,7 @@ func writePage(rows []string) {
 	if !found || !foundEnd {
 		log.Fatalf("%s lacks its markers", page)
 	}
-	table := fmt.Sprintf("\nMeasured %s.\n\n| server | licence | passed | failed | skipped | |\n| --- | --- | --- | --- | --- | --- |\n%s\n\n",
+	table := fmt.Sprintf("\nMeasured %s.\n\n| server | version | licence | passed | failed | skipped | |\n| --- | --- | --- | --- | --- | --- | --- |\n%s\n\n",
 		time.Now().UTC().Format(time.DateOnly), strings.Join(rows, "\n"))
 	if err := os.WriteFile(page, []byte(before+begin+table+end+after), 0o644); err != nil {
 		log.Fatal(err)

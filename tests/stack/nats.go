@@ -29,14 +29,23 @@ type NATSEmbedded struct {
 	t    testing.TB
 	opts *server.Options
 	srv  *server.Server
+	proc *NATSProc // in place of it if TALLYROLL_NATS_SERVER is set
 	clients
 }
 
 // NATS starts a NATS server with JetStream inside the test process. Each opt
-// may change the server's options before every start.
+// may change the server's options before every start. With TALLYROLL_NATS_SERVER it starts
+// that one, and skips a test with options, which only the server of go.mod takes.
 func NATS(t testing.TB, opts ...func(*server.Options)) *NATSEmbedded {
 	t.Helper()
 	needsServers(t)
+	if os.Getenv("TALLYROLL_NATS_SERVER") != "" {
+		if len(opts) > 0 {
+			t.Skip("runs only with the NATS of go.mod inside the test process, and TALLYROLL_NATS_SERVER names another one")
+		}
+		p := NATSProcess(t)
+		return &NATSEmbedded{t: t, proc: p, clients: p.clients}
+	}
 	n := &NATSEmbedded{t: t, opts: &server.Options{
 		ServerName: "test-" + rand.Text(),
 		Host:       "127.0.0.1",
@@ -62,6 +71,10 @@ func NATS(t testing.TB, opts ...func(*server.Options)) *NATSEmbedded {
 // Start starts the server, after the first time on the same port and store.
 func (n *NATSEmbedded) Start() {
 	n.t.Helper()
+	if n.proc != nil {
+		n.proc.Start()
+		return
+	}
 	if n.srv != nil {
 		n.t.Fatal("start NATS: it runs already")
 	}
@@ -85,6 +98,10 @@ func (n *NATSEmbedded) Reload(change func(*server.Options)) {
 // Stop shuts the server down and returns when it has.
 func (n *NATSEmbedded) Stop() {
 	n.t.Helper()
+	if n.proc != nil {
+		n.proc.Stop()
+		return
+	}
 	if n.srv == nil {
 		n.t.Fatal("stop NATS: it is not running")
 	}
@@ -94,6 +111,10 @@ func (n *NATSEmbedded) Stop() {
 // Empty removes the store of the stopped server.
 func (n *NATSEmbedded) Empty() {
 	n.t.Helper()
+	if n.proc != nil {
+		require.NoError(n.t, os.RemoveAll(n.proc.store))
+		return
+	}
 	if n.srv != nil {
 		n.t.Fatal("empty the store of NATS: it is running")
 	}
@@ -112,11 +133,17 @@ func (n *NATSEmbedded) stop() {
 }
 
 // URL is the nats:// address.
-func (n *NATSEmbedded) URL() string { return "nats://" + address(n.opts.Port) }
+func (n *NATSEmbedded) URL() string {
+	if n.proc != nil {
+		return n.proc.URL()
+	}
+	return "nats://" + address(n.opts.Port)
+}
 
 // NATSProc is a nats-server process with JetStream.
 type NATSProc struct {
 	*Process
+	store string
 	clients
 }
 
@@ -126,7 +153,7 @@ type NATSProc struct {
 func NATSProcess(t testing.TB, args ...string) *NATSProc {
 	t.Helper()
 	store, name := t.TempDir(), "test-"+rand.Text()
-	n := &NATSProc{}
+	n := &NATSProc{store: store}
 	n.Process = newProcess(t, "nats-server", NATSServer(t), func(port int) ([]string, []string) {
 		all := []string{"--addr", "127.0.0.1", "--port", strconv.Itoa(port), "--name", name}
 		if !slices.Contains(args, "--config") {
