@@ -20,10 +20,15 @@ const (
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
 var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
 
-// CheckHeader returns ErrNotHYLL unless PFADD accepts the first HeaderSize bytes of a text.
+// CheckHeader returns ErrNotHYLL unless PFADD accepts the first HeaderSize bytes of a text, in an encoding
+// that Decode reads.
 func CheckHeader(text string) error {
-	if len(text) < HeaderSize || text[:len(magic)] != magic || text[len(magic)] > sparse {
+	if len(text) < HeaderSize || text[:len(magic)] != magic {
 		return ErrNotHYLL
+	}
+	// https://github.com/redis/redis/pull/15307 adds an encoding, which is off by default.
+	if encoding := text[len(magic)]; encoding > sparse {
+		return fmt.Errorf("%w: its encoding %d is unknown: if the server has the setting hll-dense-encoding, set it to classic", ErrNotHYLL, encoding)
 	}
 	return nil
 }
