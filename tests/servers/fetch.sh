@@ -17,8 +17,8 @@ suite=$3 package=$4 version=$5
 [ ! -x "$folder/redis-server" ] || exit 0
 command -v apt-get >/dev/null || { echo "no apt-get here" >&2 && exit 1; }
 # The mirror of this machine, and a state of apt's own: nothing is installed, and nothing of the machine's is touched.
-mirror=$(sed -nE 's/^(URIs:|deb( \[[^]]*\])?) *(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v security | head -n 1)
-[ -n "$mirror" ] || { echo "no mirror in /etc/apt" >&2 && exit 1; }
+mirror=$(sed -nE 's/^(URIs:|deb( \[[^]]*\])?) *(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -E '/debian/?$' | head -n 1)
+[ -n "$mirror" ] || { echo "no mirror of Debian in /etc/apt" >&2 && exit 1; }
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
 mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
@@ -26,7 +26,7 @@ mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
 for one in $suite; do echo "deb $mirror $one main"; done >"$state/sources.list"
 apt() {
 	apt-get -qq -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State="$state" -o Dir::State::lists="$state/lists" \
-		-o Dir::State::status="$state/status" -o Dir::Cache="$state/cache" -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" "$@"
+		-o Dir::State::status="$state/status" -o Dir::Cache="$state/cache" -o Debug::NoLocking=1 -o Acquire::http::Timeout=20 -o APT::Sandbox::User="$(id -un)" "$@"
 }
 apt update
 apt -t "${suite%% *}" install --download-only --no-install-recommends -y "$package" >/dev/null
