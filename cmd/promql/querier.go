@@ -251,7 +251,7 @@ func (s *service) metadata(*http.Request) (result, error) {
 }
 
 // engineVersion is the release of Prometheus that clients adapt to: that of the engine in go.mod.
-const engineVersion = "3.15.0"
+const engineVersion = "3.16.0"
 
 func (s *service) buildInfo(*http.Request) (result, error) {
 	return result{data: map[string]string{

@@ -145,7 +145,7 @@ func (s *service) checkSize(name string, texts ...string) error {
 }
 
 func (s *service) newQuery(ctx context.Context, q *querier, text string, period timeRange) (promql.Query, error) {
-	opts := promql.NewPrometheusQueryOpts(false, q.lookback())
+	opts := promql.NewPrometheusQueryOpts(false, q.lookback(), nil)
 	if period.step == 0 {
 		return s.engine.NewInstantQuery(ctx, q, opts, text, period.start)
 	}

@@ -8,7 +8,7 @@ require (
 	github.com/getkin/kin-openapi v0.153.0
 	github.com/google/licensecheck v0.3.1
 	github.com/goreleaser/nfpm/v2 v2.45.2
-	github.com/oasdiff/oasdiff v1.36.0
+	github.com/oasdiff/oasdiff v1.37.0
 	github.com/zegl/kube-score v1.20.0
 	k8s.io/api v0.32.3
 	sigs.k8s.io/kustomize/api v0.21.2

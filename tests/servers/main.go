@@ -38,7 +38,7 @@ var servers = []server{
 	{"nats-server 2.10", "Apache-2.0", []string{"nats", "v2.10.27"}},
 	{"nats-server 2.12", "Apache-2.0", []string{"nats", "v2.12.15"}},
 	{"nats-server 2.14", "Apache-2.0", []string{"nats", "v2.14.10"}},
-	{"nats-server 2.15", "Apache-2.0", []string{"nats", "v2.15.2"}},
+	{"nats-server 2.15", "Apache-2.0", []string{"nats", "v2.15.3"}},
 }
 
 // part is a call of go test. tests lists names of tests, each of which must exist; empty: all.

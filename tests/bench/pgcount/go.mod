@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/go-faster/jx v1.2.0
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/mattn/go-sqlite3 v1.14.53
 	github.com/nats-io/nats.go v1.55.0
 )
