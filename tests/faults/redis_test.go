@@ -115,7 +115,12 @@ func TestCountsAreExactAfterATornAppendOnlyFile(t *testing.T) {
 				s.compare(l, "with a file that was rewritten")
 				return
 			}
-			if got, want := answer.Totals[0], l.published()["c0"]; got.Total <= want || got.Complete {
+			got, want := answer.Totals[0], l.published()["c0"]
+			if s.redis.IsValkey() && got.Total == want { // one that cuts what is torn off at its start (valkey-io/valkey#4342)
+				require.Contains(t, s.redis.Logs(), "Revert incomplete MULTI/EXEC")
+				return
+			}
+			if got.Total <= want || got.Complete {
 				t.Errorf("published %d, counted %d, complete %v: a torn transaction should have been run, and be admitted", want, got.Total, got.Complete)
 			}
 			// The reader has seen it; the worker does when it moves the cursor.

@@ -167,6 +167,14 @@ func (s *RedisServer) CutReplicas() {
 	}
 }
 
+// IsValkey reports whether the server is a Valkey.
+func (s *RedisServer) IsValkey() bool {
+	s.t.Helper()
+	info, err := s.Client().Info(s.t.Context(), "server").Result()
+	require.NoError(s.t, err)
+	return strings.Contains(info, "valkey_version:")
+}
+
 // URL is the redis:// address of database 0.
 func (s *RedisServer) URL() string { return "redis://" + s.Addr() + "/0" }
 
