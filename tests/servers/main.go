@@ -52,7 +52,7 @@ var (
 		{faults, []string{"./tests/faults"}},
 	}
 	natsParts  = []part{{".", []string{"./tests/e2e"}}, {faults, []string{"./tests/faults"}}}
-	shortParts = []part{{".", []string{"./internal/window/...", "./internal/limit"}}, {"TestReservationsThroughKills|TestExactAfterEachFault", []string{"./tests/faults"}}}
+	shortParts = []part{{".", []string{"./internal/window", "./internal/limit"}}, {"TestReservationsThroughKills", []string{"./tests/faults"}}}
 )
 
 func main() {
