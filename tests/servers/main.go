@@ -51,7 +51,7 @@ var (
 		{".", []string{"./internal/window/...", "./internal/limit", "./internal/answer", "./internal/fleet"}},
 		{faults, []string{"./tests/faults"}},
 	}
-	natsParts  = []part{{".", []string{"./tests/e2e"}}, {faults, []string{"./tests/faults"}}}
+	natsParts  = []part{{".", []string{"./tests/faults"}}} // other tests have a NATS inside their process
 	shortParts = []part{{".", []string{"./internal/window", "./internal/limit"}}, {"TestReservationsThroughKills", []string{"./tests/faults"}}}
 )
 
