@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/retry"
 )
 
 // redisStore keeps hits in Redis. Every decision is one script.
@@ -37,6 +39,9 @@ const (
 
 // giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
 const giveStep = 1000
+
+// movedPause is the time before another try if a slot has moved, or moves.
+const movedPause = 10 * time.Millisecond
 
 var scripts = newScripts("", giveStep, source)
 
@@ -230,23 +235,28 @@ func (s *redisStore) forget(ctx context.Context, keys ...string) error {
 }
 
 // onMaster calls run with a client of the node that has the key. A cluster client would retry a lost command,
-// and a take could count twice. If the key has moved, the node did nothing, and run is called once more.
+// and a take could count twice. If the key has moved, the node did nothing. While its slot moves, no node
+// does anything, because a script has keys on both or none. Then run is called again, until ctx ends.
 func (s *redisStore) onMaster(ctx context.Context, key string, run func(redis.Scripter) error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return run(s.client)
 	}
-	const tries = 2
-	for try := 1; ; try++ {
+	for {
 		node, err := cluster.MasterForKey(ctx, key)
 		if err != nil {
 			return err
 		}
 		err = run(node)
-		if _, moved := redis.IsMovedError(err); !moved || try == tries {
+		_, moved := redis.IsMovedError(err)
+		_, moves := redis.IsAskError(err)
+		if !moved && !moves && !redis.IsTryAgainError(err) {
 			return err
 		}
-		cluster.ReloadState(ctx)
+		cluster.ReloadState(ctx) // which returns before it is done
+		if gone := retry.Sleep(ctx, movedPause); gone != nil {
+			return fmt.Errorf("%w: %w", gone, err)
+		}
 	}
 }
 

@@ -209,3 +209,36 @@ func TestReservationsOfSeveralLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestTakesWaitWhileTheirSlotMoves: no script runs while a slot of a cluster moves, because a take's keys
+// would be on two nodes. The take waits, and counts once.
+func TestTakesWaitWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := stack.Cluster(t, 0)
+	l := New(stack.ProgramClient(t, cluster.URL()), "moves", stack.Hung)
+	named := &Limit{Name: "tokens", Window: time.Hour, Max: 10, Policy: Log, Fail: FailClosed}
+	take := Take{Limit: named, Caller: "alice", Key: "alice", N: 4, ID: "a", Reserve: time.Minute}
+	a, err := l.Take(t.Context(), []Take{take})
+	require.NoError(t, err)
+	require.True(t, a.Allowed)
+	key := l.key(&take)
+	move := cluster.MoveSlot(key, cluster.Other(key))
+	answered := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := l.Take(t.Context(), []Take{takeOf(named, "alice", 1)})
+			answered <- err
+		}()
+	}
+	short := New(stack.ProgramClient(t, cluster.URL()), "moves", 100*time.Millisecond)
+	_, err = short.Take(t.Context(), []Take{takeOf(named, "alice", 1)})
+	require.ErrorAs(t, err, new(*UnavailableError)) // it waits no longer
+	require.Empty(t, answered)
+	move.Finish()
+	for range 2 {
+		require.NoError(t, <-answered)
+	}
+	done, err := l.Settle(t.Context(), []Take{take})
+	require.NoError(t, err)
+	require.EqualValues(t, 10-2-4, done[0].Remaining)
+}
