@@ -53,7 +53,7 @@ var (
 		{"./tests/e2e", "TestUniquesAreEstimatedFromEndToEnd TestUsersNeedOnlyTheRightsThatTheDocsGive TestAClusterOverTLSCountsForAUserOfFewRights " +
 			"TestErasedCountersStayErasedWhileHitsComeAndWorkersRestart TestRetierKeepsEveryFigure TestARedisThatEvictsIsUsedOnlyIfAllowed " +
 			"TestRedisHoldsAtMostTwoHashesOfACounterAndTier TestTakesAreDecidedByAFileThatCanChange " +
-			"TestFailModesAndReadinessWithoutRedis TestAManagedServiceWithoutAdministrationCountsExactly"},
+			"TestFailModesAndReadinessWithoutRedis TestManagedRedisIsEnough"},
 		{"./tests/faults", "TestExactAfterAllFaultsInTurn TestCountsAreExactAfterATornAppendOnlyFile TestFlushAllWhileAStreamIsTaken " +
 			"TestCountsAreExactIfAClusterLosesItsMaster TestCountsAreExactIfSentinelsLoseTheirMaster TestCountsAreExactWhileSlotsMove " +
 			"TestLimitsWhenSentinelsFailOver TestLimitsOverABadNetwork TestPlacesWhenRedisLacksThem TestReservationsThroughKills"},
