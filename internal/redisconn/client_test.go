@@ -3,7 +3,6 @@ package redisconn_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"strings"
@@ -105,18 +104,27 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Whether a cluster has databases is for the cluster to say: those of Valkey 9 have some, others refuse all
-// but 0.
+// Whether a cluster has databases is for the cluster to say: those of Valkey 9 may have some (one is their
+// default), others refuse all but 0.
 func TestDatabaseOfAClusterThatHasNoneIsRefused(t *testing.T) {
 	t.Parallel()
-	base, query, _ := strings.Cut(stack.Cluster(t, 0).URL(), "?")
-	wait := func(db string) error {
+	wait := func(cluster *stack.RedisCluster, db string) error {
+		base, query, _ := strings.Cut(cluster.URL(), "?")
 		client := stack.ProgramClient(t, strings.TrimSuffix(base, "/")+"/"+db+"?"+query)
 		return redisconn.Await(t.Context(), client, zerolog.Nop())
 	}
-	require.NoError(t, wait("0"))
+	cluster := stack.Cluster(t, 0)
+	require.NoError(t, wait(cluster, "0"))
 	var usage setting.UsageError
-	if err := wait("1"); !errors.As(err, &usage) || !strings.Contains(err.Error(), "SELECT is not allowed in cluster mode") {
-		t.Errorf("database 1: %v", err)
+	err := wait(cluster, "1")
+	require.ErrorAs(t, err, &usage)
+	require.Regexp(t, "SELECT is not allowed in cluster mode|DB index is out of range", err.Error())
+
+	const option = "cluster-databases"
+	if cluster.Nodes[0].Client().ConfigGet(t.Context(), option).Val()[option] == "" {
+		return
 	}
+	cluster = stack.Cluster(t, 0, stack.RedisArgs("--"+option, "2"))
+	require.NoError(t, wait(cluster, "1"))
+	require.ErrorAs(t, wait(cluster, "2"), &usage)
 }
