@@ -193,10 +193,10 @@ func ping(ctx context.Context, client redis.UniversalClient) error {
 	// Both kinds answer PING and refuse most other commands. If a server does not report its kind, REDIS_URL
 	// decides.
 	info := client.Info(ctx, "server").Val()
-	switch {
-	case strings.Contains(info, "redis_mode:cluster"):
+	switch { // redis_mode, or server_mode from Valkey 8 on
+	case strings.Contains(info, "_mode:cluster"):
 		return setting.UsageError{Err: fmt.Errorf("Redis is a node of a cluster: write redis+cluster:// in REDIS_URL")}
-	case strings.Contains(info, "redis_mode:sentinel"):
+	case strings.Contains(info, "_mode:sentinel"):
 		return setting.UsageError{Err: fmt.Errorf("Redis is a Sentinel: write redis+sentinel://…?master_name=NAME in REDIS_URL")}
 	}
 	return nil
