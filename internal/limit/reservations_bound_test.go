@@ -29,6 +29,7 @@ func TestReservationsBound(t *testing.T) {
 			OnExpiry: rapid.SampledFrom(OnExpiries).Draw(rt, "on expiry"),
 		}
 		r := newReservers(t, client, 2)
+		defer r.end()
 		for _, p := range r.processes {
 			p.limiter.namespace = fmt.Sprint("reserved-", seen.Schedules)
 		}
