@@ -12,10 +12,10 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// TestReservationsBound draws takes, reservations and settlements of two processes under the fail mode local, with
-// trouble on the way: Redis is away or full, and requests and replies are lost. Whatever happens, what a
-// process was allowed in any window, with what it has reserved, is at most max, but for what its settlements
-// were larger than their reservations.
+// TestReservationsBound draws takes, reservations and settlements of two processes under the fail mode local,
+// with trouble on the way: Redis is away or full, and requests and replies are lost. Whatever happens, what a
+// process was allowed in any window, with what it has reserved, is at most max, except for what its
+// settlements were larger than their reservations.
 func TestReservationsBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
@@ -128,8 +128,8 @@ func (b *reservedBook) open(which int) *reservedEntry {
 	return all[which%len(all)]
 }
 
-// used returns the hits of the window that ends now, those reserved included, and by how much settlements in it
-// were larger than their reservations.
+// used returns the hits of the window that ends now, those reserved included, and by how much settlements in
+// it were larger than their reservations.
 func (b *reservedBook) used(now int64) (sum, over int64) {
 	begin := now - b.limit.Window.Milliseconds()
 	for _, h := range b.hits {

@@ -3,8 +3,8 @@
 //	go run ./tests/servers              all of them, into the page
 //	go run ./tests/servers 'Valkey 9.1' -short   one, briefly, and prints the row
 //
-// fetch.sh puts each server into bin/servers, without installing it. A server that cannot be had has a row that
-// says so.
+// fetch.sh puts each server into bin/servers, without installing it. A server that cannot be had has a row
+// that says so.
 package main
 
 import (
