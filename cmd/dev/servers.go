@@ -51,7 +51,8 @@ type redisServer struct {
 	stop       func() error
 }
 
-// startRedis runs redis-server or valkey-server if it is installed, else a stand-in in this process that keeps nothing.
+// startRedis runs redis-server or valkey-server if it is installed, else a stand-in in this process that
+// keeps nothing.
 func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {

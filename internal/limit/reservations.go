@@ -285,8 +285,8 @@ func (l *Limiter) settlePart(ctx context.Context, action string, r *request) (ou
 	}
 	for i, s := range results {
 		l.refusals.forget(r.keys[i])
-		if r.takes[i].Limit.Fail == FailLocal && s.result == settleDone {
-			accounts.confirmSettled(action, &r.takes[i], r.keys[i], now)
+		if r.takes[i].Limit.Fail == FailLocal {
+			accounts.confirmSettled(action, &r.takes[i], r.keys[i], s.result == settleRepeated, now)
 		}
 		out = append(out, newSettlement(&r.takes[i], s, SourceRedis))
 	}
@@ -300,12 +300,17 @@ func newSettlement(t *Take, s settled, source Source) Settlement {
 	}
 }
 
-// confirmSettled records what Redis has counted for a reservation, or its new length.
-func (a *accounts) confirmSettled(action string, t *Take, key string, now time.Time) {
+// confirmSettled records what Redis has counted for a reservation, or its new length. If that is repeated, it
+// is recorded already, unless the first reply was lost: then the reservation is still here.
+func (a *accounts) confirmSettled(action string, t *Take, key string, repeated bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if action == actionRenew {
+	_, isHere := a.leases.byKey[key][t.lease()]
+	switch {
+	case action == actionRenew:
 		a.leases.extend(t, key, now, false)
+		return
+	case repeated && !isHere:
 		return
 	}
 	a.leases.remove(key, t.lease())

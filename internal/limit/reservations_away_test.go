@@ -25,15 +25,24 @@ func newReservers(t *testing.T, client *redis.Client, processes int) *reservers 
 	for range processes {
 		p := &boundProcess{trouble: &trouble{now: func() int64 { return r.now }}}
 		own := redis.NewClient(client.Options())
-		t.Cleanup(func() { _ = own.Close() })
 		own.AddHook(p.trouble)
 		p.limiter = New(own, t.Name(), time.Minute)
 		p.limiter.store.scripts = heldScripts
 		p.limiter.now = func() time.Time { return time.UnixMilli(r.now) }
 		r.processes = append(r.processes, p)
 	}
+	t.Cleanup(r.end)
 	r.at(0)
 	return r
+}
+
+// end closes the connections, of which a Redis has only so many.
+func (r *reservers) end() {
+	for _, p := range r.processes {
+		p.limiter.Wait()
+		_ = p.limiter.store.client.Close()
+	}
+	r.processes = nil
 }
 
 func (r *reservers) at(seconds int64) {

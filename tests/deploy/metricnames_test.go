@@ -30,7 +30,7 @@ func runningMetrics(t *testing.T) map[string]string {
 	rules := filepath.Join(t.TempDir(), "rules.yaml") // some metrics tell of rules alone
 	require.NoError(t, os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders.>, count: [{key: orders}]}\n"), 0o600))
 	ingest := stack.Ingest(t, nats, redis, "INGEST_RULES="+rules)
-	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any")
+	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any", "QUERY_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))
 	promql := stack.PromQL(t, redis)
 	collect := stack.Collect(t, nats)
 	rls, grpc := stack.RLS(t, redis, "RLS_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))
@@ -45,6 +45,9 @@ func runningMetrics(t *testing.T) map[string]string {
 	}
 	stack.EventuallyTotal(t, query.URL(), "checkout", "1h", 1)
 	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"key": "a", "window": "1m", "max": 1}); err != nil || status != http.StatusOK {
+		t.Fatal(status, string(body), err)
+	}
+	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/settle", map[string]any{"limit": "search", "key": "a", "reservation": "r", "n": 1}); err != nil || status != http.StatusNotFound {
 		t.Fatal(status, string(body), err)
 	}
 	if status, body, err := stack.Do(http.MethodPost, collect.URL()+"/v1/hits", map[string]any{"key": "a"}); err != nil || status != http.StatusAccepted {

@@ -10,7 +10,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// On a managed Redis, which lacks the commands of its operator, everything works, and ingest says what it
+// On a managed Redis, which lacks the commands of its operator, everything works, and ingest logs what it
 // could not check.
 func TestManagedRedisIsEnough(t *testing.T) {
 	t.Parallel()

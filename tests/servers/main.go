@@ -4,8 +4,8 @@
 //	go run ./tests/servers 'Valkey 9.1'          one, into its row of the page
 //	go run ./tests/servers 'Valkey 9.1' -short   one, briefly, without the page
 //
-// fetch.sh puts each server into bin/servers, without installing it. A server that cannot be had has a row that
-// says so.
+// fetch.sh puts each server into bin/servers, without installing it. A server that cannot be had has a row
+// that says so.
 package main
 
 import (

@@ -70,7 +70,7 @@ func TestARemovedFieldIsFound(t *testing.T) {
 			delete(at(total, "properties"), "lower")
 			total["required"] = slices.DeleteFunc(total["required"].([]any), func(name any) bool { return name == "lower" })
 		}, "GET /v1/total: removed the required property `totals/items/lower`"},
-		{"a path less", func(d any) { delete(at(d, "paths"), "/v1/about") }, "GET /v1/about: api path removed"},
+		{"a path less", func(d any) { delete(at(d, "paths"), "/v1/about") }, "GET /v1/about: API path removed"},
 	} {
 		var changed any
 		require.NoError(t, json.Unmarshal(document, &changed))
