@@ -61,8 +61,8 @@ var (
 	natsParts = []part{
 		{"./tests/e2e", ""},
 		{"./tests/faults", "TestExactAfterAllFaultsInTurn TestAPurgedStreamKeepsItsCounts TestARecreatedStreamIsCountedFromItsBeginning " +
-			"TestCountsAreExactIfTheLeaderOfNATSIsKilled TestCountsAreExactIfTheLeaderOfNATSIsPaused TestCountsAreExactIfAllOfNATSIsKilled " +
-			"TestCountsAreExactIfAMirrorIsCutOff TestCountsAreExactIfASourceIsCutOff TestCollectStoresHitsOnceWhileNATSIsKilled"},
+			"TestCountsAreExactIfTheLeaderOfNATSIsKilled TestCountsAreExactIfTheLeaderOfNATSStepsDown TestCountsAreExactIfTheLeaderOfNATSIsPaused " +
+			"TestARestoredStreamOfAClusterIsCountedExactly TestCountsAreExactWhileStreamsComeAndGo TestCollectStoresHitsOnceWhileNATSIsKilled"},
 	}
 	shortParts = []part{
 		{"./internal/window ./internal/limit", ""},
