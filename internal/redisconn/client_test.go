@@ -128,3 +128,17 @@ func TestDatabaseOfAClusterThatHasNoneIsRefused(t *testing.T) {
 	require.NoError(t, wait(cluster, "1"))
 	require.ErrorAs(t, wait(cluster, "2"), &usage)
 }
+
+// Redis and Valkey report their kind under different names.
+func TestAServerOfAnotherKindIsRefused(t *testing.T) {
+	t.Parallel()
+	var usage setting.UsageError
+	for want, server := range map[string]*stack.RedisServer{
+		"write redis+cluster://":  stack.Cluster(t, 0).Nodes[0],
+		"write redis+sentinel://": stack.Sentinels(t, 0).Sentinels[0],
+	} {
+		err := redisconn.Await(t.Context(), stack.ProgramClient(t, server.URL()), zerolog.Nop())
+		require.ErrorAs(t, err, &usage)
+		require.ErrorContains(t, err, want)
+	}
+}

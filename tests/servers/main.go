@@ -65,7 +65,7 @@ var (
 			"TestARestoredStreamOfAClusterIsCountedExactly TestCountsAreExactWhileStreamsComeAndGo TestCollectStoresHitsOnceWhileNATSIsKilled"},
 	}
 	shortParts = []part{
-		{"./internal/window ./internal/limit", ""},
+		{"./internal/window ./internal/limit ./internal/redisconn", ""},
 		{"./tests/faults", "TestCountsAreExactAfterATornAppendOnlyFile TestReservationsThroughKills"},
 	}
 )
