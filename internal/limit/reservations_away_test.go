@@ -160,7 +160,8 @@ func TestManyReservationsThatEndedAreRemovedInSteps(t *testing.T) {
 	require.EqualValues(t, 0, client.Exists(t.Context(), reservedKey(key)).Val())
 }
 
-// TestAnIDReservesAgainAfterItIsForgotten: what has ended under the same id takes nothing of the new one along.
+// TestAnIDReservesAgainAfterItIsForgotten: what has ended under the same id takes nothing of the new one
+// along.
 func TestAnIDReservesAgainAfterItIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newReservers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 1)
