@@ -160,6 +160,21 @@ func TestManyReservationsThatEndedAreRemovedInSteps(t *testing.T) {
 	require.EqualValues(t, 0, client.Exists(t.Context(), reservedKey(key)).Val())
 }
 
+// TestAnIDReservesAgainAfterItIsForgotten: what has ended under the same id takes nothing of the new one
+// along.
+func TestAnIDReservesAgainAfterItIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := newReservers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 1)
+	l := &Limit{Name: "tokens", Window: 20 * time.Minute, Max: 10, Policy: Cells, Fail: FailClosed}
+	r.ask(0, l, "reserve", "a", 2) // which counts until 1260 s, and is forgotten at 1860 s
+	r.at(1200)
+	r.ask(0, l, "reserve", "b", 3)
+	r.at(1900)
+	require.Equal(t, "allowed true, remaining 5, by redis", r.ask(0, l, "reserve", "a", 2))
+	require.Equal(t, "allowed true, remaining 5, by redis", r.ask(0, l, "take", "", 0))
+	require.Equal(t, "done with 1, remaining 6, by redis", r.ask(0, l, "settle", "a", 1))
+}
+
 // TestResetRemovesReservations: afterwards they cannot be renewed, and what was used is still counted.
 func TestResetRemovesReservations(t *testing.T) {
 	t.Parallel()

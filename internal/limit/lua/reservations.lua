@@ -53,8 +53,18 @@ reservations = (function()
 		end
 	end
 
+	-- add replaces one of the same id that has ended, if trim has not removed it.
 	function r.add(key, s, now, id, n, till)
-		redis.call('ZADD', key, text(-s.all - n), 's', text(till), member(n, id))
+		local own, all = member(n, id), s.all
+		if s.ended and redis.call('ZSCORE', key, own) then
+			all = all - n
+			for i = #s.ended, 1, -1 do
+				if s.ended[i] == own then
+					table.remove(s.ended, i)
+				end
+			end
+		end
+		redis.call('ZADD', key, text(-all - n), 's', text(till), own)
 		keep(key, s.isNew, till - now + 1)
 	end
 
