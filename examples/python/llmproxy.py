@@ -55,7 +55,10 @@ class Proxy(BaseHTTPRequestHandler):
             return self.reply(status, b"no tokens are left\n", headers.get("Retry-After"))
         status, _, answer = send(UPSTREAM + self.path, body, {"Authorization": caller})
         if answer:  # otherwise the cost is unknown, so the reservation counts at its end
-            used = json.loads(answer).get("usage", {}).get("total_tokens", 0) if status == 200 else 0
+            try:
+                used = int(json.loads(answer)["usage"]["total_tokens"]) if status == 200 else 0
+            except (ValueError, KeyError, TypeError):
+                used = most  # of an answer without usage, such as a stream
             ask("/v1/settle", settle=budget, reservation=reservation, n=used)
         self.reply(status, answer)
 

@@ -44,11 +44,15 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 					Most int64 `json:"max_tokens"`
 				}
 				body, _ := io.ReadAll(r.Body)
+				if r.URL.Path == "/v1/stream" {
+					fmt.Fprintln(w, "data: no usage")
+					return
+				}
 				if json.Unmarshal(body, &question) != nil || r.URL.Path != "/v1/chat" {
 					w.WriteHeader(http.StatusTeapot)
 					return
 				}
-				cost := rand.Int64N(question.Most + 1)
+				cost := 1 + rand.Int64N(question.Most)
 				if sum := used.Add(cost); sum > most {
 					t.Errorf("%d tokens were used, and %d are allowed", sum, most)
 				}
@@ -90,6 +94,17 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 				require.Equal(t, http.StatusOK, status)
 				require.Contains(t, string(answer), fmt.Sprintf(`"remaining":%d,`, limit-used.Load()))
 			}
+			// An answer without usage costs what was reserved.
+			const question = `{"max_tokens":1000}`
+			request, _ := http.NewRequest(http.MethodPost, url+"v1/stream", strings.NewReader(question))
+			request.Header.Set("Authorization", "stream "+the.name)
+			answer, err := http.DefaultClient.Do(request)
+			require.NoError(t, err)
+			answer.Body.Close()
+			key = fmt.Sprintf("%x", sha256.Sum256([]byte("stream "+the.name)))
+			_, left, err := stack.Do(http.MethodGet, query.URL()+"/v1/limit?limit=tokens-5h&key="+key, nil)
+			require.NoError(t, err)
+			require.Contains(t, string(left), fmt.Sprintf(`"remaining":%d,`, most-1000-len(question)))
 			if refused.Load() == 0 {
 				t.Error("no request was refused")
 			}

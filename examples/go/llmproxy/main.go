@@ -45,9 +45,10 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "max_tokens is missing", http.StatusBadRequest)
 		return
 	}
+	most := question.Most + len(body)
 	id, key := rand.Text(), fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("Authorization"))))
 	budget := []map[string]any{{"limit": "tokens-5h", "key": key}, {"limit": "tokens-7d", "key": key}}
-	reserved, err := post("/v1/reserve", map[string]any{"reserve": budget, "id": id, "n": question.Most + len(body), "ttl": "10m"})
+	reserved, err := post("/v1/reserve", map[string]any{"reserve": budget, "id": id, "n": most, "ttl": "10m"})
 	if err != nil || reserved.StatusCode != http.StatusOK {
 		log.Print("not reserved: ", err)
 		status := http.StatusServiceUnavailable
@@ -60,6 +61,7 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	}
 	forwarded, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, upstream+r.URL.Path, bytes.NewReader(body))
 	forwarded.Header = r.Header.Clone()
+	forwarded.Header.Del("Accept-Encoding") // so that the answer can be read
 	answer, err := http.DefaultClient.Do(forwarded)
 	if err == nil {
 		defer answer.Body.Close()
@@ -74,7 +76,9 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 			Total int `json:"total_tokens"`
 		}
 	}
-	_ = json.Unmarshal(body, &cost) // an answer without usage costs nothing
+	if answer.StatusCode == http.StatusOK && (json.Unmarshal(body, &cost) != nil || cost.Usage.Total == 0) {
+		cost.Usage.Total = most // of an answer without usage, such as a stream
+	}
 	if _, err := post("/v1/settle", map[string]any{"settle": budget, "reservation": id, "n": cost.Usage.Total}); err != nil {
 		log.Print("not settled, so the reservation counts at its end: ", err)
 	}
