@@ -280,6 +280,9 @@ func (l *Limiter) settlePart(ctx context.Context, action string, r *request) (ou
 		case settleDiffers:
 			return nil, &ReservationError{*t, time.Time{}, s.n}
 		case settleUnknown:
+			if unknown[i] == countUnknown { // a renewal: this process holds it until it is settled
+				return accounts.settle(action, r, now, errDown)
+			}
 			return nil, &ReservationError{*t, time.Time{}, -1}
 		}
 	}

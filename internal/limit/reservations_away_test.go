@@ -113,6 +113,7 @@ func TestReservationsWithoutRedis(t *testing.T) {
 	r.away(0, false)
 	expect("allowed false, remaining 3, by redis", 0, "take", "", 4)
 	expect("allowed true, remaining 2, by redis", 0, "take", "", 1)
+	expect("done with 0, remaining 2, by local", 0, "renew", "a", 0) // Redis lacks it
 	expect("done with 3, remaining 3, by redis", 0, "settle", "a", 3)
 	expect("done with 3, remaining 3, by redis", 1, "settle", "a", 3)
 	expect("settled with 3", 1, "settle", "a", 4)

@@ -103,7 +103,7 @@ local out = {}
 for i, s in ipairs(states) do
 	local last, counted, rest, work = 0
 	if s.again == false then
-		last = 1 -- nobody reads it
+		last = 1 -- not read
 	elseif not s.fits then
 		last = wait(i, s)
 	elseif mode == '2' then
