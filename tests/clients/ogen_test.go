@@ -29,6 +29,7 @@ const ogenModule = "module clients\n\ngo 1.26\n\nrequire github.com/ogen-go/ogen
 const limits = `limits:
   - {name: login, window: 1h, max: 2, policy: log}
   - {name: once, window: 1h, max: 1}
+  - {name: tokens, window: 1h, max: 100}
   - {name: exports, window: 1m, max: 1, policy: concurrent}
   - {name: route, window: 1h, max: 1, key: "{method} {path}"}
 `

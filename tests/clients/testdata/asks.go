@@ -36,6 +36,11 @@ func of[V, R any](operation string, status int, method func(*client.Client, cont
 	return question{operation, status, func(ctx context.Context, c *client.Client) (any, error) { return method(c, ctx, value) }}
 }
 
+// with makes a question of a method that takes a body and parameters.
+func with[B, P, R any](operation string, status int, method func(*client.Client, context.Context, B, P) (R, error), body B, params P) question {
+	return question{operation, status, func(ctx context.Context, c *client.Client) (any, error) { return method(c, ctx, body, params) }}
+}
+
 // plain makes a question of a method that takes nothing.
 func plain[R any](operation string, method func(*client.Client, context.Context) (R, error)) question {
 	return question{operation, http.StatusOK, func(ctx context.Context, c *client.Client) (any, error) { return method(c, ctx) }}
@@ -88,10 +93,16 @@ func questions(now time.Time) []question {
 		of("get-export", 400, (*client.Client).GetExport, client.GetExportParams{Step: text("7m")}),
 		of("get-live", 200, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"1h"}}),
 		of("get-live", 400, (*client.Client).GetLive, client.GetLiveParams{Key: both, Window: []string{"0h"}}),
-		of("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Limit: text("exports"), Key: text("alice"), Lease: text("export-17")}),
+		with("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Limit: text("exports"), Key: text("alice"), Lease: text("export-17")}, client.PostTakeParams{}),
 		of("post-renew", 200, (*client.Client).PostRenew, &client.PlaceBody{Limit: text("exports"), Key: text("alice"), Lease: text("export-17")}),
 		of("post-release", 200, (*client.Client).PostRelease, &client.PlaceBody{Limit: text("exports"), Key: text("alice"), Lease: text("export-17")}),
 		of("post-renew", 409, (*client.Client).PostRenew, &client.PlaceBody{Limit: text("exports"), Key: text("alice"), Lease: text("export-17")}),
+		of("post-reserve", 200, (*client.Client).PostReserve, &client.ReserveBody{Limit: text("tokens"), Key: text("alice"), N: number(70), ID: text("req-17")}),
+		of("post-reserve", 429, (*client.Client).PostReserve, &client.ReserveBody{Limit: text("tokens"), Key: text("alice"), N: number(70)}),
+		of("post-reserve", 400, (*client.Client).PostReserve, &client.ReserveBody{Limit: text("exports"), Key: text("alice")}),
+		of("post-settle", 200, (*client.Client).PostSettle, &client.SettleBody{Limit: text("tokens"), Key: text("alice"), N: number(31), Reservation: text("req-17")}),
+		of("post-settle", 409, (*client.Client).PostSettle, &client.SettleBody{Limit: text("tokens"), Key: text("alice"), N: number(32), Reservation: text("req-17")}),
+		of("post-settle", 404, (*client.Client).PostSettle, &client.SettleBody{Limit: text("tokens"), Key: text("alice"), N: number(1), Reservation: text("another")}),
 		of("get-watch", 200, (*client.Client).GetWatch, client.GetWatchParams{}),
 		of("get-watch", 400, (*client.Client).GetWatch, client.GetWatchParams{Limit: number(0)}),
 		plain("get-streams", (*client.Client).GetStreams),
@@ -99,12 +110,12 @@ func questions(now time.Time) []question {
 		of("get-rejects", 400, (*client.Client).GetRejects, client.GetRejectsParams{Limit: number(1000)}),
 		of("get-probe", 200, (*client.Client).GetProbe, client.GetProbeParams{Key: both, Window: []string{"1h"}}),
 		of("get-probe", 400, (*client.Client).GetProbe, client.GetProbeParams{Key: both, Top: number(3), Window: []string{"1h"}}),
-		of("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Limit: text("login"), Key: text("alice")}),
-		of("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Take: []client.TakeItem{
+		with("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Limit: text("login"), Key: text("alice")}, client.PostTakeParams{}),
+		with("post-take", 200, (*client.Client).PostTake, &client.TakeBody{Take: []client.TakeItem{
 			{Limit: text("login"), Key: text("bob")}, {Window: text("1h"), Max: number(10), Key: text("bob"), N: number(3)},
-		}}),
-		of("post-take", 429, (*client.Client).PostTake, &client.TakeBody{Limit: text("login"), Key: text("alice"), N: number(2)}),
-		of("post-take", 400, (*client.Client).PostTake, &client.TakeBody{Limit: text("nobody"), Key: text("alice")}),
+		}}, client.PostTakeParams{IdempotencyKey: text("req-1")}),
+		with("post-take", 429, (*client.Client).PostTake, &client.TakeBody{Limit: text("login"), Key: text("alice"), N: number(2)}, client.PostTakeParams{}),
+		with("post-take", 400, (*client.Client).PostTake, &client.TakeBody{Limit: text("nobody"), Key: text("alice")}, client.PostTakeParams{}),
 		of("get-limit", 200, (*client.Client).GetLimit, client.GetLimitParams{Limit: text("login"), Key: text("alice")}),
 		of("get-limit", 200, (*client.Client).GetLimit, client.GetLimitParams{Key: text("checkout"), Window: text("1h"), Max: number(5)}),
 		of("get-limit", 400, (*client.Client).GetLimit, client.GetLimitParams{Key: text("alice")}),
