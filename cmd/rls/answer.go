@@ -32,6 +32,7 @@ type kind struct {
 	look    bool // check whether one more hit would be allowed, and count nothing
 	partly  bool // count hits up to the limit; the rest have happened anyway
 	blocked bool // the request's own numbers allow nothing
+	settle  bool // settle a reservation with hits that have happened
 }
 
 // parseRequest finds the limits of a request. Its error is for Envoy.
@@ -65,7 +66,19 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 			if err != nil {
 				return nil, status.Errorf(codes.Internal, "the key of the limit %s: %v", r.limit.Name, err)
 			}
-			out.byDescriptor[i] = append(out.byDescriptor[i], out.add(take, k))
+			if reserve := r.descriptor.Reserve; reserve.Hits > 0 && take.ID != "" {
+				switch {
+				case look:
+					take.N, take.Reserve, k = reserve.Hits, reserve.For, kind{blocked: k.blocked}
+				case n > 0:
+					k = kind{settle: true}
+				}
+			}
+			index, err := out.add(take, k)
+			if err != nil {
+				return nil, badRequest("descriptors[%d]: %v", i, err)
+			}
+			out.byDescriptor[i] = append(out.byDescriptor[i], index)
 		}
 	}
 	return out, nil
@@ -92,29 +105,44 @@ func parseHits(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n i
 }
 
 // add finds or adds a take, and returns its index. Hits of the same limit and key are added up, for one
-// decision. If only some of them look, those that count decide.
-func (a *envoyRequest) add(take limit.Take, k kind) int {
+// decision. If only some of them look, those that count decide. Hits are not both counted and reserved.
+func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	for i := range a.takes {
 		t := &a.takes[i]
-		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key {
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key || a.kinds[i].settle != k.settle {
 			continue
+		}
+		if !k.look && !a.kinds[i].look && (t.Reserve > 0) != (take.Reserve > 0) {
+			return 0, fmt.Errorf("another descriptor has the limit %s and the same key, and one of them reserves: let both do so, or none", t.Limit.Name)
 		}
 		if t.Limit.Max > take.Limit.Max {
 			t.Limit = take.Limit
 		}
+		t.ID = cmp.Or(t.ID, take.ID)
 		switch known := &a.kinds[i]; {
 		case k.look:
 			known.blocked = known.blocked || k.blocked
 		case known.look:
-			t.N, a.kinds[i] = take.N, kind{partly: k.partly, blocked: known.blocked || k.blocked}
+			t.N, t.Reserve, a.kinds[i] = take.N, take.Reserve, kind{partly: k.partly, blocked: known.blocked || k.blocked}
 		default:
 			t.N += take.N
 			known.partly, known.blocked = known.partly && k.partly, known.blocked || k.blocked
 		}
-		return i
+		return i, nil
 	}
 	a.takes, a.kinds = append(a.takes, take), append(a.kinds, k)
-	return len(a.takes) - 1
+	return len(a.takes) - 1, nil
+}
+
+// dropIDs makes takes of those with an id that others have used. Nothing can be reserved without one.
+func (a *envoyRequest) dropIDs() {
+	for i := range a.takes {
+		t := &a.takes[i]
+		if t.Reserve > 0 {
+			t.N, t.Reserve, a.kinds[i].look = 1, 0, true
+		}
+		t.ID = ""
+	}
 }
 
 var lengths = map[units.RateLimitUnit]time.Duration{
@@ -159,8 +187,12 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		return a.response(&verdict{allowed: true}, false), nil
 	}
 	v, err := s.decide(ctx, a)
+	if _, reused := errors.AsType[*limit.IDError](err); reused {
+		a.dropIDs()
+		v, err = s.decide(ctx, a)
+	}
 	if err == nil {
-		s.count(v.decisions)
+		s.count(a, v)
 		return a.response(v, s.settings.Headers), nil
 	}
 	if err == context.DeadlineExceeded || err == context.Canceled { // of Envoy: errors of Redis are wrapped
@@ -197,10 +229,19 @@ type verdict struct {
 func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error) {
 	v := &verdict{decisions: make([]*limit.Decision, len(a.takes))}
 	var looks, counts []int
-	for i, k := range a.kinds {
-		if k.look {
+	within := true
+	for i := range a.kinds {
+		if a.kinds[i].settle {
+			if err := s.settle(ctx, a, v, i); err != nil {
+				return nil, err
+			}
+		}
+		switch d := v.decisions[i]; {
+		case d != nil:
+			within = within && d.Allowed
+		case a.kinds[i].look:
 			looks = append(looks, i)
-		} else {
+		default:
 			counts = append(counts, i)
 		}
 	}
@@ -220,11 +261,39 @@ func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error)
 	if err != nil {
 		return nil, err
 	}
-	v.allowed = allowed && counted
-	if !v.allowed {
+	if !allowed || !counted {
 		s.countPart(ctx, a, v)
 	}
+	v.allowed = within && allowed && counted
 	return v, nil
+}
+
+// settle settles the reservation of a take. If there is none, or none any more, the take becomes one that
+// counts its hits up to the limit, or if the reservation counted them at its end, one that looks.
+func (s *service) settle(ctx context.Context, a *envoyRequest, v *verdict, i int) error {
+	t, result := &a.takes[i], "settled"
+	done, err := s.limiter.Settle(ctx, a.takes[i:i+1])
+	if refused, ok := errors.AsType[*limit.ReservationError](err); ok {
+		result, err = "refused", nil
+		a.kinds[i] = kind{partly: true}
+		if !refused.Ended.IsZero() && t.Limit.OnExpiry != limit.ExpiryReleases {
+			a.kinds[i] = kind{look: true}
+			t.N = 1
+		}
+	}
+	for _, d := range done {
+		v.decisions[i] = &limit.Decision{
+			Take: *t, Allowed: d.Over == 0, WouldAllow: d.Over == 0, Certain: d.Source == limit.SourceRedis,
+			Remaining: d.Remaining, RetryAfter: t.Limit.Window, Source: d.Source,
+		}
+		if d.Repeated {
+			result = "repeated"
+		}
+	}
+	if err == nil {
+		s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+	}
+	return err
 }
 
 // impossible reports for each take whether it asks for more hits than can be allowed at once.
@@ -232,6 +301,9 @@ func (a *envoyRequest) impossible() []bool {
 	out := make([]bool, len(a.takes))
 	members := int64(0)
 	for i, t := range a.takes {
+		if a.kinds[i].settle {
+			continue
+		}
 		out[i] = t.N > t.Limit.Max || a.kinds[i].blocked && t.N > 0
 		if t.Limit.Policy == limit.Log && t.N > 0 {
 			members += t.N

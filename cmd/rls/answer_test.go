@@ -37,6 +37,11 @@ limits:
 - {name: day, window: 1d, max: 10, policy: log, envoy: {domain: edge, descriptor: [{key: user}]}}
 - {name: bytes, window: 1h, max: 1000, envoy: {domain: edge, partly: true, descriptor: [{key: bytes}]}}
 - {name: exact, window: 1h, max: 5000, policy: log, envoy: {domain: edge, descriptor: [{key: exact}]}}
+- {name: tokens, window: 1h, max: 100, envoy: [
+    {domain: edge, partly: true, reserve: {hits: 40, for: 1h}, descriptor: [{key: tokens}, {key: request_id, as: id}]},
+    {domain: edge, descriptor: [{key: tokens}]}]}
+- {name: counted, window: 1h, max: 100, envoy: {domain: edge, reserve: {hits: 40, for: 1s}, descriptor: [{key: counted}, {key: request_id, as: id}]}}
+- {name: released, window: 1h, max: 100, on_expiry: release, envoy: {domain: edge, reserve: {hits: 40, for: 1s}, descriptor: [{key: released}, {key: request_id, as: id}]}}
 - {name: http, window: 1h, max: 1}
 `
 
@@ -110,6 +115,7 @@ func TestRequestsAreAnswered(t *testing.T) {
 		{"bad requests", testBadRequests}, // first: the log has few lines about them per minute, and one is waited for
 		{"the most specific descriptor decides", testMostSpecificDecides},
 		{"hits", testHits},
+		{"reservations", testReservations},
 		{"override", testOverride},
 		{"no value escapes", testNoValueEscapes},
 	} {
@@ -192,6 +198,68 @@ func testHits(t *testing.T, r *rig) {
 	left(r.ask(bytes(0)), 0, "OVER_LIMIT: OVER_LIMIT")
 	left(r.ask(hits(descriptor("bytes=b"), 5000)), 0, "OVER_LIMIT: OVER_LIMIT")
 	left(r.ask(hits(descriptor("bytes=b"), 1)), 0, "OVER_LIMIT: OVER_LIMIT")
+}
+
+// A request with an id asks with 0 hits first, which reserves some, and settles them with their number.
+func testReservations(t *testing.T, r *rig) {
+	send := func(name, key, id string, n int64) string {
+		t.Helper()
+		out := r.ask(hits(descriptor(name+"="+key, "request_id="+id), n))
+		return fmt.Sprintf("%s %d", out.Statuses[0].Code, out.Statuses[0].LimitRemaining)
+	}
+	long := strings.Repeat("x", 200) + "\x00"
+	for _, c := range []struct {
+		key, id string
+		n       int64
+		want    string
+	}{
+		{"a", "1", 0, "OK 60"},
+		{"a", "1", 0, "OK 60"}, // the same request
+		{"a", "2", 0, "OK 20"},
+		{"a", "3", 0, "OVER_LIMIT 20"},
+		{"a", "1", 7, "OK 53"},
+		{"a", "1", 7, "OK 53"},
+		{"a", "1", 9, "OK 44"}, // hits that have happened, of another request with the id of an earlier one
+		{"a", "2", 70, "OK 14"},
+		{"a", "none", 5, "OK 9"}, // it reserved nothing
+		{"a", "none", 5, "OK 9"},
+		{"a", "none", 0, "OK 9"}, // the id of hits reserves nothing
+		{"a", "none", -5, "OK 14"},
+		{"a", "none", -5, "OK 14"},
+		{"a", "4", 15, "OVER_LIMIT 0"}, // without a reservation, up to the limit
+		{"b", "1", 0, "OK 60"},
+		{"b", "1", 150, "OVER_LIMIT 0"},
+		{"c", long, 0, "OK 60"},
+		{"c", long, 1, "OK 99"},
+		{"d", "1", 0, "OK 60"},
+	} {
+		if got := send("tokens", c.key, c.id, c.n); got != c.want {
+			t.Errorf("%.20v: %s", c, got)
+		}
+	}
+	// A request without an id asks as before. Together with others, all or none is reserved and counted.
+	d := descriptor("tokens=d", "request_id=2")
+	require.EqualValues(t, 60, r.ask(hits(descriptor("tokens=d"), 0)).Statuses[0].LimitRemaining)
+	require.Equal(t, "OK: OK OK", codesOf(r.ask(hits(d, 0), descriptor("user=d1"))))
+	require.Equal(t, "OVER_LIMIT: OVER_LIMIT OK", codesOf(r.ask(hits(descriptor("tokens=d", "request_id=3"), 0), descriptor("user=d2"))))
+	require.EqualValues(t, 3, r.ask(hits(descriptor("user=d2"), 0)).Statuses[0].LimitRemaining, "a refused request was counted")
+	_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(d, 0), descriptor("tokens=d")}})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "descriptors[1]: another descriptor has the limit tokens and the same key") {
+		t.Errorf("hits to be counted and reserved: %v", err)
+	}
+	// After its end, what the reservation became decides.
+	require.Equal(t, "OK 60", send("counted", "a", "1", 0))
+	require.Equal(t, "OK 60", send("released", "a", "1", 0))
+	stack.Eventually(t, "the end of the reservation", func() (bool, string) {
+		left := send("released", "a", "other", -1) // it has nothing to give back
+		return left == "OK 100", left
+	})
+	require.Equal(t, "OK 95", send("released", "a", "1", 5))
+	require.Equal(t, "OK 60", send("counted", "a", "1", 5))
+	_, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+	require.NoError(t, err)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 4`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="repeated"} 1`)
 }
 
 // Envoy's own settings can give a limit other numbers for a request.

@@ -153,7 +153,11 @@ func (r rule) newTake(values []string, n int64) (limit.Take, error) {
 		return limit.Take{}, err
 	}
 	caller, err := r.named.Caller(under, value)
-	return limit.Take{Limit: r.limit, Caller: boundKey(caller), Key: boundKey(under), N: n}, err
+	id := r.descriptor.ID(values)
+	if id != "" && n < 0 {
+		id = "give back " + id // it has the id of the take
+	}
+	return limit.Take{Limit: r.limit, Caller: boundKey(caller), Key: boundKey(under), N: n, ID: boundID(id)}, err
 }
 
 // plainValue normalizes a value as query does, so that both count under the same key. Text that is no address
@@ -180,5 +184,15 @@ func boundKey(key string) string {
 	if len(key) <= maxKey {
 		return key
 	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(key)))
+	return hashed(key)
 }
+
+// boundID replaces what is no id by its SHA-256. A request without an id has none.
+func boundID(id string) string {
+	if id == "" || limit.IsID(id) {
+		return id
+	}
+	return hashed(id)
+}
+
+func hashed(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }

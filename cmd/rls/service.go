@@ -77,6 +77,7 @@ func (s *Settings) metricsAddresses() web.Addresses {
 type limiter interface {
 	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Settle(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error)
 }
 
 type service struct {
@@ -90,8 +91,9 @@ type service struct {
 	log      zerolog.Logger
 	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
 
-	decisions *prometheus.CounterVec
-	unmatched prometheus.Counter
+	decisions   *prometheus.CounterVec
+	settlements *prometheus.CounterVec
+	unmatched   prometheus.Counter
 }
 
 // run listens at once, even without Redis, and answers until ctx has ended and SHUTDOWN_DELAY, during which
@@ -149,12 +151,16 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision.",
 		}, []string{"limit", "result", "source"}),
+		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
+			Help: "Settlements of reservations by limit and result.",
+		}, []string{"limit", "result"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
 			Help: "Descriptors that match no limit, and were let through.",
 		}),
 	}
-	metrics.Registry.MustRegister(s.decisions, s.unmatched)
+	metrics.Registry.MustRegister(s.decisions, s.settlements, s.unmatched)
 	var err error
 	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.logMapping)
 	return s, err
@@ -201,9 +207,9 @@ func (s *service) why() string {
 	return ""
 }
 
-func (s *service) count(all []*limit.Decision) {
-	for _, d := range all {
-		if d == nil {
+func (s *service) count(a *envoyRequest, v *verdict) {
+	for i, d := range v.decisions {
+		if d == nil || a.kinds[i].settle {
 			continue
 		}
 		result := "refused"

@@ -87,10 +87,15 @@ func (t *Take) checkID() error {
 		return nil
 	case t.Limit.Policy == Concurrent:
 		return &TakeError{*t, "id", "not under a limit with the policy concurrent: the name of its lease does the same"}
-	case t.ID == "" || len(t.ID) > MaxID || !utf8.ValidString(t.ID) || strings.ContainsFunc(t.ID, unicode.IsControl):
+	case !IsID(t.ID):
 		return &TakeError{*t, "id", fmt.Sprintf("allowed are 1 to %d bytes of UTF-8 without control characters", MaxID)}
 	}
 	return nil
+}
+
+// IsID reports whether a text can be the id of a take or reservation.
+func IsID(text string) bool {
+	return text != "" && len(text) <= MaxID && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // companions returns a request's keys as the scripts expect them: those of the takes, of what is reserved of

@@ -8,6 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"tallyroll/internal/limit"
+	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
 
@@ -19,13 +21,19 @@ type Descriptor struct {
 	// Partly is true if hits are counted up to the limit, because they have already happened, such as the
 	// bytes of a response. The take is still over the limit.
 	Partly bool
+	// Reserve is what a request that asks with 0 hits reserves under its id, until it sends their number. The
+	// zero Share reserves nothing.
+	Reserve limit.Share
 }
 
 type Entry struct {
 	Key   string
 	Value string // empty: any value
-	As    string // the variable of the limit's key template that the value is for; empty: it may be a part of {key}
+	As    string // the variable of the limit's key template that the value is for, or AsID; empty: it may be a part of {key}
 }
+
+// AsID marks the entry whose value is the id of the take, and no part of the key.
+const AsID = "id"
 
 const (
 	// MaxEntries bounds the entries of a descriptor in the file of limits.
@@ -73,6 +81,14 @@ func (d *Descriptor) Value(variable string, values []string) (string, error) {
 	return strings.Join(parts, between), nil
 }
 
+// ID returns the id of a take for a descriptor with these values. It is empty if no entry is for it.
+func (d *Descriptor) ID(values []string) string {
+	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.As == AsID }); i >= 0 {
+		return values[i]
+	}
+	return ""
+}
+
 // String returns the descriptor for errors: edge: path=/login, remote_address.
 func (d *Descriptor) String() string {
 	var out []string
@@ -93,7 +109,7 @@ func (d *Descriptor) check(l *Limit) error {
 		switch {
 		case e.As == VarKey:
 			return fmt.Errorf("the entry %q is for {key}: leave as out, which means the same", e.Key)
-		case e.As != "" && !slices.ContainsFunc(variables, func(v string) bool { return SameVariable(v, e.As) }):
+		case e.As != "" && e.As != AsID && !slices.ContainsFunc(variables, func(v string) bool { return SameVariable(v, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, which the limit's key %s does not have", e.Key, e.As, l.Key)
 		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
@@ -108,6 +124,23 @@ func (d *Descriptor) check(l *Limit) error {
 		if !filled {
 			return fmt.Errorf("no entry is for {%s} of the limit's key %s: give one of them as: %s", v, l.Key, v)
 		}
+	}
+	return d.checkReserve(l)
+}
+
+func (d *Descriptor) checkReserve(l *Limit) error {
+	shortest, longest := limit.MinReservation, limit.MaxReservation
+	switch r := d.Reserve; {
+	case r == limit.Share{}:
+		return nil
+	case l.Policy == limit.Log:
+		return fmt.Errorf("reserve: not with the policy log, which counts at most %d hits at once: allowed are cells and stream", limit.MaxLogTake)
+	case r.Hits < 1 || r.Hits > l.Max:
+		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", r.Hits, l.Max)
+	case r.For < shortest || r.For > longest:
+		return fmt.Errorf("reserve: for %s: allowed is %s to %s", window.FormatDuration(r.For), window.FormatDuration(shortest), window.FormatDuration(longest))
+	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
+		return fmt.Errorf("reserve: no entry is for the id of the reservation: give one of them as: id, such as that of the header x-request-id")
 	}
 	return nil
 }
@@ -142,7 +175,7 @@ func (d *Descriptor) same(other *Descriptor) bool {
 }
 
 func parseDescriptor(node *yaml.Node) (Descriptor, error) {
-	fields, err := yamlfile.Fields(node, "envoy", "domain", "descriptor{}", "partly")
+	fields, err := yamlfile.Fields(node, "envoy", "domain", "descriptor{}", "partly", "reserve{}")
 	if err != nil {
 		return Descriptor{}, err
 	}
@@ -162,6 +195,12 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 			return Descriptor{}, yamlfile.Errorf(partly.Line, "partly: %q: allowed are true and false", partly.Value)
 		}
 	}
+	if reserve := fields["reserve"]; reserve != nil {
+		var err error
+		if d.Reserve, err = parseShare("reserve", reserve); err != nil {
+			return Descriptor{}, err
+		}
+	}
 	for _, item := range list.Content {
 		entry, err := yamlfile.Fields(item, "an entry of descriptor", "key", "value", "as")
 		if err != nil {
@@ -171,8 +210,8 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 			return Descriptor{}, yamlfile.Errorf(item.Line, "key: it is missing: an entry of descriptor needs one")
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
-		if e.As != "" && !isVariable(e.As) {
-			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path and header.NAME", e.As)
+		if e.As != "" && e.As != AsID && !isVariable(e.As) {
+			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path, header.NAME and id", e.As)
 		}
 		d.Entries = append(d.Entries, e)
 	}

@@ -109,7 +109,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		}
 	}
 	if share := fields["share"]; share != nil {
-		l.Share, err = parseShare(share)
+		l.Share, err = parseShare("share", share)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -128,23 +128,24 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	return l, fields["name"].Line, err
 }
 
-func parseShare(node *yaml.Node) (s limit.Share, err error) {
-	fields, err := yamlfile.Fields(node, "share", "hits", "for")
+// parseShare reads the hits of a share or reservation, and for how long they are held.
+func parseShare(name string, node *yaml.Node) (s limit.Share, err error) {
+	fields, err := yamlfile.Fields(node, name, "hits", "for")
 	if err != nil {
 		return s, err
 	}
-	for _, name := range []string{"hits", "for"} {
-		if fields[name] == nil {
-			return s, yamlfile.Errorf(node.Line, "share: %s is missing: a share needs hits and for", name)
+	for _, field := range []string{"hits", "for"} {
+		if fields[field] == nil {
+			return s, yamlfile.Errorf(node.Line, "%s: %s is missing: it needs hits and for", name, field)
 		}
 	}
 	s.Hits, err = strconv.ParseInt(fields["hits"].Value, 10, 64)
 	if err != nil {
-		return s, yamlfile.Errorf(fields["hits"].Line, "share: hits: %q: allowed is a whole number", fields["hits"].Value)
+		return s, yamlfile.Errorf(fields["hits"].Line, "%s: hits: %q: allowed is a whole number", name, fields["hits"].Value)
 	}
 	s.For, err = window.ParseDuration(fields["for"].Value)
 	if err != nil {
-		return s, yamlfile.Errorf(fields["for"].Line, "share: for: %v", err)
+		return s, yamlfile.Errorf(fields["for"].Line, "%s: for: %v", name, err)
 	}
 	return s, nil
 }
