@@ -230,7 +230,7 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 			own.owed -= min(n, own.owed)
 		}
 		reserved := views[i].reserved
-		out[i].lower, out[i].estimate, out[i].upper = v.Lower()+reserved, v.Estimate()+reserved, v.Sum+reserved
+		out[i].lower, out[i].estimate, out[i].upper, out[i].reserved = v.Lower()+reserved, v.Estimate()+reserved, v.Sum+reserved, reserved
 		if counts && !take.isLeased() {
 			own.Add(v, take.N)
 			own.owed += take.N

@@ -240,6 +240,8 @@ type Decision struct {
 	Source     Source
 	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
 	Lower, Upper int64
+	// Reserved is how many of them are reserved and not settled.
+	Reserved int64
 	// Ends is when the lease ends unless it is renewed, by Redis's clock, and EndsIn the time until then.
 	// A reservation has Ends only. They are zero without a lease or reservation.
 	Ends   time.Time

@@ -157,14 +157,14 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	}
 	for i, item := range reply {
 		fields, _ := item.([]any)
-		if len(fields) < 5 || len(fields) > 9 {
+		if len(fields) < 5 || len(fields) > 10 {
 			return nil, nil, fmt.Errorf("unexpected reply from Redis: %v", item)
 		}
-		var v [9]int64
+		var v [10]int64
 		for j, field := range fields {
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
-		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1, conflict: v[8] == 2}
+		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1, conflict: v[8] == 2, reserved: v[9]}
 		switch last := v[4]; {
 		case v[0] == 0:
 			states[i].wait = time.Duration(last) * time.Millisecond

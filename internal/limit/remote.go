@@ -52,6 +52,7 @@ type state struct {
 	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a slot, its score
 	ends                   int64         // of a slot or reservation: Unix milliseconds by Redis's clock
 	again                  bool          // it was counted before
+	reserved               int64         // of the hits, those that are reserved
 	conflict               bool          // its id was used for another take
 }
 
@@ -68,6 +69,9 @@ func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
 	for i := range r.entries {
 		s, extra := &states[i], r.entries[i].extra
 		s.lower, s.estimate, s.upper = s.lower+extra, s.estimate+extra, s.upper+extra
+		if r.takes[i].Limit.Policy != Concurrent {
+			s.reserved += r.entries[i].leased
+		}
 	}
 	return verdict{Answer: buildAnswer(r.takes, states, SourceRedis, r.count), states: states}, nil
 }
@@ -277,7 +281,7 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 	for i := range takes {
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow
 		d := Decision{
-			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
+			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper, Reserved: s.reserved,
 			// It is certain if the smallest and the largest possible number of hits lead to the same
 			// decision.
 			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
@@ -300,6 +304,9 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 		}
 		if counted && out.Allowed && s.fits && n > 0 {
 			d.Lower, d.Upper, d.Remaining = d.Lower+n, d.Upper+n, d.Remaining-n
+			if takes[i].Reserve > 0 {
+				d.Reserved += n
+			}
 		}
 		out.Decisions[i] = d
 	}

@@ -106,6 +106,10 @@ func (m *reservedModel) count(now int64) (sum int64) {
 			sum += h.n
 		}
 	}
+	return sum + m.reserved(now)
+}
+
+func (m *reservedModel) reserved(now int64) (sum int64) {
 	for _, r := range m.ids {
 		if r.reserved && r.settled < 0 && r.counts > now {
 			sum += r.n
@@ -237,7 +241,7 @@ func outcomeText(a Answer, s []Settlement, err error) string {
 	if a.Allowed && !d.Ends.IsZero() {
 		ends = d.Ends.UnixMilli()
 	}
-	return fmt.Sprintf("allowed %t, remaining %d, ends %d", a.Allowed, d.Remaining, ends)
+	return fmt.Sprintf("allowed %t, remaining %d, reserved %d, ends %d", a.Allowed, d.Remaining, d.Reserved, ends)
 }
 
 // want does what the limiter must do, and returns what it must say. Whether it was repeated is not compared,
@@ -257,7 +261,7 @@ func (m *reservedModel) want(action string, t *Take, now int64, seen *reservatio
 		ends = id.end
 	case t.N > 0 && m.count(now)+t.N > most:
 		seen.Refused++
-		return fmt.Sprintf("allowed false, remaining %d, ends 0", max(0, most-m.count(now)))
+		return fmt.Sprintf("allowed false, remaining %d, reserved %d, ends 0", max(0, most-m.count(now)), m.reserved(now))
 	default:
 		seen.Allowed++
 		r := &idModel{n: t.N, settled: -1, forgotten: now + idKept}
@@ -275,7 +279,7 @@ func (m *reservedModel) want(action string, t *Take, now int64, seen *reservatio
 			m.ids[t.ID] = r
 		}
 	}
-	return fmt.Sprintf("allowed true, remaining %d, ends %d", max(0, most-m.count(now)), ends)
+	return fmt.Sprintf("allowed true, remaining %d, reserved %d, ends %d", max(0, most-m.count(now)), m.reserved(now), ends)
 }
 
 func (m *reservedModel) wantSettled(action string, t *Take, id *idModel, now int64, seen *reservationsSeen) string {

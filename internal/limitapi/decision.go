@@ -27,6 +27,7 @@ type TakeAnswer struct {
 	Source     string       `json:"source" doc:"redis; share: this process had taken hits from Redis in advance; memory: Redis had refused the same, and until when; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, for a counter of the streams." example:"redis"`
 	Shadow     bool         `json:"shadow,omitempty" doc:"True if the request has a limit in shadow mode, which refuses nothing." example:"true"`
 	WouldAllow *bool        `json:"would_allow,omitempty" doc:"With shadow: whether the hits would be allowed if no limit were in shadow mode." example:"false"`
+	Reserved   int64        `json:"reserved,omitempty" doc:"How many hits are reserved for the key, and not settled. remaining is without them." example:"4000"`
 	Lease      string       `json:"lease,omitempty" doc:"Under a limit with the policy concurrent: the slot that is held. Renew it before it ends, and release it." example:"export-17"`
 	Ends       time.Time    `json:"ends,omitzero" doc:"With lease: when it ends unless it is renewed, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
 	EndsIn     float64      `json:"ends_in,omitempty" doc:"With lease: seconds until then." example:"30"`
@@ -48,6 +49,7 @@ type takeResult struct {
 	Source     string    `json:"source" doc:"As above." example:"redis"`
 	Shadow     bool      `json:"shadow,omitempty" doc:"Whether this limit is in shadow mode." example:"true"`
 	WouldAllow *bool     `json:"would_allow,omitempty" doc:"With shadow: whether it would be allowed if the limit were not. If not, it is not counted under this limit." example:"false"`
+	Reserved   int64     `json:"reserved,omitempty" doc:"As above." example:"4000"`
 	Lease      string    `json:"lease,omitempty" doc:"As above." example:"export-17"`
 	Ends       time.Time `json:"ends,omitzero" doc:"As above." example:"2026-11-21T10:00:30.31Z"`
 	EndsIn     float64   `json:"ends_in,omitempty" doc:"As above." example:"30"`
@@ -115,7 +117,7 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	decisive := a.Decisive()
 	d := newTakeResult(decisive, a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
-		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source,
+		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source, Reserved: d.Reserved,
 	}}
 	if shadow, would := a.Shadowed(); shadow {
 		out.Body.Shadow, out.Body.WouldAllow = true, &would
@@ -139,7 +141,7 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 func newTakeResult(d *limit.Decision, allAllowed bool) takeResult {
 	out := takeResult{
 		Limit: d.Take.Limit.Name, Key: d.Take.Caller, Allowed: d.Allowed, Certain: d.Certain,
-		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), Source: string(d.Source),
+		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), Source: string(d.Source), Reserved: d.Reserved,
 	}
 	if d.Shadow {
 		out.Shadow, out.WouldAllow = true, &d.WouldAllow

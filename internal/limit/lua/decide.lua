@@ -13,7 +13,7 @@
 -- counted. If hits were given back or counted without asking, also how many, and how many are still to be
 -- given back. If a slot was acquired or renewed, or with ids, also the end of the lease or reservation in
 -- microseconds. With ids, then 1 if the take was counted before, 2 if its id was used for another one, which
--- blocks all, else 0.
+-- blocks all, else 0. If hits are reserved, then how many. Numbers in between that are not said are 0.
 --
 -- Commands that need memory come before those that need none, because a full Redis (maxmemory) refuses the
 -- former, but no longer after a script's first write. For the same reason an add of a policy begins with a
@@ -118,12 +118,9 @@ for i, s in ipairs(states) do
 	end
 	local reserved = s.reserved
 	out[i] = {s.fits and 1 or 0, s.lower + reserved, s.count + reserved, s.upper + reserved, last, counted, rest}
-	if s.score or ids then
-		local ends = s.score or 1000 * (s.ends or s.again and s.record.last or 0)
-		out[i] = {s.fits and 1 or 0, s.lower + reserved, s.count + reserved, s.upper + reserved, last, counted or 0, rest or 0, ends}
-	end
-	if ids then
-		out[i][9] = s.again and 1 or s.again == false and 2 or 0
+	if s.score or ids or reserved > 0 then
+		local ends, again = s.score or 1000 * (s.ends or s.again and s.record.last or 0), s.again and 1 or s.again == false and 2 or 0
+		out[i] = {s.fits and 1 or 0, s.lower + reserved, s.count + reserved, s.upper + reserved, last, counted or 0, rest or 0, ends, again, reserved}
 	end
 	if reservations and mode ~= '0' then
 		reservations.trim(KEYS[takes + i], s.reservations)
