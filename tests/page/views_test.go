@@ -131,6 +131,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
   - {name: exports, policy: concurrent, window: 1h, max: 2}
   - {name: shared, window: 1m, max: 1000, share: {hits: 100, for: 1s}}
   - {name: tried, window: 1h, max: 2, mode: shadow}
+  - {name: tokens, window: 1h, max: 100}
 `))
 	for i := range 3 {
 		require.Equal(t, i < 2, s.take(fmt.Sprintf(`{"limit":"exports","key":"alice","lease":"lease-%d"}`, i)), "place %d", i)
@@ -138,6 +139,9 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 			t.Fatal("refused")
 		}
 	}
+	status, body, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/reserve", map[string]any{"limit": "tokens", "key": "alice", "n": 40})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, string(body))
 	b := open(t, s.query.URL()+"/?view=limits", desktop)
 	rows := `[...document.querySelectorAll("#limits-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|"))`
 	for i, want := range []string{`^exports\|2 at once\|.*\|2\|1\|0$`, `^tried\|2 in 1 hour, shadow: refuses nothing\|.*\|2\|1\|0$`, `^shared\|1,000 in 1 minute, shares of 100\|.*\|3\|0\|0$`} {
@@ -147,6 +151,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 		{"exports allows 2 at once to each {key}. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
 		{"tried allows 2 in 1 hour", "2 of 2 used, 0 left", "The next hit is too many. In shadow mode it is allowed, and not counted.", "red"},
 		{"Each process takes hits in advance, and can allow 100 more.", "of 1,000 used", "The next hit is allowed.", "green"},
+		{"tokens allows 100 in 1 hour", "40 of 100 used (40 of them reserved), 60 left", "The next hit is allowed.", "green"},
 	} {
 		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
 		b.until("about "+c.about, fmt.Sprintf(`document.getElementById("use-about").textContent.includes(%q)`, c.about))
