@@ -218,11 +218,11 @@ func (s *redisStore) settle(ctx context.Context, action string, r request, unkno
 	}
 	for _, item := range reply {
 		fields, _ := item.([]any)
-		var v [6]int64
+		var v [4]int64
 		for i := range min(len(v), len(fields)) {
 			v[i], _ = fields[i].(int64)
 		}
-		out = append(out, settled{settleResult(v[0]), v[1], v[2], v[3], v[4], v[5] / 1000})
+		out = append(out, settled{settleResult(v[0]), v[1], v[2], v[3]})
 	}
 	if len(out) != len(r.takes) {
 		return nil, fmt.Errorf("unexpected reply from Redis: %d results for %d reservations", len(out), len(r.takes))

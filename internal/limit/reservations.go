@@ -144,12 +144,12 @@ const (
 	passUnknown                 // because a limit in shadow mode may not have had it
 )
 
-// settled is a script's result for one reservation. The numbers of hits are those afterwards.
+// settled is a script's result for one reservation.
 type settled struct {
-	result                 settleResult
-	lower, estimate, upper int64
-	n                      int64 // that it was settled with
-	ends                   int64 // Unix milliseconds by Redis's clock
+	result   settleResult
+	estimate int64 // of the hits in the window, afterwards
+	n        int64 // that it was settled with
+	ends     int64 // Unix milliseconds by Redis's clock
 }
 
 // Settlement is what became of a reservation.

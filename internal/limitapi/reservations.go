@@ -103,6 +103,12 @@ func (s *Service) Reserve(ctx context.Context, part string, b *reserveBody) (*Ta
 	if len(b.Reserve) > 0 {
 		list = "reserve"
 	}
+	if b.ID == "" && b.Renew {
+		return nil, web.BadInput("id", "it is missing: renew names the reservation").Problem(part)
+	}
+	if b.ID == "" {
+		b.ID = rand.Text()
+	}
 	takes, err := s.reservationTakes(part, list, &b.ReserveItem, b.Reserve, b.ID)
 	if err != nil {
 		return nil, err
@@ -113,14 +119,8 @@ func (s *Service) Reserve(ctx context.Context, part string, b *reserveBody) (*Ta
 			return nil, web.InputProblem(err, part)
 		}
 	}
-	if b.ID == "" && b.Renew {
-		return nil, web.BadInput("id", "it is missing: renew names the reservation").Problem(part)
-	}
-	if b.ID == "" {
-		b.ID = rand.Text()
-	}
 	for i := range takes {
-		takes[i].ID, takes[i].Reserve = b.ID, length
+		takes[i].Reserve = length
 	}
 	if b.Renew {
 		return s.renewReservations(ctx, part, takes, list)

@@ -5,8 +5,8 @@
 -- how long it counts after its end (ms), and what becomes of one that is unknown (0: nothing; 1: it is
 -- settled; 2: it was settled with nothing).
 -- Returns per reservation: what became of it (0: unknown; 1: done; 2: done before; 3: it was settled with other
--- hits; 4: it has ended); the hits that are certainly in the window, the estimate, and the hits that may be in
--- it, all with those reserved, afterwards; the hits it was settled with; and its end in microseconds.
+-- hits; 4: it has ended); the estimate of the hits in the window, with those reserved, afterwards; the hits it
+-- was settled with; and its end (ms).
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local renews, all, states, takes = ARGV[1] == 'renew', true, {}, #KEYS / 3
@@ -49,7 +49,6 @@ for i, s in ipairs(states) do
 		end
 		ids.settle(KEYS[2 * takes + i], record, s.n)
 	end
-	change = change + s.reservations.sum
-	out[i] = {s.result, s.lower + change, s.count + change, s.upper + change, settled, 1000 * record.last}
+	out[i] = {s.result, s.count + s.reservations.sum + change, settled, record.last}
 end
 return out
