@@ -111,6 +111,7 @@ func TestDrills(t *testing.T) {
 		{"a namespace rebuilt beside the old one", false, (*drill).countBeside},
 		{"another version, and back", false, (*drill).changeVersion},
 		{"a region lost", true, (*drill).loseRegion},
+		{"a damaged replica of NATS", false, (*drill).repairReplica},
 	} {
 		if !one.inTest && !more {
 			continue

@@ -34,6 +34,8 @@ type site struct {
 	conf   string // of Redis
 	ingest *stack.Service
 	query  *stack.Service
+
+	padding int // of each message, in bytes
 }
 
 // build starts a site, and takes its first hits.
@@ -110,7 +112,7 @@ func (s *site) publish(hits int) {
 					return
 				}
 				counter := "c" + strconv.Itoa(int(n)%counters)
-				m := &nats.Msg{Subject: "hits.drill", Data: []byte(strings.Repeat(`{"key":"`+counter+`"}`+"\n", batch))}
+				m := &nats.Msg{Subject: "hits.drill", Data: []byte(strings.Repeat(`{"key":"`+counter+`"}`+"\n", batch) + strings.Repeat(" ", s.padding))}
 				for {
 					once, done := context.WithTimeout(s.t.Context(), 2*time.Second)
 					ack, err := js.PublishMsg(once, m, jetstream.WithMsgID(fmt.Sprintf("%d-%d", prefix, n)))
@@ -148,7 +150,7 @@ func (s *site) settle() (lost, double int64) {
 	return lost, double
 }
 
-var admission = regexp.MustCompile(`(?m)^tallyroll_ingest_admissions_total\{.*\} ([0-9.]+)$`)
+var admission = regexp.MustCompile(`(?m)^tallyroll_ingest_(?:admissions|discarded_messages)_total\{.*\} ([0-9.]+)$`)
 
 // isLossAdmitted reports whether the worker has reported that hits may be missing or count twice.
 func (s *site) isLossAdmitted() bool {

@@ -24,6 +24,7 @@ const NATSServers = 3
 type NATSProcs struct {
 	clients
 	Servers [NATSServers]*NATSProc
+	Stores  [NATSServers]string // their folders
 	monitor [NATSServers]string // their HTTP servers
 }
 
@@ -39,9 +40,10 @@ func NATSCluster(t testing.TB, config ...string) *NATSProcs {
 	}
 	for i := range c.Servers {
 		monitor := address(FreePort(t))
+		c.Stores[i] = t.TempDir()
 		c.monitor[i] = "http://" + monitor
 		text := fmt.Sprintf("server_name: %s\nhttp: %q\njetstream { store_dir: %q }\ncluster { name: test, listen: %q, routes: [%s] }\n%s\n",
-			c.Name(i), monitor, t.TempDir(), strings.TrimPrefix(routes[i], "nats://"), strings.Join(routes[:], ", "), strings.Join(config, "\n"))
+			c.Name(i), monitor, c.Stores[i], strings.TrimPrefix(routes[i], "nats://"), strings.Join(routes[:], ", "), strings.Join(config, "\n"))
 		file := filepath.Join(t.TempDir(), "nats.conf")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		server := &NATSProc{}
