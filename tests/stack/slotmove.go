@@ -1,5 +1,12 @@
 package stack
 
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
 // SlotMove is a slot on its way from one master to another: as redis-cli moves
 // it, in steps, so that a test decides when.
 type SlotMove struct {
@@ -58,4 +65,24 @@ func (m *SlotMove) Finish() {
 	m.do(m.to, "cluster", "setslot", m.slot, "node", id) // first, or nobody would have it for a moment
 	m.do(m.from, "cluster", "setslot", m.slot, "node", id)
 	m.c.WaitOK()
+}
+
+// MoveSlotAtOnce moves the slot of a key to another master as Valkey does from version 9 on: the server sends
+// all keys, and hands over in one step. It returns when all nodes know, and reports false if this server
+// cannot.
+func (c *RedisCluster) MoveSlotAtOnce(key string, to *RedisServer) bool {
+	c.t.Helper()
+	from := c.MasterOf(key)
+	slot := from.Client().ClusterKeySlot(c.t.Context(), key).Val()
+	err := from.Client().Do(c.t.Context(), "cluster", "migrateslots", "slotsrange", slot, slot, "node", c.id(c.t.Context(), to)).Err()
+	if err != nil && strings.Contains(strings.ToLower(err.Error()), "unknown subcommand") {
+		return false
+	}
+	require.NoError(c.t, err, "cluster migrateslots")
+	Eventually(c.t, "the slot at its new master", func() (bool, string) {
+		state, err := from.Client().Do(c.t.Context(), "cluster", "getslotmigrations").Result()
+		return c.MasterOf(key) == to, fmt.Sprint(state, err)
+	})
+	c.WaitOK()
+	return true
 }
