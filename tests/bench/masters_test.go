@@ -13,7 +13,7 @@ import (
 // of a Redis Cluster. The busiest one's figures are compared with an even share.
 type mastersRow struct {
 	sample
-	masters int
+	masters, threads int // threads of each that read and write its connections
 }
 
 // mastersShards are enough for the slots of a cluster to be even.
@@ -23,8 +23,9 @@ const mastersShards = 64
 // that is not faster: it shows that the work is spread evenly, and that neither side has more of it.
 func measureMasters(t *testing.T, r *rig, o options) []*mastersRow {
 	var all []*mastersRow
-	for _, masters := range []int{1, stack.Masters} {
-		all = append(all, &mastersRow{sample{part: "masters", name: fmt.Sprint(masters)}, masters})
+	for _, m := range []mastersRow{{sample{name: "1"}, 1, 1}, {sample{name: "1, with 2 I/O threads"}, 1, 2}, {sample{name: "3"}, stack.Masters, 1}} {
+		m.part = "masters"
+		all = append(all, &m)
 	}
 	all = chosen(o, all...)
 	inTurns(t, o, all, func(t *testing.T, m *mastersRow, _ int) { m.count(t, r, o) })
@@ -40,7 +41,7 @@ func (m *mastersRow) count(t *testing.T, r *rig, o options) {
 		cluster := stack.Cluster(t, 0)
 		nodes, to = cluster.Nodes, cluster
 	} else {
-		one := stack.Redis(t)
+		one := stack.Redis(t, stack.RedisArgs("--io-threads", fmt.Sprint(m.threads)))
 		nodes, to = []*stack.RedisServer{one}, one
 	}
 	worker := stack.Ingest(t, r.nats, to, "TALLYROLL_NAMESPACE="+namespace, "INGEST_STREAMS="+s.stream,
