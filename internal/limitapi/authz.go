@@ -101,7 +101,7 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
 		}
 		var err error
-		out[i], err = l.chooseLimit(&takeItem{Limit: name, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		out[i], err = l.chooseLimit(&takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err
 		}

@@ -100,32 +100,13 @@ func (s *Service) Look(ctx context.Context, part string, p *LookParams) (*TakeOu
 }
 
 type resetParams struct {
-	Limit  string `query:"limit" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string `query:"key" doc:"The key whose hits are removed." example:"alice"`
+	Subject
 	Window string `query:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
 	Policy string `query:"policy" doc:"With window: the policy of the takes." example:"cells"`
-	IP     string `query:"ip" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
-	Method string `query:"method" doc:"With limit, if its key template has {method}." example:"POST"`
-	Host   string `query:"host" doc:"With limit, if its key template has {host}." example:"shop.example"`
-	Path   string `query:"path" doc:"With limit, if its key template has {path}." example:"/login"`
-	header map[string]string
 }
 
-func (p *resetParams) Read(g api.Request) (err error) {
-	p.header, err = g.Headers()
-	if err != nil {
-		return err
-	}
-	return g.Singles(
-		api.Text("limit", limitHint, &p.Limit),
-		api.Text("key", takeKeyHint, &p.Key),
-		api.Text("window", api.WindowHint, &p.Window),
-		api.Text("policy", policyHint, &p.Policy),
-		api.Text("ip", addressHint, &p.IP),
-		api.Text("method", methodHint, &p.Method),
-		api.Text("host", hostHint, &p.Host),
-		api.Text("path", pathHint, &p.Path),
-	)
+func (p *resetParams) Read(g api.Request) error {
+	return p.read(g, api.Text("window", api.WindowHint, &p.Window), api.Text("policy", policyHint, &p.Policy))
 }
 
 func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
@@ -133,7 +114,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	if err != nil {
 		return take, err
 	}
-	item := &takeItem{Limit: p.Limit, Key: p.Key, Window: p.Window, Policy: p.Policy, IP: p.IP, Method: p.Method, Host: p.Host, Path: p.Path, Header: p.header}
+	item := &takeItem{Subject: p.Subject, Window: p.Window, Policy: p.Policy}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
 			return take, web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)

@@ -26,14 +26,8 @@ const defaultReservation = time.Minute
 
 // ReserveItem names hits of a key under a named limit.
 type ReserveItem struct {
-	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE, whose policy is not concurrent." example:"tokens"`
-	Key    string            `json:"key,omitempty" doc:"The key, as in a take." example:"alice"`
-	N      api.Number        `json:"n,omitempty" doc:"How many hits. To settle with 0 cancels. Default to reserve: 1." example:"4000"`
-	IP     string            `json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
-	Method string            `json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
-	Host   string            `json:"host,omitempty" doc:"With limit, if its key template has {host}." example:"shop.example"`
-	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
-	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Subject
+	N api.Number `json:"n,omitempty" doc:"How many hits. To settle with 0 cancels. Default to reserve: 1." example:"4000"`
 }
 
 // reserveBody is the body of POST /v1/reserve.
@@ -76,7 +70,7 @@ func (s *Service) registerReservations(a *api.API) {
 		Description: "Decides like POST /v1/take, and reserves the hits until they are settled or ttl is over. What is reserved counts in every decision about the key. " +
 			"If nobody settles it, on_expiry of the limit says what it becomes: count (the default) counts the hits at its end, release counts none.",
 		RequestBody: body("A named limit, a key and the most hits that there can be; or reserve: several of them.",
-			reserveBody{ReserveItem: ReserveItem{Limit: "tokens", Key: "alice", N: "4000"}, TTL: "60s", ID: "req-17"}),
+			reserveBody{ReserveItem: ReserveItem{Subject: Subject{Limit: "tokens", Key: "alice"}, N: "4000"}, TTL: "60s", ID: "req-17"}),
 		Responses: api.SuccessOnly("The hits are reserved.", reserved),
 	})
 	describeTakes(a, &reserve)
@@ -89,7 +83,7 @@ func (s *Service) registerReservations(a *api.API) {
 		Description: "Counts the hits that there were, now, and frees the rest of the reservation. There may be more than reserved: they have happened, so they count. " +
 			"Settling again with the same n changes nothing, so a client can repeat the request until it has an answer.",
 		RequestBody: body("The limit and key as reserved, the reservation, and n.",
-			settleBody{ReserveItem: ReserveItem{Limit: "tokens", Key: "alice", N: "731"}, ID: "req-17"}),
+			settleBody{ReserveItem: ReserveItem{Subject: Subject{Limit: "tokens", Key: "alice"}, N: "731"}, ID: "req-17"}),
 		Responses: api.SuccessOnly("The hits are counted.", SettleAnswer{Settled: 731, Remaining: 99269, Limit: "tokens", Source: "redis"}),
 	})
 	describeForbidden(a, &settle)
@@ -233,10 +227,7 @@ func (s *Service) reservationTakes(part, list string, single *ReserveItem, sever
 		if item.Limit == "" {
 			return nil, web.BadInput(prefix+"limit", "it is missing: name a limit of QUERY_LIMITS_FILE").Problem(part)
 		}
-		take, err := s.limits.parseTake(&takeItem{
-			Limit: item.Limit, Key: item.Key, N: cmp.Or(item.N, single.N), IP: item.IP, Method: item.Method, Host: item.Host, Path: item.Path,
-			Header: item.Header, ID: id,
-		}, prefix)
+		take, err := s.limits.parseTake(&takeItem{Subject: item.Subject, N: cmp.Or(item.N, single.N), ID: id}, prefix)
 		if err == nil && take.N < 0 {
 			err = web.BadInput(prefix+"n", "%d: allowed is 0 to %d", take.N, limit.MaxHits)
 		}

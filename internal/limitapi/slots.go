@@ -22,14 +22,8 @@ const (
 
 // placeBody (its name is that of a schema in OpenAPI) is the body of POST /v1/renew and /v1/release.
 type placeBody struct {
-	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE with the policy concurrent." example:"exports"`
-	Key    string            `json:"key,omitempty" doc:"The key, as in the take." example:"customer-7"`
-	Lease  string            `json:"lease,omitempty" doc:"The lease, as the answer to the take has it." example:"export-17"`
-	IP     string            `json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
-	Method string            `json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
-	Host   string            `json:"host,omitempty" doc:"With limit, if its key template has {host}." example:"shop.example"`
-	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
-	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
+	Subject
+	Lease string `json:"lease,omitempty" doc:"The lease, as the answer to the take has it." example:"export-17"`
 }
 
 // RenewAnswer answers a renewal.
@@ -53,7 +47,7 @@ type ReleaseAnswer struct {
 func (s *Service) registerSlots(a *api.API) {
 	body := func(about string) *huma.RequestBody {
 		return &huma.RequestBody{Description: about,
-			Content: map[string]*huma.MediaType{"application/json": {Example: placeBody{Limit: "exports", Key: "customer-7", Lease: "export-17"}}}}
+			Content: map[string]*huma.MediaType{"application/json": {Example: placeBody{Subject: Subject{Limit: "exports", Key: "customer-7"}, Lease: "export-17"}}}}
 	}
 	at := time.Date(2026, 11, 21, 10, 0, 30, 31e7, time.UTC)
 	renew := a.Operation(huma.Operation{
@@ -123,7 +117,7 @@ func (s *Service) leaseTake(part string, b *placeBody) (take limit.Take, err err
 	if b.Limit == "" {
 		return take, web.BadInput("limit", "it is missing: name a limit with the policy concurrent").Problem(part)
 	}
-	take, err = s.limits.parseTake(&takeItem{Limit: b.Limit, Key: b.Key, Lease: b.Lease, IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header}, "")
+	take, err = s.limits.parseTake(&takeItem{Subject: b.Subject, Lease: b.Lease}, "")
 	if err != nil {
 		return take, web.InputProblem(err, part)
 	}

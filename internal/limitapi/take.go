@@ -14,20 +14,14 @@ import (
 
 // takeBody is the body of POST /v1/take: one item, or several that are counted all or none.
 type takeBody struct {
-	Limit  string            `json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string            `json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
-	Window string            `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d." example:"1m"`
-	Max    api.Number        `json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
-	N      api.Number        `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string            `json:"policy,omitempty" doc:"With window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
-	IP     string            `json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address." example:"203.0.113.7"`
-	Method string            `json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
-	Host   string            `json:"host,omitempty" doc:"With limit, if its key template has {host}." example:"shop.example"`
-	Path   string            `json:"path,omitempty" doc:"With limit, if its key template has {path}." example:"/login"`
-	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
-	Lease  string            `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
-	ID     string            `json:"id,omitempty" doc:"Makes the takes such that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key within 10 minutes counts once, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
-	Take   []takeItem        `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n and id are for all that have none of their own."`
+	Subject
+	Window string     `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d." example:"1m"`
+	Max    api.Number `json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
+	N      api.Number `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Policy string     `json:"policy,omitempty" doc:"With window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
+	Lease  string     `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
+	ID     string     `json:"id,omitempty" doc:"Makes the takes such that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key within 10 minutes counts once, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
+	Take   []takeItem `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n and id are for all that have none of their own."`
 
 	idempotencyKey string // of the header
 }
@@ -43,7 +37,7 @@ func (s *Service) registerTake(a *api.API) {
 			"Refused hits are not counted. The key is the caller's own, and no counter of the streams.",
 		RequestBody: &huma.RequestBody{
 			Description: "A named limit and a key; or numbers and a key, with QUERY_TAKE=any; or take: several of them.",
-			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Limit: "login", Key: "alice"}}},
+			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Subject: Subject{Limit: "login", Key: "alice"}}}},
 		},
 		Responses: api.SuccessOnly("The hits are allowed and counted.", takeExample()),
 	})
@@ -93,10 +87,7 @@ func (b *takeBody) items() ([]takeItem, error) {
 	case b.idempotencyKey != "" && b.idempotencyKey != b.ID:
 		return nil, web.BadInput("id", "it differs from the field Idempotency-Key: one of them is enough")
 	}
-	single := takeItem{
-		Limit: b.Limit, Key: b.Key, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy,
-		IP: b.IP, Method: b.Method, Host: b.Host, Path: b.Path, Header: b.Header, Lease: b.Lease, ID: b.ID,
-	}
+	single := takeItem{Subject: b.Subject, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy, Lease: b.Lease, ID: b.ID}
 	if len(b.Take) == 0 {
 		return []takeItem{single}, nil
 	}

@@ -147,11 +147,18 @@ func bodyError(err error, t reflect.Type) error {
 	case errors.As(err, &mismatch) && mismatch.Field == "":
 		return fmt.Errorf("body: its JSON is of the type %s: allowed is an object with the fields %s", mismatch.Value, fieldNames(t))
 	case errors.As(err, &mismatch):
-		return fmt.Errorf("%s: it has a value of the type %s: allowed is %s", mismatch.Field, mismatch.Value, typeName(mismatch.Type))
+		return fmt.Errorf("%s: it has a value of the type %s: allowed is %s", fieldPath(mismatch), mismatch.Value, typeName(mismatch.Type))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("body: its JSON ends early: allowed is an object with the fields %s", fieldNames(t))
 	}
 	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
+}
+
+// fieldPath returns the path of a field without the names of embedded structs. They are Go's, so they begin with
+// a capital letter, which no name of a body does.
+func fieldPath(e *json.UnmarshalTypeError) string {
+	names := slices.DeleteFunc(strings.Split(e.Field, "."), func(name string) bool { return name != strings.ToLower(name) })
+	return strings.Join(names, ".")
 }
 
 func fieldNames(t reflect.Type) string {
