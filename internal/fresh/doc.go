@@ -10,6 +10,6 @@
 //   - If the condition does not hold in time, the problem is web.NotYet or web.TooOld. If it cannot come to
 //     hold, it is a 400.
 //
-// One goroutine, Watcher.Run, reads for all who wait, at most every checkEvery, and sleeps while nobody does.
+// One goroutine, Watcher.Run, reads for all who wait, at most every checkEvery, and sleeps while none waits.
 // Its caller waits for it. When it ends, so do all waits.
 package fresh

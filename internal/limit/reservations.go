@@ -39,7 +39,7 @@ var OnExpiries = []OnExpiry{ExpiryCounts, ExpiryReleases}
 // isReservable reports whether hits of the limit can be reserved.
 func (l *Limit) isReservable() bool { return l.Name != "" && l.Policy != Concurrent }
 
-// countsAfter returns how long a reservation that nobody settles counts after its end.
+// countsAfter returns how long a reservation that is not settled counts after its end.
 func (l *Limit) countsAfter() time.Duration {
 	if l.OnExpiry == ExpiryReleases {
 		return 0
@@ -66,7 +66,7 @@ func (t *Take) open() time.Duration {
 	return t.Limit.Window
 }
 
-// length returns how long a slot or reservation counts if nobody renews, releases or settles it.
+// length returns how long a slot or reservation counts if it is not renewed, released or settled.
 func (t *Take) length() time.Duration {
 	if t.Reserve > 0 {
 		return t.Reserve + t.Limit.countsAfter()

@@ -68,7 +68,7 @@ func (s *Service) registerReservations(a *api.API) {
 		OperationID: "post-reserve", Method: http.MethodPost, Path: ReservePath,
 		Summary: "Reserve hits whose number is not known yet",
 		Description: "Decides like POST /v1/take, and reserves the hits until they are settled or ttl is over. What is reserved counts in every decision about the key. " +
-			"If nobody settles it, on_expiry of the limit says what it becomes: count (the default) counts the hits at its end, release counts none.",
+			"If it is not settled, on_expiry of the limit says what it becomes: count (the default) counts the hits at its end, release counts none.",
 		RequestBody: body("A named limit, a key and the most hits that there can be; or reserve: several of them.",
 			reserveBody{ReserveItem: ReserveItem{Subject: Subject{Limit: "tokens", Key: "alice"}, N: "4000"}, TTL: "60s", ID: "req-17"}),
 		Responses: api.SuccessOnly("The hits are reserved.", reserved),

@@ -40,7 +40,7 @@ const fileFields = "name, window, max, policy, fail, key, mode, share, on_expiry
 //	    fail: closed       # local (default), open or closed
 //	    mode: shadow       # enforce (default) or shadow
 //	    share: {hits: 100, for: 1s} # none by default
-//	    on_expiry: count   # or release: what a reservation becomes that nobody settles
+//	    on_expiry: count   # or release: what a reservation that is not settled becomes
 //	    key: "user:{key}"  # default {key}
 //	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]} # or a list; default none
 //

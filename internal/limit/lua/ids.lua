@@ -2,7 +2,7 @@
 --   t <n>                    a take of n hits; a negative n was given back
 --   r <n> <end>              a reservation of n hits, which is open until its end (ms)
 --   s <n> <end> <settled>    a reservation that was settled with so many hits
--- It is kept for ten minutes after the take or the settlement. That of a reservation that nobody settled is
+-- It is kept for ten minutes after the take or the settlement. That of a reservation that was not settled is
 -- kept for as long after it has ceased to count, so that no id is in reservations twice.
 ids = (function()
 	local kept = 600000

@@ -1,6 +1,6 @@
 -- reservations: what is reserved of a limit, beside its hits, whatever the policy that counts them. A sorted
 -- set has a member n:id per reservation. Its score is the time (ms) until which the n hits count: the end of
--- the reservation, or a window after it if one that nobody settles counts as hits. The member s has the sum
+-- the reservation, or a window after it if one that is not settled counts as hits. The member s has the sum
 -- of all n as a negative score, so it is the first.
 reservations = (function()
 	local function text(n) return string.format('%.0f', n) end
@@ -80,7 +80,7 @@ reservations = (function()
 
 	function r.remove(key, id, n) return drop(key, {member(n, id)}) end
 
-	-- wait returns the milliseconds until n of the reserved hits count no longer, if nobody settles any, or nil
+	-- wait returns the milliseconds until n of the reserved hits count no longer, if none is settled, or nil
 	-- if that takes the ends of more than a thousand reservations.
 	function r.wait(key, now, n)
 		local all = redis.call('ZRANGEBYSCORE', key, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
