@@ -17,8 +17,8 @@ import (
 // MaxTakes bounds the limits of one request: one script decides about all of them, and blocks Redis.
 const MaxTakes = limit.MaxTogether
 
-// Subject is what a request is about: the key of a limit, and what the limit's key template needs of a request.
-// (Its name is exported so that structs that embed it have its fields.)
+// Subject is what a request is about: the key of a limit, and what the limit's key template needs of a
+// request. (Its name is exported so that structs that embed it have its fields.)
 type Subject struct {
 	Limit  string `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
 	Key    string `query:"key" json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`

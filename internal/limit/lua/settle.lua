@@ -4,9 +4,9 @@
 -- ARGV: settle, or renew; then per reservation policy, window (ms), n (its hits; or its new length, ms), id,
 -- how long it counts after its end (ms), and what becomes of one that is unknown (0: nothing; 1: it is
 -- settled; 2: it was settled with nothing).
--- Returns per reservation: what became of it (0: unknown; 1: done; 2: done before; 3: it was settled with other
--- hits; 4: it has ended); the estimate of the hits in the window, with those reserved, afterwards; the hits it
--- was settled with; and its end (ms).
+-- Returns per reservation: what became of it (0: unknown; 1: done; 2: done before; 3: it was settled with
+-- other hits; 4: it has ended); the estimate of the hits in the window, with those reserved, afterwards; the
+-- hits it was settled with; and its end (ms).
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local renews, all, states, takes = ARGV[1] == 'renew', true, {}, #KEYS / 3

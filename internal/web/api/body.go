@@ -154,8 +154,8 @@ func bodyError(err error, t reflect.Type) error {
 	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
 }
 
-// fieldPath returns the path of a field without the names of embedded structs. They are Go's, so they begin with
-// a capital letter, which no name of a body does.
+// fieldPath returns the path of a field without the names of embedded structs. They are Go's, so they have a
+// capital letter, which no name of a body has.
 func fieldPath(e *json.UnmarshalTypeError) string {
 	names := slices.DeleteFunc(strings.Split(e.Field, "."), func(name string) bool { return name != strings.ToLower(name) })
 	return strings.Join(names, ".")
