@@ -185,7 +185,20 @@ func TestResetRemovesReservations(t *testing.T) {
 	require.NoError(t, r.processes[0].limiter.Reset(t.Context(), Take{Limit: l, Caller: "alice", Key: "alice"}))
 	require.Equal(t, "allowed true, remaining 10, by redis", r.ask(0, l, "take", "", 0))
 	require.Equal(t, "unknown", r.ask(0, l, "renew", "a", 0))
+	require.Equal(t, "unknown", r.ask(0, l, "renew", "a", 0), "it is there again")
 	require.Equal(t, "done with 3, remaining 7, by redis", r.ask(0, l, "settle", "a", 3))
+
+	// Of several, none is renewed then.
+	other := *l
+	other.Name = "other"
+	r.ask(0, l, "reserve", "b", 4)
+	r.ask(0, &other, "reserve", "b", 4)
+	both := []Take{{Limit: l, Caller: "alice", Key: "alice", ID: "b", Reserve: time.Hour}, {Limit: &other, Caller: "alice", Key: "alice", ID: "b", Reserve: time.Hour}}
+	require.NoError(t, r.processes[0].limiter.Reset(t.Context(), both[1]))
+	_, err := r.processes[0].limiter.RenewReservations(t.Context(), both)
+	require.ErrorAs(t, err, new(*ReservationError))
+	r.at(60)
+	require.Equal(t, "ended", r.ask(0, l, "settle", "b", 1))
 }
 
 // TestReservationsOfSeveralLimits: all or none are reserved and settled, on a cluster in turn.

@@ -68,14 +68,12 @@ reservations = (function()
 		keep(key, s.isNew, till - now + 1)
 	end
 
-	-- extend reports whether the reservation counts.
+	-- has reports whether there is the reservation. There is none if the key was reset.
+	function r.has(key, id, n) return redis.call('ZSCORE', key, member(n, id)) ~= false end
+
 	function r.extend(key, now, id, n, till)
-		if not redis.call('ZSCORE', key, member(n, id)) then
-			return false
-		end
 		redis.call('ZADD', key, 'XX', text(till), member(n, id))
 		keep(key, false, till - now + 1)
-		return true
 	end
 
 	function r.remove(key, id, n) return drop(key, {member(n, id)}) end

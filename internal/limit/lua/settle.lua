@@ -20,11 +20,16 @@ for i = 1, takes do
 	local record = s.record
 	if not record or record.kind == 't' then
 		s.result = record and 0 or tonumber(ARGV[a + 5])
+		if renews and s.result == 1 then
+			s.result = 0 -- there is nothing to renew
+		end
 		s.record = {n = n, last = clock}
 	elseif record.kind == 's' then
 		s.result = (renews or record.settled ~= n) and 3 or 2
 	elseif record.last <= clock then
 		s.result = 4
+	elseif renews and not reservations.has(KEYS[takes + i], s.id, record.n) then
+		s.result = 0
 	else
 		s.result = 1
 	end
@@ -37,11 +42,8 @@ for i, s in ipairs(states) do
 	local change = 0 -- of the hits that count
 	if all and s.result == 1 and renews then
 		record.last = clock + s.n
-		if reservations.extend(KEYS[takes + i], clock, s.id, record.n, record.last + s.after) then
-			ids.reserve(KEYS[2 * takes + i], clock, record.n, record.last, record.last + s.after)
-		else
-			s.result = 0 -- the key was reset
-		end
+		reservations.extend(KEYS[takes + i], clock, s.id, record.n, record.last + s.after)
+		ids.reserve(KEYS[2 * takes + i], clock, record.n, record.last, record.last + s.after)
 	elseif all and s.result == 1 then
 		settled, change = s.n, s.n - reservations.remove(KEYS[takes + i], s.id, record.n)
 		if s.n > 0 then
