@@ -3,6 +3,8 @@ package limit
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,6 +136,16 @@ func (m *reservedModel) known(id string, now int64) *idModel {
 	return nil
 }
 
+// open returns the ids of the reservations that can be settled.
+func (m *reservedModel) open(now int64) (ids []string) {
+	for _, id := range slices.Sorted(maps.Keys(m.ids)) {
+		if r := m.ids[id]; r.reserved && r.settled < 0 && r.end > now {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 const idKept = 600_000 // ms
 
 // playReservations plays a drawn schedule, and returns the first difference from the model, or nothing.
@@ -166,12 +178,20 @@ func playReservations(t *testing.T, rt *rapid.T, client *redis.Client, held *scr
 		require.NoError(t, setClock(t.Context(), client, hashTag("alice"), at).Err())
 		p := processes[rapid.IntRange(0, 1).Draw(rt, "process")]
 		action := rapid.SampledFrom([]string{"take", "take", "reserve", "reserve", "settle", "settle", "renew"}).Draw(rt, "action")
+		open := m.open(at)
+		known := (action == "settle" || action == "renew") && rapid.IntRange(0, 3).Draw(rt, "of those open") > 0
+		if known && len(open) == 0 {
+			action = "reserve"
+		}
 		take := Take{Limit: l, Caller: "alice", Key: "alice", ID: fmt.Sprint("id-", rapid.IntRange(1, 4).Draw(rt, "id")), N: rapid.Int64Range(1, 6).Draw(rt, "n")}
+		if known && len(open) > 0 {
+			take.ID = rapid.SampledFrom(open).Draw(rt, "open")
+		}
 		switch action {
 		case "take":
 			take.N = rapid.Int64Range(-3, 6).Draw(rt, "hits")
 		case "settle":
-			take.N = rapid.SampledFrom([]int64{0, 1, 2, 3, 9, 12}).Draw(rt, "settled")
+			take.N = rapid.SampledFrom([]int64{0, 1, 3, 9, 12}).Draw(rt, "settled")
 		default:
 			take.Reserve = time.Duration(rapid.SampledFrom([]int64{1, 30, 60, 90}).Draw(rt, "ttl")) * time.Second
 		}
