@@ -153,8 +153,8 @@ func TestCountsAreExactIfAllOfNATSIsKilled(t *testing.T) {
 	w.requireHonest("HITS")
 }
 
-// A backup that is restored in a cluster has another creation and the same messages, and so has a mirror
-// that is promoted under the name of its origin.
+// A backup that is restored in a cluster has another creation and the same messages. (Servers before 2.15 can
+// restore a stream of several replicas with its creation: docs/servers.md.)
 func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 	onlyInAll(t)
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 			s.awaitProgress(first)
 			sleepUpTo(time.Second)
 			s.requireExactCounts(first, 0)
-			n := rounds(1, 1, 3)
+			n, replaced := rounds(1, 1, 3), false
 			for i := range n {
 				backup := stack.BackUp(t, conn, "HITS")
 				before, err := s.stream(ctx).Info(ctx)
@@ -182,23 +182,26 @@ func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 				backup.Restore(t, conn, "HITS")
 				after, err := s.stream(ctx).Info(ctx)
 				require.NoError(t, err)
-				if after.Created.Equal(before.Created) || after.State.LastSeq != before.State.LastSeq {
-					t.Fatalf("restored with creation %s (was %s) and last message %d (was %d)", after.Created, before.Created, after.State.LastSeq, before.State.LastSeq)
-				}
+				require.Equal(t, before.State.LastSeq, after.State.LastSeq, "the last message")
+				replaced = !after.Created.Equal(before.Created)
+				t.Logf("the creation is another one: %v", replaced)
 				l := startLoad(s, fmt.Sprintf("later%d", i), false, 500)
 				s.awaitProgress(l)
 				s.requireExactCounts(l, 1)
 				s.compare(first, "after the restoring")
 			}
-			if logs := worker.Logs(); !strings.Contains(logs, "the stream was replaced by a copy with the same messages") {
-				t.Error("the log does not say that the stream was replaced")
+			if !replaced {
+				require.Equal(t, stack.NATSServers, replicas, "replicas of a stream that is restored with its creation")
+				return
 			}
+			require.Contains(t, worker.Logs(), "the stream was replaced by a copy with the same messages")
 
 			// An older backup: its messages were counted, and more than it holds.
 			backup := stack.BackUp(t, conn, "HITS")
 			last := startLoad(s, "last", false, 500)
 			s.awaitProgress(last)
 			s.requireExactCounts(last, 0)
+			deleted := time.Now()
 			require.NoError(t, s.js.DeleteStream(ctx, "HITS"))
 			backup.Restore(t, conn, "HITS")
 			stack.Eventually(t, "the worker to say that it stands still", func() (bool, string) {
@@ -207,6 +210,10 @@ func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 			s.compare(first, "while the stream stands still")
 			state, err := s.stream(ctx).Info(ctx)
 			require.NoError(t, err)
+			if state.Created.Before(deleted) {
+				t.Log("the backup's creation is restored: a purge does not let the worker go on")
+				return
+			}
 			require.NoError(t, s.stream(ctx).Purge(ctx, jetstream.WithPurgeSequence(state.State.LastSeq+1)))
 			l := startLoad(s, "end", false, 500)
 			s.awaitProgress(l)
