@@ -134,10 +134,14 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	return len(a.takes) - 1, nil
 }
 
-// dropIDs makes takes of those with an id that others have used. Nothing can be reserved without one.
+// dropIDs makes takes of those with an id that others have used. Nothing can be reserved without one. What is
+// settled keeps its id: it is settled already.
 func (a *envoyRequest) dropIDs() {
 	for i := range a.takes {
 		t := &a.takes[i]
+		if a.kinds[i].settle {
+			continue
+		}
 		if t.Reserve > 0 {
 			t.N, t.Reserve, a.kinds[i].look = 1, 0, true
 		}
@@ -281,9 +285,10 @@ func (s *service) settle(ctx context.Context, a *envoyRequest, v *verdict, i int
 			t.N = 1
 		}
 	}
+	shadow := t.Limit.Mode == limit.Shadow
 	for _, d := range done {
 		v.decisions[i] = &limit.Decision{
-			Take: *t, Allowed: d.Over == 0, WouldAllow: d.Over == 0, Certain: d.Source == limit.SourceRedis,
+			Take: *t, Allowed: d.Over == 0 || shadow, Shadow: shadow, WouldAllow: d.Over == 0, Certain: d.Source == limit.SourceRedis,
 			Remaining: d.Remaining, RetryAfter: t.Limit.Window, Source: d.Source,
 		}
 		if d.Repeated {

@@ -40,6 +40,7 @@ limits:
 - {name: tokens, window: 1h, max: 100, envoy: [
     {domain: edge, partly: true, reserve: {hits: 40, for: 1h}, descriptor: [{key: tokens}, {key: request_id, as: id}]},
     {domain: edge, descriptor: [{key: tokens}]}]}
+- {name: once, window: 1h, max: 100, envoy: {domain: edge, descriptor: [{key: once}, {key: request_id, as: id}]}}
 - {name: counted, window: 1h, max: 100, envoy: {domain: edge, reserve: {hits: 40, for: 1s}, descriptor: [{key: counted}, {key: request_id, as: id}]}}
 - {name: released, window: 1h, max: 100, on_expiry: release, envoy: {domain: edge, reserve: {hits: 40, for: 1s}, descriptor: [{key: released}, {key: request_id, as: id}]}}
 - {name: http, window: 1h, max: 1}
@@ -247,6 +248,14 @@ func testReservations(t *testing.T, r *rig) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "descriptors[1]: another descriptor has the limit tokens and the same key") {
 		t.Errorf("hits to be counted and reserved: %v", err)
 	}
+	// An id that another request has used neither settles twice nor hides hits.
+	require.Equal(t, "OK 98", send("once", "e", "1", 2))
+	require.Equal(t, "OK 98", send("once", "e", "1", 2))
+	require.Equal(t, "OK 60", send("tokens", "e", "1", 0))
+	out := r.ask(hits(descriptor("tokens=e", "request_id=1"), 5), hits(descriptor("once=e", "request_id=1"), 3))
+	require.Equal(t, "OK: OK OK", codesOf(out))
+	require.EqualValues(t, 95, out.Statuses[0].LimitRemaining)
+	require.EqualValues(t, 95, out.Statuses[1].LimitRemaining)
 	// After its end, what the reservation became decides.
 	require.Equal(t, "OK 60", send("counted", "a", "1", 0))
 	require.Equal(t, "OK 60", send("released", "a", "1", 0))
@@ -258,8 +267,8 @@ func testReservations(t *testing.T, r *rig) {
 	require.Equal(t, "OK 60", send("counted", "a", "1", 5))
 	_, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 	require.NoError(t, err)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 4`)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="repeated"} 1`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 5`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="repeated"} 2`)
 }
 
 // Envoy's own settings can give a limit other numbers for a request.
