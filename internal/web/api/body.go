@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -130,12 +131,8 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), true
 	}
-	for _, f := range bodyFields(t) {
-		if jsonName(f) == name {
-			return f.Type, true
-		}
-	}
-	return nil, false
+	inner, known := bodyFields(t).types[name]
+	return inner, known
 }
 
 func bodyError(err error, t reflect.Type) error {
@@ -165,21 +162,33 @@ func fieldNames(t reflect.Type) string {
 	if t.NumField() == 0 {
 		return "none"
 	}
-	var names []string
-	for _, f := range bodyFields(t) {
-		names = append(names, jsonName(f))
+	return strings.Join(bodyFields(t).names, ", ")
+}
+
+// fields are those that a body can have, in order and by their names in JSON.
+type fields struct {
+	names []string
+	types map[string]reflect.Type
+}
+
+// fieldsOf has the fields by the body's type, because finding them takes longer than reading a body.
+var fieldsOf sync.Map
+
+// bodyFields returns the fields of a body, those of embedded structs included.
+func bodyFields(t reflect.Type) fields {
+	if found, ok := fieldsOf.Load(t); ok {
+		return found.(fields)
 	}
-	return strings.Join(names, ", ")
-}
-
-// bodyFields returns the fields that a body can have, those of embedded structs included.
-func bodyFields(t reflect.Type) []reflect.StructField {
-	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Anonymous || !f.IsExported() })
-}
-
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
+	out := fields{types: make(map[string]reflect.Type)}
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Anonymous || !f.IsExported() {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		out.names, out.types[name] = append(out.names, name), f.Type
+	}
+	fieldsOf.Store(t, out)
+	return out
 }
 
 func typeName(t reflect.Type) string {
