@@ -272,33 +272,33 @@ func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error)
 	return v, nil
 }
 
-// settle settles the reservation of a take. If there is none, or none any more, the take becomes one that
-// counts its hits up to the limit, or if the reservation counted them at its end, one that looks.
+// settle settles the reservation of a take. Without one that can be settled, the take becomes one that counts
+// its hits up to the limit, or if the reservation counted them at its end, one that looks.
 func (s *service) settle(ctx context.Context, a *envoyRequest, v *verdict, i int) error {
-	t, result := &a.takes[i], "settled"
+	t, result := &a.takes[i], "refused"
 	done, err := s.limiter.Settle(ctx, a.takes[i:i+1])
-	if refused, ok := errors.AsType[*limit.ReservationError](err); ok {
-		result, err = "refused", nil
-		a.kinds[i] = kind{partly: true}
-		if !refused.Ended.IsZero() && t.Limit.OnExpiry != limit.ExpiryReleases {
-			a.kinds[i] = kind{look: true}
-			t.N = 1
+	if err == nil {
+		d, shadow := &done[0], t.Limit.Mode == limit.Shadow
+		result = "settled"
+		if d.Repeated {
+			result = "repeated"
 		}
-	}
-	shadow := t.Limit.Mode == limit.Shadow
-	for _, d := range done {
 		v.decisions[i] = &limit.Decision{
 			Take: *t, Allowed: d.Over == 0 || shadow, Shadow: shadow, WouldAllow: d.Over == 0, Certain: d.Source == limit.SourceRedis,
 			Remaining: d.Remaining, RetryAfter: t.Limit.Window, Source: d.Source,
 		}
-		if d.Repeated {
-			result = "repeated"
-		}
 	}
-	if err == nil {
-		s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+	s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+	refused, ok := errors.AsType[*limit.ReservationError](err)
+	if !ok {
+		return err
 	}
-	return err
+	a.kinds[i] = kind{partly: true}
+	if !refused.Ended.IsZero() && t.Limit.OnExpiry != limit.ExpiryReleases {
+		a.kinds[i] = kind{look: true}
+		t.N = 1
+	}
+	return nil
 }
 
 // impossible reports for each take whether it asks for more hits than can be allowed at once.

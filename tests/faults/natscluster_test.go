@@ -192,6 +192,7 @@ func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 			}
 			if !replaced {
 				require.Equal(t, stack.NATSServers, replicas, "replicas of a stream that is restored with its creation")
+				require.Regexp(t, `^2\.1[0-4]\.`, conn.ConnectedServerVersion())
 				return
 			}
 			require.Contains(t, worker.Logs(), "the stream was replaced by a copy with the same messages")
@@ -211,6 +212,7 @@ func TestARestoredStreamOfAClusterIsCountedExactly(t *testing.T) {
 			state, err := s.stream(ctx).Info(ctx)
 			require.NoError(t, err)
 			if state.Created.Before(deleted) {
+				require.Regexp(t, `^2\.1[0-4]\.`, conn.ConnectedServerVersion())
 				t.Log("the backup's creation is restored: a purge does not let the worker go on")
 				return
 			}

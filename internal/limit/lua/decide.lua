@@ -13,7 +13,7 @@
 -- counted. If hits were given back or counted without asking, also how many, and how many are still to be
 -- given back. If a slot was acquired or renewed, or with ids, also the end of the lease or reservation in
 -- microseconds. With ids, then 1 if the take was counted before, 2 if its id was used for another one, which
--- blocks all, else 0. If hits are reserved, then how many. Numbers in between that are not said are 0.
+-- blocks all, else 0. If hits are reserved, then how many. Numbers before it that do not apply are 0.
 --
 -- Commands that need memory come before those that need none, because a full Redis (maxmemory) refuses the
 -- former, but no longer after a script's first write. For the same reason an add of a policy begins with a

@@ -68,7 +68,7 @@ reservations = (function()
 		keep(key, s.isNew, till - now + 1)
 	end
 
-	-- has reports whether there is the reservation. There is none if the key was reset.
+	-- has reports whether the reservation exists. A reset of the key removes it.
 	function r.has(key, id, n) return redis.call('ZSCORE', key, member(n, id)) ~= false end
 
 	function r.extend(key, now, id, n, till)

@@ -20,9 +20,7 @@ for i = 1, takes do
 	local record = s.record
 	if not record or record.kind == 't' then
 		s.result = record and 0 or tonumber(ARGV[a + 5])
-		if renews and s.result == 1 then
-			s.result = 0 -- there is nothing to renew
-		end
+		s.result = renews and s.result == 1 and 0 or s.result -- there is nothing to renew
 		s.record = {n = n, last = clock}
 	elseif record.kind == 's' then
 		s.result = (renews or record.settled ~= n) and 3 or 2
