@@ -11,7 +11,7 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-// Counters are the questions about the counters of a namespace. *window.Reader implements it.
+// Counters are the questions about the counters of a namespace. *read.Reader implements it.
 type Counters interface {
 	Namespace
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)

@@ -248,7 +248,7 @@ func (r *simRedis) rollBack(n int, claimsStay bool) {
 	r.cutAll(nil)
 }
 
-// concurrency lets requests take no time until the function that it returns is called.
+// atOnce lets requests take no time until the function that it returns is called.
 func (r *simRedis) atOnce() (restore func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

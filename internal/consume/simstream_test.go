@@ -320,7 +320,7 @@ func (s *simSource) Next(ctx context.Context, from uint64) (uint64, int64, error
 	return 0, 0, nil
 }
 
-// reject keeps the identities that the production messages carry.
+// Reject keeps the identities that the production messages carry.
 func (s *simSource) Reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	s.process.wait()
 	s.stream.mu.Lock()
@@ -366,7 +366,7 @@ func (s *simSource) Open(ctx context.Context, from uint64) (source.Feed, error) 
 	return r, nil
 }
 
-// simFeed delivers what the stream has sent to a client. Under stream.mu but
+// simFeed delivers what the stream has sent to a client. Under simStream.mu but
 // for what start's goroutine alone uses.
 type simFeed struct {
 	source  *simSource

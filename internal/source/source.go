@@ -59,7 +59,7 @@ type State struct {
 	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
 	Clock       int64  // Unix milliseconds: later than the clock that stores messages; 0 if unknown
 	Retention   jetstream.RetentionPolicy
-	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
+	Ahead       time.Duration // how far the server's clock is ahead of this process's; see commit.ClockAhead
 }
 
 // Since returns a Unix millisecond before which the stream stored nothing; 0, unknown, for a mirror.

@@ -88,7 +88,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // WriteJSON sends a value, followed by a newline and without escapes for HTML.
 //
 // Totals that append their own JSON would save 1.2 µs each (CPU time, medians of alternating runs of
-// BenchmarkWithoutRedis): 2 % of query's work for 100 totals (BenchmarkTotal); of the work of query, Redis
+// BenchmarkWithoutRedis): 2 % of query's work for 100 totals; of the work of query, Redis
 // and client together (docs/benchmarks.md), 0.8 % for one total and 2.4 % for 100 counters × 4 windows.
 func WriteJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	text := buffers.Get().(*bytes.Buffer)
