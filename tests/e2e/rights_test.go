@@ -275,9 +275,7 @@ func TestNoTotalIsWrongWithoutARight(t *testing.T) {
 		set("+" + command)
 		stack.EventuallyTotal(t, query.URL(), "a", "24h", hits)
 	}
-	t.Log("audit")
 	g.run("audit", "", fmt.Sprintf("audit: %d hits, 1 counters, 0 differences", hits))
-	t.Log("start")
 
 	for _, command := range []string{"multi", "exec", "watch"} {
 		set("-" + command)
