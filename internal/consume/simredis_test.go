@@ -637,7 +637,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 				return append(out, "*-1\r\n"...)
 			}
 		}
-		r.followed = true
+		r.followed = r.followed || len(queued) > 0
 		mark := len(r.undo)
 		out = appendArray(out, len(queued))
 		for _, q := range queued {

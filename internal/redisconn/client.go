@@ -170,8 +170,9 @@ func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) er
 			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: use one that it has, or leave it out", err)}
 		case redis.IsAuthError(err):
 			return setting.UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
-		case redis.IsPermissionError(err):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
+		case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "unknown command"),
+			redis.HasErrorPrefix(err, "EXECABORT Transaction discarded because of: NOPERM"):
+			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md, and rename no command", err)}
 		}
 		return err
 	})
