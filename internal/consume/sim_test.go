@@ -267,7 +267,7 @@ func (w *simWorld) run() string {
 		time.Sleep(e.after)
 		w.apply(e)
 		if i+1 == w.plan.declared {
-			w.declare()
+			w.declare(1)
 		}
 		if problem := w.check(false); problem != "" {
 			return fmt.Sprintf("after event %d: %s", i+1, problem)
@@ -327,11 +327,11 @@ func (w *simWorld) run() string {
 	return ""
 }
 
-// declare lets an operator declare that nothing is missing since long ago. Every loss that left a mark, and
-// every later one, must still show. Redis may refuse, or have no cursors yet.
-func (w *simWorld) declare() {
+// declare lets an operator declare that nothing is missing from a moment on, or (0) take that back. Every loss
+// that left a mark, and every later one, must still show. Redis may refuse, or have no cursors yet.
+func (w *simWorld) declare(from int64) {
 	w.vouched = len(w.messages)
-	_, _, _ = schema.Declare(context.Background(), schema.NewStore(w.asker, simNamespace), schema.Declaration{From: 1, At: 1, By: "sim"})
+	_, _, _ = schema.Declare(context.Background(), schema.NewStore(w.asker, simNamespace), schema.Declaration{From: from, At: 1, By: "sim"})
 }
 
 // heal ends all faults and all workers but one.
@@ -428,7 +428,7 @@ func (w *simWorld) apply(e simEvent) {
 		}
 	case "cut before", "lost reply", "late reply", "late request":
 		if p != nil {
-			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, e.d} })
+			onRedis(func() { w.redis.execFault[p] = simExecFault{kind: e.kind, delay: e.d} })
 		}
 	case "cut":
 		onRedis(func() { w.redis.cutAll(nil) })
@@ -451,7 +451,7 @@ func (w *simWorld) apply(e simEvent) {
 		w.endAnother(e)
 	case "torn file":
 		if p != nil {
-			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, 0} })
+			onRedis(func() { w.redis.execFault[p] = simExecFault{kind: e.kind, written: e.written()} })
 			later(w.redis.runTorn)
 		}
 	case "roll back", "roll back, claims stay":
@@ -459,6 +459,8 @@ func (w *simWorld) apply(e simEvent) {
 		w.redis.rollBack(e.n+1, e.kind != "roll back")
 	case "erase":
 		w.erase(e)
+	case "declare":
+		w.declare(e.declaredFrom())
 	case "claims lost":
 		w.redis.loseClaims()
 	case "old claim":
