@@ -116,8 +116,10 @@ type simWorld struct {
 	checked      simState               // by the last check
 	alive        map[simHashes]int64    // of one check, like segments
 	segments     map[simSegment]int64
-	expires      int64   // the first key that the last check has seen, Unix milliseconds
-	mostAlive    []int64 // by tier, see mostAliveOf
+	uniqueCells  map[string]*simUniqueCell // by key
+	noted        int                       // how many messages have their registers in uniqueCells
+	expires      int64                     // the first key that the last check has seen, Unix milliseconds
+	mostAlive    []int64                   // by tier, see mostAliveOf
 
 	shown     int64 // the latest moment that the clock of NATS has shown when it was set back, Unix nanoseconds
 	living    context.Context
@@ -181,7 +183,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if p.epochCells > 0 {
 		tiers = tiers.Cut(p.epochCells)
 	}
-	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}, uniqueCells: map[string]*simUniqueCell{}}
 	w.redis.checkErased = w.checkErased
 	w.living, w.die = context.WithCancel(context.Background())
 	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
