@@ -329,8 +329,8 @@ func (w *simWorld) run() string {
 	return ""
 }
 
-// declare lets an operator declare that nothing is missing from a moment on, or (0) take that back. Every loss
-// that left a mark, and every later one, must still show. Redis may refuse, or have no cursors yet.
+// declare lets an operator declare that nothing is missing from a moment on, or (0) take that back. Every
+// loss that left a mark, and every later one, must still show. Redis may refuse, or have no cursors yet.
 func (w *simWorld) declare(from int64) {
 	w.vouched = len(w.messages)
 	_, _, _ = schema.Declare(context.Background(), schema.NewStore(w.asker, simNamespace), schema.Declaration{From: from, At: 1, By: "sim"})

@@ -247,8 +247,8 @@ func (e simEvent) rules() int { return e.n % len(simRules) }
 // written returns how many seventeenths of a torn transaction are in the file.
 func (e simEvent) written() int { return 1 + (e.n+10)%16 }
 
-// declaredFrom returns from when on nothing is missing, as an operator declares: mostly since long ago. 0 takes
-// it back.
+// declaredFrom returns from when on nothing is missing, as an operator declares: mostly since long ago. 0
+// takes it back.
 func (e simEvent) declaredFrom() int64 { return int64(min(1, e.n%8)) }
 
 func (e simEvent) setBack() time.Duration { return time.Duration(1+e.n%4) * e.d }
