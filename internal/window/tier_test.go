@@ -70,10 +70,10 @@ func TestTiersThatLackHits(t *testing.T) {
 		lack  string
 	}{
 		{[3]int64{}, 1, ""},
-		{[3]int64{0, now - 12*hour, 0}, 1, ""},                          // days answer
-		{[3]int64{0, now - 12*hour, now - 24*hour}, 1, "1d/30d"},        // and here from before the windows of 15m on
-		{[3]int64{0, now - 12*hour, now - 12*hour}, 1, "15m/1d,1d/30d"}, //
-		{[3]int64{0, now - 12*hour, now - 12*hour}, now - 12*hour, ""},  // older answers are not declared
+		{[3]int64{0, now - 12*hour, 0}, 1, ""},                   // days answer
+		{[3]int64{0, now - 12*hour, now - 24*hour}, 1, "1d/30d"}, // and here from before the windows of 15m on
+		{[3]int64{0, now - 12*hour, now - 12*hour}, 1, "15m/1d,1d/30d"},
+		{[3]int64{0, now - 12*hour, now - 12*hour}, now - 12*hour, ""}, // older answers are not declared
 		{[3]int64{0, now - 12*hour, now - 12*hour}, now - 13*hour, "15m/1d,1d/30d"},
 		{[3]int64{0, 0, now - 31*24*hour}, 1, ""}, // it has passed
 	} {
