@@ -89,8 +89,9 @@ type simLookFault struct {
 }
 
 type simExecFault struct {
-	kind  string // cut before, lost reply, late reply, late request
-	delay time.Duration
+	kind    string // cut before, lost reply, late reply, late request, torn file
+	delay   time.Duration
+	written int // of a torn transaction, see tear
 }
 
 func newSimRedis() *simRedis {
@@ -214,6 +215,9 @@ func (r *simRedis) put(key string, e *simEntry) {
 	r.changes++
 	if e == nil {
 		delete(r.keys, key)
+		if r.piece != nil { // it is deleted after it in the file
+			r.piece = slices.DeleteFunc(slices.Clone(r.piece), func(args []string) bool { return args[1] == key })
+		}
 	} else {
 		r.keys[key] = e
 	}
@@ -406,7 +410,7 @@ func (c *simConn) command(args []string) {
 			c.cut()
 			return
 		case fault.kind == "torn file":
-			r.tear(c.queued)
+			r.tear(c.queued, fault.written)
 			return
 		case fault.kind == "late request":
 			c.hold(args, fault.delay)
