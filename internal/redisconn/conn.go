@@ -66,9 +66,9 @@ type conn struct {
 	sent     atomic.Bool  // something was written after the last reply
 }
 
-// SyscallConn is what go-redis calls before it uses an idle connection, which it closes after an error, and if
-// the socket has an end or bytes to read. Bytes that are no reply, such as a session ticket, are rare: servers
-// send tickets before the first reply. They only cost another connection.
+// SyscallConn is what go-redis calls before it uses an idle connection. It closes the connection after an
+// error, and if the socket is at its end or has bytes to read. Bytes that are no reply, such as a session
+// ticket, are rare, because servers send tickets before the first reply. They cost a new connection.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if c.answered.Load() < c.server.suspect.Load() {
 		return nil, errors.New("another connection to the server broke")

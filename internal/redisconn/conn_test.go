@@ -29,8 +29,8 @@ func (c *brokenConn) Write(b []byte) (int, error) {
 
 func (c *brokenConn) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
-// A command of which nothing was written has not been executed, and is sent again whatever it is. One of which
-// a part was written may be a pipeline whose first commands were executed.
+// A command of which nothing was written has not been executed, and is sent again whatever it is. One of
+// which a part was written may be a pipeline whose first commands were executed.
 func TestOnlyWhatWasNotSentIsRepeatedInAnyCase(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

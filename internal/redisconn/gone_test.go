@@ -159,7 +159,7 @@ func TestConnectionsThatABalancerForgotFailOneCommand(t *testing.T) {
 	}
 }
 
-// One slow command is no reason to drop the connections beside it.
+// One slow command is no reason to drop the other connections.
 func TestALateReplyDropsNoOtherConnection(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Balancer carries TCP connections to a server, as a load balancer or a firewall does, and loses them as those
-// do.
+// Balancer carries TCP connections to a server, as a load balancer or a firewall does, and loses them as
+// those do.
 type Balancer struct {
 	l      net.Listener
 	target string

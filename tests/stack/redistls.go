@@ -73,7 +73,7 @@ func (e tlsEndpoint) URL() string { return e.url }
 // TLSEndpoint is a Redis of servers with [RedisTLS], at a rediss… URL.
 func TLSEndpoint(c Certificate, url string) Endpoint { return tlsEndpoint{url, c} }
 
-// OverTLS is the server, the cluster or the master behind Sentinels, which have been started with [RedisTLS], over TLS.
+// OverTLS is a server, a cluster or the master behind Sentinels over TLS, started with [RedisTLS].
 func OverTLS(c Certificate, redis Endpoint) Endpoint {
 	url := strings.Replace(redis.URL(), "redis", "rediss", 1)
 	var servers []*RedisServer

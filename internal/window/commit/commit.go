@@ -54,8 +54,8 @@ type Writer struct {
 	// unverified are hashes whose expiry was trusted by attempts whose outcome is unknown, see healExpiries.
 	unverified []hashExpiry
 
-	// OnRetry is called for each attempt whose outcome is unknown, before the pause; without a pause, a commit is
-	// tried once more if its connection broke.
+	// OnRetry is called for each attempt whose outcome is unknown, before the pause. The first attempt after a
+	// broken connection comes at once, and without a call.
 	OnRetry func(error)
 	// OnLoss is called with ErrTorn or ErrClockFell if a commit has detected that hits may be wrongly
 	// counted. The cursor then has a later IncompleteBefore than the caller's.
