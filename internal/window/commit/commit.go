@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
@@ -53,7 +54,8 @@ type Writer struct {
 	// unverified are hashes whose expiry was trusted by attempts whose outcome is unknown, see healExpiries.
 	unverified []hashExpiry
 
-	// OnRetry is called for each attempt whose outcome is unknown, before the pause.
+	// OnRetry is called for each attempt whose outcome is unknown, before the pause. The first attempt after a
+	// broken connection comes at once, and without a call.
 	OnRetry func(error)
 	// OnLoss is called with ErrTorn or ErrClockFell if a commit has detected that hits may be wrongly
 	// counted. The cursor then has a later IncompleteBefore than the caller's.
@@ -153,7 +155,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 	}
 	backoff := minBackoff
 	for {
-		err := w.attempt(ctx, batch, &next, &out)
+		err := redisconn.Repeat(ctx, true, func() error { return w.attempt(ctx, batch, &next, &out) })
 		if errors.Is(err, cluster.ErrBare) {
 			err = errors.Join(err, w.markTorn(ctx))
 		}
