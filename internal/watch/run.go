@@ -33,7 +33,7 @@ const (
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	s := &service{settings: settings, process: settings.Worker + "-" + rand.Text()[:6], timeouts: newTimeouts(settings.Interval), metrics: newMetrics(), log: log, ruleSetChanged: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
-	_, err := setting.Open(s.server.Files, "rules", settings.file(), Parse, s.storeRuleSet)
+	_, err := setting.Open(s.server.Files, "rules", settings.file(), parseWithFiles, s.storeRuleSet)
 	if err != nil {
 		return err
 	}
