@@ -170,8 +170,8 @@ func TestAccountsThatOweOutliveOthers(t *testing.T) {
 	}
 }
 
-// A refusal of several takes has the decisions about all of them, however often it is repeated: about those that
-// would be allowed, too.
+// A refusal of several takes has the decisions about all of them, however often it is repeated: about those
+// that would be allowed, too.
 func TestRepeatedRefusalHasAllDecisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, backends[2].start(t), "all decisions")

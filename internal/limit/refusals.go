@@ -23,8 +23,8 @@ type refusals struct {
 	all map[string]refusal // by key in Redis
 }
 
-// refusal means that takes of n hits or more are refused; or, if state.fits, that up to n hits would have been
-// allowed if another take of their request had not been refused.
+// refusal means that takes of n hits or more are refused; or, if state.fits, that up to n hits would have
+// been allowed if another take of their request had not been refused.
 type refusal struct {
 	n     int64
 	until time.Time // by Redis; it may be forgotten earlier
@@ -62,9 +62,9 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 	return v, err
 }
 
-// refuse returns the remembered decisions about all takes, if one of them refuses. Those in shadow mode, which
-// refuse nothing, are enough only if all takes are remembered so. If a take is not remembered, only Redis can
-// decide about it.
+// refuse returns the remembered decisions about all takes, if one of them refuses. Those in shadow mode,
+// which refuse nothing, are enough only if all takes are remembered so. If a take is not remembered, only
+// Redis can decide about it.
 func (f *refusals) refuse(r *request) (verdict, bool) {
 	states := make([]state, 0, 1) // on the stack, for most requests
 	refused, shadows := 0, 0
@@ -107,7 +107,8 @@ func (f *refusals) find(t *Take, key string, now time.Time) (state, bool) {
 	return out, true
 }
 
-// remember keeps a refusal, or a take beside one. asked is when Redis was asked: part of the wait passes before the reply.
+// remember keeps a refusal, or the state of a take of a refused request. asked is when Redis was asked: part
+// of the wait passes before the reply.
 func (f *refusals) remember(t *Take, key string, s state, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

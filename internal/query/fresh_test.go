@@ -254,8 +254,8 @@ func TestRequestsOverNATSWaitBesideOthers(t *testing.T) {
 	<-stopped
 }
 
-// A question that its caller may not ask, or that has a mistake, is refused before it waits: a caller who must
-// not ask learns nothing about how far the streams are counted.
+// A question that its caller may not ask, or that has a mistake, is refused before it waits: a caller who
+// must not ask learns nothing about how far the streams are counted.
 func TestRightsAndParametersAreCheckedBeforeTheWait(t *testing.T) {
 	t.Parallel()
 	broker, server, now := stack.NATS(t), stack.Redis(t), apitest.Now()
