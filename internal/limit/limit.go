@@ -254,7 +254,7 @@ type Decision struct {
 type Answer struct {
 	// Allowed is true if every take was allowed. Otherwise none was counted.
 	Allowed bool
-	// Decisions are in the order of the takes. If memory refused some takes, there are only those.
+	// Decisions are in the order of the takes.
 	Decisions []Decision
 }
 

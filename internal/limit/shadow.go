@@ -50,8 +50,8 @@ func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d 
 	if rest.takes != nil {
 		var err error
 		out, err = s.decide(ctx, &rest)
-		if err != nil || len(out.Decisions) < len(rest.takes) || !out.Allowed && out.Decisions[0].Source == SourceMemory {
-			return out, err // memory returns only the takes that it refuses
+		if err != nil {
+			return out, err
 		}
 	}
 	for _, i := range indexes {

@@ -18,6 +18,7 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/tests/apitest"
 )
 
 // The files in testdata have requests, and below each what comes of it: what the limiter is asked, the
@@ -159,5 +160,16 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{`tallyroll_limit_decisions_total{limit="login",result="error",source=""} 1`}, s.decisions())
+	}
+}
+
+// A problem about a field of a body says so, whatever the operation.
+func TestProblemsOfBodiesNameTheBody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, TakeNamed, true)
+	for _, path := range []string{"/v1/take", "/v1/reserve", "/v1/settle", "/v1/renew", "/v1/release"} {
+		p := apitest.RequireProblem(t, s.ask(http.MethodPost, path, `{"limit":"nowhere","key":"a"}`).Result(), http.StatusBadRequest)
+		require.NotEmpty(t, p.Errors, path)
+		require.True(t, strings.HasPrefix(p.Errors[0].Location, web.InBody), "%s: %+v", path, p.Errors)
 	}
 }

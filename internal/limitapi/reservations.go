@@ -88,7 +88,7 @@ func (s *Service) registerReservations(a *api.API) {
 	})
 	describeForbidden(a, &settle)
 	describeReservations(a, &settle)
-	api.AnswerBody(a, settle, api.OverHTTP(s.Settle))
+	api.AnswerBody(a, settle, api.OverHTTPBody(s.Settle))
 }
 
 // Reserve checks a body and reserves hits, or renews a reservation. Its errors are for the client.

@@ -93,7 +93,7 @@ func cors(origins web.Origins) web.CORS {
 	return web.CORS{
 		Origins: origins,
 		Methods: "GET, HEAD, POST, DELETE",
-		Headers: "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+		Headers: "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID",
 		Expose:  "ETag, RateLimit, RateLimit-Policy, Retry-After",
 	}
 }

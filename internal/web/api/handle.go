@@ -42,8 +42,12 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 		if err != nil {
 			return err
 		}
-		if err := a.Hold(r.Context(), web.InQuery, p); err != nil {
+		ctx, err := a.Hold(r.Context(), web.InQuery, p)
+		if err != nil {
 			return err
+		}
+		if ctx != r.Context() {
+			r = r.WithContext(ctx)
 		}
 		return answer(w, r, p)
 	}))
@@ -69,10 +73,11 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		if reader, ok := any(b).(HeaderReader); ok {
 			reader.ReadHeader(r.Header)
 		}
-		if err := a.Hold(r.Context(), web.InBody, b); err != nil {
+		ctx, err := a.Hold(r.Context(), web.InBody, b)
+		if err != nil {
 			return err
 		}
-		out, err := find(r.Context(), b)
+		out, err := find(ctx, b)
 		if err != nil {
 			return err
 		}
