@@ -88,14 +88,15 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 }
 
 type message struct {
-	seq     uint64
-	stored  int64 // Unix nanoseconds
-	hits    []hit.Hit
-	rejects []hit.Reject
-	counter string         // of hits that name none
-	origin  rejects.Origin // of rejects of events
-	trace   string         // of rejects: the message's traceparent
-	unmet   int            // events that met no rule's when
+	seq       uint64
+	stored    int64 // Unix nanoseconds
+	hits      []hit.Hit
+	rejects   []hit.Reject
+	counter   string         // of hits that name none
+	origin    rejects.Origin // of rejects of events
+	trace     string         // of rejects: the message's traceparent
+	increment string         // of rejects: the message's hit.IncrementHeader, cut
+	unmet     int            // events that met no rule's when
 }
 
 var (
@@ -141,7 +142,7 @@ func (b *buffer) add(stream string, m message) error {
 			if r.Kind == hit.OfHit {
 				rejected.Counter = m.counter
 			}
-			rejected.Origin, rejected.Trace = m.origin, m.trace
+			rejected.Origin, rejected.Trace, rejected.Increment = m.origin, m.trace, m.increment
 			l.rejects = append(l.rejects, rejected)
 			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.Size() + len(m.trace) + rejectCost
 		}

@@ -61,7 +61,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	s := h.state
 	start := window.Cursor{Created: s.Created, Seq: s.First - 1, AsOf: s.Since()}
 	lost, lostBefore := h.lostAfter(0, 0)
-	if lostBefore > 0 {
+	if lostBefore > 0 && s.Gaps == "" {
 		start.Stored = s.FirstStored - 1 // the message before the first was stored earlier than it
 	}
 	if s.Clock > 0 { // the clock of NATS may have been set back since
@@ -126,7 +126,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	}
 	lost, lostBefore = h.lostAfter(r.cursor.Seq, known)
 	if start.Seq > r.cursor.Seq {
-		r.cursor.Seq, r.cursor.Stored = start.Seq, s.FirstStored-1
+		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
 	}
 	switch {
 	case lostBefore > 0:

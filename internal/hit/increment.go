@@ -26,12 +26,11 @@ var ServerHeaders = map[string]string{IncrementHeader: "2.12", ScheduleHeader: "
 // is no hit. The body is NATS's running total, and is not read. The result is valid as of Decode.
 func (d *Decoder) DecodeIncrement(subject string, stored int64, increment string, body []byte) ([]Hit, []Reject) {
 	d.Begin(subject, stored)
-	n, err := strconv.ParseInt(increment, 10, 64)
+	n, refused := ParseIncrement(increment)
 	switch {
-	case err == nil && n == 0:
-	case err != nil || n < 0 || n > MaxN:
-		d.reject(0, body, BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be taken back", IncrementHeader, increment, int64(MaxN)))
-	default:
+	case refused != nil:
+		d.reject(0, body, refused.Reason, refused.Detail)
+	case n > 0:
 		d.object.reset(stored)
 		h := d.appendHit()
 		refused := d.object.fill(h, subject)
@@ -41,5 +40,17 @@ func (d *Decoder) DecodeIncrement(subject string, stored int64, increment string
 		}
 		d.finishHit(0, body, refused)
 	}
+	for i := range d.rejects {
+		d.rejects[i].Kind = OfIncrement
+	}
 	return d.hits, d.rejects
+}
+
+// ParseIncrement reads the value of IncrementHeader: 0 to MaxN hits.
+func ParseIncrement(text string) (n int64, refused *Refusal) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > MaxN {
+		return 0, &Refusal{BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be taken back", IncrementHeader, text, int64(MaxN))}
+	}
+	return n, nil
 }
