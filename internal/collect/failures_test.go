@@ -272,6 +272,6 @@ func TestAStreamThatHitsDoNotSuitIsNamed(t *testing.T) {
 	resp, answer := r.post(`{"key":"a"}`)
 	p := checkProblem(t, resp, answer, http.StatusServiceUnavailable)
 	require.Regexp(t, `increment is missing.*does not help.*COLLECT_SUBJECT`, p.Detail)
-	require.Empty(t, resp.Header.Get("Retry-After"))
+	require.Equal(t, "60", resp.Header.Get("Retry-After"))
 	r.awaitReadiness(http.StatusServiceUnavailable, "increment is missing")
 }

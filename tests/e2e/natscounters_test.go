@@ -85,7 +85,7 @@ func TestIncrementsOfNATSCountersAreCounted(t *testing.T) {
 	s.awaitRejects(2)
 
 	// What no repetition can store ends a program.
-	code, out = runToEndWith(t, "publish", strings.NewReader(`{"key":"home"}`), []string{"--subject", "eu"}, "NATS_URL="+s.nats.URL())
+	code, out = runToEndWith(t, "publish", strings.NewReader(`{"key":"home"}`), []string{"--format", "ndjson", "--subject", "eu"}, "NATS_URL="+s.nats.URL())
 	require.Equal(t, 1, code, out)
 	require.Contains(t, out, "message counter increment is missing (10169)")
 }
