@@ -105,8 +105,8 @@ var (
 )
 
 // add adds a message to the filling half, and waits while that is full. Messages between the previous
-// position and this one were discarded unread, unless the stream is sparse. The error is errClosed, or errGap if the message comes out of
-// order.
+// position and this one were discarded unread, unless the stream is sparse. The error is errClosed, or errGap
+// if the message comes out of order.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
