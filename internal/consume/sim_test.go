@@ -187,6 +187,8 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	w.redis.checkErased = w.checkErased
 	w.living, w.die = context.WithCancel(context.Background())
 	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
+	w.stream.begin, w.stream.gaps = max(p.begin, 1), p.gaps
+	w.stream.last = w.stream.begin - 1
 	w.limits = Limits{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxLoad: cmp.Or(p.maxLoad, 48<<20), MaxAhead: p.maxAhead, MaxHits: 100}
 	uniqueTiers, err := window.ParseUniqueTiers(cmp.Or(p.uniqueTiers, "off"))
 	if err != nil {

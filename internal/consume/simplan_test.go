@@ -27,10 +27,12 @@ type simPlan struct {
 	rules       int  // the file of rules, of simRules
 	clustered   bool // the stream's server is one of a cluster
 	events      []simEvent
-	rewrites    bool // Redis may be asked to rewrite its append-only file
-	hurried     bool // the stream is not left at rest for long in the end
-	late        bool // the times of hits are drawn over all that the tiers hold
-	declared    int  // the number of events after which an operator declares that nothing is missing
+	rewrites    bool   // Redis may be asked to rewrite its append-only file
+	hurried     bool   // the stream is not left at rest for long in the end
+	late        bool   // the times of hits are drawn over all that the tiers hold
+	begin       uint64 // first_seq of the stream
+	gaps        bool   // its sequences have gaps that were no messages
+	declared    int    // the number of events after which an operator declares that nothing is missing
 }
 
 // simEvent is one line of a schedule. What worker, n and d mean depends on the kind.
@@ -159,6 +161,8 @@ func drawPlan(t *rapid.T) simPlan {
 		maxLoad:     rapid.SampledFrom([]int{0, 0, 2000, 500}).Draw(t, "maxLoad"),
 		late:        rapid.Bool().Draw(t, "late"),
 		declared:    rapid.IntRange(0, 60).Draw(t, "declared"),
+		begin:       rapid.SampledFrom([]uint64{1, 1, 1000}).Draw(t, "begin"),
+		gaps:        rapid.IntRange(0, 3).Draw(t, "gaps") == 3,
 	}
 }
 
@@ -176,8 +180,8 @@ func (p simPlan) needsPerson() bool {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after

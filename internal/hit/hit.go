@@ -158,4 +158,6 @@ const (
 	OfHit     Kind = ""        // a hit, or a message with hits
 	OfEvent   Kind = "event"   // an event that rules read, or a message with events, as JSON
 	OfMessage Kind = "message" // a message that is one event: its headers belong to it
+	// OfIncrement is an increment of one of NATS's own counters: its body is the running total.
+	OfIncrement Kind = "increment"
 )
