@@ -23,7 +23,8 @@ func ParseTime(text string) (at int64, err error) {
 // digit and a comma before the fraction.
 func ParseRFC3339(text string) (time.Time, error) {
 	const clock = len("2006-01-02T15:04:05")
-	if len(text) <= clock || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
+	if len(text) <= clock ||
+		text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
 		return time.Time{}, errNotRFC3339
 	}
 	century, year := twoDigits(text[0:]), twoDigits(text[2:])

@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A limit that always refuses, or is unlimited, decides without Redis: here nobody answers, and the limits are
-// closed.
+// A limit that always refuses, or is unlimited, decides without Redis: here nobody answers, and the limits
+// are closed.
 func TestLimitsWithoutNumbersNeedNoRedis(t *testing.T) {
 	t.Parallel()
 	limiter := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}), "test", time.Minute)
 	for _, policy := range NamedPolicies {
 		for _, mode := range Modes {
 			t.Run(fmt.Sprint(policy, " ", mode), func(t *testing.T) {
-				make := func(name string, unlimited bool) Take {
+				takeUnder := func(name string, unlimited bool) Take {
 					l := &Limit{Name: name, Window: time.Minute, Policy: policy, Mode: mode, Fail: FailClosed, Unlimited: unlimited}
 					require.NoError(t, l.Check())
 					take := Take{Limit: l, Caller: "alice", Key: "alice", N: 1}
@@ -26,7 +26,7 @@ func TestLimitsWithoutNumbersNeedNoRedis(t *testing.T) {
 					}
 					return take
 				}
-				never, free := make("never", false), make("free", true)
+				never, free := takeUnder("never", false), takeUnder("free", true)
 				for _, ask := range []func() (Answer, error){
 					func() (Answer, error) { return limiter.Take(t.Context(), []Take{never}) },
 					func() (Answer, error) { return limiter.Look(t.Context(), []Take{never}) },
@@ -79,7 +79,7 @@ func TestLimitsWithoutNumbersNeedNoRedis(t *testing.T) {
 	require.Error(t, (&Limit{Window: time.Minute}).Check(), "a request's own max is 1 or more")
 }
 
-// Beside such limits, those with numbers decide as ever, and count all or nothing.
+// With such limits in one request, those with numbers decide as ever, and count all or nothing.
 func TestLimitsWithoutNumbersBesideOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, backends[2].start(t), "fixed")

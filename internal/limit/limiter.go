@@ -41,7 +41,7 @@ type request struct {
 	keys    []string  // in Redis
 	asked   time.Time // when the request was about to be sent to Redis
 	entries []entry   // in this process's accounts; nil if no account is involved
-	fixed   []int     // indexes of takes that need no hits: of limits that are fixed, and in shadow mode what can never fit
+	fixed   []int     // indexes of takes that need no hits: of fixed limits, or never fitting ones in shadow mode
 	count   bool      // count the hits if all takes fit
 	ids     bool      // a take has an id, so only Redis can say whether it was counted before
 	share   bool      // the one take is a whole share, which no fail mode can replace

@@ -129,7 +129,8 @@ func (d *Descriptor) check(l *Limit) error {
 		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
 		case e.isAny() && e.As == "" && !l.Key.Uses(VarKey):
-			return fmt.Errorf("the entry %q can have several values, and the limit's key %s has no variable for it: name one with as, such as as: %s", e.Key, l.Key, variables[0])
+			return fmt.Errorf("the entry %q can have several values, and the limit's key %s has no variable for it: "+
+				"name one with as, such as as: %s", e.Key, l.Key, variables[0])
 		}
 	}
 	for _, v := range variables {

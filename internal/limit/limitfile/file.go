@@ -75,13 +75,15 @@ func Parse(data []byte) (Set, error) {
 }
 
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "unlimited", "policy", "fail", "mode", "share{}", "on_expiry", "key", "envoy{}")
+	fields, err := yamlfile.Fields(node, "a limit",
+		"name", "window", "max", "unlimited", "policy", "fail", "mode", "share{}", "on_expiry", "key", "envoy{}")
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, name := range []string{"name", "window", "max"} {
 		if fields[name] == nil && (name != "max" || fields["unlimited"] == nil) {
-			return nil, 0, yamlfile.Errorf(node.Line, "%s: it is missing: a limit needs name, window, and max or unlimited", name)
+			return nil, 0, yamlfile.Errorf(node.Line,
+				"%s: it is missing: a limit needs name, window, and max or unlimited", name)
 		}
 	}
 	l = &Limit{Limit: limit.Limit{
