@@ -18,8 +18,8 @@ import (
 // mapping finds the limits for a descriptor.
 //
 // A descriptor of the file matches a request's descriptor that has the same domain, the same keys in the same
-// order, and the file's values where it has some. If several match, the most specific one decides, from the
-// left: an entry with the value, then the longest beginning of it (value: "foo*"), then one without value.
+// order, and the file's values where it has some. If several match, the most specific one decides, from
+// the left: an entry with the value, then the longest beginning of it (value: "foo*"), then one without.
 // All limits with this descriptor count.
 type mapping struct {
 	domains map[string]*node
