@@ -30,8 +30,8 @@ func matches(d *limitfile.Descriptor, domain string, entries []*ratelimit.RateLi
 	return true
 }
 
-// moreSpecific reports whether a comes before b: at the first entry at which they differ, it has the value, or
-// the longer beginning of it.
+// moreSpecific reports whether a comes before b: at the first entry at which they differ, it has the value,
+// or the longer beginning of it.
 func moreSpecific(a, b *limitfile.Descriptor) bool {
 	rank := func(e limitfile.Entry) int {
 		if prefix, ok := e.Prefix(); ok {
