@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -29,10 +30,9 @@ type envoyRequest struct {
 
 // kind is what is special about a take.
 type kind struct {
-	look    bool // check whether one more hit would be allowed, and count nothing
-	partly  bool // count hits up to the limit; the rest have happened anyway
-	blocked bool // the request's own numbers allow nothing
-	settle  bool // settle a reservation with hits that have happened
+	look   bool // check whether one more hit would be allowed, and count nothing
+	partly bool // count hits up to the limit; the rest have happened anyway
+	settle bool // settle a reservation with hits that have happened
 }
 
 // parseRequest finds the limits of a request. Its error is for Envoy.
@@ -59,7 +59,7 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 		n, look := parseHits(req, d)
 		for _, r := range rules {
 			k := kind{look: look, partly: r.descriptor.Partly}
-			if err := r.override(d.GetLimit(), &k); err != nil {
+			if err := r.override(d.GetLimit()); err != nil {
 				return nil, badRequest("descriptors[%d].limit: %v", i, err)
 			}
 			take, err := r.newTake(values, n)
@@ -69,7 +69,7 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 			if reserve := r.descriptor.Reserve; reserve.Hits > 0 && take.ID != "" {
 				switch {
 				case look:
-					take.N, take.Reserve, k = reserve.Hits, reserve.For, kind{blocked: k.blocked}
+					take.N, take.Reserve, k = reserve.Hits, reserve.For, kind{}
 				case n > 0:
 					k = kind{settle: true}
 				}
@@ -115,18 +115,17 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 		if !k.look && !a.kinds[i].look && (t.Reserve > 0) != (take.Reserve > 0) {
 			return 0, fmt.Errorf("another descriptor has the limit %s and the same key, and one of them reserves: let both do so, or none", t.Limit.Name)
 		}
-		if t.Limit.Max > take.Limit.Max {
+		if t.Limit.Unlimited || !take.Limit.Unlimited && t.Limit.Max > take.Limit.Max {
 			t.Limit = take.Limit
 		}
 		t.ID = cmp.Or(t.ID, take.ID)
 		switch known := &a.kinds[i]; {
 		case k.look:
-			known.blocked = known.blocked || k.blocked
 		case known.look:
-			t.N, t.Reserve, a.kinds[i] = take.N, take.Reserve, kind{partly: k.partly, blocked: known.blocked || k.blocked}
+			t.N, t.Reserve, a.kinds[i] = take.N, take.Reserve, kind{partly: k.partly}
 		default:
 			t.N += take.N
-			known.partly, known.blocked = known.partly && k.partly, known.blocked || k.blocked
+			known.partly = known.partly && k.partly
 		}
 		return i, nil
 	}
@@ -155,7 +154,7 @@ var lengths = map[units.RateLimitUnit]time.Duration{
 }
 
 // override applies the numbers that Envoy's settings have for a request, if any.
-func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
+func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) error {
 	if o == nil {
 		return nil
 	}
@@ -169,8 +168,7 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *k
 		}
 		length *= time.Duration(multiplier.GetValue())
 	}
-	k.blocked = o.GetRequestsPerUnit() == 0
-	l, err := r.limit.WithNumbers(length, max(1, int64(o.GetRequestsPerUnit())))
+	l, err := r.limit.WithNumbers(length, int64(o.GetRequestsPerUnit()))
 	r.limit = l
 	return err
 }
@@ -309,7 +307,10 @@ func (a *envoyRequest) impossible() []bool {
 		if a.kinds[i].settle {
 			continue
 		}
-		out[i] = t.N > t.Limit.Max || a.kinds[i].blocked && t.N > 0
+		if t.Limit.Unlimited {
+			continue
+		}
+		out[i] = t.N > t.Limit.Max
 		if t.Limit.Policy == limit.Log && t.N > 0 {
 			members += t.N
 			out[i] = out[i] || members > limit.MaxLogTake
@@ -343,9 +344,6 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 			d.Allowed, d.WouldAllow, d.Certain, d.RetryAfter = d.Shadow, false, true, d.Take.Limit.Window
 			allowed = allowed && d.Shadow
 		}
-		if a.kinds[index].blocked {
-			d.Remaining = 0
-		}
 		v.decisions[index] = d
 	}
 	return allowed, nil
@@ -355,7 +353,7 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 func (s *service) countPart(ctx context.Context, a *envoyRequest, v *verdict) {
 	const tries = 3 // others may have counted meanwhile
 	for i, d := range v.decisions {
-		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look || a.kinds[i].blocked {
+		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look {
 			continue
 		}
 		for try := 0; try < tries && d.Remaining > 0; try++ {
@@ -421,6 +419,9 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
+	if d.Take.Limit.Unlimited {
+		out.LimitRemaining = math.MaxUint32
+	}
 	if !d.Allowed {
 		out.DurationUntilReset = durationpb.New(d.RetryAfter)
 	}
@@ -440,7 +441,11 @@ var windowUnits = []struct {
 	{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
 }
 
+// currentLimit is nil of an unlimited one, as from Envoy's own service.
 func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
+	if l.Unlimited {
+		return nil
+	}
 	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: uint32(l.Max)}
 	for _, u := range windowUnits {
 		if l.Window%u.length == 0 {
@@ -467,9 +472,10 @@ func (v *verdict) headers() (out []*core.HeaderValue) {
 			answer.Decisions = append(answer.Decisions, *d)
 		}
 	}
-	policy, rate := answer.RateFields()
-	add("RateLimit-Policy", policy)
-	add("RateLimit", rate)
+	if policy, rate := answer.RateFields(); policy != "" {
+		add("RateLimit-Policy", policy)
+		add("RateLimit", rate)
+	}
 	if !v.allowed {
 		add("Retry-After", limit.WholeSeconds(answer.Decisive().RetryAfter))
 	}

@@ -306,7 +306,7 @@ func testOverride(t *testing.T, r *rig) {
 	}{
 		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: allowed are SECOND, MINUTE"},
 		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
-		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: allowed is 1 to 1000000000"},
+		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: must be 0 to 1000000000"},
 	} {
 		_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), c.d}})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {

@@ -223,6 +223,17 @@ func (l *Limiter) RenewReservations(ctx context.Context, takes []Take) ([]Settle
 }
 
 func (l *Limiter) settle(ctx context.Context, action string, takes []Take) ([]Settlement, error) {
+	if i := slices.IndexFunc(takes, func(t Take) bool { return t.Limit.Unlimited }); i >= 0 { // it keeps nothing
+		out, err := l.settle(ctx, action, slices.Delete(slices.Clone(takes), i, i+1))
+		if err != nil {
+			return nil, err
+		}
+		own := Settlement{Take: takes[i], Remaining: MaxHits, Source: SourceMemory, Ends: l.now().Add(takes[i].Reserve).UTC()}
+		if action != actionRenew {
+			own.Settled = takes[i].N
+		}
+		return slices.Insert(out, i, own), nil
+	}
 	all := request{takes: takes, keys: make([]string, len(takes)), ids: true}
 	for i := range takes {
 		checked := takes[i]

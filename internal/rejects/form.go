@@ -230,7 +230,7 @@ func Parse(h nats.Header) (p Part, ok bool) {
 	p.Reason, p.Detail, p.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
 	seq, errSeq := strconv.ParseUint(h.Get(HeaderSequence), 10, 64)
 	item, errItem := strconv.ParseUint(h.Get(HeaderItem), 10, 31)
-	stored, errStored := time.Parse(time.RFC3339Nano, h.Get(HeaderStored))
+	stored, errStored := hit.ParseRFC3339(h.Get(HeaderStored))
 	if errSeq == nil {
 		p.Seq = seq
 	}

@@ -83,7 +83,7 @@ func parseDay(text string) (time.Time, error) {
 	if at, err := time.Parse(time.DateOnly, text); err == nil {
 		return at, nil
 	}
-	return time.Parse(time.RFC3339, text)
+	return hit.ParseRFC3339(text)
 }
 
 // processUser returns the user and the host of this process, as far as they are known.

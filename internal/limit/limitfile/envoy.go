@@ -1,6 +1,7 @@
 package limitfile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,8 +29,22 @@ type Descriptor struct {
 
 type Entry struct {
 	Key   string
-	Value string // empty: any value
+	Value string // empty: any value; with an asterisk at its end, what begins like it
 	As    string // the variable of the limit's key template that the value is for, or AsID; empty: it may be a part of {key}
+}
+
+// Prefix returns what a value must begin with; ok is false if it must equal Value.
+func (e *Entry) Prefix() (prefix string, ok bool) {
+	if e.Value == "" {
+		return "", true
+	}
+	return strings.CutSuffix(e.Value, "*")
+}
+
+// isAny reports whether different values match.
+func (e *Entry) isAny() bool {
+	_, ok := e.Prefix()
+	return ok
 }
 
 // AsID marks the entry whose value is the id of the take, and no part of the key.
@@ -51,8 +66,8 @@ var joined = Template{between: between + "%"}
 // makesKey reports whether an entry's value is a part of {key}: values that are neither in the file nor for a
 // variable are, or without any, all that are for no variable.
 func (d *Descriptor) makesKey(e *Entry) bool {
-	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Value == "" && e.As == "" })
-	return e.As == "" && (e.Value == "" || !anyValue)
+	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.isAny() && e.As == "" })
+	return e.As == "" && (e.isAny() || !anyValue)
 }
 
 // Value returns a template variable's value for a descriptor with these values, in the order of the entries.
@@ -113,8 +128,9 @@ func (d *Descriptor) check(l *Limit) error {
 			return fmt.Errorf("the entry %q is for {%s}, which the limit's key %s does not have", e.Key, e.As, l.Key)
 		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
-		case e.Value == "" && e.As == "" && !l.Key.Uses(VarKey):
-			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no variable for it: name one with as, such as as: %s", e.Key, l.Key, variables[0])
+		case e.isAny() && e.As == "" && !l.Key.Uses(VarKey):
+			return fmt.Errorf("the entry %q can have several values, and the limit's key %s has no variable for it: "+
+				"name one with as, such as as: %s", e.Key, l.Key, variables[0])
 		}
 	}
 	for _, v := range variables {
@@ -135,8 +151,8 @@ func (d *Descriptor) checkReserve(l *Limit) error {
 		return nil
 	case l.Policy == limit.Log:
 		return fmt.Errorf("reserve: not with the policy log, which counts at most %d hits at once: allowed are cells and stream", limit.MaxLogTake)
-	case r.Hits < 1 || r.Hits > l.Max:
-		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", r.Hits, l.Max)
+	case r.Hits < 1 || r.Hits > l.Max && l.Max > 0: // max can be 0 for a while
+		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", r.Hits, cmp.Or(l.Max, limit.MaxHits))
 	case r.For < shortest || r.For > longest:
 		return fmt.Errorf("reserve: for %s: allowed is %s to %s", window.FormatDuration(r.For), window.FormatDuration(shortest), window.FormatDuration(longest))
 	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
@@ -212,6 +228,9 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
 		if e.As != "" && e.As != AsID && !isVariable(e.As) {
 			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path, header.NAME and id", e.As)
+		}
+		if e.Value == "*" {
+			e.Value = ""
 		}
 		d.Entries = append(d.Entries, e)
 	}
