@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/api"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -90,7 +91,7 @@ func seedUniques(t testing.TB, client redis.UniversalClient, key string, at time
 		args[i] = unique.Of([]byte(w)).Argument()
 	}
 	for _, tier := range uniqueTiers(t) {
-		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
+		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, human.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
 		require.NoError(t, client.PFAdd(t.Context(), cell, args...).Err())
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/human"
 )
 
 const (
@@ -80,7 +80,7 @@ func (t *Take) checkID() error {
 	case t.Reserve != 0 && !t.Limit.isReservable():
 		return &TakeError{*t, "limit", "nothing can be reserved: only limits with a name that count hits have reservations"}
 	case t.Reserve != 0 && (t.Reserve < MinReservation || t.Reserve > MaxReservation):
-		return &TakeError{*t, "ttl", fmt.Sprintf("%s: allowed is %s to %s", window.FormatDuration(t.Reserve), window.FormatDuration(MinReservation), window.FormatDuration(MaxReservation))}
+		return &TakeError{*t, "ttl", fmt.Sprintf("%s: allowed is %s to %s", human.FormatDuration(t.Reserve), human.FormatDuration(MinReservation), human.FormatDuration(MaxReservation))}
 	case t.Reserve != 0 && t.N < 1:
 		return &TakeError{*t, "n", fmt.Sprintf("%d: a reservation has 1 hit or more", t.N)}
 	case t.ID == "" && t.Reserve == 0:

@@ -11,6 +11,7 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
@@ -97,7 +98,7 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return &setting.Error{Key: d.key, Value: window.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", window.FormatDuration(d.min), window.FormatDuration(d.max))}
+			return &setting.Error{Key: d.key, Value: human.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min), human.FormatDuration(d.max))}
 		}
 	}
 	if err := setting.CheckAddress("INGEST_ADDR", s.Addr); err != nil {

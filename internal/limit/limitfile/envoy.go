@@ -9,8 +9,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
-	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
 
@@ -154,7 +154,7 @@ func (d *Descriptor) checkReserve(l *Limit) error {
 	case r.Hits < 1 || r.Hits > l.Max && l.Max > 0: // max can be 0 for a while
 		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", r.Hits, cmp.Or(l.Max, limit.MaxHits))
 	case r.For < shortest || r.For > longest:
-		return fmt.Errorf("reserve: for %s: allowed is %s to %s", window.FormatDuration(r.For), window.FormatDuration(shortest), window.FormatDuration(longest))
+		return fmt.Errorf("reserve: for %s: allowed is %s to %s", human.FormatDuration(r.For), human.FormatDuration(shortest), human.FormatDuration(longest))
 	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
 		return fmt.Errorf("reserve: no entry is for the id of the reservation: give one of them as: id, such as that of the header x-request-id")
 	}

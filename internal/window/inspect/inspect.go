@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
@@ -363,7 +364,7 @@ func (i *Inspector) Recheck(ctx context.Context, odd Oddity) (bool, error) {
 func parseHash(l window.Layout, shard int, rest string) (h window.CellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, ok := strings.Cut(rest, ":")
-	tier = slices.IndexFunc(l.Tiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == cell })
+	tier = slices.IndexFunc(l.Tiers, func(t window.Tier) bool { return human.FormatDuration(t.Cell) == cell })
 	number, err := strconv.ParseInt(epoch, 10, 64)
 	switch {
 	case !ok || err != nil || counter == "":

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -64,7 +65,7 @@ func (k Keys) Hash(h window.CellHash) string {
 	out := append(make([]byte, 0, 128), k.Namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(h.Shard), 10)
 	out = append(window.AppendGeneration(h.Tier, append(out, "}:"...)), "h:"...)
-	out = window.AppendDuration(out, h.Tier.Cell)
+	out = human.AppendDuration(out, h.Tier.Cell)
 	out = strconv.AppendInt(append(out, ':'), h.Epoch, 10)
 	out = append(append(out, ':'), h.Counter...)
 	return string(out)
@@ -73,7 +74,7 @@ func (k Keys) Hash(h window.CellHash) string {
 func (k Keys) Unique(shard int, t window.Tier, cell int64, counter string) string {
 	out := append(make([]byte, 0, 128), k.Namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(shard), 10)
-	out = window.AppendDuration(append(out, "}:u:"...), t.Cell)
+	out = human.AppendDuration(append(out, "}:u:"...), t.Cell)
 	out = strconv.AppendInt(append(out, ':'), cell, 10)
 	out = append(append(out, ':'), counter...)
 	return string(out)
@@ -89,7 +90,7 @@ func (k Keys) UniqueNames(shard int, set int64) string {
 }
 
 func (k Keys) Summary(shard int, t window.Tier, number int64, stream string) string {
-	return k.of(shard, t.Generation) + "top:" + window.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+	return k.of(shard, t.Generation) + "top:" + human.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
 }
 
 // of returns the prefix of the keys of a shard and a generation.
