@@ -17,7 +17,6 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/schema"
 )
 
 // Settings of the worker; --help prints their tags.
@@ -66,7 +65,7 @@ func (s *Settings) Validate() error {
 		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, Allowed: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if !hit.ValidSubject(s.Subject) {

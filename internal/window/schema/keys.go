@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -30,16 +28,6 @@ import (
 // changes nothing. Until the change is confirmed, there is also:
 //
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
-
-var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-
-// CheckNamespace returns an error for a name that is not safe as the first part of a key.
-func CheckNamespace(ns string) error {
-	if !namespacePattern.MatchString(ns) {
-		return fmt.Errorf("1 to 64 letters, digits, underscores, hyphens and dots")
-	}
-	return nil
-}
 
 // Keys builds the keys of a namespace.
 type Keys struct{ Namespace string }
