@@ -36,15 +36,15 @@ func TestMain(m *testing.M) { stack.Main(m) }
 
 const namespace = "test"
 
-// hit is n hits of a counter at a moment.
-type hit struct {
+// counted are n hits of a counter at a moment.
+type counted struct {
 	key string
 	at  time.Time
 	n   int64
 }
 
 // seed counts hits as a worker would that has counted for ten days, up to asOf.
-func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...counted) {
 	t.Helper()
 	seedFrom(t, client, newCursor(asOf.Add(-240*time.Hour), asOf), hits...)
 }
@@ -54,7 +54,7 @@ func newCursor(began, asOf time.Time) window.Cursor {
 	return window.Cursor{Created: began.UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli()}
 }
 
-func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...hit) {
+func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...counted) {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
