@@ -182,8 +182,8 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 	return out, nil
 }
 
-// readHeaders reads at most maxSearched of the newest rejects, oldest first. others counts, by the stream in
-// their subject, messages among them that are none: further parts of a reject, which have the same subject,
+// readHeaders reads at most maxSearched of the newest rejects, oldest first. others counts the other messages
+// among them by the stream in their subject: further parts of a reject, which have the subject of the first,
 // and what no worker of the namespace has written.
 func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, others map[string]uint64, err error) {
 	consumer, err := openNewest(ctx, stream, namespace, state, stored)

@@ -422,8 +422,8 @@ func tierOf(l window.Layout, cell string) int {
 	return slices.IndexFunc(l.Tiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == cell })
 }
 
-// parseHash parses what follows "h:" or "u:" in the key of a hash of cells, or of a unique cell. what describes
-// an error, or is empty.
+// parseHash parses what follows "h:" or "u:" in the key of a hash of cells, or of a unique cell. what
+// describes an error, or is empty.
 func parseHash(l window.Layout, shard int, rest string) (h window.CellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, ok := strings.Cut(rest, ":")
