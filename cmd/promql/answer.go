@@ -15,7 +15,6 @@ import (
 
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -134,7 +133,7 @@ func readRedis[T any](ctx context.Context, read func(context.Context) (T, error)
 		return out, nil
 	}
 	var much *window.TooMuchError
-	var foreign *cluster.ForeignError
+	var foreign *window.ForeignError
 	var bad *window.QuestionError
 	switch {
 	case asForbidden(err) != nil:

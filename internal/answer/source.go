@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -109,7 +108,7 @@ func ClientError(err error) *window.QuestionError {
 
 // CorruptProblem is the 500 for a key that another program has written to. It names the key.
 func CorruptProblem(err error) *web.Problem {
-	var foreign *cluster.ForeignError
+	var foreign *window.ForeignError
 	if errors.As(err, &foreign) {
 		err = foreign // without what was being done
 	}
@@ -162,5 +161,5 @@ func IsLost(err error) bool {
 
 // IsCorrupt reports whether an error is about a key that another program has written to.
 func IsCorrupt(err error) bool {
-	return cluster.IsForeign(err) || errors.Is(err, schema.ErrBadLayout)
+	return window.IsForeign(err) || errors.Is(err, schema.ErrBadLayout)
 }

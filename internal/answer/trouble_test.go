@@ -17,7 +17,6 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -102,7 +101,7 @@ func TestReadErrorsBecomeProblems(t *testing.T) {
 		{errors.New("dial tcp 10.0.0.7: connection refused"), 503, "Redis cannot answer now: ask again in a second", "1"},
 		{context.DeadlineExceeded, 503, "Redis did not answer within 1m0s: ask again in a second", "1"},
 		{schema.ErrNoLayout, 503, schema.ErrNoLayout.Error(), "1"},
-		{&cluster.ForeignError{Key: "test:{0}:h:1m:1:a", Err: errors.New("WRONGTYPE")}, 500, "test:{0}:h:1m:1:a", ""},
+		{&window.ForeignError{Key: "test:{0}:h:1m:1:a", Err: errors.New("WRONGTYPE")}, 500, "test:{0}:h:1m:1:a", ""},
 		{&window.TooMuchError{What: "points", Count: 7, Max: 6}, 413, "7 points in one answer: at most 6 are allowed (QUERY_MAX_POINTS)", ""},
 		{web.NewProblem(http.StatusForbidden, "outside of the token"), 403, "outside of the token", ""},
 	} {

@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/retry"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/inspect"
 	"tallyroll/internal/window/schema"
 )
@@ -213,7 +212,7 @@ const retryAfter = 500 * time.Millisecond
 // retryRead asks Redis again after a failure: a slot may have moved, or a master may have died.
 func retryRead(ctx context.Context, ask func() error) (err error) {
 	for range 20 {
-		if err = ask(); err == nil || cluster.IsForeign(err) {
+		if err = ask(); err == nil || window.IsForeign(err) {
 			return err
 		}
 		if err := retry.Sleep(ctx, retryAfter); err != nil {

@@ -10,7 +10,6 @@ import (
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/schema"
 )
@@ -301,7 +300,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 	cursor := w.position
 	cursor.IncompleteBefore = max(cursor.IncompleteBefore, before)
 	err := w.write(ctx, cursor)
-	for cluster.IsForeign(err) && ctx.Err() == nil {
+	for window.IsForeign(err) && ctx.Err() == nil {
 		c.Waits.setCause(c.stream, err)
 		if retry.Sleep(ctx, time.Second) == nil {
 			err = w.write(ctx, cursor)

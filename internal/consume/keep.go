@@ -9,7 +9,7 @@ import (
 
 	"tallyroll/internal/retry"
 	"tallyroll/internal/source"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 )
 
 // Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
@@ -71,7 +71,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 			return true, unread
 		}
 		config.Waits.setCause(name, o.cause)
-		if errors.Is(o.cause, cluster.ErrBare) {
+		if errors.Is(o.cause, window.ErrBare) {
 			config.Log.Error().Err(o.cause).Msg("the stream is not counted any more, and answers are incomplete: let the Redis user run MULTI, and restart this worker")
 			<-ctx.Done() // the next refusal could count these hits again
 			return false, false

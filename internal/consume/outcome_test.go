@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"tallyroll/internal/source"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 )
 
@@ -53,7 +53,7 @@ func TestAStreamThatFailsAgainIsRetriedAfterAPause(t *testing.T) {
 		{"it never got going", many(outcome{verdict: failed, cause: errGap}, 2), time.Minute, backoff{200 * time.Millisecond, stalledAfter}},
 		{"again and again", many(outcome{verdict: failed, cause: errGap}, 9), 0, backoff{maxReopen, stalledAfter}},
 		{"fenced", []outcome{{verdict: fenced, cause: commit.ErrFenced, phase: counting}}, time.Minute, backoff{100 * time.Millisecond, stalledAfter}},
-		{"a foreign key", []outcome{{verdict: failed, cause: &cluster.ForeignError{Err: errGap}}}, 0, backoff{foreignRetry, stalledAfter}},
+		{"a foreign key", []outcome{{verdict: failed, cause: &window.ForeignError{Err: errGap}}}, 0, backoff{foreignRetry, stalledAfter}},
 		{"stalled without a message", []outcome{stuck, stuck}, time.Minute, backoff{0, 4 * stalledAfter}},
 		{"stalled for ever", many(stuck, 20), time.Minute, backoff{0, maxStalledAfter}},
 		{"stalled, then not", []outcome{stuck, stuck, lost}, time.Minute, backoff{0, stalledAfter}},

@@ -11,7 +11,7 @@ import (
 
 	"tallyroll/internal/rules"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )
 
@@ -108,7 +108,7 @@ func (b *Rulebook) lookup(ctx context.Context, store *schema.Store, fingerprint 
 	}
 	if got := set.Fingerprint(); got != fingerprint {
 		err = fmt.Errorf("field %s has a text with the fingerprint %s", fingerprint, got)
-		return nil, false, &cluster.ForeignError{Key: store.Rules.Key(), Err: err}
+		return nil, false, &window.ForeignError{Key: store.Rules.Key(), Err: err}
 	}
 	if b != nil {
 		b.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"tallyroll/internal/source"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 )
 
@@ -225,7 +225,7 @@ func (r backoff) next(o outcome, lasted time.Duration) backoff {
 		next.maxIdle = min(2*r.maxIdle, maxStalledAfter)
 	}
 	switch {
-	case cluster.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
+	case window.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
 		errors.Is(o.cause, ErrRetention):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream

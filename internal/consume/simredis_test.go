@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"tallyroll/internal/wake"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/schema"
 )
 
 // simRedis is a model of one Redis server: the commands that the program uses,
@@ -162,7 +162,7 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // allocated for every schedule
 	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
 	options.DialerRetries = 1 // each waits 100 ms
-	options.OnConnect = cluster.RewriteTorn(func(error) {})
+	options.OnConnect = schema.RewriteTorn(func(error) {})
 	options.Dialer = func(_ context.Context, _, _ string) (net.Conn, error) {
 		p.wait()
 		r.mu.Lock()

@@ -16,7 +16,6 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/tests/apitest"
 )
@@ -112,7 +111,7 @@ func (r *recordedReader) Answer(ctx context.Context, questions []window.Question
 		case "unavailable":
 			return out, context.DeadlineExceeded
 		case "foreign":
-			return out, &cluster.ForeignError{Key: "test:{0}:h:1m:1:<a>", Err: context.Canceled}
+			return out, &window.ForeignError{Key: "test:{0}:h:1m:1:<a>", Err: context.Canceled}
 		}
 	}
 	return out, nil

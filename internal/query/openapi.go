@@ -11,7 +11,7 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 )
 
 const (
@@ -73,7 +73,7 @@ var problemExamples = []struct {
 	{http.StatusRequestEntityTooLarge, "Too many counters, or too large a body.",
 		web.TooMuchInput("keys", "1200 counters in one request: at most 1000 are allowed (QUERY_MAX_KEYS)").Problem(web.InBody)},
 	{http.StatusInternalServerError, "Another program has written to a key of the namespace, which detail names; or this service has a fault.",
-		answer.CorruptProblem(&cluster.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
+		answer.CorruptProblem(&window.ForeignError{Key: "tallyroll:{3}:h:1m:247:api-1", Err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})},
 	{http.StatusServiceUnavailable, "Redis cannot answer now, or counting is not as far as after or max_age ask: ask again after the seconds in Retry-After.",
 		web.NewProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
 }

@@ -15,7 +15,6 @@ import (
 
 	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -46,7 +45,7 @@ func TestHealthLogsEachChangeOnce(t *testing.T) {
 		{schema.ErrNoLayout, 0, "start ingest", []string{"info Redis back", "warn nothing to answer from"}},
 		{nil, 4 * time.Minute, "", []string{"debug layout known", "warn the clocks of Redis and of this machine differ: answers go by that of Redis"}},
 		{nil, -time.Second, "", []string{"info the clocks of Redis and of this machine agree again"}},
-		{&cluster.ForeignError{Key: "test:layout", Err: errors.New("WRONGTYPE")}, 0, "test:layout", []string{"error no question can be answered"}},
+		{&window.ForeignError{Key: "test:layout", Err: errors.New("WRONGTYPE")}, 0, "test:layout", []string{"error no question can be answered"}},
 		{context.DeadlineExceeded, 0, redisLost, []string{"warn Redis lost"}},
 		{nil, 0, "", []string{"info Redis back", "debug layout known"}},
 	} {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 )
@@ -210,7 +209,7 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 // errors, because Redis may answer the next time.
 func refusalReason(err error) string {
 	var much *window.TooMuchError
-	if errors.As(err, &much) || cluster.IsForeign(err) {
+	if errors.As(err, &much) || window.IsForeign(err) {
 		return formatRefusal(err)
 	}
 	return ""
@@ -290,7 +289,7 @@ func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Ru
 			}
 			out.at, out.asOf = max(out.at, reply.Now), min(out.asOf, reply.AsOf)
 			order, size = order[len(chunk):], min(2*size, maxQuestions)
-		case cluster.IsForeign(err) && errors.As(err, &bad):
+		case window.IsForeign(err) && errors.As(err, &bad):
 			out.refused[chunk[bad.Index]] = refusalReason(err)
 			order, size = slices.Delete(order, bad.Index, bad.Index+1), max(1, size/2)
 		default:

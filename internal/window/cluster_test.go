@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/tests/stack"
 )
 
@@ -129,7 +128,7 @@ func TestSlotMoves(t *testing.T) {
 		require.Equal(t, 3, n, "masters")
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 		_, err = store.Client.CheckServer(t.Context())
-		var eviction *cluster.EvictionError
+		var eviction *window.EvictionError
 		if !errors.As(err, &eviction) || !strings.Contains(err.Error(), node.Addr()) {
 			t.Errorf("%v; want it to name %s", err, node.Addr())
 		}

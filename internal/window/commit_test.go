@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
@@ -127,7 +126,7 @@ func (r *rig) TestTakenCursorFences(t *testing.T) {
 // mustName checks that an error names the key that something else has written.
 func mustName(t *testing.T, key string, err error) {
 	t.Helper()
-	var foreign *cluster.ForeignError
+	var foreign *window.ForeignError
 	require.ErrorAs(t, err, &foreign)
 	require.Equal(t, key, foreign.Key)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 )
@@ -125,7 +124,7 @@ func (r *rig) TestForeignClaimsAreNamed(t *testing.T) {
 	at := cursorAt(7, now)
 	r.write("HITS", at)
 	named := func(err error) bool {
-		var foreign *cluster.ForeignError
+		var foreign *window.ForeignError
 		return errors.As(err, &foreign) && foreign.Key == "test:idle"
 	}
 	for _, value := range []string{"", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "1  2 3"} {

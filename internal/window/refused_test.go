@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/retier"
 	"tallyroll/internal/window/schema"
@@ -94,7 +94,7 @@ func TestATransactionThatRanWithoutMultiIsMarked(t *testing.T) {
 	}
 	require.False(t, torn())
 	err := errOf(s.try("a", now, 5))
-	require.ErrorIs(t, err, cluster.ErrBare)
+	require.ErrorIs(t, err, window.ErrBare)
 	require.ErrorContains(t, err, "NOPERM")
 	require.True(t, torn())
 	for range 3 {
@@ -103,7 +103,7 @@ func TestATransactionThatRanWithoutMultiIsMarked(t *testing.T) {
 	change("+multi")
 	require.NoError(t, admin.HSet(t.Context(), cursorKey(shardOf("a")), "closed", admin.HGet(t.Context(), cursorKey(shardOf("a")), "opened").Val()).Err())
 	_, err = erase.Eraser{Reader: r.reader}.Erase(t.Context(), []string{"a"})
-	require.ErrorIs(t, err, cluster.ErrBare)
+	require.ErrorIs(t, err, window.ErrBare)
 	require.True(t, torn(), "after an erasure")
 	change("+multi")
 }
@@ -128,6 +128,6 @@ func TestTheErrorOfARefusedTransactionHasTheCause(t *testing.T) {
 		b, shard := batchOf("a", now.UnixMilli(), 5)
 		require.Error(t, errOf(s.of("a").Commit(ctx, b.Shard(shard), cursorAt(7, now))))
 		require.ErrorContains(t, context.Cause(ctx), "hincrby: "+cause)
-		require.False(t, errors.Is(context.Cause(ctx), cluster.ErrBare))
+		require.False(t, errors.Is(context.Cause(ctx), window.ErrBare))
 	}
 }

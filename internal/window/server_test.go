@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
 )
@@ -34,7 +34,7 @@ func TestUnsafeSettingsOfTheServerAreFound(t *testing.T) {
 				require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
 			}
 			warnings, err := schema.NewStore(client, "test").Client.CheckServer(t.Context())
-			var eviction *cluster.EvictionError
+			var eviction *window.EvictionError
 			if errors.As(err, &eviction) != c.refused {
 				t.Errorf("refused: %v", err)
 			}

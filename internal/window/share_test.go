@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
 )
@@ -64,7 +63,7 @@ func TestQuestionsOfOneTripAreIndependent(t *testing.T) {
 	}
 	foreign := func(found window.Answers, err error) {
 		var bad *window.QuestionError
-		var foreign *cluster.ForeignError
+		var foreign *window.ForeignError
 		if !errors.As(err, &bad) || bad.Index != 1 || !errors.As(err, &foreign) || !strings.Contains(foreign.Key, ":h:") {
 			t.Errorf("%+v %v; want a foreign key of the second question", found, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/read"
 )
 
@@ -187,7 +186,7 @@ func (r *rig) TestForeignUniqueCellIsNamed(t *testing.T) {
 		return send(cmds)
 	}))
 	err := errOf(r.uniques(now, hour("a")))
-	if cluster.IsForeign(err) || !errors.Is(err, context.DeadlineExceeded) {
+	if window.IsForeign(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v; want no key and the error of Redis", err)
 	}
 }

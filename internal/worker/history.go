@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/hit"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -35,7 +34,7 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 			return setting.BadUsage("--by: allowed is what a counter can be called: %w", err)
 		}
 	}
-	client := settings.Redis.Logging(log).ClientOnConnect(cluster.RewriteTorn(func(error) {}))
+	client := settings.Redis.Logging(log).ClientOnConnect(schema.RewriteTorn(func(error) {}))
 	defer client.Close()
 	if err := redisconn.Await(ctx, client, log); err != nil {
 		return err

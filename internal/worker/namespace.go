@@ -9,7 +9,6 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -75,7 +74,7 @@ func (n *namespace) checkRedis(ctx context.Context) error {
 		return err
 	}
 	warnings, err := n.store.Client.CheckServer(ctx)
-	var eviction *cluster.EvictionError
+	var eviction *window.EvictionError
 	if err != nil && !errors.As(err, &eviction) {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/retier"
 	"tallyroll/internal/window/schema"
 )
@@ -32,7 +31,7 @@ const (
 // Retier changes the tiers of the settings' namespace. order is tiers, or confirm. It writes the result to
 // out.
 func Retier(ctx context.Context, settings Settings, order string, out io.Writer, log zerolog.Logger) error {
-	client := settings.Redis.Logging(log).ClientOnConnect(cluster.RewriteTorn(func(error) {}))
+	client := settings.Redis.Logging(log).ClientOnConnect(schema.RewriteTorn(func(error) {}))
 	defer client.Close()
 	if err := redisconn.Await(ctx, client, log); err != nil {
 		return err

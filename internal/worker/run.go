@@ -24,7 +24,6 @@ import (
 	"tallyroll/internal/systemd"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -94,7 +93,7 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 }
 
 func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error {
-	client := w.settings.Redis.Logging(w.log).ClientOnConnect(cluster.RewriteTorn(w.logRewritten))
+	client := w.settings.Redis.Logging(w.log).ClientOnConnect(schema.RewriteTorn(w.logRewritten))
 	defer client.Close()
 	if err := redisconn.Await(ctx, client, w.log); err != nil {
 		return err

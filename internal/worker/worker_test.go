@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/source"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/commit"
 	"tallyroll/tests/stack"
 )
@@ -237,7 +236,7 @@ func TestCursorsMoveWhileClaimsCannotBeWritten(t *testing.T) {
 		before := r.cursor(0).AsOf
 		stack.Eventually(t, "the cursors to move", func() (bool, string) { return r.cursor(0).AsOf > before, "as_of stands still" })
 	}
-	var foreign *cluster.ForeignError
+	var foreign *window.ForeignError
 	if _, err := r.answer(); !errors.As(err, &foreign) {
 		t.Errorf("an answer without the claims: %v", err)
 	}

@@ -1,29 +1,17 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
+
+	"tallyroll/internal/window"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// ForeignError names a key that another program has written to: its value has another type, or cannot be
-// parsed. Waiting does not repair this: an operator has to inspect the key.
-type ForeignError struct {
-	Key string
-	Err error
-}
-
-func (e *ForeignError) Error() string {
-	return fmt.Sprintf("key %s is not Tallyroll's: %v: something else writes to this namespace; move or delete that key", e.Key, e.Err)
-}
-
-func (e *ForeignError) Unwrap() error { return e.Err }
-
 // WrapForeign names the key if its value has another type, and returns any other error unchanged.
 func WrapForeign(key string, err error) error {
 	if IsAboutValue(err) {
-		return &ForeignError{Key: key, Err: err}
+		return &window.ForeignError{Key: key, Err: err}
 	}
 	return err
 }
@@ -33,14 +21,8 @@ func IsAboutValue(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "INVALIDOBJ")
 }
 
-// IsForeign reports whether an error is a *ForeignError.
-func IsForeign(err error) bool {
-	var f *ForeignError
-	return errors.As(err, &f)
-}
-
 // FindForeign returns why a command of an applied transaction failed (always its key's value), or nil.
-func FindForeign(command redis.Cmder) *ForeignError {
+func FindForeign(command redis.Cmder) *window.ForeignError {
 	if command.Err() == nil {
 		return nil
 	}
@@ -53,7 +35,7 @@ func FindForeign(command redis.Cmder) *ForeignError {
 			key = *k
 		}
 	}
-	return &ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
+	return &window.ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
 }
 
 // WrapForeignReply returns the error of a pipeline, and names the key if its value has another type. The

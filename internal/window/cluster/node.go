@@ -16,6 +16,7 @@ import (
 
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/unique"
+	"tallyroll/internal/window"
 )
 
 // ServerTimes maps servers' addresses (empty for a single server) to the times of their clocks.
@@ -281,7 +282,7 @@ func (c *Client) countUnion(ctx context.Context, keys []any) (int64, error) {
 		}
 		one, bad := unique.Decode(text)
 		if bad != nil {
-			return 0, &ForeignError{keys[i].(string), bad}
+			return 0, &window.ForeignError{Key: keys[i].(string), Err: bad}
 		}
 		all.Merge(one)
 	}

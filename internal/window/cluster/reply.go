@@ -52,7 +52,7 @@ func (r Reply) Elements() (elements, error) {
 	return elements{}, r.unexpected(r.Text)
 }
 
-// unexpected returns the error for a part of a reply. It is a *ForeignError if the key has another type.
+// unexpected returns the error for a part of a reply. It is a *window.ForeignError if the key has another type.
 func (r Reply) unexpected(text string) error {
 	if err := errorIn(text); err != nil {
 		return WrapForeign(r.Key, err)
@@ -163,7 +163,7 @@ func (r Reply) Sum() (sum int64, err error) {
 			if err != nil {
 				return 0, err
 			}
-			return 0, &ForeignError{r.Key, fmt.Errorf("its value %q is not that of a cell", value)}
+			return 0, &window.ForeignError{r.Key, fmt.Errorf("its value %q is not that of a cell", value)}
 		}
 		sum = window.AddCounts(sum, n)
 	}
@@ -176,7 +176,7 @@ func (e *elements) noCell() error {
 	if err != nil {
 		return err
 	}
-	return &ForeignError{e.Key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
+	return &window.ForeignError{e.Key, fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
 }
 
 // count reads a string of digits, as Redis writes a count; ok is false for any other string.

@@ -29,7 +29,7 @@ func TestRepliesAreRead(t *testing.T) {
 		if err != nil {
 			out += fmt.Sprintf("\nerror: %v", err)
 		}
-		if IsForeign(err) {
+		if window.IsForeign(err) {
 			out += "\nforeign"
 		}
 		return out

@@ -9,22 +9,13 @@ import (
 	"time"
 
 	"tallyroll/internal/retry"
+	"tallyroll/internal/window"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// EvictionError means that Redis may evict keys: without a cursor hits count again, and counts vanish.
-type EvictionError struct {
-	server string // its name, for messages
-	policy string
-}
-
-func (e *EvictionError) Error() string {
-	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk", e.server, e.policy)
-}
-
 // CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
-// rest. It returns human-readable warnings, and an *EvictionError if promises cannot be kept. If Redis hides
+// rest. It returns human-readable warnings, and an *window.EvictionError if promises cannot be kept. If Redis hides
 // its settings, that is a warning.
 func (c *Client) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := c.Masters(ctx)
@@ -56,7 +47,7 @@ func (s Server) check(ctx context.Context) (warnings []string, err error) {
 	}
 	switch policy := settings["maxmemory-policy"]; {
 	case strings.HasPrefix(policy, "allkeys-"):
-		err = &EvictionError{s.Name, policy}
+		err = &window.EvictionError{Server: s.Name, Policy: policy}
 	case strings.HasPrefix(policy, "volatile-"):
 		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", s.Name, policy))
 	}

@@ -10,12 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"tallyroll/internal/window"
+
 	"github.com/redis/go-redis/v9"
 )
-
-// ErrBare means that Redis refused MULTI, although it had just run an empty transaction on the same
-// connection, and ran what followed MULTI on its own: any part of it, maybe later.
-var ErrBare = errors.New("Redis refused MULTI, and ran commands of a transaction without it")
 
 // WatchedTx is a transaction on keys that must not change meanwhile, in two round trips. WATCH goes out
 // together with the reads that follow it. Redis runs the commands of a connection in order, so a change that
@@ -105,7 +103,7 @@ func (w *WatchedTx) Read(ctx context.Context, queue func(redis.Pipeliner)) error
 
 // Exec runs the commands of queue in a transaction. If a key has changed since Read, it runs none of them and
 // returns redis.TxFailedErr. If Redis refused to queue a command, it ran none, and the error is that of the
-// first one. ErrBare means that it may have run any of them, without a transaction.
+// first one. window.ErrBare means that it may have run any of them, without a transaction.
 func (w *WatchedTx) Exec(ctx context.Context, queue func(redis.Pipeliner)) ([]redis.Cmder, error) {
 	commands, err := w.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		queue(p)
@@ -126,7 +124,7 @@ func (w *WatchedTx) Exec(ctx context.Context, queue func(redis.Pipeliner)) ([]re
 		if reply := w.Echo(ctx, question).Val(); reply != question {
 			w.discard(ctx)
 			if reply != "QUEUED" { // MULTI is not in force
-				err = fmt.Errorf("%w: %w", ErrBare, err)
+				err = fmt.Errorf("%w: %w", window.ErrBare, err)
 			}
 		}
 	}

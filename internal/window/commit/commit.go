@@ -13,7 +13,6 @@ import (
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -82,14 +81,14 @@ type Commit struct {
 	// Failed names the first key that another program has written to; it can be set together with an error.
 	// Hits are then missing from cells or summaries although the cursor has passed them, because Redis does
 	// not roll back if a single command of a transaction fails.
-	Failed *cluster.ForeignError
+	Failed *window.ForeignError
 
 	under  string  // Writer.erased when the last transaction was sent
 	losses []error // for Writer.OnLoss, once the commit is certain
 }
 
 // failed records the first key that caused a loss of hits. err is nil if no key did.
-func (c *Commit) failed(err *cluster.ForeignError) {
+func (c *Commit) failed(err *window.ForeignError) {
 	if c.Failed == nil {
 		c.Failed = err
 	}
@@ -120,7 +119,7 @@ func (w *Writer) Cursor() (window.Cursor, bool) { return w.held.Cursor, w.exists
 // Commit adds a batch and moves the cursor to to, or does neither, and returns when the outcome is certain. A
 // later AsOf in Redis at the same position stays, unless AsOf is to fall. It tries for as long as ctx lives.
 // ErrFenced and ErrRewound mean that no hit was added unless the cursor shows it, and that the writer is
-// unusable. *ForeignError (the cursor cannot be read) means that no hit was added. cluster.ErrBare means that
+// unusable. *ForeignError (the cursor cannot be read) means that no hit was added. window.ErrBare means that
 // any hit may have been added; the cursor shows it as torn.
 func (w *Writer) Commit(ctx context.Context, batch *window.ShardBatch, to window.Cursor) (Commit, error) {
 	next := schema.CursorRecord{Cursor: to, By: w.held.By}
@@ -156,7 +155,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 	backoff := minBackoff
 	for {
 		err := redisconn.Repeat(ctx, true, func() error { return w.attempt(ctx, batch, &next, &out) })
-		if errors.Is(err, cluster.ErrBare) {
+		if errors.Is(err, window.ErrBare) {
 			err = errors.Join(err, w.markTorn(ctx))
 		}
 		switch {
@@ -167,7 +166,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 			}
 			out.Hits = batch.Hits()
 			return out, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), errors.Is(err, cluster.ErrBare), cluster.IsForeign(err) && out.Attempts == 0:
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), errors.Is(err, window.ErrBare), window.IsForeign(err) && out.Attempts == 0:
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++

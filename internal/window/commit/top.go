@@ -23,8 +23,8 @@ type topChange struct {
 	writer   *Writer
 	segments []window.Segment // in which the batch has hits
 	replies  []*redis.StringCmd
-	texts    []string              // the new summaries of the segments; empty for one that is left as it is
-	foreign  *cluster.ForeignError // about the first one left as it is
+	texts    []string             // the new summaries of the segments; empty for one that is left as it is
+	foreign  *window.ForeignError // about the first one left as it is
 }
 
 // queueReads queues the reads. GET distinguishes a key of another type from a missing one; MGET does not.
@@ -39,7 +39,7 @@ func (c *topChange) merge(changes *changes) error {
 	size := c.writer.layout.SummarySize()
 	for i, s := range c.segments {
 		text, err := mergeReply(c.key(s), c.replies[i], changes.hits(s), size)
-		var foreign *cluster.ForeignError
+		var foreign *window.ForeignError
 		if errors.As(err, &foreign) {
 			if c.foreign == nil {
 				c.foreign = foreign
@@ -67,7 +67,7 @@ func mergeReply(key string, reply *redis.StringCmd, hits []window.Listing, size 
 		err = s.Merge(hits, size)
 	}
 	if err != nil {
-		return "", &cluster.ForeignError{Key: key, Err: err}
+		return "", &window.ForeignError{Key: key, Err: err}
 	}
 	return s.Encode(), nil
 }

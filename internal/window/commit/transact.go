@@ -281,17 +281,17 @@ func (w *Writer) inspect(ctx context.Context, tx *cluster.WatchedTx, now int64, 
 		switch {
 		case errors.Is(err, redis.Nil):
 			if c.deadline-now > 1 && erased == out.under { // otherwise it may have expired since the clock was asked
-				out.failed(&cluster.ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
+				out.failed(&window.ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
 			}
 		case replies[i].Err() != nil:
-			if err := cluster.WrapForeign(c.key, replies[i].Err()); !cluster.IsForeign(err) {
+			if err := cluster.WrapForeign(c.key, replies[i].Err()); !window.IsForeign(err) {
 				return err
 			}
-			out.failed(&cluster.ForeignError{Key: c.key, Err: replies[i].Err()})
+			out.failed(&window.ForeignError{Key: c.key, Err: replies[i].Err()})
 		case err != nil:
-			out.failed(&cluster.ForeignError{Key: c.key, Err: err})
+			out.failed(&window.ForeignError{Key: c.key, Err: err})
 		case have > math.MaxInt64-c.n:
-			out.failed(&cluster.ForeignError{Key: c.key, Err: errors.New("one more hit would overflow it")})
+			out.failed(&window.ForeignError{Key: c.key, Err: errors.New("one more hit would overflow it")})
 		}
 	}
 	for i := range raises {

@@ -141,21 +141,21 @@ func readRegisters(ctx context.Context, p redis.Pipeliner, list []registerUpdate
 
 // checkRegister returns why an update has failed, or nil. gone is whether the key may be missing. Any error
 // other than the *ForeignError means that the outcome is unknown.
-func checkRegister(r *registerUpdate, reply *redis.StringCmd, gone bool) (*cluster.ForeignError, error) {
+func checkRegister(r *registerUpdate, reply *redis.StringCmd, gone bool) (*window.ForeignError, error) {
 	text, err := reply.Result()
 	switch {
 	case err != nil:
-		if err := cluster.WrapForeign(r.key, err); !cluster.IsForeign(err) {
+		if err := cluster.WrapForeign(r.key, err); !window.IsForeign(err) {
 			return nil, err
 		}
-		return &cluster.ForeignError{Key: r.key, Err: err}, nil
+		return &window.ForeignError{Key: r.key, Err: err}, nil
 	case text == "" && gone:
 		return nil, nil
 	case text == "":
-		return &cluster.ForeignError{Key: r.key, Err: errors.New("unique values that were added are not in it")}, nil
+		return &window.ForeignError{Key: r.key, Err: errors.New("unique values that were added are not in it")}, nil
 	}
 	if err := unique.CheckHeader(text); err != nil {
-		return &cluster.ForeignError{Key: r.key, Err: err}, nil
+		return &window.ForeignError{Key: r.key, Err: err}, nil
 	}
 	return nil, nil
 }

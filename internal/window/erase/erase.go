@@ -375,7 +375,7 @@ func (e *shardEraser) removeFromTops(ctx context.Context, tx *cluster.WatchedTx,
 			}
 			found, err := window.ParseSummary(text)
 			if err != nil {
-				return nil, &cluster.ForeignError{Key: top.key, Err: err} // it was read before
+				return nil, &window.ForeignError{Key: top.key, Err: err} // it was read before
 			}
 			if found.Remove(gone) {
 				out = append(out, changedTop{top, s, found.Encode(), found.ListsAny(e.wanted)})
@@ -449,7 +449,7 @@ func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters 
 			}
 		}
 	})
-	if errors.Is(err, cluster.ErrBare) {
+	if errors.Is(err, window.ErrBare) {
 		for s := range at {
 			if at[s].exists {
 				err = errors.Join(err, e.store.MarkTorn(ctx, e.watch[1+s]))

@@ -55,7 +55,7 @@ type FoundCounter struct {
 	Name    string
 	Cells   []FoundCell
 	Uniques []FoundUnique
-	Bad     []*cluster.ForeignError // hashes and unique cells that cannot be read, as a whole or in part
+	Bad     []*window.ForeignError // hashes and unique cells that cannot be read, as a whole or in part
 }
 
 // FoundUnique is a cell of a unique tier as Redis holds it.
@@ -166,7 +166,7 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 		}
 		sketch, err := unique.Decode(text)
 		if err != nil {
-			c.Bad = append(c.Bad, &cluster.ForeignError{Key: i.uniqueKeys(shard, c.Name, asked.cells[n:n+1])[0], Err: err})
+			c.Bad = append(c.Bad, &window.ForeignError{Key: i.uniqueKeys(shard, c.Name, asked.cells[n:n+1])[0], Err: err})
 			continue
 		}
 		c.Uniques = append(c.Uniques, FoundUnique{asked.cells[n], sketch})
@@ -177,7 +177,7 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 func (i *Inspector) take(c *FoundCounter, a askedHash) {
 	key, _ := a.reply.Args()[1].(string)
 	if err := a.reply.Err(); err != nil {
-		c.Bad = append(c.Bad, &cluster.ForeignError{Key: key, Err: err})
+		c.Bad = append(c.Bad, &window.ForeignError{Key: key, Err: err})
 		return
 	}
 	t, bad := i.layout.Tiers[a.tier], ""
@@ -191,7 +191,7 @@ func (i *Inspector) take(c *FoundCounter, a askedHash) {
 		c.Cells = append(c.Cells, FoundCell{window.CellID{Tier: a.tier, Cell: t.CellIn(a.epoch, f)}, n})
 	}
 	if bad != "" {
-		c.Bad = append(c.Bad, &cluster.ForeignError{Key: key, Err: errors.New(bad)})
+		c.Bad = append(c.Bad, &window.ForeignError{Key: key, Err: errors.New(bad)})
 	}
 }
 

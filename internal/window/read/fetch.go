@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -52,7 +51,7 @@ func fetch(ctx context.Context, r *Reader, dir *schema.Directory, at instant, pl
 
 // nameQuestion adds to an error which question reads the foreign key, if one does.
 func nameQuestion(r *Reader, plans []window.Plan, err error) error {
-	var foreign *cluster.ForeignError
+	var foreign *window.ForeignError
 	if !errors.As(err, &foreign) {
 		return err
 	}

@@ -12,14 +12,14 @@ import (
 
 // nameForeign finds out which key of a union is not Tallyroll's, which Redis's error does not show.
 func nameForeign(ctx context.Context, r *Reader, err error) error {
-	var foreign *cluster.ForeignError
+	var foreign *window.ForeignError
 	if !errors.As(err, &foreign) || !strings.Contains(foreign.Key, keySeparator) {
 		return err
 	}
 	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
 		switch err := r.Store.Client.PFCount(ctx, key).Err(); {
 		case cluster.IsAboutValue(err):
-			return &cluster.ForeignError{Key: key, Err: err}
+			return &window.ForeignError{Key: key, Err: err}
 		case err != nil: // it may be this key or a later one
 			return fmt.Errorf("find the unique cell that is not Tallyroll's: %w", err)
 		}

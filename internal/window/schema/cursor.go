@@ -101,7 +101,7 @@ func ParseCursor(key string, reply *redis.SliceCmd) (c CursorRecord, found bool,
 		return CursorRecord{}, false, cluster.WrapForeign(key, err)
 	}
 	if c, found, err = parseRecord(reply.Val()); err != nil {
-		return CursorRecord{}, false, &cluster.ForeignError{Key: key, Err: err}
+		return CursorRecord{}, false, &window.ForeignError{Key: key, Err: err}
 	}
 	return c, found, nil
 }
@@ -182,7 +182,7 @@ func ParseCursorReply(r cluster.Reply) (c CursorRecord, found bool, err error) {
 		}
 	}
 	if c, found, err = parseFields(text, missing); err != nil {
-		return CursorRecord{}, false, &cluster.ForeignError{Key: r.Key, Err: err}
+		return CursorRecord{}, false, &window.ForeignError{Key: r.Key, Err: err}
 	}
 	return c, found, nil
 }

@@ -36,11 +36,11 @@ func ParseDirectory(record, list cluster.Reply) (*Directory, error) {
 	}
 	listed, err := parseList(values)
 	if err != nil {
-		return nil, &cluster.ForeignError{Key: list.Key, Err: err}
+		return nil, &window.ForeignError{Key: list.Key, Err: err}
 	}
 	began, err := parseBegan(values[BeganField])
 	if err != nil {
-		return nil, &cluster.ForeignError{Key: list.Key, Err: err}
+		return nil, &window.ForeignError{Key: list.Key, Err: err}
 	}
 	return &Directory{
 		Layout: layout.Layout, Id: layout.id, Streams: slices.Sorted(maps.Keys(listed)), Listed: listed, Began: began,

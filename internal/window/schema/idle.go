@@ -69,7 +69,7 @@ func (k Keys) ParseClaims(listed map[string]Listed, values map[string]string) (m
 		}
 		claim, err := parseClaim(stream, text)
 		if err != nil {
-			return nil, &cluster.ForeignError{Key: k.Claims(), Err: err}
+			return nil, &window.ForeignError{Key: k.Claims(), Err: err}
 		}
 		out[stream] = claim
 	}
@@ -94,7 +94,7 @@ func (c Claims) Read(ctx context.Context, stream string) (Claim, error) {
 	}
 	claim, err := parseClaim(stream, text)
 	if err != nil {
-		return Claim{}, &cluster.ForeignError{Key: c.key, Err: err}
+		return Claim{}, &window.ForeignError{Key: c.key, Err: err}
 	}
 	return claim, nil
 }

@@ -147,7 +147,7 @@ func TestCursorRepliesAreRead(t *testing.T) {
 		if err != nil {
 			out += fmt.Sprintf("\nerror: %v", err)
 		}
-		if cluster.IsForeign(err) {
+		if window.IsForeign(err) {
 			out += "\nforeign"
 		}
 		return out

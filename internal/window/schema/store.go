@@ -59,6 +59,12 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 	return &Store{Client: c, Claims: Claims{c, k.Claims()}, Rules: RuleTexts{c, k.rules()}, Keys: k}
 }
 
+// RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file if its
+// end may be torn: see cluster.RewriteTorn.
+func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
+	return cluster.RewriteTorn(tell)
+}
+
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
 var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
 
@@ -171,7 +177,7 @@ func (s *Store) ReadLayout(ctx context.Context) (LayoutRecord, error) {
 	switch err := cluster.WrapForeign(s.Keys.Layout(), err); {
 	case errors.Is(err, redis.Nil):
 		return LayoutRecord{}, NoLayout(s.Keys.Namespace)
-	case cluster.IsForeign(err):
+	case window.IsForeign(err):
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	case err != nil:
 		return LayoutRecord{}, fmt.Errorf("read layout of %s: %w", s.Keys.Namespace, err)
