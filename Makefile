@@ -36,7 +36,7 @@ test test-machine bench-smoke: export TALLYROLL_BIN := $(CURDIR)/bin/test
 test: export GORACE := atexit_sleep_ms=0 $(GORACE)
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 TESTED := -vet=off -timeout 60m -p $(PROCESSORS) -parallel $(shell echo $$((4 * $(PROCESSORS))))
-COMPUTING = $(if $(TEST_ALL),,internal/answer internal/consume)
+COMPUTING = $(if $(TEST_ALL),,internal/query/answer internal/consume)
 OUTSIDE := $(GO) test $(TESTED) -count=1
 BUILD_INTO := -v -buildvcs=false -ldflags=-w -o $(CURDIR)/bin/test/
 BUILD_TESTED := $(GO) build $(BUILD_INTO) $(PROGRAMS:%=./cmd/%) ./cmd/dev github.com/nats-io/nats-server/v2 \
@@ -46,7 +46,7 @@ RUNNER := $(GO) run ./tests/runner
 test: redis ## every promise once, with the race detector, on real NATS and Redis servers; installs redis-server if there is none
 	@echo "make test takes some 5 minutes on two cores, and 5 more if nothing is built yet"
 	@$(RUNNER) -- $(BUILD_TESTED) \
-	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner ./tests/prose \
+	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner ./tests/prose ./tests/layout \
 	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
 	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
@@ -82,8 +82,8 @@ bench-smoke: redis tested ## the benchmark's harness: each candidate counts and 
 	@sh tests/install.sh -n postgres
 
 build: ## the programs, static, into bin/
-	@for p in $(PROGRAMS); do $(GO) build -ldflags "-s -w -X tallyroll/internal/release.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
-	@for module in $(PROMQL) $(RLS); do $(GO) build -C $$module -ldflags "-s -w -X tallyroll/internal/release.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
+	@for p in $(PROGRAMS); do $(GO) build -ldflags "-s -w -X tallyroll/internal/platform/release.version=$(VERSION)" -o bin/$$p ./cmd/$$p || exit 1; done
+	@for module in $(PROMQL) $(RLS); do $(GO) build -C $$module -ldflags "-s -w -X tallyroll/internal/platform/release.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
 	@ls -l bin
 
 release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
@@ -98,7 +98,7 @@ vet: ## go vet and gofmt
 staticcheck: ## staticcheck, from its module
 	@for module in $(MODULES); do (cd $$module && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
-prose: ## the words of docs and Go comments, by Vale from its module, and the comments' columns: PROSE='internal/fleet README.md' for a part
+prose: ## the words of docs and Go comments, by Vale from its module, and the comments' columns: PROSE='internal/consume/fleet README.md' for a part
 	@$(GO) run ./tests/prose $(PROSE)
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database

@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"tallyroll/internal/audit"
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"tallyroll/internal/collect"
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
 	"tallyroll/internal/web"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"tallyroll/internal/natsconn"
+	"tallyroll/internal/platform/natsconn"
 )
 
 const loadPerSecond = 50

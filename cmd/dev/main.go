@@ -21,12 +21,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/collect"
-	"tallyroll/internal/program"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/release"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/query"
-	"tallyroll/internal/release"
-	"tallyroll/internal/retry"
-	"tallyroll/internal/setting"
 	"tallyroll/internal/watch"
 	"tallyroll/internal/worker"
 )
@@ -181,7 +181,7 @@ func (f demoFile) write(dir string) (path string, err error) {
 }
 
 func waitReady(ctx context.Context, addr string) error {
-	return retry.Until(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
+	return wait.Until(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
 		if err != nil {
 			return err

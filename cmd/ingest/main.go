@@ -8,8 +8,8 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/program"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/progress"
 	"tallyroll/internal/worker"
 )
 

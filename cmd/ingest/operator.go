@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"tallyroll/internal/program"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/worker"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 )
 
 type sample struct {

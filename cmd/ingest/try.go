@@ -14,11 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tallyroll/internal/consume"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/hit"
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/setting"
-	"tallyroll/internal/source"
 	"tallyroll/internal/worker"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/worker"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/fresh"
+	"tallyroll/internal/query/fresh"
 	"tallyroll/internal/web"
 )
 

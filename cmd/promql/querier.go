@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 
-	"tallyroll/internal/release"
+	"tallyroll/internal/platform/release"
 	"tallyroll/internal/window"
 )
 

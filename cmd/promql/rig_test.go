@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/api"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -26,7 +26,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/platform/outbox"
 )
 
 // linger bounds a hit's wait for others to share its message.

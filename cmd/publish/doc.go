@@ -17,6 +17,6 @@
 //	pace.go       held back to the log's own pace, if asked for
 //	synthetic.go  generated hits, in place of all of the above
 //	batch.go      hits become message bodies
-//	main.go       internal/outbox sends the messages
+//	main.go       internal/platform/outbox sends the messages
 //	report.go     what is stored, and the last line
 package main

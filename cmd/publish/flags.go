@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/program"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 )
 
 type options struct {

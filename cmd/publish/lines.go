@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 // maxLine bounds a line in bytes; a longer one is a bad line.

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/progress"
 	"tallyroll/tests/cases"
 	"tallyroll/tests/stack"
 )

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/term"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/program"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/progress"
 )
 
 // settings come from the environment; what to publish comes from flags.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/tests/cases"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/progress"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )

@@ -8,7 +8,7 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
 	"tallyroll/internal/query"
 	"tallyroll/internal/web"
 )

@@ -7,7 +7,7 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
 	"tallyroll/internal/redrive"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
 )
 
 func main() {

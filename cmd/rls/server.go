@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"tallyroll/internal/program"
-	"tallyroll/internal/trace"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/web"
 )
 

@@ -13,14 +13,14 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
-	"tallyroll/internal/program"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/release"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/release"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
 )
 

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"tallyroll/internal/release"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/release"
+	"tallyroll/internal/platform/setting"
 )
 
 const usage = `tallyroll: exact rolling-window counters, from NATS JetStream into Redis. Name a program:

@@ -9,8 +9,8 @@ import (
 	"context"
 	"os"
 
-	"tallyroll/internal/program"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/watch"
 )
 

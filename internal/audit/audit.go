@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/progress"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/inspect"
 	"tallyroll/internal/window/schema"

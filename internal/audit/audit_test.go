@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/erase"

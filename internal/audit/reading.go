@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/progress"
-	"tallyroll/internal/retry"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/wait"
 )
 
 const (
@@ -81,7 +81,7 @@ func (r *reading) run(ctx context.Context) error {
 			return err
 		}
 		r.log.Warn().Err(err).Uint64("from", r.at+1).Msg("reading again")
-		if err := retry.Sleep(ctx, retryAfter); err != nil {
+		if err := wait.Sleep(ctx, retryAfter); err != nil {
 			return err
 		}
 		if err := r.confirm(ctx); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/progress"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window/schema"
 	"tallyroll/internal/worker"
 	"tallyroll/tests/stack"

@@ -10,11 +10,11 @@ import (
 
 	"tallyroll/internal/consume"
 	"tallyroll/internal/hit"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/program"
-	"tallyroll/internal/progress"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window/schema"
 )
 

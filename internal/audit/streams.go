@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
-	"tallyroll/internal/retry"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/inspect"
 	"tallyroll/internal/window/schema"
@@ -215,7 +215,7 @@ func retryRead(ctx context.Context, ask func() error) (err error) {
 		if err = ask(); err == nil || window.IsForeign(err) {
 			return err
 		}
-		if err := retry.Sleep(ctx, retryAfter); err != nil {
+		if err := wait.Sleep(ctx, retryAfter); err != nil {
 			return err
 		}
 	}

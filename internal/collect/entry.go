@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/trace"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/web"
 )
 

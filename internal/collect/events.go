@@ -12,10 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 )
 
 const (

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
 	"tallyroll/tests/cases"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/platform/buildinfo"
 	"tallyroll/internal/web"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/cases"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/platform/outbox"
 	"tallyroll/internal/web"
 )
 

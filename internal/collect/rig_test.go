@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
 	"tallyroll/tests/stack"
 )

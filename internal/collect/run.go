@@ -10,12 +10,12 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/access"
-	"tallyroll/internal/buildinfo"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/program"
-	"tallyroll/internal/release"
+	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/release"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 )
 
 const (

@@ -10,10 +10,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/program"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
 )
 

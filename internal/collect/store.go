@@ -15,10 +15,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/trace"
 	"tallyroll/internal/web"
 )
 

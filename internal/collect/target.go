@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/wake"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/wait"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 type target struct {
 	subject  string
 	log      zerolog.Logger
-	checkNow wake.Signal // check before the next check is due
+	checkNow wait.Signal // check before the next check is due
 	last     atomic.Pointer[streamCheck]
 	refusal  atomic.Pointer[lastRefusal] // nil: the last message was stored, or there was none
 }
@@ -49,7 +49,7 @@ type streamCheck struct {
 }
 
 func newTarget(subject string, log zerolog.Logger) *target {
-	return &target{subject: subject, log: log, checkNow: wake.New()}
+	return &target{subject: subject, log: log, checkNow: wait.NewSignal()}
 }
 
 func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {

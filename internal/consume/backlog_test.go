@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/progress"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/progress"
 )
 
 func TestBacklogTellsTheTimeLeft(t *testing.T) {

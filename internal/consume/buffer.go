@@ -6,9 +6,9 @@ import (
 	"sync"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/unique"
-	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 )
 
@@ -67,7 +67,7 @@ type buffer struct {
 
 	perHit, perUnique int // see window.Layout.CommandsPerHit
 
-	full wake.Signal // a flush is due before the next tick
+	full wait.Signal // a flush is due before the next tick
 }
 
 func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *buffer {
@@ -77,7 +77,7 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 		spare:   &load{batch: window.NewBatch(layout)},
 		ofShard: make([]int, layout.Shards),
 		perHit:  layout.CommandsPerHit(false), perUnique: layout.CommandsPerHit(true),
-		full: wake.New(),
+		full: wait.NewSignal(),
 	}
 	for _, c := range resumed {
 		b.replayed = max(b.replayed, c.Furthest())

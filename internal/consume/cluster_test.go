@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/tests/stack"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/schema"
@@ -127,7 +127,7 @@ func (c *committer) storeRejects(ctx context.Context, l *load) error {
 		err = fmt.Errorf("%d rejects are not stored in %s yet: %w", len(left), rejects.Stream, err)
 		c.Waits.setCause(c.stream, err)
 		c.Log.Warn().Err(err).Msg("counting waits until rejects are stored")
-		if err := retry.Sleep(ctx, time.Second); err != nil {
+		if err := wait.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -302,7 +302,7 @@ func (c *committer) reportLostHits(ctx context.Context, shard int, before int64)
 	err := w.write(ctx, cursor)
 	for window.IsForeign(err) && ctx.Err() == nil {
 		c.Waits.setCause(c.stream, err)
-		if retry.Sleep(ctx, time.Second) == nil {
+		if wait.Sleep(ctx, time.Second) == nil {
 			err = w.write(ctx, cursor)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/source"
-	"tallyroll/internal/trace"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/schema"
@@ -150,7 +150,7 @@ func (e *Endings) ReportLoss(ctx context.Context, name string) {
 			return
 		}
 		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers about their time still have complete: true")
-		_ = retry.Sleep(ctx, maxReopen)
+		_ = wait.Sleep(ctx, maxReopen)
 	}
 }
 

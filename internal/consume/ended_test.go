@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 )
 

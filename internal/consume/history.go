@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 )
 

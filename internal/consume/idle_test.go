@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/redisconn"
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )

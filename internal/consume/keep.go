@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tallyroll/internal/retry"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
 )
 
@@ -77,7 +77,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 			return false, false
 		}
 		config.Log.Warn().Err(o.cause).Msg("restarting the session")
-		_ = retry.Sleep(ctx, next.pause+rand.N(next.pause+time.Millisecond))
+		_ = wait.Sleep(ctx, next.pause+rand.N(next.pause+time.Millisecond))
 	}
 	return false, false
 }

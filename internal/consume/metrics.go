@@ -3,9 +3,9 @@ package consume
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/hit"
-	"tallyroll/internal/source"
+	"tallyroll/internal/platform/buildinfo"
 	"tallyroll/internal/window/commit"
 )
 

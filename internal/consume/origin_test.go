@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/source"
 	"tallyroll/internal/window"
 )
 

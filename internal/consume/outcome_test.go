@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 )
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 )
 
 // reader decodes deliveries, in order, into the buffer. Only the feed's goroutine uses it.

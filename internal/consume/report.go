@@ -9,9 +9,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/trace"
 )
 
 // What sessions report in addition to metrics: what streams wait for, outages of Redis, clocks that differ,
@@ -24,22 +24,22 @@ const slowCommit = 3 * time.Second
 // Waits holds what each stream waits for. It is safe for concurrent use.
 type Waits struct {
 	mu    sync.Mutex
-	waits map[string]wait // by stream
+	waits map[string]waiting // by stream
 }
 
-type wait struct {
+type waiting struct {
 	since time.Time
 	cause error // the last failure; nil without one
 }
 
 // NewWaits returns empty Waits.
-func NewWaits() *Waits { return &Waits{waits: make(map[string]wait)} }
+func NewWaits() *Waits { return &Waits{waits: make(map[string]waiting)} }
 
 // begin records that a commit begins, or has made progress.
 func (w *Waits) begin(stream string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waits[stream] = wait{since: time.Now()}
+	w.waits[stream] = waiting{since: time.Now()}
 }
 
 // setCause records why a stream waits.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/source"
 	"tallyroll/internal/window/commit"
 )
 

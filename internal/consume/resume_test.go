@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/buildinfo"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/buildinfo"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 )

@@ -21,8 +21,8 @@ import (
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"tallyroll/internal/wake"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window/schema"
 )
 
@@ -170,7 +170,7 @@ func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
 		if r.away || p.dead.Load() {
 			return nil, errors.New("simulated: connection refused")
 		}
-		c := &simConn{redis: r, process: p, readable: wake.New(), wakes: time.NewTimer(0)}
+		c := &simConn{redis: r, process: p, readable: wait.NewSignal(), wakes: time.NewTimer(0)}
 		r.conns[c] = true
 		return c, nil
 	}
@@ -319,7 +319,7 @@ type simConn struct {
 	shown    int64 // what a clock that was ahead has shown in a check, Unix milliseconds; 0 for none
 	queued   [][]string
 	watched  map[string]uint64
-	readable wake.Signal // something has happened to the connection
+	readable wait.Signal // something has happened to the connection
 	wakes    *time.Timer // the reader, when the next reply is there or its timeout ends
 }
 

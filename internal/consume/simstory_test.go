@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/redisconn"
+	"tallyroll/internal/platform/redisconn"
 )
 
 // stories are schedules that went wrong once.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/source"
-	"tallyroll/internal/wake"
 )
 
 // simStream is a model of one stream and of the stream of its rejects.
@@ -363,7 +363,7 @@ func (s *simSource) Open(ctx context.Context, from uint64) (source.Feed, error) 
 	}
 	s.stream.mu.Lock()
 	defer s.stream.mu.Unlock()
-	r := &simFeed{source: s, more: wake.New(), done: make(chan struct{})}
+	r := &simFeed{source: s, more: wait.NewSignal(), done: make(chan struct{})}
 	for _, m := range s.stream.held {
 		if m.seq >= from {
 			r.push(m)
@@ -381,7 +381,7 @@ type simFeed struct {
 	waiting uint64
 	queue   []simDelivery
 	nth     uint64
-	more    wake.Signal
+	more    wait.Signal
 	done    chan struct{}
 	stopped atomic.Bool
 	onLost  func(error)

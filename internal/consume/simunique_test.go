@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/progress"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/progress"
 )
 
 const watchEvery = time.Second

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 // Limits are a worker's bounds for hits, in addition to the rules for each hit.

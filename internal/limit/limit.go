@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/wait"
 )
 
 // redisStore keeps hits in Redis. Every decision is one script.
@@ -265,7 +265,7 @@ func (s *redisStore) onMaster(ctx context.Context, key string, run func(redis.Sc
 			return err
 		}
 		cluster.ReloadState(ctx) // which returns before it is done
-		if gone := retry.Sleep(ctx, movedPause); gone != nil {
+		if gone := wait.Sleep(ctx, movedPause); gone != nil {
 			return fmt.Errorf("%w: %w", gone, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 const (

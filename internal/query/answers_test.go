@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/answer"
+	"tallyroll/internal/query/answer"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/tests/apitest"
@@ -24,7 +24,7 @@ import (
 // compare tags, keep what they may, and parse what they get. A request has a method, a target, a body or -,
 // and headers. Of the answer's headers, Cache-Control and Vary are left out if they are the usual ones.
 // UPDATE_ANSWERS=1 writes the answers again. A line that is no request has a late hit come. What is answered
-// to questions about counters is tested in internal/answer.
+// to questions about counters is tested in internal/query/answer.
 func TestEndpointsAnswerAsRecorded(t *testing.T) {
 	t.Parallel()
 	s, r := serveRecorder(t)

@@ -9,9 +9,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/access"
-	"tallyroll/internal/answer"
+	"tallyroll/internal/query/answer"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
 )
 

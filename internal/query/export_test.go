@@ -24,7 +24,7 @@ import (
 )
 
 // The headers of an export describe it, its trailers tell that it is whole, compressed or not. Its rows are
-// tested in internal/answer.
+// tested in internal/query/answer.
 func TestExportHasHeadersAndTrailers(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), apitest.Now()

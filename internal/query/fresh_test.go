@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/answer"
+	"tallyroll/internal/query/answer"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"

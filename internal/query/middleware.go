@@ -12,10 +12,10 @@ import (
 
 	"github.com/klauspost/compress/gzhttp"
 
-	"tallyroll/internal/access"
-	"tallyroll/internal/limitapi"
-	"tallyroll/internal/live"
+	"tallyroll/internal/query/limitapi"
+	"tallyroll/internal/query/live"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
 )
 

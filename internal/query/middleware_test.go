@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/limitapi"
+	"tallyroll/internal/query/limitapi"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"

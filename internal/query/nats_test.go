@@ -16,9 +16,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/answer/scope"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/query/answer/scope"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/apitest"

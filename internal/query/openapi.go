@@ -7,9 +7,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tallyroll/internal/access"
-	"tallyroll/internal/answer"
+	"tallyroll/internal/query/answer"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/limitapi"
+	"tallyroll/internal/query/limitapi"
 	"tallyroll/tests/apitest"
 )
 

@@ -11,9 +11,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/common/expfmt"
 
-	"tallyroll/internal/answer"
-	"tallyroll/internal/limitapi"
-	"tallyroll/internal/status"
+	"tallyroll/internal/query/answer"
+	"tallyroll/internal/query/limitapi"
+	"tallyroll/internal/query/status"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )

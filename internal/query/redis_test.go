@@ -15,8 +15,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/answer/scope"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/query/answer/scope"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/tests/apitest"
@@ -192,7 +192,7 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 
 // A key that something else has written fails the requests that need it, and no others. Listeners at /v1/live
 // receive that, or go on. If it is one that every answer needs, the service is not ready, and names it.
-// internal/answer has all such keys.
+// internal/query/answer has all such keys.
 func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	t.Parallel()
 	server, now := stack.Redis(t), apitest.Now()

@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/limit"
-	"tallyroll/internal/limitapi"
-	"tallyroll/internal/live"
+	"tallyroll/internal/query/limitapi"
+	"tallyroll/internal/query/live"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
 // What is wrong with a request is described before anything is asked or taken. The cases of parameters and
-// bodies are those of internal/answer, limitapi and web/api.
+// bodies are those of internal/query/answer, limitapi and web/api.
 func TestRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serveFake(t, countNamed)

@@ -21,9 +21,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
-	"tallyroll/internal/limitapi"
+	"tallyroll/internal/query/limitapi"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/limitapi"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/program"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/query/limitapi"
 	"tallyroll/internal/web"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 )
 
 // NATS is where it is for all programs, unless NATS_URL is there and empty.

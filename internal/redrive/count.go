@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/rejects"
 )
 

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/retry"
 )
 
 const (
@@ -132,7 +132,7 @@ func untilAnswered(ctx context.Context, request func() error) error {
 		case errors.Is(err, jetstream.ErrMsgNotFound) && try == lookupTries:
 			return err
 		}
-		if err := retry.Sleep(ctx, retryPause); err != nil {
+		if err := wait.Sleep(ctx, retryPause); err != nil {
 			return err
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/program"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/retry"
 )
 
 // grace bounds the wait for the last acknowledgements after an interrupt.
@@ -281,7 +281,7 @@ func (r *redriver) warn(text string) {
 func (r *redriver) pace(ctx context.Context) error {
 	due := r.start.Add(time.Duration(float64(r.paced) / r.rate * float64(time.Second)))
 	r.paced++
-	return retry.Sleep(ctx, time.Until(due))
+	return wait.Sleep(ctx, time.Until(due))
 }
 
 const (

@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/setting"
 	"tallyroll/tests/stack"
 )
 

@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/outbox"
-	"tallyroll/internal/program"
-	"tallyroll/internal/progress"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/setting"
 )
 
 type settings struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/platform/outbox"
 	"tallyroll/internal/rejects"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/trace"
 )
 
 const (

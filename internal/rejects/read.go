@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/wait"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -49,7 +49,7 @@ func (r *MessageReader) Read(ctx context.Context) (m Message, more bool, err err
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			return Message{}, false, fmt.Errorf("read stream %s: %w", Stream, err)
 		}
-		_ = retry.Sleep(ctx, readPause)
+		_ = wait.Sleep(ctx, readPause)
 	}
 	return Message{}, false, nil
 }

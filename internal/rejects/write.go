@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/outbox"
 )
 
 // duplicateWindow is how long the server remembers a reject's identity. A replay within it stores none twice.

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/yamlfile"
 )
 
 type counter struct {

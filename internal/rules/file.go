@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/yamlfile"
 )
 
 // The bounds of a file.

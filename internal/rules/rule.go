@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/yamlfile"
 )
 
 // Format is how a rule reads a message's body.

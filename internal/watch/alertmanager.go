@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 const (

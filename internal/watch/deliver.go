@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/wait"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
@@ -353,7 +353,7 @@ func (s *deliverySession) deliverQueue(ctx context.Context, subject string) erro
 		}
 		s.reportFailure(e, err, age, pause)
 		slots = s.retrySlots
-		_ = retry.Sleep(ctx, pause)
+		_ = wait.Sleep(ctx, pause)
 	}
 	return nil
 }

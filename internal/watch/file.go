@@ -15,9 +15,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
-	"tallyroll/internal/setting"
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/yamlfile"
 )
 
 // RuleSet is the content of a rules file.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/wait"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
@@ -48,7 +48,7 @@ func (h *History) Follow(ctx context.Context, js jetstream.JetStream, namespace 
 	for ctx.Err() == nil {
 		_ = h.followOnce(ctx, js, namespace) // retried after any error
 		h.reset(nil)
-		_ = retry.Sleep(ctx, streamCheckInterval)
+		_ = wait.Sleep(ctx, streamCheckInterval)
 	}
 }
 

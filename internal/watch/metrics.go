@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/buildinfo"
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/web"
 )
 

@@ -13,10 +13,10 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/buildinfo"
-	"tallyroll/internal/release"
-	"tallyroll/internal/retry"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/release"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -130,7 +130,7 @@ func (s *service) runSessions(ctx context.Context) error {
 		}
 		s.setNotReady(err.Error())
 		problems.warn(s.log, err, "session failed: it is restarted")
-		_ = retry.Sleep(ctx, sessionRetryDelay)
+		_ = wait.Sleep(ctx, sessionRetryDelay)
 	}
 	return nil
 }

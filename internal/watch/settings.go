@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/program"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
 )
 

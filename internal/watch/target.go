@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"tallyroll/internal/release"
+	"tallyroll/internal/platform/release"
 )
 
 // maxConcurrent bounds a target's concurrent first attempts and, separately, its retries.

@@ -8,12 +8,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tallyroll/internal/human"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
-	"tallyroll/internal/yamlfile"
 )
 
 const tryTimeout = 10 * time.Second

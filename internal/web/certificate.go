@@ -5,7 +5,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/setting"
 )
 
 // ServerFiles are the settings of a server's TLS.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/program"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 )
 
 // Shutdown is how long a service keeps serving after SIGTERM. Clients need a while to learn that it is

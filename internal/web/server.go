@@ -16,10 +16,10 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/buildinfo"
-	"tallyroll/internal/setting"
-	"tallyroll/internal/systemd"
-	"tallyroll/internal/trace"
+	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/systemd"
+	"tallyroll/internal/platform/trace"
 )
 
 // Server is what query, collect and promql have in common.

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/program"
+	"tallyroll/internal/platform/program"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"

@@ -8,7 +8,7 @@ import (
 	"sort"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 // Fall returns how long it takes until the total of a plan that ends now is at most most. total adds up a

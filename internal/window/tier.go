@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 func AppendGeneration(t Tier, to []byte) []byte {

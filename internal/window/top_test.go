@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"

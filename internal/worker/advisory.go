@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/fleet"
-	"tallyroll/internal/source"
-	"tallyroll/internal/wake"
+	"tallyroll/internal/consume/fleet"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window/schema"
 )
 
@@ -145,7 +145,7 @@ func (c *streamCheck) listStream(ctx context.Context, name string) error {
 }
 
 // subscribe signals discoverDue at each advisory of a created or deleted stream. The user may lack the right.
-func (c *streamCheck) subscribe(discoverDue wake.Signal) (stop func(), err error) {
+func (c *streamCheck) subscribe(discoverDue wait.Signal) (stop func(), err error) {
 	conn := c.js.Conn()
 	var subs []*nats.Subscription
 	stop = func() {

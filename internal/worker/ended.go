@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/fleet"
+	"tallyroll/internal/consume/fleet"
 	"tallyroll/internal/window/schema"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window/schema"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/consume"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )

@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )

@@ -16,11 +16,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/human"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/retry"
-	"tallyroll/internal/setting"
-	"tallyroll/internal/source"
 )
 
 // ownStreams creates the streams of this worker's settings. Only the worker's goroutine uses it.
@@ -251,7 +251,7 @@ func isTransient(err error) bool {
 func awaitLeader(ctx context.Context, log zerolog.Logger, try func(context.Context) error) (failed error) {
 	began := time.Now()
 	what := fmt.Sprintf("a leader of JetStream, and up to %v for enough servers", serversWithin)
-	err := retry.Until(ctx, log, what, func(ctx context.Context) error {
+	err := wait.Until(ctx, log, what, func(ctx context.Context) error {
 		failed = try(ctx)
 		var answer *jetstream.APIError
 		if errors.As(failed, &answer) && answer.ErrorCode == noPeers && time.Since(began) > serversWithin {

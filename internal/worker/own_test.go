@@ -17,10 +17,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/fleet"
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/consume/fleet"
+	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/setting"
 	"tallyroll/tests/stack"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/fleet"
-	"tallyroll/internal/outbox"
+	"tallyroll/internal/consume/fleet"
+	"tallyroll/internal/platform/outbox"
 )
 
 // Core NATS loses a message silently if no stream has its subject. So a worker probes which stream stores the

@@ -10,9 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/fleet"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/consume/fleet"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/retier"
 	"tallyroll/internal/window/schema"

@@ -19,8 +19,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"

@@ -13,16 +13,15 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/consume"
-	"tallyroll/internal/fleet"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/release"
-	"tallyroll/internal/retry"
-	"tallyroll/internal/setting"
-	"tallyroll/internal/systemd"
-	"tallyroll/internal/wake"
+	"tallyroll/internal/consume/fleet"
+	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/release"
+	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/systemd"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window/schema"
 )
@@ -45,7 +44,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	w := &worker{
 		settings: settings, log: log, progress: progress, metrics: metrics, rules: rulebook,
 		status: &status{waits: consume.NewWaits(), reading: make(map[string]bool)},
-		own:    ownStreams{settings: settings, log: log}, discoverDue: wake.New(),
+		own:    ownStreams{settings: settings, log: log}, discoverDue: wait.NewSignal(),
 		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), metricStreams: make(map[string]bool),
 	}
 
@@ -115,7 +114,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	}
 	w.own.js = js
 	remote := natsconn.DescribeRemote(js)
-	if err := retry.Until(ctx, w.log, strings.TrimSpace("JetStream "+remote), func(ctx context.Context) error {
+	if err := wait.Until(ctx, w.log, strings.TrimSpace("JetStream "+remote), func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
 		if remote != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
 			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) may be wrong")

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/fleet"
+	"tallyroll/internal/consume/fleet"
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
-	"tallyroll/internal/natsconn"
-	"tallyroll/internal/program"
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window"
 )
 

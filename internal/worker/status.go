@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/consume"
+	"tallyroll/internal/platform/buildinfo"
 )
 
 // What a worker shows about itself at INGEST_ADDR.

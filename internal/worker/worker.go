@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/fleet"
+	"tallyroll/internal/consume/fleet"
+	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/source"
-	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )
@@ -28,7 +28,7 @@ type worker struct {
 	rules       *consume.Rulebook // nil: INGEST_RULES is not set
 	metrics     *metrics
 	status      *status
-	discoverDue wake.Signal // a check for streams is due at once
+	discoverDue wait.Signal // a check for streams is due at once
 	own         ownStreams
 
 	// connectAndRun sets these.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/source"
+	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/tests/stack"

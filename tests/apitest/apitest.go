@@ -23,8 +23,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/answer"
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/query/answer"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"

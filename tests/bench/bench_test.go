@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 // options of a measurement, from the environment.

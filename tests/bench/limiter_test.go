@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/limit"
-	"tallyroll/internal/redisconn"
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/tests/stack"
 )
 

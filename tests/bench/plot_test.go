@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/template"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 // plotted is the workload whose rates are drawn.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 //go:embed testdata/tables.md

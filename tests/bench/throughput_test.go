@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 )
 
 // candidate is a way of counting a stream, and what was measured of it.

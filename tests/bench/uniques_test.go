@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"

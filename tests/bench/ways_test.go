@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
+	"tallyroll/internal/platform/human"
 	"tallyroll/tests/stack"
 )
 

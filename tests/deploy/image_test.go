@@ -247,7 +247,7 @@ func TestContext(t *testing.T) {
 		}
 	})
 	names := strings.Fields(command(t, "", "sh", "-c", "docker export "+id+" | tar -t"))
-	for _, want := range []string{"go.mod", "go.sum", "LICENSE", "cmd/promql/go.mod", "cmd/promql/go.sum", "cmd/rls/go.mod", "cmd/rls/go.sum", "internal/program/main.go", "cmd/ingest/main.go", "cmd/collect/main.go"} {
+	for _, want := range []string{"go.mod", "go.sum", "LICENSE", "cmd/promql/go.mod", "cmd/promql/go.sum", "cmd/rls/go.mod", "cmd/rls/go.sum", "internal/platform/program/main.go", "cmd/ingest/main.go", "cmd/collect/main.go"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("the build would lack %s", want)
 		}

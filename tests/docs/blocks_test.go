@@ -16,11 +16,11 @@ import (
 	"github.com/rs/zerolog"
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/limit/limitfile"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/setting"
 	"tallyroll/internal/watch"
+	"tallyroll/internal/web/access"
 	"tallyroll/tests/stack"
 )
 

@@ -48,7 +48,7 @@ type part struct{ packages, tests string }
 
 var (
 	redisParts = []part{
-		{"./internal/window/... ./internal/limit ./internal/answer ./internal/unique ./internal/audit ./internal/redisconn", ""},
+		{"./internal/window/... ./internal/limit ./internal/query/answer ./internal/unique ./internal/audit ./internal/platform/redisconn", ""},
 		{"./internal/consume", "TestRulesAreSwept TestFailedFlushAtShutdownIsTheLast TestASessionStopsWhileRedisHangs"},
 		{"./tests/e2e", "TestUniquesAreEstimatedFromEndToEnd TestUsersNeedOnlyTheRightsThatTheDocsGive TestAClusterOverTLSCountsForAUserOfFewRights " +
 			"TestErasedCountersStayErasedWhileHitsComeAndWorkersRestart TestRetierKeepsEveryFigure TestARedisThatEvictsIsUsedOnlyIfAllowed " +
@@ -65,7 +65,7 @@ var (
 			"TestARestoredStreamOfAClusterIsCountedExactly TestCountsAreExactWhileStreamsComeAndGo TestCollectStoresHitsOnceWhileNATSIsKilled"},
 	}
 	shortParts = []part{
-		{"./internal/window ./internal/limit ./internal/redisconn", ""},
+		{"./internal/window ./internal/limit ./internal/platform/redisconn", ""},
 		{"./tests/faults", "TestCountsAreExactAfterATornAppendOnlyFile TestReservationsThroughKills"},
 	}
 )

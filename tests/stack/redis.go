@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/setting"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/setting"
 )
 
 // Lines that go-redis writes to standard error by itself while a server is

@@ -63,7 +63,7 @@ type binary struct {
 // without paths, and without what git says of the folder, which is in the version.
 func (r *release) build(ctx context.Context, t target, programs []program, dir string) (out []binary, err error) {
 	flags := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w -X tallyroll/internal/release.version=v" + r.version + " -X tallyroll/internal/release.revision=" + r.commit, "-o", dir + "/"}
+		"-s -w -X tallyroll/internal/platform/release.version=v" + r.version + " -X tallyroll/internal/platform/release.revision=" + r.commit, "-o", dir + "/"}
 	for module, pkgs := range byModule(programs, r.root) {
 		fmt.Fprintf(os.Stderr, "building %s for %s\n", strings.Join(pkgs, " "), t)
 		if _, err := r.forTarget(t).command(ctx, module, "go", append(flags, pkgs...)...); err != nil {

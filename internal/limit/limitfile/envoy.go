@@ -9,9 +9,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/yamlfile"
 )
 
 // Descriptor selects descriptors of Envoy's global rate limit protocol for a limit, and makes its key from

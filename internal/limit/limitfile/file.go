@@ -8,9 +8,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/yamlfile"
 )
 
 // Limit is a named limit with what chooses its keys.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/yamlfile"
+	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/tests/cases"
 )
 

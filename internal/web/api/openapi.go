@@ -8,7 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tallyroll/internal/release"
+	"tallyroll/internal/platform/release"
 	"tallyroll/internal/web"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/web"
 )
 

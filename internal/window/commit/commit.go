@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/redisconn"
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/redisconn"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )
@@ -173,7 +173,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 			continue // another writer changed the cursor, or counters were erased: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
-		if err := retry.Sleep(ctx, backoff); err != nil {
+		if err := wait.Sleep(ctx, backoff); err != nil {
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}
 		w.store.Client.RefreshMasters(ctx)
@@ -190,7 +190,7 @@ func (w *Writer) markTorn(ctx context.Context) error {
 			return nil
 		}
 		w.OnRetry(err)
-		if retry.Sleep(ctx, maxBackoff) != nil {
+		if wait.Sleep(ctx, maxBackoff) != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // topChange is what one attempt at a commit does to the summaries of its stream and shard: it reads them

@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 )
@@ -218,7 +218,7 @@ func (e *shardEraser) eraseChunk(ctx context.Context, counters []string) (erased
 		if !errors.Is(err, redis.TxFailedErr) {
 			return erased, err
 		}
-		if err := retry.Sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
+		if err := wait.Sleep(ctx, mathrand.N(min(time.Duration(try+1)*time.Millisecond, maxErasePause))); err != nil {
 			return 0, err
 		}
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 )

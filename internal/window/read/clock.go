@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // Redis's clock is now, because keys expire by it. A Reader chooses hashes by an estimate: the latest TIME

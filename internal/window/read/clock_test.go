@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // One server: an estimate holds while clocks go on alike, however far apart

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 const (

@@ -3,7 +3,7 @@ package read
 import (
 	"math"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/schema"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/schema"
 )
 

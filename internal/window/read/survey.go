@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/schema"
 )
 

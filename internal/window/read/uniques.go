@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // nameForeign finds out which key of a union is not Tallyroll's, which Redis's error does not show.

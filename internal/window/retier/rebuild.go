@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/retry"
+	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 )
@@ -70,7 +70,7 @@ func checkBuilt(ctx context.Context, s *schema.Store, shards, generation int) er
 	if !s.Client.IsCluster() {
 		return nil
 	}
-	if err := retry.Sleep(ctx, ReplicationTime); err != nil {
+	if err := wait.Sleep(ctx, ReplicationTime); err != nil {
 		return err
 	}
 	for shard := range shards {

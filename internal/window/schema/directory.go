@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // Directory is a namespace's layout and list of streams. They seldom change, so a Reader keeps them and

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // The directory is known by the replies' bytes. If the fields of a hash come in another order, it is the

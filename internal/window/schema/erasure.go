@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // ParseErasure parses the token in Keys.Erasure; "" if nothing was ever erased. The last writer to have

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // Claim is about a stream: whatever it stored before AsOf is at or before this position, so a cursor at

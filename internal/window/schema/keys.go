@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tallyroll/internal/human"
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/tests/cases"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/cluster"
+	"tallyroll/internal/window/internal/cluster"
 )
 
 // Listed is an entry of the list of streams. Readers find the cursors through the list, and a live stream

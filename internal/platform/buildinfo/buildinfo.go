@@ -1,0 +1,86 @@
+// Package buildinfo has what every program shows of itself: the metrics that all share (its release, what its
+// process takes, whether the files that it reads again while it runs are in use), and its profiles. It is
+// apart from program so that programs without metrics do not carry Prometheus's client.
+package buildinfo
+
+import (
+	"cmp"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/platform/release"
+	"tallyroll/internal/platform/setting"
+)
+
+// NewRegistry returns a registry with the metrics that every program has.
+func NewRegistry() *prometheus.Registry {
+	out := prometheus.NewRegistry()
+	out.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return out
+}
+
+// buildInfo returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
+func buildInfo() prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which release of Go built it.",
+		ConstLabels: prometheus.Labels{"version": release.Version(), "revision": cmp.Or(release.Revision(), "unknown"), "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	return info
+}
+
+func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+}
+
+// RouteProfiles serves Go's profiles at /debug/pprof/. A client that reaches them can keep a
+// processor busy, so they belong to an address that clients do not reach.
+func RouteProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 %
+// apart, and at most 100. Others get the classic buckets.
+func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
+	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1, 100, time.Hour
+	return opts
+}
+
+// NewFiles returns the files that a program reads again while it runs, and registers their metrics:
+// tallyroll_last_reload_successful and tallyroll_reloads_total.
+func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *setting.Files {
+	lasts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "tallyroll", Name: "last_reload_successful",
+		Help: "1 if what was read last of a file is in use, 0 if it could not be used and what was read before stays.",
+	}, []string{"what"})
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "tallyroll", Name: "reloads_total",
+		Help: "Times that a file was read again, by result: ok, or failed if it could not be used.",
+	}, []string{"what", "result"})
+	registry.MustRegister(lasts, total)
+	return setting.NewFiles(log, func(what string) func(error) {
+		last, ok, failed := lasts.WithLabelValues(what), total.WithLabelValues(what, "ok"), total.WithLabelValues(what, "failed")
+		last.Set(1)
+		return func(err error) {
+			if err != nil {
+				last.Set(0)
+				failed.Inc()
+				return
+			}
+			last.Set(1)
+			ok.Inc()
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package limitapi
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"tallyroll/internal/limit/limitfile"
+	"tallyroll/internal/platform/human"
+	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
+)
+
+const (
+	limitsPath  = "/v1/limits"
+	defaultKeys = 10
+)
+
+type limitsParams struct {
+	Name []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
+	Top  api.Number `query:"top" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
+}
+
+const maxNames = 100
+
+func (p *limitsParams) Read(g api.Request) error {
+	p.Name = g.Query["name"]
+	return g.Singles(api.Text("top", api.NumberHint(0, busiestKeys), (*string)(&p.Top)))
+}
+
+// LimitsAnswer holds the named limits, with what this process decided under each.
+type LimitsAnswer struct {
+	AsOf    time.Time    `json:"as_of" doc:"When the numbers were read, by the clock of this service." example:"2026-11-21T10:00:00.2Z"`
+	Process string       `json:"process" doc:"The process of query that answers; it has a new name after each start. All numbers are of this process; /metrics of every process has its own." example:"5f0c2a9e"`
+	Counts  bool         `json:"counts" doc:"Whether takes are counted here, and keys can be reset: false with QUERY_TAKE=off." example:"true"`
+	Limits  []LimitState `json:"limits" doc:"The limits of QUERY_LIMITS_FILE, by name."`
+}
+
+func (s *Service) registerLimits(a *api.API) {
+	api.AnswerQuery(a, a.Operation(huma.Operation{
+		OperationID: "get-limits", Method: http.MethodGet, Path: limitsPath,
+		Summary: "The limits and their decisions",
+		Description: "Every named limit, with the decisions of the process that answers, per second and since its start, and the keys with most decisions. " +
+			"The keys are counted in bounded memory: a number is too large by at most error, and no key outside the list has more than others_at_most.",
+		Responses: api.SuccessOnly("The limits, as of now.", limitsExample()),
+	}), api.OverHTTP(s.findLimits))
+}
+
+// findLimits checks parameters and returns the limits. Its errors are for the client.
+func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (LimitsAnswer, error) {
+	keys, err := p.Top.Parse("top", defaultKeys, 0, busiestKeys)
+	if err == nil && len(p.Name) > maxNames {
+		err = web.BadInput("name", "%d names: at most %d are allowed", len(p.Name), maxNames)
+	}
+	set := s.limits.named.Load()
+	if len(p.Name) > 0 {
+		set = make(limitfile.Set, len(p.Name))
+	}
+	for i := 0; err == nil && i < len(p.Name); i++ {
+		set[p.Name[i]], err = s.limits.lookup(p.Name[i], "name")
+	}
+	if err != nil {
+		return LimitsAnswer{}, web.InputProblem(err, part)
+	}
+	reserved, usages, now := s.limiter.Reserved(), *s.limits.usages.Load(), s.limits.now()
+	out := LimitsAnswer{AsOf: now.UTC(), Process: s.process, Counts: s.limits.mode != TakeOff, Limits: []LimitState{}}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		use := usages[name]
+		if use == nil {
+			continue // a reload has just removed it
+		}
+		lim := set[name]
+		state := use.state(now, int(keys))
+		state.Limit, state.Window, state.Max = name, human.FormatDuration(lim.Window), lim.Max
+		state.Unlimited = lim.Unlimited
+		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(), lim.Key.Variables()
+		state.Mode, state.Bound = string(lim.Mode), lim.Share.Hits
+		if lim.Share.Hits > 0 {
+			state.Share = &share{Hits: lim.Share.Hits, For: lim.Share.For.Seconds(), Unspent: reserved[name]}
+		}
+		out.Limits = append(out.Limits, state)
+	}
+	return out, nil
+}
+
+func limitsExample() LimitsAnswer {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
+	return LimitsAnswer{AsOf: at, Process: "5f0c2a9e", Counts: true, Limits: []LimitState{{
+		Limit: "login", Window: "1m", Max: 5, Policy: "log", Mode: "enforce", Fail: "closed", Key: "{key}", Variables: []string{"key"},
+		Since: at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
+		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute), Busiest: []busyKey{{Key: "alice", Decisions: 42, Refused: 7}}, OthersAtMost: 3,
+	}}}
+}

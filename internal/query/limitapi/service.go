@@ -1,0 +1,69 @@
+package limitapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"tallyroll/internal/limit"
+	"tallyroll/internal/query/answer"
+	"tallyroll/internal/query/answer/scope"
+	"tallyroll/internal/web"
+)
+
+// Limiter is the part of limit.Limiter that the service uses.
+type Limiter interface {
+	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+	Reset(ctx context.Context, take limit.Take) error
+	Renew(ctx context.Context, take limit.Take) (limit.Lease, error)
+	Release(ctx context.Context, take limit.Take) (bool, error)
+	Settle(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error)
+	RenewReservations(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error)
+	// Reserved returns the unspent hits of this process by the names of limits.
+	Reserved() map[string]int64
+}
+
+// Service decides about takes, and checks limits and counters of the streams.
+type Service struct {
+	Proxies web.Networks // whose word about their clients is believed
+
+	limits    *limits
+	limiter   Limiter
+	Counters  scope.Counters
+	redis     *answer.Source
+	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
+	decisions *prometheus.CounterVec // by limit, result and source
+	settled   *prometheus.CounterVec // by limit and result
+	process   string                 // as /v1/limits names it
+	audit     Audit
+}
+
+// Audit begins a log line about a change by a request: who sent it, and from where.
+type Audit func(*http.Request) *zerolog.Event
+
+func (s *Service) countDecisions(a *limit.Answer) {
+	now := s.limits.now()
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		result, became := "refused", outcomeRefused
+		switch {
+		case d.WouldAllow:
+			result, became = "allowed", outcomeAllowed
+		case d.Shadow:
+			result, became = "would_refuse", outcomeWouldRefuse
+		}
+		s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
+		s.limits.count(&d.Take, became, now)
+	}
+}
+
+func (s *Service) countFailures(takes []limit.Take) {
+	now := s.limits.now()
+	for i := range takes {
+		s.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+		s.limits.count(&takes[i], outcomeFailed, now)
+	}
+}

@@ -1,0 +1,137 @@
+package access
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/yamlfile"
+)
+
+const (
+	// maxTokens bounds the file: each request is compared with every token, in at most 0.1 ms.
+	maxTokens = 1000
+	// maxPrefixes bounds one token's prefixes: a list asks Redis about each of them.
+	maxPrefixes = 100
+	tokenFields = "name, sha256 and may, and optionally prefixes and until"
+)
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// parse reads a file of tokens:
+//
+//	tokens:
+//	  - name: shop              # 1 to 64 letters, digits, underscores, hyphens and dots
+//	    sha256: 2c26…           # of the token, in hexadecimal: the file holds no secret
+//	    may: [read, take]       # also count, erase and admin
+//	    prefixes: ["shop."]     # optional: it is about counters that begin so
+//	    until: 2027-01-01       # optional: it ends when this day begins in UTC; or an RFC 3339 time
+//
+// The error is a *yamlfile.Error. It quotes nothing that may be a token.
+func parse(data []byte) ([]grant, error) {
+	document, err := yamlfile.Document(data, "a list of tokens under tokens:")
+	if err != nil {
+		return nil, err
+	}
+	top, err := yamlfile.SecretFields(document, "the file", "tokens")
+	if err != nil {
+		return nil, err
+	}
+	entries := top["tokens"]
+	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
+		return nil, yamlfile.Errorf(document.Line, "tokens: it is missing, empty or no list: allowed is a list of tokens, each with %s", tokenFields)
+	}
+	if n := len(entries.Content); n > maxTokens {
+		return nil, yamlfile.Errorf(entries.Content[maxTokens].Line, "the file has %d tokens: allowed are %d", n, maxTokens)
+	}
+	names, hashes := make(map[string]int), make(map[[sha256.Size]byte]int)
+	out := make([]grant, len(entries.Content))
+	for i, node := range entries.Content {
+		g, err := parseGrant(node)
+		if err != nil {
+			return nil, err
+		}
+		if line := names[g.name]; line > 0 {
+			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the token on line %d, too", g.name, line)
+		}
+		if line := hashes[g.hash]; line > 0 {
+			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: allowed is one entry per token", line)
+		}
+		names[g.name], hashes[g.hash], out[i] = node.Line, node.Line, g
+	}
+	return out, nil
+}
+
+func parseGrant(node *yaml.Node) (g grant, err error) {
+	fields, err := yamlfile.SecretFields(node, "a token", "name", "sha256", "may[]", "prefixes[]", "until")
+	if err != nil {
+		return g, err
+	}
+	for _, needed := range []string{"name", "sha256", "may"} {
+		if fields[needed] == nil {
+			return g, yamlfile.Errorf(node.Line, "%s: it is missing: a token needs %s", needed, tokenFields)
+		}
+	}
+	wrong := func(field, format string, args ...any) (grant, error) {
+		return grant{}, yamlfile.Errorf(fields[field].Line, field+": "+format, args...)
+	}
+	g.name = fields["name"].Value
+	if !tokenName.MatchString(g.name) {
+		return wrong("name", "allowed are 1 to 64 letters, digits, underscores, hyphens and dots") // it may be a token in the wrong place
+	}
+	hash, err := hex.DecodeString(fields["sha256"].Value)
+	if err != nil || len(hash) != sha256.Size {
+		return wrong("sha256", "allowed are the 64 hexadecimal digits of the token's SHA-256: printf %%s TOKEN | sha256sum")
+	}
+	g.hash = [sha256.Size]byte(hash)
+	for _, text := range yamlfile.Values(fields["may"]) {
+		if !slices.Contains(allRights, Right(text)) {
+			return wrong("may", "allowed is a list of some of %s", list(allRights))
+		}
+		g.may = append(g.may, Right(text))
+	}
+	g.prefixes, err = plainPrefixes(yamlfile.Values(fields["prefixes"]))
+	if err != nil {
+		return wrong("prefixes", "%v", err)
+	}
+	if until := fields["until"]; until != nil {
+		g.until, err = parseMoment(until.Value)
+		if err != nil {
+			return wrong("until", "allowed is a day, such as 2027-01-01, or an RFC 3339 time, such as 2027-01-01T12:00:00Z")
+		}
+	}
+	return g, nil
+}
+
+func plainPrefixes(given []string) (out []string, err error) {
+	if len(given) > maxPrefixes {
+		return nil, fmt.Errorf("there are %d: allowed are %d", len(given), maxPrefixes)
+	}
+	for _, p := range given {
+		if err := hit.CheckName([]byte(p)); err != nil {
+			return nil, fmt.Errorf("no counter's name begins with one of them: %v", err)
+		}
+	}
+	slices.Sort(given)
+	for _, p := range given {
+		if len(out) == 0 || !strings.HasPrefix(p, out[len(out)-1]) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func parseMoment(text string) (time.Time, error) {
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		at, err = hit.ParseRFC3339(text)
+	}
+	return at.UTC(), err
+}
