@@ -50,10 +50,10 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 	for i := range v.states {
 		switch take := &r.takes[i]; {
 		case take.Limit.Policy == Concurrent: // a slot can be free again at any time
+		case take.N < 0, r.settle:
+			f.forget(r.keys[i])
 		case !v.states[i].fits:
 			f.remember(take, r.keys[i], v.states[i], r.asked)
-		case take.N < 0:
-			f.forget(r.keys[i])
 		}
 	}
 	return v, err

@@ -40,7 +40,7 @@ func isForbidden(err error) bool {
 
 // decideWithout gives the takes at the indexes, which are in shadow mode, a decision, and decides the rest.
 func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d Decision) (verdict, error) {
-	rest := request{count: r.count, ids: r.ids}
+	rest := request{count: r.count, ids: r.ids, settle: r.settle}
 	for i := range r.takes {
 		if !slices.Contains(indexes, i) {
 			rest.takes, rest.keys = append(rest.takes, r.takes[i]), append(rest.keys, r.keys[i])
