@@ -36,11 +36,11 @@ type store interface {
 type mode int
 
 const (
-	look  mode = iota
-	count      // what is allowed
-	force      // count without asking, up to max
-	undo       // give back what was counted at a time or before
-	settle     // set how many hits the takes with the ids have
+	look   mode = iota
+	count       // what is allowed
+	force       // count without asking, up to max
+	undo        // give back what was counted at a time or before
+	settle      // set how many hits the takes with the ids have
 )
 
 // state is a script's result for one take: the hits in the window before counting, or after giving back.

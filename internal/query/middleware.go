@@ -93,7 +93,7 @@ func cors(origins web.Origins) web.CORS {
 	return web.CORS{
 		Origins: origins,
 		Methods: "GET, HEAD, POST, DELETE",
-		Headers: "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+		Headers: "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID",
 		Expose:  "ETag, RateLimit, RateLimit-Policy, Retry-After",
 	}
 }
@@ -224,7 +224,6 @@ var rights = map[string]access.Right{
 	"POST /v1/take":                 access.Take,
 	"POST " + limitapi.RenewPath:    access.Take,
 	"POST " + limitapi.ReleasePath:  access.Take,
-	"POST " + limitapi.ReservePath:  access.Take,
 	"POST " + limitapi.SettlePath:   access.Take,
 	"GET " + limitapi.LimitPath:     access.Take,
 	limitapi.AuthzPath:              access.Take,

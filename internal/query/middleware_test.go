@@ -43,7 +43,7 @@ func TestPagesOfNamedOriginsMayAsk(t *testing.T) {
 		for name, want := range map[string]string{
 			"Expose-Headers": "ETag, RateLimit, RateLimit-Policy, Retry-After",
 			"Allow-Methods":  "GET, HEAD, POST, DELETE",
-			"Allow-Headers":  "Authorization, Content-Type, If-None-Match, Last-Event-ID",
+			"Allow-Headers":  "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID",
 		} {
 			require.Equal(t, allowed != "", preflight.Header.Get("Access-Control-"+name) == want, name)
 		}

@@ -44,6 +44,14 @@ func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 	}
 }
 
+// BodyOverHTTP does so for a body.
+func BodyOverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
+		out, err := find(ctx, web.InBody, p)
+		return &JSONOutput[A]{out}, err
+	}
+}
+
 // RawOutput is an answer that need not be JSON.
 type RawOutput struct {
 	ContentType  string   `header:"Content-Type"`
