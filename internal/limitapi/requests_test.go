@@ -135,8 +135,8 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 		retry      string
 		says, hide string
 	}{
-		{&limit.UnavailableError{Err: errors.New("10.1.2.3 refused")}, 503, "1", "Redis cannot decide now", "10.1.2.3"},
-		{&limit.UnavailableError{Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
+		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailLocal}, Err: errors.New("10.1.2.3 refused")}, 503, "1", "Redis cannot decide now, and this needs Redis", "10.1.2.3"},
+		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailClosed}, Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
 		{&limit.ForbiddenError{Err: errors.New("NOPERM User bob has no permissions to run the 'evalsha' command")}, 503, "60", "command evalsha", "bob"},
 		{&limit.ForeignError{Err: errors.New("WRONGTYPE")}, 500, "", "was not written by Tallyroll", ""},
 	} {
@@ -148,6 +148,7 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 			s.ask("DELETE", "/v1/limit?limit=login&key=a", ""),
 			s.ask("POST", "/v1/renew", `{"limit":"exports","key":"a","lease":"x"}`),
 			s.ask("POST", "/v1/release", `{"limit":"exports","key":"a","lease":"x"}`),
+			s.ask("POST", "/v1/settle", `{"limit":"login","key":"a","id":"x","n":1}`),
 		} {
 			var p web.Problem
 			require.NoError(t, json.Unmarshal(resp.Body.Bytes(), &p))
@@ -159,5 +160,17 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{`tallyroll_limit_decisions_total{limit="login",result="error",source=""} 1`}, s.decisions())
+	}
+}
+
+// What is wrong in a body is said to be there.
+func TestErrorsNameTheBody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, TakeNamed, true)
+	for path, rest := range map[string]string{"/v1/take": "", "/v1/settle": `,"id":"x","n":1`, "/v1/renew": `,"lease":"x"`, "/v1/release": `,"lease":"x"`} {
+		resp := s.ask("POST", path, `{"limit":"none","key":"a"`+rest+"}")
+		var p web.Problem
+		require.NoError(t, json.Unmarshal(resp.Body.Bytes(), &p))
+		require.Equal(t, "body.limit", p.Errors[0].Location, path)
 	}
 }
