@@ -96,10 +96,12 @@ policies.cells = (function()
 
 	-- began returns what tells the key from one that was reset or restarted. With a stamp it has that at least.
 	function p.began(key, stamp)
-		if stamp and redis.call('HSETNX', key, 'b', stamp) == 1 then
+		local began = redis.call('HGET', key, 'b')
+		if stamp and not began then
+			redis.call('HSET', key, 'b', stamp)
 			return stamp
 		end
-		return redis.call('HGET', key, 'b')
+		return began
 	end
 
 	-- give takes hits back from the newest cells, or from the newest up to the cell of a time, or only from that.
