@@ -75,11 +75,11 @@ func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error
 		v.account = r.entries[0].account // where its hits are pending until they are spent
 		r.entries[0].pending, v.states[0].counted = 0, 0
 	}
-	if r.entries != nil && err != nil {
-		a.commit(r, nil, a.now())
-	} else if r.entries != nil {
-		a.commit(r, v.states, a.now())
+	states := v.states
+	if err != nil {
+		states = nil
 	}
+	a.commit(r, states, a.now())
 	return v, err
 }
 

@@ -32,10 +32,10 @@ func IsID(text string) bool {
 // back at the time of the take. More are added now, whatever max is: they have happened. Settling again
 // corrects the number, and with the same N changes nothing. Once settles only what was not settled before.
 //
-// All are settled or none, but those of keys on different nodes of a cluster in turn. The error is an *IDError
-// if an id is unknown or cannot be settled, otherwise one of Take's. Without Redis it is an *UnavailableError,
-// except under the fail mode open and in shadow mode: then nothing changes, and Settled of the decision is nil.
-// It is nil, too, if a limit in shadow mode did not count the take.
+// All are settled or none, but those of keys on different nodes of a cluster in turn. The error is an
+// *IDError if an id is unknown or cannot be settled, otherwise one of Take's. Without Redis it is an
+// *UnavailableError, except under the fail mode open and in shadow mode: then nothing changes, and Settled of
+// the decision is nil. It is nil, too, if a limit in shadow mode did not count the take.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) (Answer, error) {
 	return l.decide(ctx, takes, settle)
 }

@@ -149,7 +149,7 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	require.Equal(t, []string{micro.PingResponseType, serviceName, apitest.Namespace},
 		[]string{ping.Type, ping.Name, ping.Metadata["namespace"]})
 	require.Equal(t, []string{micro.InfoResponseType, ping.ID}, []string{info.Type, info.ID})
-	require.Len(t, info.Endpoints, 12)
+	require.Len(t, info.Endpoints, 11)
 }
 
 // meeting is a reader that answers only when as many ask at once.

@@ -3,7 +3,7 @@
 --   t       the time of the last hit; a key's time never goes back
 --   s       the sum of the cells, so that a decision reads four fields and not all. Cells before the one that
 --           the window's beginning cut at t have been removed.
---   b       the time of the first take with an id since the key's beginning, which settlements recognize it by
+--   b       the time of the first take with an id since the key's beginning, by which settlements know it
 policies.cells = (function()
 	-- Redis writes numbers with 17 digits, which takes four times as long as %d.
 	local format = string.format
@@ -104,7 +104,7 @@ policies.cells = (function()
 		return began
 	end
 
-	-- give takes hits back from the newest cells, or from the newest up to the cell of a time, or only from that.
+	-- give takes hits back from the newest cells, or from those up to the cell of a time, or only from that.
 	function p.give(key, s, n, _, at, _, only)
 		local first, last = s.edge, s.last
 		if at then

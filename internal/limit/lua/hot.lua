@@ -1,6 +1,6 @@
--- The common case of one take of cells, in two thirds of the time: the take is counted and fits, and the key is
--- new or no cell has left the window since its last hit. It does what decide and cells would do. In every other
--- case it does nothing, and they continue.
+-- The common case of one take of cells, in two thirds of the time: the take is counted and fits, and the key
+-- is new or no cell has left the window since its last hit. It does what decide and cells would do. In every
+-- other case it does nothing, and they continue.
 if #ARGV == 6 and ARGV[1] == '1' then
 	local call, floor, format = redis.call, math.floor, string.format
 	local time = call('TIME')

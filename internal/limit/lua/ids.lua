@@ -49,8 +49,8 @@ ids = (function()
 	end
 
 	-- settle sets how many hits a take has. Fewer are given back at their time. More are added now: they have
-	-- happened. most bounds what a key may hold; beyond it they are only reported. If the number is the same as
-	-- before, nothing changes.
+	-- happened. most bounds what a key may hold; beyond it they are only reported. If the number is the same
+	-- as before, nothing changes.
 	function i.settle(key, s, most, stamp)
 		local r = s.record
 		local base, before = math.min(r.base, s.n), math.max(0, r.settled - r.base)
