@@ -132,8 +132,8 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	return len(a.takes) - 1, nil
 }
 
-// dropID makes takes without an id of those whose id was used before. Nothing can be settled then, so one that
-// would be only looks.
+// dropID makes takes without an id of those whose id was used before. Nothing can be settled then, so one
+// that would be only looks.
 func (a *envoyRequest) dropID(id string) {
 	for i := range a.takes {
 		switch t := &a.takes[i]; {
@@ -268,8 +268,8 @@ func (s *service) decide(ctx context.Context, a *envoyRequest, v *verdict) error
 }
 
 // countHappened counts hits that cannot be refused, whatever other limits of the request decide: they settle
-// what the request took before, or count up to the limit. If Redis does not answer, what was taken stays as it
-// is, and what cannot be counted is only reported: an error at the end of a request is of no use.
+// what the request took before, or count up to the limit. If Redis does not answer, what was taken stays as
+// it is, and what cannot be counted is only reported: an error at the end of a request is of no use.
 func (s *service) countHappened(ctx context.Context, take limit.Take, blocked bool) *limit.Decision {
 	t, shadow := take, take.Limit.Mode == limit.Shadow
 	out := limit.Decision{Take: take, Allowed: true, Shadow: shadow, WouldAllow: true, Source: limit.SourceLocal}

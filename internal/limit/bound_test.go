@@ -318,7 +318,7 @@ func (s *boundRun) step(rt *rapid.T) {
 	}
 }
 
-// owes reports whether Redis lacks hits that the process has allowed. What it is told of then is in addition.
+// owes reports whether Redis lacks hits that the process has allowed. What it receives then is in addition.
 func (p *boundProcess) owes(l *Limit) bool {
 	take := takeOf(l, "alice", 1)
 	a := p.limiter.fallback.accounts

@@ -103,8 +103,8 @@ func TestSettlementsElsewhereLowerTheAccount(t *testing.T) {
 	}
 }
 
-// TestARepeatedTakeIsInTheAccount: a client goes away while Redis is late, and repeats its take. Then Redis is
-// away, and the process allows no more than max.
+// TestARepeatedTakeIsInTheAccount: a client goes away while Redis is late, and repeats its take. Then Redis
+// is away, and the process allows no more than max.
 func TestARepeatedTakeIsInTheAccount(t *testing.T) {
 	t.Parallel()
 	for i, late := range []string{"late", "later"} {

@@ -90,7 +90,7 @@ type settlementsSeen struct{ Allowed, Refused, Repeated, Fewer, Over, Beyond, Co
 // settlesModel is what the limit of a key must answer.
 type settlesModel struct {
 	limit *Limit
-	grain int64 // hits of the same grain of time are not told apart, ms
+	slot  int64 // hits of the same slot of time count as of one time, ms
 	hits  []hits
 	ids   map[string]*idModel
 	epoch int // resets so far
@@ -109,7 +109,7 @@ type idModel struct {
 
 func (m *settlesModel) inWindow(at, now int64) bool {
 	if m.limit.Policy == Cells {
-		return at/m.grain >= (now-m.limit.Window.Milliseconds())/m.grain
+		return at/m.slot >= (now-m.limit.Window.Milliseconds())/m.slot
 	}
 	return at > now-m.limit.Window.Milliseconds()
 }
@@ -127,7 +127,7 @@ func (m *settlesModel) count(now int64) (sum int64) {
 func (m *settlesModel) give(now, n, at int64) {
 	for i := len(m.hits) - 1; i >= 0 && n > 0; i-- {
 		h := &m.hits[i]
-		if m.inWindow(h.at, now) && (at == 0 || h.at/m.grain == at/m.grain) {
+		if m.inWindow(h.at, now) && (at == 0 || h.at/m.slot == at/m.slot) {
 			less := min(n, h.n)
 			h.n, n = h.n-less, n-less
 		}
@@ -159,9 +159,9 @@ func playSettlements(t *testing.T, rt *rapid.T, client *redis.Client, held *scri
 		Policy: rapid.SampledFrom([]Policy{Cells, Cells, Log, Log, Stream}).Draw(rt, "policy"), Fail: FailClosed,
 	}
 	cell := l.Window.Milliseconds() / 60
-	m := &settlesModel{limit: l, grain: 1, ids: make(map[string]*idModel)}
+	m := &settlesModel{limit: l, slot: 1, ids: make(map[string]*idModel)}
 	if l.Policy == Cells {
-		m.grain = cell
+		m.slot = cell
 	}
 	var now atomic.Int64
 	now.Store(worldStart)
@@ -177,7 +177,7 @@ func playSettlements(t *testing.T, rt *rapid.T, client *redis.Client, held *scri
 		processes = append(processes, p)
 	}
 	var story []string
-	stays := 0 // steps in which no time passes, so that what is taken after a reset is in the cells of before
+	stays := 0 // steps in which no time passes, so that what is taken after a reset is in the same cells
 	for range rapid.IntRange(10, 60).Draw(rt, "steps") {
 		cells := rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 7, 30, 59, 60, 61, 600}).Draw(rt, "cells")
 		if stays--; stays >= 0 {
@@ -270,8 +270,8 @@ func outcomeText(a Answer, err error) string {
 	return fmt.Sprintf("allowed %t, remaining %d, %s", a.Allowed, d.Remaining, settled)
 }
 
-// want does what the limiter must do, and returns what it must answer. Whether it was repeated is not compared,
-// because a request whose reply was lost is.
+// want does what the limiter must do, and returns what it must answer. Whether it was repeated is not
+// compared, because a request whose reply was lost is.
 func (m *settlesModel) want(action string, t *Take, now int64, seen *settlementsSeen) string {
 	id, most, allowed, beyond := m.known(t.ID, now), m.limit.Max, true, int64(0)
 	switch {

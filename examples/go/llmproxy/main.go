@@ -1,5 +1,5 @@
-// Llmproxy stands before the API of a language model. It takes what a request can cost at most, under the limits
-// tokens-5h and tokens-7d, and settles what it did cost:
+// Llmproxy stands before the API of a language model. It takes what a request can cost at most, under the
+// limits tokens-5h and tokens-7d, and settles what it did cost:
 //
 //	TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example go run ./examples/go/llmproxy
 //
