@@ -204,10 +204,10 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
 		return nil, status.FromContextError(err).Err()
 	}
-	asked := slices.Clone(a.takes)
-	for i := len(asked) - 1; i >= 0; i-- {
-		if a.kinds[i].happened {
-			asked = slices.Delete(asked, i, i+1)
+	var asked []limit.Take
+	for i, t := range a.takes {
+		if !a.kinds[i].happened {
+			asked = append(asked, t)
 		}
 	}
 	s.countErrors(asked)
@@ -278,20 +278,28 @@ func (s *service) countHappened(ctx context.Context, take limit.Take, blocked bo
 		return &out
 	}
 	if t.Once {
+		t.N = min(t.N, limit.MaxHits)
 		answer, err := s.limiter.Settle(ctx, []limit.Take{t})
-		_, reused := errors.AsType[*limit.IDError](err)
+		_, unknown := errors.AsType[*limit.IDError](err)
+		result := "settled"
 		switch {
-		case err == nil:
+		case unknown:
+			result = "unknown"
+		case err != nil:
+			result = "refused"
+		case answer.Decisions[0].Settled == nil:
+			result = "uncounted"
+		}
+		s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+		switch result {
+		case "refused":
+			return fail(err)
+		case "settled", "uncounted":
 			out = answer.Decisions[0]
 			out.WouldAllow = out.Over == 0
 			out.Allowed, out.RetryAfter = shadow || out.WouldAllow, t.Limit.Window
-			s.settlements.WithLabelValues(t.Limit.Name, "settled").Inc()
 			return &out
-		case !reused:
-			s.settlements.WithLabelValues(t.Limit.Name, "refused").Inc()
-			return fail(err)
 		}
-		s.settlements.WithLabelValues(t.Limit.Name, "unknown").Inc()
 		t.ID, t.Once = "", false
 	}
 	most, rest, wait := t.Limit.Max, take.N, time.Duration(0)

@@ -234,6 +234,9 @@ func testSettlements(t *testing.T, r *rig) {
 		{"c", long, 0, "OK 60"},
 		{"c", long, 1, "OK 99"},
 		{"d", "1", 0, "OK 60"},
+		{"f", "1", 0, "OK 60"},
+		{"f", "1", 1 << 40, "OVER_LIMIT 0"}, // more than any limit allows has happened, too
+		{"f", "1", 0, "OVER_LIMIT 0"},
 	} {
 		if got := send("tokens", c.key, c.id, c.n); got != c.want {
 			t.Errorf("%.20v: %s", c, got)
@@ -259,7 +262,7 @@ func testSettlements(t *testing.T, r *rig) {
 	require.EqualValues(t, 95, out.Statuses[1].LimitRemaining)
 	_, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 	require.NoError(t, err)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 5`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 6`)
 	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="unknown"} 4`)
 }
 

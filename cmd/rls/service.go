@@ -153,7 +153,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 		}, []string{"limit", "result", "source"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
-			Help: "Settlements of takes by limit and result: settled, unknown (the number counts up to the limit), or refused (Redis does not answer, and the take stays as it was).",
+			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did not count the take, or is open without Redis), unknown (the number counts up to the limit), or refused (Redis does not answer, and the take stays as it was).",
 		}, []string{"limit", "result"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
