@@ -35,7 +35,7 @@ func retierMode(settings *worker.Settings) program.Mode {
 func completeFromMode(settings *worker.Settings) program.Mode {
 	return program.Mode{
 		Name: "complete-from",
-		Help: "TIME [--by NAME] declares that older hits were imported, and that none is missing from TIME on (a date, or an RFC 3339 time): answers from then on are complete, unless a loss is known; workers may run; none takes it back; exit codes as of --retier.",
+		Help: "TIME [--by NAME] declares that older hits were imported, and that none is missing from TIME on (a date, or an RFC 3339 time): answers from then on are complete, unless a loss is known; workers may run; none takes it back; exit code 0 if it is done, 1 if it failed, or is done and does not cover answers that it names, 2 if it is refused.",
 		Run: func(args []string) (int, error) {
 			var from, by string
 			flags := newFlags("complete-from")

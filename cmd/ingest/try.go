@@ -11,10 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"tallyroll/internal/consume"
 	"tallyroll/internal/hit"
 	"tallyroll/internal/program"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/setting"
+	"tallyroll/internal/source"
 	"tallyroll/internal/worker"
 )
 
@@ -54,7 +58,7 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 		defaults.subject = subject
 	}
 	defaults.stored = now
-	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*rules.Decoder{}, counters: map[string]bool{}, reasons: map[hit.Reason]int{}}
+	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*consume.Trial{}, counters: map[string]bool{}, reasons: map[hit.Reason]int{}}
 	if err := readSamples(in, defaults, t.message); err != nil {
 		return 0, err
 	}
@@ -86,7 +90,7 @@ type trial struct {
 	set      *rules.Set
 	limits   hit.Limits
 	out      io.Writer
-	decoders map[string]*rules.Decoder // by stream
+	decoders map[string]*consume.Trial // by stream
 
 	messages, hits, unmet int
 	counters              map[string]bool
@@ -96,14 +100,14 @@ type trial struct {
 func (t *trial) message(s sample) error {
 	d := t.decoders[s.stream]
 	if d == nil {
-		d = rules.NewDecoder(t.set.ForStream(s.stream), t.limits)
+		d = consume.NewTrial(s.stream, t.limits, t.set)
 		t.decoders[s.stream] = d
 	}
-	m := rules.Message{Subject: s.subject, Counter: s.subject, Stored: s.stored.UnixMilli(), Body: s.body}
-	if len(s.headers) > 0 {
-		m.Header = func(name string) string { return s.headers[name] }
+	m := source.Delivery{Subject: s.subject, Header: make(nats.Header), Stored: s.stored.UnixNano(), Seq: uint64(t.messages) + 1, Data: s.body}
+	for name, value := range s.headers {
+		m.Header[name] = []string{value}
 	}
-	hits, rejects, unmet := d.Decode(m)
+	hits, rejects, unmet := d.Read(m)
 	t.messages++
 	t.hits += len(hits)
 	t.unmet += unmet

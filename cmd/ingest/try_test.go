@@ -110,6 +110,7 @@ func TestTryRefusesWhatItCannotUse(t *testing.T) {
 		{orders, "{}", nil, "line 1: the message's subject is unknown: give --subject"},
 		{strings.ReplaceAll(orders, "ORDERS", "O*"), "{}", []string{"--subject", "ping"}, "line 1: the message's stream is unknown: give --stream"},
 		{orders, "{}", []string{"--subject", "a.*"}, `subject "a.*": allowed is a subject without wildcards`},
+		{orders, "# stored: 2026-11-20T9:00:00Z\n{}", []string{"--subject", "a"}, `line 1: stored "2026-11-20T9:00:00Z": allowed is a time`},
 		{orders, "# stored: noon\n{}", []string{"--subject", "a"}, `line 1: stored "noon": allowed is a time`},
 		{orders, "{}", []string{"more"}, `unexpected argument "more"`},
 		{orders, "{}", []string{"--more"}, `flag provided but not defined`},

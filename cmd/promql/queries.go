@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	hits "tallyroll/internal/hit"
 )
 
 // maxSteps is Prometheus's bound on the points of a series.
@@ -167,7 +169,7 @@ func readTime(r *http.Request, name string, defaultTime *time.Time) (time.Time, 
 	if err == nil && math.Abs(seconds) <= maxSeconds {
 		return time.UnixMilli(int64(math.Round(seconds * 1000))).UTC(), nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
+	at, err := hits.ParseRFC3339(text)
 	if err == nil {
 		return at, nil
 	}

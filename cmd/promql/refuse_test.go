@@ -106,6 +106,7 @@ func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 		{"GET", "/api/v1/query", "", 400, "bad_data", `"query"`},
 		{"GET", "/api/v1/query", "query=sum(", 400, "bad_data", "parse error"},
 		{"GET", "/api/v1/query", "query=1&time=noon", 400, "bad_data", "RFC 3339"},
+		{"GET", "/api/v1/query", "query=1&time=2026-11-21T10:00:00-24:00", 400, "bad_data", "RFC 3339"},
 		{"GET", "/api/v1/query", "query=1&time=NaN", 400, "bad_data", "RFC 3339"},
 		{"GET", "/api/v1/query", "query=1&time=1e300", 400, "bad_data", "RFC 3339"},
 		{"GET", "/api/v1/query", "query=1&timeout=-1s", 400, "bad_data", "above 0"},

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"tallyroll/internal/hit"
@@ -11,11 +13,12 @@ import (
 
 var (
 	errNoHost       = errors.New("no host at the start")
+	errBadHost      = errors.New("the first field is not the client's address or host name")
 	errNoTime       = errors.New("no time such as [17/May/2015:10:05:03 +0000]")
 	errNoRequest    = errors.New("no request in quotes")
 	errOpenRequest  = errors.New("the request's closing quote is missing")
 	errNoPath       = errors.New("the request has no path")
-	errNoMethod     = errors.New("the request has no method")
+	errNoMethod     = errors.New("the request has no method of token characters")
 	errNoStatus     = errors.New("no status of three digits after the request")
 	errBadUnique    = errors.New("what --unique names is empty or not valid UTF-8")
 	errUnknownField = errors.New("no such field")
@@ -28,9 +31,10 @@ type field string
 //
 //	host ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" 200 512 "referrer" "agent"
 //
-// What follows the status is ignored: servers cut long agents off, and the request was still served. The
-// counter's name is as in the log, escapes included, so that it can be searched for there. An empty unique
-// means no unique values.
+// Each field that key or unique needs is checked, because logs also hold what scanners send, and servers add
+// fields of their own. What follows the status is ignored: servers cut long agents off, and the request was
+// still served. The counter's name is as in the log, escapes included, so that it can be searched for there.
+// An empty unique means no unique values.
 func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 	return func(line []byte) (hit.Hit, error) {
 		var l logLine
@@ -39,6 +43,7 @@ func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 		if !ok || len(l.host) == 0 {
 			return hit.Hit{}, errNoHost
 		}
+		l.ident, _, _ = bytes.Cut(line, space)
 		ts, line, err := cutTime(line)
 		if err != nil {
 			return hit.Hit{}, err
@@ -68,30 +73,34 @@ func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 	}
 }
 
-type logLine struct{ host, request, status []byte }
+type logLine struct{ host, ident, request, status []byte }
 
-func (l *logLine) part(f field) (part []byte, err error) {
+func (l *logLine) part(f field) ([]byte, error) {
 	switch f {
 	case "path":
 		// A query holds what differs per request: searches, tokens, campaign marks. Names with it would grow
 		// without end, and each is a counter.
-		part, err = requestTarget(l.request)
-		part, _, _ = bytes.Cut(part, query)
-		if err == nil && len(part) == 0 {
-			err = errNoPath
-		}
-		return part, err
+		target, err := requestTarget(l.request)
+		path, _, _ := bytes.Cut(target, query)
+		return path, err
 	case "url":
 		return requestTarget(l.request)
 	case "method":
-		part, _, ok := bytes.Cut(l.request, space)
-		if !ok {
+		method, _, ok := bytes.Cut(l.request, space)
+		if !ok || !isToken(method) {
 			return nil, errNoMethod
 		}
-		return part, nil
+		return method, nil
 	case "host":
+		// A name before an address is a virtual host's.
+		if host := string(l.host); !isAddress(host) && (!isHostName(host) || isAddress(string(l.ident))) {
+			return nil, errBadHost
+		}
 		return l.host, nil
 	case "status":
+		if l.status[0] == '-' {
+			return nil, errNoStatus
+		}
 		return l.status, nil
 	}
 	return nil, errUnknownField
@@ -102,6 +111,35 @@ var (
 	query = []byte{'?'}
 	proto = []byte("HTTP/")
 )
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+// isHostName reports whether s has letters, digits, hyphens, underscores and dots only. A name whose last
+// label is a number would be an address (WHATWG URL, "ends in a number").
+func isHostName(s string) bool {
+	last := strings.TrimSuffix(s, ".")
+	last = last[strings.LastIndexByte(last, '.')+1:]
+	return isAlphanumeric(s[0]) && strings.Trim(last, "0123456789") != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r > '~' || !isAlphanumeric(byte(r)) && !strings.ContainsRune("-_.", r)
+	})
+}
+
+// isToken reports whether b is a token of HTTP (RFC 9110, section 5.6.2), as every method is.
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !isAlphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+func isAlphanumeric(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}
 
 // cutTime finds the first bracketed time, because a user's name may have brackets. It returns the rest, too.
 func cutTime(line []byte) (ts int64, rest []byte, err error) {
@@ -114,7 +152,9 @@ func cutTime(line []byte) (ts int64, rest []byte, err error) {
 		if len(line) <= timeLen || line[timeLen] != ']' {
 			continue
 		}
-		if at, err := time.Parse(timeForm, string(line[:timeLen])); err == nil {
+		at, err := time.Parse(timeForm, string(line[:timeLen]))
+		zone := line[timeLen-len("0000") : timeLen] // of which time.Parse takes +2400 and +0160
+		if err == nil && string(zone[:2]) < "24" && string(zone[2:]) < "60" {
 			return at.UnixMilli(), line[timeLen+1:], nil
 		}
 	}
@@ -143,30 +183,35 @@ func cutRequest(s []byte) (request, rest []byte, err error) {
 	return nil, nil, errOpenRequest
 }
 
+// cutStatus returns a status of three digits, or the hyphen of a request that got no answer.
 func cutStatus(s []byte) ([]byte, error) {
-	s = bytes.TrimLeft(s, " ")
-	if len(s) < 3 || (len(s) > 3 && s[3] != ' ') {
+	s, _, _ = bytes.Cut(bytes.TrimLeft(s, " "), space)
+	if string(s) != "-" && (len(s) != 3 || len(bytes.Trim(s, "0123456789")) > 0) {
 		return nil, errNoStatus
 	}
-	if bytes.ContainsFunc(s[:3], func(r rune) bool { return r < '0' || r > '9' }) {
-		return nil, errNoStatus
-	}
-	return s[:3], nil
+	return s, nil
 }
 
-// requestTarget is the target between method and protocol. It may have spaces, and HTTP/0.9 has no protocol.
+// requestTarget is the target between method and protocol: a path with its query, or *. An absolute target is
+// reduced to these, because the same page has one counter. It may have spaces, and HTTP/0.9 has no protocol.
 func requestTarget(request []byte) ([]byte, error) {
-	_, target, ok := bytes.Cut(request, space)
-	if !ok {
-		return nil, errNoPath // "-" if the client sent nothing, or bytes that are not HTTP
-	}
+	method, target, _ := bytes.Cut(request, space) // "-" if the client sent nothing
 	if i := bytes.LastIndexByte(target, ' '); i >= 0 && bytes.HasPrefix(target[i+1:], proto) {
 		target = target[:i]
-	} else if bytes.HasPrefix(target, proto) {
-		return nil, errNoPath
 	}
 	target = bytes.Trim(target, " ")
-	if len(target) == 0 {
+	if scheme, rest, ok := bytes.Cut(target, []byte("://")); ok && isToken(scheme) && len(rest) > 0 {
+		i := bytes.IndexAny(rest, "/?")
+		switch {
+		case i < 0:
+			target = []byte("/")
+		case i > 0 && rest[i] == '/':
+			target = rest[i:]
+		case i > 0:
+			target = append([]byte("/"), rest[i:]...)
+		}
+	}
+	if !isToken(method) || string(target) != "*" && !bytes.HasPrefix(target, []byte("/")) {
 		return nil, errNoPath
 	}
 	return target, nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +117,7 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), feed f
 		var h hit.Hit
 		var err error
 		if number == 1 {
-			line = bytes.TrimPrefix(line, byteOrderMark)
+			line = hit.TrimMark(line)
 		}
 		switch {
 		case long:

@@ -14,9 +14,6 @@ const maxLine = 1 << 20
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// byteOrderMark is what some editors begin a UTF-8 file with.
-var byteOrderMark = []byte("\ufeff")
-
 // lineCutter cuts chunks of bytes into lines. It copies only a line that spans chunks, at most maxLine bytes.
 type lineCutter struct {
 	each func(number int64, line []byte, long bool) error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -31,7 +32,6 @@ type envoyRequest struct {
 type kind struct {
 	look     bool // check whether one more hit would be allowed, and count nothing
 	happened bool // the hits cannot be refused; with Once of the take, they settle what the request took before
-	blocked  bool // the request's own numbers allow nothing
 }
 
 // parseRequest finds the limits of a request. Its error is for Envoy.
@@ -58,7 +58,7 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 		n, look := parseHits(req, d)
 		for _, r := range rules {
 			k := kind{look: look, happened: r.descriptor.Partly && n > 0 && !look}
-			if err := r.override(d.GetLimit(), &k); err != nil {
+			if err := r.override(d.GetLimit()); err != nil {
 				return nil, badRequest("descriptors[%d].limit: %v", i, err)
 			}
 			take, err := r.newTake(values, n)
@@ -113,18 +113,16 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 		if !k.look && !a.kinds[i].look && t.Once != take.Once {
 			return 0, fmt.Errorf("another descriptor has the limit %s and the same key, and one of them reserves: let both do so, or none", t.Limit.Name)
 		}
-		if t.Limit.Max > take.Limit.Max {
+		if t.Limit.Unlimited || !take.Limit.Unlimited && t.Limit.Max > take.Limit.Max {
 			t.Limit = take.Limit
 		}
 		t.ID = cmp.Or(t.ID, take.ID)
 		switch known := &a.kinds[i]; {
 		case k.look:
-			known.blocked = known.blocked || k.blocked
 		case known.look:
-			t.N, t.Once, a.kinds[i] = take.N, take.Once, kind{blocked: known.blocked || k.blocked}
+			t.N, t.Once, a.kinds[i] = take.N, take.Once, kind{}
 		default:
 			t.N += take.N
-			known.blocked = known.blocked || k.blocked
 		}
 		return i, nil
 	}
@@ -152,7 +150,7 @@ var lengths = map[units.RateLimitUnit]time.Duration{
 }
 
 // override applies the numbers that Envoy's settings have for a request, if any.
-func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *kind) error {
+func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) error {
 	if o == nil {
 		return nil
 	}
@@ -166,8 +164,7 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride, k *k
 		}
 		length *= time.Duration(multiplier.GetValue())
 	}
-	k.blocked = o.GetRequestsPerUnit() == 0
-	l, err := r.limit.WithNumbers(length, max(1, int64(o.GetRequestsPerUnit())))
+	l, err := r.limit.WithNumbers(length, int64(o.GetRequestsPerUnit()))
 	r.limit = l
 	return err
 }
@@ -187,7 +184,7 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	v := &verdict{allowed: true, decisions: make([]*limit.Decision, len(a.takes))}
 	for i := range a.takes {
 		if a.kinds[i].happened {
-			v.decisions[i] = s.countHappened(ctx, a.takes[i], a.kinds[i].blocked)
+			v.decisions[i] = s.countHappened(ctx, a.takes[i])
 			v.allowed = v.allowed && v.decisions[i].Allowed
 		}
 	}
@@ -270,9 +267,9 @@ func (s *service) decide(ctx context.Context, a *envoyRequest, v *verdict) error
 // countHappened counts hits that cannot be refused, whatever other limits of the request decide: they settle
 // what the request took before, or count up to the limit. If Redis does not answer, what was taken stays as
 // it is, and what cannot be counted is only reported: an error at the end of a request is of no use.
-func (s *service) countHappened(ctx context.Context, take limit.Take, blocked bool) *limit.Decision {
-	t, shadow := take, take.Limit.Mode == limit.Shadow
-	out := limit.Decision{Take: take, Allowed: true, Shadow: shadow, WouldAllow: true, Source: limit.SourceLocal}
+func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Decision {
+	t, shadow, never := take, take.Limit.Mode == limit.Shadow, take.Limit.Max == 0 && !take.Limit.Unlimited
+	out := limit.Decision{Take: take, Allowed: shadow || !never, Shadow: shadow, WouldAllow: !never, Source: limit.SourceLocal}
 	fail := func(err error) *limit.Decision {
 		s.failures.Warn().Ctx(ctx).Err(err).Str("limit", t.Limit.Name).Msg("hits that have happened were not counted")
 		return &out
@@ -296,7 +293,7 @@ func (s *service) countHappened(ctx context.Context, take limit.Take, blocked bo
 			return fail(err)
 		case "settled", "uncounted":
 			out = answer.Decisions[0]
-			out.WouldAllow = out.Over == 0
+			out.WouldAllow = out.Over == 0 && !never
 			out.Allowed, out.RetryAfter = shadow || out.WouldAllow, t.Limit.Window
 			return &out
 		}
@@ -306,8 +303,11 @@ func (s *service) countHappened(ctx context.Context, take limit.Take, blocked bo
 	if t.Limit.Policy == limit.Log {
 		most = min(most, limit.MaxLogTake)
 	}
-	if blocked {
-		most, wait = 0, t.Limit.Window
+	switch {
+	case t.Limit.Unlimited:
+		most = limit.MaxHits
+	case never:
+		wait = t.Limit.Window
 	}
 	for refusals := 0; rest > 0 && most > 0 && refusals < 3; { // others may count meanwhile
 		t.N = min(rest, most)
@@ -342,7 +342,10 @@ func (a *envoyRequest) impossible() []bool {
 		if a.kinds[i].happened {
 			continue
 		}
-		out[i] = t.N > t.Limit.Max || a.kinds[i].blocked && t.N > 0
+		if t.Limit.Unlimited {
+			continue
+		}
+		out[i] = t.N > t.Limit.Max
 		if t.Limit.Policy == limit.Log && t.N > 0 {
 			members += t.N
 			out[i] = out[i] || members > limit.MaxLogTake
@@ -375,9 +378,6 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 		if impossible[index] && d.Allowed {
 			d.Allowed, d.WouldAllow, d.Certain, d.RetryAfter = d.Shadow, false, true, d.Take.Limit.Window
 			allowed = allowed && d.Shadow
-		}
-		if a.kinds[index].blocked {
-			d.Remaining = 0
 		}
 		v.decisions[index] = d
 	}
@@ -428,6 +428,9 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
+	if d.Take.Limit.Unlimited {
+		out.LimitRemaining = math.MaxUint32
+	}
 	if !d.Allowed {
 		out.DurationUntilReset = durationpb.New(d.RetryAfter)
 	}
@@ -447,7 +450,11 @@ var windowUnits = []struct {
 	{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
 }
 
+// currentLimit is nil of an unlimited one, as from Envoy's own service.
 func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
+	if l.Unlimited {
+		return nil
+	}
 	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: uint32(l.Max)}
 	for _, u := range windowUnits {
 		if l.Window%u.length == 0 {

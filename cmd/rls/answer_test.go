@@ -82,8 +82,8 @@ func TestCodesAndStatusesAreEnvoys(t *testing.T) {
 	if err != nil || time.Duration(retry)*time.Second < wait || time.Duration(retry-1)*time.Second > wait {
 		t.Errorf("Retry-After is %v, and the wait %v", headersOf(out), wait)
 	}
-	// Now memory knows the refusal, and Redis is not asked about the other one.
-	require.Equal(t, "OVER_LIMIT: UNKNOWN OVER_LIMIT", codesOf(r.ask(user, login)), "refused from memory")
+	// Now memory has both decisions, and Redis is not asked.
+	require.Equal(t, "OVER_LIMIT: OK OVER_LIMIT", codesOf(r.ask(user, login)), "refused from memory")
 	out, err = r.send(&rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{login}})
 	if err != nil || codesOf(out) != "OK: OK" || len(out.ResponseHeadersToAdd) != 0 {
 		t.Errorf("another domain: %v %v", out, err)
@@ -314,7 +314,7 @@ func testOverride(t *testing.T, r *rig) {
 	}{
 		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: allowed are SECOND, MINUTE"},
 		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
-		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: allowed is 1 to 1000000000"},
+		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: must be 0 to 1000000000"},
 	} {
 		_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), c.d}})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {

@@ -15,7 +15,7 @@ require (
 	tallyroll v0.0.0
 )
 
-require github.com/pandatix/go-abnf v0.5.3 // indirect
+require github.com/pandatix/go-abnf v0.5.5 // indirect
 
 require (
 	cel.dev/expr v0.25.3 // indirect
@@ -39,7 +39,7 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
-	github.com/prometheus/common v0.73.1 // indirect
+	github.com/prometheus/common v0.74.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect

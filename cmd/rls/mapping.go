@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
@@ -17,8 +18,9 @@ import (
 // mapping finds the limits for a descriptor.
 //
 // A descriptor of the file matches a request's descriptor that has the same domain, the same keys in the same
-// order, and the file's values where it has some. If several match, the most specific one decides, from the
-// left: an entry with a value comes before one without. All limits with this descriptor count.
+// order, and the file's values where it has some. If several match, the most specific one decides, from
+// the left: an entry with the value, then the longest beginning of it (value: "foo*"), then one without.
+// All limits with this descriptor count.
 type mapping struct {
 	domains map[string]*node
 	limits  int  // limits that have a descriptor
@@ -34,9 +36,9 @@ type wideDomain struct {
 
 // node is a step in the tree of descriptors, one entry deep.
 type node struct {
-	exact map[pair]*node
-	any   map[string]*node // by key
-	rules []rule           // descriptors that end here
+	exact    map[pair]*node
+	prefixes map[pair]*node // by key, and the beginning of a value; empty: any value
+	rules    []rule         // descriptors that end here
 }
 
 type pair struct{ key, value string }
@@ -60,10 +62,10 @@ func newMapping(set limitfile.Set) *mapping {
 			d := &l.Envoy[i]
 			at := child(&out.domains, d.Domain)
 			for _, e := range d.Entries {
-				if e.Value != "" {
-					at = child(&at.exact, pair{e.Key, e.Value})
+				if prefix, ok := e.Prefix(); ok {
+					at = child(&at.prefixes, pair{e.Key, prefix})
 				} else {
-					at = child(&at.any, e.Key)
+					at = child(&at.exact, pair{e.Key, e.Value})
 				}
 			}
 			at.rules = append(at.rules, rule{&l.Limit, l, d})
@@ -97,8 +99,8 @@ func (n *node) widest(keys string, shapes map[string][]rule) {
 	if len(n.rules) > len(shapes[keys]) {
 		shapes[keys] = n.rules
 	}
-	for key, next := range n.any {
-		next.widest(fmt.Sprintf("%s %q", keys, key), shapes)
+	for p, next := range n.prefixes {
+		next.widest(fmt.Sprintf("%s %q", keys, p.key), shapes)
 	}
 	for p, next := range n.exact {
 		if slices.Contains(matchKeys, p.key) {
@@ -132,15 +134,21 @@ func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 		return n.rules
 	}
 	e := entries[0]
-	for _, next := range [...]*node{n.exact[pair{e.GetKey(), e.GetValue()}], n.any[e.GetKey()]} {
-		if next == nil {
-			continue
-		}
+	if next := n.exact[pair{e.GetKey(), e.GetValue()}]; next != nil {
 		if found := next.find(entries[1:]); found != nil {
 			return found
 		}
 	}
-	return nil
+	longest := -1
+	var out []rule
+	for p, next := range n.prefixes {
+		if p.key == e.GetKey() && len(p.value) > longest && strings.HasPrefix(e.GetValue(), p.value) {
+			if found := next.find(entries[1:]); found != nil {
+				longest, out = len(p.value), found
+			}
+		}
+	}
+	return out
 }
 
 func (r rule) newTake(values []string, n int64) (limit.Take, error) {

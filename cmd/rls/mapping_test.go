@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -21,18 +22,26 @@ func matches(d *limitfile.Descriptor, domain string, entries []*ratelimit.RateLi
 		return false
 	}
 	for i, e := range d.Entries {
-		if e.Key != entries[i].Key || e.Value != "" && e.Value != entries[i].Value {
+		prefix, ok := e.Prefix()
+		if e.Key != entries[i].Key || ok && !strings.HasPrefix(entries[i].Value, prefix) || !ok && e.Value != entries[i].Value {
 			return false
 		}
 	}
 	return true
 }
 
-// moreSpecific reports whether a comes before b: at the first entry at which they differ, it has a value.
+// moreSpecific reports whether a comes before b: at the first entry at which they differ, it has the value,
+// or the longer beginning of it.
 func moreSpecific(a, b *limitfile.Descriptor) bool {
+	rank := func(e limitfile.Entry) int {
+		if prefix, ok := e.Prefix(); ok {
+			return len(prefix)
+		}
+		return 100
+	}
 	for i := range a.Entries {
-		if (a.Entries[i].Value == "") != (b.Entries[i].Value == "") {
-			return a.Entries[i].Value != ""
+		if one, other := rank(a.Entries[i]), rank(b.Entries[i]); one != other {
+			return one > other
 		}
 	}
 	return false
@@ -42,7 +51,7 @@ func moreSpecific(a, b *limitfile.Descriptor) bool {
 func TestMappingFindsTheMostSpecific(t *testing.T) {
 	t.Parallel()
 	word := rapid.SampledFrom([]string{"a", "b", "c"})
-	value := rapid.SampledFrom([]string{"", "a", "b"})
+	value := rapid.SampledFrom([]string{"", "a", "b", "ab", "abb", "a*", "ab*", "b*"})
 	domain := rapid.SampledFrom([]string{"x", "y"})
 	rapid.Check(t, func(t *rapid.T) {
 		set := make(limitfile.Set)

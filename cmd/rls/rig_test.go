@@ -87,7 +87,7 @@ func (r *rig) send(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return r.client.ShouldRateLimit(ctx, req)
 }
 
-// codes writes an answer as its overall code and that of each descriptor: OK: OK OVER_LIMIT.
+// codesOf writes an answer as its overall code and that of each descriptor: OK: OK OVER_LIMIT.
 func codesOf(out *rls.RateLimitResponse) string {
 	text := []string{out.GetOverallCode().String() + ":"}
 	for _, s := range out.GetStatuses() {

@@ -131,7 +131,7 @@ func plainPrefixes(given []string) (out []string, err error) {
 func parseMoment(text string) (time.Time, error) {
 	at, err := time.Parse(time.DateOnly, text)
 	if err != nil {
-		at, err = time.Parse(time.RFC3339, text)
+		at, err = hit.ParseRFC3339(text)
 	}
 	return at.UTC(), err
 }

@@ -77,6 +77,7 @@ func TestMistakesInAFileHaveTheirLineAndTellNoSecret(t *testing.T) {
 		{"a long prefix", entry("prefixes: [" + strings.Repeat("a", 513) + "]"), 5, "512"},
 		{"too many prefixes", entry("prefixes: [" + strings.Repeat("a,", 100) + "b]"), 5, "prefixes: there are 101: allowed are 100"},
 		{"no day", entry("until: tomorrow"), 5, "until: allowed is a day"},
+		{"no offset", entry("until: 2027-01-01T12:00:00+24:00"), 5, "until: allowed is a day"},
 		{"twice the same name", entry() + strings.Replace(strings.TrimPrefix(entry(), "tokens:\n"), hash, strings.Repeat("0b", 32), 1), 5, "the name of the token on line 2"},
 		{"twice the same token", entry() + strings.Replace(strings.TrimPrefix(entry(), "tokens:\n"), "name: a", "name: b", 1), 5, "the token on line 2 is the same"},
 		{"an alias", entry("until: *a"), 5, "alias"},

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-// Counters are the questions about the counters of a namespace. *window.Reader implements it.
+// Counters are the questions about the counters of a namespace. *read.Reader implements it.
 type Counters interface {
 	Namespace
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
@@ -49,12 +50,33 @@ func Authorize(c Counters) AuthorizedCounters { return AuthorizedCounters{c, c} 
 
 var _ Counters = AuthorizedCounters{}
 
+// ErrChecked is the error of each question in a context of Checking whose caller may ask it.
+var ErrChecked = errors.New("the caller may ask, and was only checked")
+
+type checkingKey struct{}
+
+// Checking returns a context in which questions of AuthorizedCounters only check the caller.
+func Checking(ctx context.Context) context.Context {
+	return context.WithValue(ctx, checkingKey{}, true)
+}
+
+// checkedErr returns the error of a check, or ErrChecked if there is none and the context only checks.
+func checkedErr(ctx context.Context, err error) error {
+	if err == nil && ctx.Value(checkingKey{}) != nil {
+		return ErrChecked
+	}
+	return err
+}
+
 // checked asks questions that name counters if the token is about each of them.
 func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string, ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
 		if err := From(ctx).CheckKey(counter(q)); err != nil {
 			return out, err
 		}
+	}
+	if err := checkedErr(ctx, nil); err != nil {
+		return out, err
 	}
 	return ask(ctx, questions)
 }
@@ -89,7 +111,7 @@ func (r AuthorizedCounters) SeriesSums(ctx context.Context, q window.SeriesQuest
 
 // Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
 func (r AuthorizedCounters) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
-	if err := From(ctx).CheckPrefix(""); err != nil {
+	if err := checkedErr(ctx, From(ctx).CheckPrefix("")); err != nil {
 		return read.Top{}, err
 	}
 	return r.counters.Top(ctx, asked, limit)
@@ -165,14 +187,14 @@ func (r AuthorizedCounters) Erase(ctx context.Context, counters []string) (erase
 
 // EraseListed erases nothing without a prefix of the token.
 func (r AuthorizedCounters) EraseListed(ctx context.Context, prefix, after string) (erase.Erased, error) {
-	if err := From(ctx).CheckPrefix(prefix); err != nil {
+	if err := checkedErr(ctx, From(ctx).CheckPrefix(prefix)); err != nil {
 		return erase.Erased{}, err
 	}
 	return r.counters.EraseListed(ctx, prefix, after)
 }
 
 func (r AuthorizedCounters) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
-	if err := From(ctx).CheckKey(counter); err != nil {
+	if err := checkedErr(ctx, From(ctx).CheckKey(counter)); err != nil {
 		return window.Answers{}, 0, err
 	}
 	return r.counters.Fall(ctx, counter, length, most)
@@ -182,9 +204,9 @@ func (r AuthorizedCounters) Fall(ctx context.Context, counter string, length tim
 func within(ctx context.Context, prefix string) ([]string, error) {
 	t := From(ctx)
 	if prefix == "" && t.HasPrefixes() {
-		return t.prefixes, nil
+		return t.prefixes, checkedErr(ctx, nil)
 	}
-	return []string{prefix}, t.CheckPrefix(prefix)
+	return []string{prefix}, checkedErr(ctx, t.CheckPrefix(prefix))
 }
 
 // isPast reports whether a place in the order of names is behind all names with a prefix.

@@ -153,7 +153,7 @@ func (s *script) moment(text string) time.Time {
 	return at
 }
 
-// store commits what the lines before a question have said.
+// commit commits what the lines before a question have said.
 func (s *script) commit() {
 	if len(s.streams) == 0 || len(s.hits) == 0 && s.seq > 0 {
 		return

@@ -99,7 +99,7 @@ func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(
 		if next != nil {
 			*next = done.Next
 		}
-		if errors.Is(err, erase.ErrBusy) || errors.Is(err, erase.ErrRetiering) || redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "EXECABORT") {
+		if errors.Is(err, erase.ErrBusy) || errors.Is(err, erase.ErrRetiering) || redis.HasErrorPrefix(err, "NOPERM") {
 			why, err = err, nil
 		}
 		return done, err

@@ -36,22 +36,37 @@ func (p *AgeParams) condition(afterParam string, after []string) (fresh.Conditio
 	return fresh.Names{After: afterParam, MaxAge: "max_age", Wait: "wait"}.Parse(after, p.MaxAge, p.Wait)
 }
 
-// Await waits until the condition holds that a request's parameters have, if they have one. It calls waits,
-// if that is not nil, before it waits. Its errors are for the client.
-func Await(ctx context.Context, w *fresh.Watcher, part string, params any, waits func()) error {
+type holdKey struct{}
+
+// hold is what a request waits for before Read reads for it first.
+type hold struct {
+	await func(context.Context) error
+	over  bool // a request has one goroutine
+}
+
+// Hold returns a context in which Read waits until the condition holds that a request's parameters have, if
+// they have one. Read waits once, after the request was checked: otherwise a caller would learn how far
+// counting is from questions that it may not ask. If waits is not nil, it is called before the wait, and what
+// it returns afterwards. Errors are for the client.
+func Hold(ctx context.Context, w *fresh.Watcher, part string, params any, waits func() (resume func())) (context.Context, error) {
 	p, ok := params.(interface {
 		Condition() (fresh.Condition, error)
 	})
 	if !ok {
-		return nil
+		return ctx, nil
 	}
 	c, err := p.Condition()
+	if err != nil || c.IsZero() {
+		return ctx, web.InputProblem(err, part)
+	}
 	if about, ok := params.(interface{ Input() *Input }); ok {
 		c.Counters = about.Input().Keys
 	}
-	if err == nil {
-		c.Waits = waits
-		err = w.Await(ctx, c)
-	}
-	return web.InputProblem(err, part)
+	c.Waits = waits
+	return context.WithValue(ctx, holdKey{}, &hold{await: func(ctx context.Context) error { return web.InputProblem(w.Await(ctx, c), part) }}), nil
 }
+
+// HeldError is why the condition of a request did not hold in time. It wraps an error for the client.
+type HeldError struct{ error }
+
+func (e HeldError) Unwrap() error { return e.error }

@@ -59,10 +59,23 @@ func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, 
 }
 
 func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
+	if h, ok := ctx.Value(holdKey{}).(*hold); ok && !h.over {
+		h.over = true
+		out, err := readWithin(access.Checking(ctx), r, timeout, read)
+		if err != nil && !errors.Is(err, access.ErrChecked) {
+			return out, err
+		}
+		if err := h.await(ctx); err != nil {
+			return out, HeldError{err}
+		}
+	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
 	out, err := read(bounded)
+	if errors.Is(err, access.ErrChecked) {
+		return out, err
+	}
 	r.seconds.Observe(time.Since(began).Seconds())
 	var bad *window.QuestionError
 	var much *window.TooMuchError

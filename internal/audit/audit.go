@@ -202,6 +202,7 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 	}
 	r := &reading{
 		stream: s, index: index, ledger: l, report: &a.report, recount: recount, pace: a.pace, bar: a.bar, log: a.log, to: to,
+		at:        s.state.BeforeFirst(),
 		cursorKey: func(shard int) string { return a.store.Keys.Cursor(shard, s.name) }, finished: make(chan struct{}),
 	}
 	return r.subtract(ctx)

@@ -11,7 +11,7 @@
 // # While workers count
 //
 // Counts and cursor move in one transaction. So one transaction reads cells of a shard together with its
-// cursors of all streams (window.Inspector), and they agree whatever workers commit or Redis loses. Then the
+// cursors of all streams (inspect.Inspector), and they agree whatever workers commit or Redis loses. Then the
 // streams are read, and each hit that those cursors show as applied (window.Cursor.Applied, which handles
 // commits in parts) is subtracted from the cells. The remainder is a difference.
 //

@@ -66,7 +66,7 @@ type cell struct {
 // snapshot is the state when the cells of some counters were read.
 type snapshot struct {
 	positions []window.Cursor // by stream; only the fields that say what was applied
-	at, until int64           // as in window.Found
+	at, until int64           // as in inspect.Found
 }
 
 // The memory of a ledger's parts, with the overhead of maps and slices.

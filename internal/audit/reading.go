@@ -190,7 +190,7 @@ func (r *reading) count(d source.Delivery) {
 	if d.Seq != r.at+1 {
 		r.complete = max(r.complete, r.newest/1e6)
 		why := "does not hold messages between those that it holds"
-		if r.at == 0 {
+		if r.at == r.stream.state.BeforeFirst() {
 			why = "begins with message " + fmt.Sprint(d.Seq) + ", stored at " + moment(d.Stored)
 		}
 		r.report.missing(r.stream.name, why)

@@ -97,7 +97,7 @@ func checkBinary(c *rules.Checker, header nats.Header) (rules.Identity, *web.Pro
 }
 
 func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Problem) {
-	trimmed := bytes.Trim(body, " \t\r\n")
+	trimmed := bytes.Trim(hit.TrimMark(body), " \t\r\n")
 	switch {
 	case len(trimmed) == 0:
 		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a CloudEvent as a JSON object")
@@ -117,7 +117,7 @@ func notEvent(i int, format string, a ...any) *web.Problem {
 
 // checkBatch checks an array of events. One bad event refuses all.
 func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Problem) {
-	trimmed := bytes.Trim(body, " \t\r\n")
+	trimmed := bytes.Trim(hit.TrimMark(body), " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != '[' {
 		return 0, web.NewProblem(http.StatusBadRequest, "body: it is not an array: allowed is an array of CloudEvents; one alone has the Content-Type "+structuredType)
 	}

@@ -264,3 +264,14 @@ func TestMessageWhoseAcknowledgementIsLostCountsOnce(t *testing.T) {
 		require.EqualValues(t, 3, n, key)
 	}
 }
+
+// A stream that messages of hits can never suit is named as such: to send them again does not help.
+func TestAStreamThatHitsDoNotSuitIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *jetstream.StreamConfig) { c.AllowMsgCounter, c.AllowDirect = true, true })
+	resp, answer := r.post(`{"key":"a"}`)
+	p := checkProblem(t, resp, answer, http.StatusServiceUnavailable)
+	require.Regexp(t, `increment is missing.*does not help.*COLLECT_SUBJECT`, p.Detail)
+	require.Equal(t, "60", resp.Header.Get("Retry-After"))
+	r.awaitReadiness(http.StatusServiceUnavailable, "increment is missing")
+}

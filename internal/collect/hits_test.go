@@ -38,6 +38,8 @@ func TestHitsOfEveryFormAndPackingAreStored(t *testing.T) {
 	}{
 		{`{"key":"a"}`, 1, 1},
 		{"\n {\"key\":\n\"a\",\"n\":4 }\r\n", 1, 4},
+		{"\ufeff{\"key\":\"a\"}", 1, 1},
+		{"\ufeff\n[{\"key\":\"a\"}]", 1, 1},
 		{`[{"key":"a"},{"key":"a","n":1099511627776,"ts":"2026-11-21T10:00:00Z","x":[]}]`, 2, 1 + hit.MaxN},
 		{"{\"key\":\"a\"}\n\n{\"key\":\"a\",\"n\":2}\n{\"key\":\"a\",\"ts\":1763683200000}", 3, 4},
 		{strings.Repeat("{\"key\":\"a\"}\n", 10_000), 10_000, 10_000},
@@ -469,6 +471,7 @@ func TestEventsOfEachModeAreStoredAsMessagesOfTheirOwn(t *testing.T) {
 		events  int
 	}{
 		{event("1"), []string{"Content-Type", structuredType}, 1},
+		{"\ufeff" + event("9"), []string{"Content-Type", structuredType}, 1},
 		{"\n" + event("2") + " ", []string{"Content-Type", "application/CloudEvents+JSON; charset=utf-8"}, 1},
 		{pack(t, "gzip", event("3")), []string{"Content-Type", structuredType, "Content-Encoding", "gzip"}, 1},
 		{"[" + event("4") + "," + event("5") + "]", []string{"Content-Type", batchType}, 2},
@@ -482,7 +485,7 @@ func TestEventsOfEachModeAreStoredAsMessagesOfTheirOwn(t *testing.T) {
 	for _, h := range r.decodeEvents(eventRules) {
 		counted[string(h.Counter)] += h.N
 	}
-	require.Equal(t, map[string]int64{"paid": 8, "cents": 40}, counted)
+	require.Equal(t, map[string]int64{"paid": 9, "cents": 45}, counted)
 }
 
 func TestUniqueValuesAreMadeOfEventsOfEachMode(t *testing.T) {

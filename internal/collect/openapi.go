@@ -15,6 +15,8 @@ type object struct {
 	Key string `json:"key" doc:"The counter: 1 to 512 bytes of UTF-8 without control characters." example:"/cart" minLength:"1" maxLength:"512"`
 	N   int64  `json:"n,omitempty" doc:"How many happened. 1 if it is missing." example:"3" minimum:"1" maximum:"1099511627776"`
 	TS  any    `json:"ts,omitempty" doc:"When: Unix milliseconds as an integer, or an RFC 3339 string. When JetStream stores it if it is missing." example:"1763683200000"`
+
+	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count how many different ones there were: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
 }
 
 // cloudEvent is a CloudEvent in JSON. internal/rules reads it.
@@ -145,6 +147,8 @@ func describeHandshake() *huma.Operation {
 type pageObject struct {
 	Key string `json:"key" doc:"The counter. COLLECT_BEACON_PREFIX is put before it." example:"/cart"`
 	N   int64  `json:"n,omitempty" doc:"How many, 1 to COLLECT_BEACON_MAX_N." example:"1"`
+
+	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count how many different ones there were: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
 }
 
 func describePages(a *api.API) {

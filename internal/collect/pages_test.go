@@ -174,6 +174,31 @@ func TestOpenAPIDocumentIsValidAndHasWhatPagesCall(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, document.Validate(t.Context(), openapi3.EnableExamplesValidation()))
 	beacon, image := document.Paths.Find(beaconPath), document.Paths.Find(gifPath)
+	for name, without := range map[string]string{"Object": "", "PageObject": "ts"} { // a page's ts is refused
+		schema := document.Components.Schemas[name].Value
+		properties := 0
+		for _, f := range hit.Fields {
+			p := schema.Properties[f.Name]
+			if f.Name == without {
+				require.Nil(t, p)
+				continue
+			}
+			properties++
+			require.NotNil(t, p, "%s: generated clients cannot send %s", name, f.Name)
+			if name == "Object" || f.Name == "unique" {
+				require.Equal(t, f.About, p.Value.Description, f.Name)
+			}
+			switch {
+			case f.Types == "string" && (name == "Object" || f.Name == "unique"):
+				require.EqualValues(t, f.Least, p.Value.MinLength, f.Name)
+				require.EqualValues(t, f.Most, *p.Value.MaxLength, f.Name)
+			case f.Types == "integer" && name == "Object":
+				require.EqualValues(t, f.Least, *p.Value.Min, f.Name)
+				require.EqualValues(t, f.Most, *p.Value.Max, f.Name)
+			}
+		}
+		require.Len(t, schema.Properties, properties, name)
+	}
 	if beacon == nil || beacon.Post == nil || image == nil || image.Get == nil {
 		t.Error("it has not what pages call")
 	}

@@ -256,5 +256,11 @@ func (p *publisher) refusalProblem(why error) *web.Problem {
 	case outbox.NeverLeft(why):
 		return notStored("NATS does not answer: nothing of this request is stored; send it again in a second")
 	}
+	var refusal outbox.Refusal
+	if errors.As(why, &refusal) && refusal.Lasts() {
+		return web.NewProblem(http.StatusServiceUnavailable, fmt.Sprintf(
+			"messages on %s do not suit their stream (%v): nothing of this request is stored, and sending it again does not help: "+
+				"an operator has to set COLLECT_SUBJECT to a subject of another stream", p.subject, why)).OfKind(web.NotStored).WithHeader("Retry-After", "60")
+	}
 	return notStored(fmt.Sprintf("JetStream refuses messages on %s now (%v): nothing of this request is stored; send it again in a second", p.subject, why))
 }

@@ -110,12 +110,17 @@ func (t *target) recordRefusal(why error) {
 	if errors.Is(why, outbox.ErrNoStream) {
 		t.checkNow.Give()
 	}
-	if !errors.As(why, new(outbox.Refusal)) {
+	var refusal outbox.Refusal
+	if !errors.As(why, &refusal) {
 		return
 	}
 	before := t.refusal.Swap(&lastRefusal{why, time.Now()})
 	if before == nil || before.why.Error() != why.Error() {
-		t.log.Error().Err(why).Str("subject", t.subject).Msg("HITS ARE REFUSED: is the stream full? Raise its limits, or let it discard old messages (docs/collect.md)")
+		hint := "is the stream full? Raise its limits, or let it discard old messages"
+		if refusal.Lasts() {
+			hint = "messages of hits do not suit this stream: set COLLECT_SUBJECT to a subject of another one"
+		}
+		t.log.Error().Err(why).Str("subject", t.subject).Msgf("HITS ARE REFUSED: %s (docs/collect.md)", hint)
 	}
 }
 

@@ -54,6 +54,7 @@ type buffer struct {
 	maxBytes    int             // of the hits of a half; one message more may exceed it
 	resumed     []window.Cursor // per shard: what had been applied when the session began
 	replayed    uint64          // when the session began, no hit after this message was counted or rejected
+	sparse      bool            // missing sequences may have been no hits, see source.State.Gaps
 	whole       bool            // the filling half must fit into one transaction per shard
 
 	mu       sync.Mutex
@@ -87,14 +88,15 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 }
 
 type message struct {
-	seq     uint64
-	stored  int64 // Unix nanoseconds
-	hits    []hit.Hit
-	rejects []hit.Reject
-	counter string         // of hits that name none
-	origin  rejects.Origin // of rejects of events
-	trace   string         // of rejects: the message's traceparent
-	unmet   int            // events that met no rule's when
+	seq       uint64
+	stored    int64 // Unix nanoseconds
+	hits      []hit.Hit
+	rejects   []hit.Reject
+	counter   string         // of hits that name none
+	origin    rejects.Origin // of rejects of events
+	trace     string         // of rejects: the message's traceparent
+	increment string         // of rejects: the message's hit.IncrementHeader, cut
+	unmet     int            // events that met no rule's when
 }
 
 var (
@@ -103,8 +105,8 @@ var (
 )
 
 // add adds a message to the filling half, and waits while that is full. Messages between the previous
-// position and this one were discarded unread. The error is errClosed, or errGap if the message comes out of
-// order.
+// position and this one were discarded unread, unless the stream is sparse. The error is errClosed, or errGap
+// if the message comes out of order.
 func (b *buffer) add(stream string, m message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,12 +142,12 @@ func (b *buffer) add(stream string, m message) error {
 			if r.Kind == hit.OfHit {
 				rejected.Counter = m.counter
 			}
-			rejected.Origin, rejected.Trace = m.origin, m.trace
+			rejected.Origin, rejected.Trace, rejected.Increment = m.origin, m.trace, m.increment
 			l.rejects = append(l.rejects, rejected)
 			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.Size() + len(m.trace) + rejectCost
 		}
 	}
-	if discarded := m.seq - l.seq - 1; discarded > 0 {
+	if discarded := m.seq - l.seq - 1; discarded > 0 && !b.sparse {
 		l.discarded += discarded
 		// They were stored between the two messages.
 		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1)
@@ -177,13 +179,14 @@ func (b *buffer) latest() (at int64) {
 	return at
 }
 
-// skip moves the position past messages that the stream no longer holds, all stored before a moment (Unix
-// milliseconds). If the reader has added a message since, it does nothing: that message shows the gap.
-func (b *buffer) skip(position, end uint64, stored, before int64) {
+// skip moves the position past sequences that the stream no longer holds. lost of them were discarded unread,
+// all stored before a moment (Unix milliseconds). If the reader has added a message since, it does nothing:
+// that message shows the gap.
+func (b *buffer) skip(position, end, lost uint64, stored, before int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l := b.filling; !b.closed && l.seq == position {
-		l.discarded += end - position
+		l.discarded += lost
 		l.incompleteBefore = max(l.incompleteBefore, before)
 		l.advance(end, stored)
 	}

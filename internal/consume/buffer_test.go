@@ -224,7 +224,7 @@ func TestBufferSkipsWhatIsApplied(t *testing.T) {
 		{[]uint64{10, 10, 10, 10}, 0},
 	} {
 		b := newBuffer(testLayout, testLimits(1000), cursorsAt(test.applied))
-		b.skip(0, 9, 0, 0)
+		b.skip(0, 9, 9, 0, 0)
 		require.NoError(t, b.add("HITS", m))
 		l := b.drain()
 		for shard, applied := range test.applied {
@@ -299,11 +299,11 @@ func TestBufferPassesADeletedTailOnlyIfNothingCame(t *testing.T) {
 	t.Parallel()
 	b := newBuffer(testLayout, testLimits(1000), make([]window.Cursor, testLayout.Shards))
 	require.NoError(t, b.add("HITS", testMessage(1)))
-	b.skip(0, 5, testStored*1e6, testStored) // message 1 has come
+	b.skip(0, 5, 5, testStored*1e6, testStored) // message 1 has come
 	if seq, _, _ := b.position(); seq != 1 {
 		t.Errorf("the place is %d, want 1", seq)
 	}
-	b.skip(1, 5, (testStored-1)*1e6, testStored+7)
+	b.skip(1, 5, 4, (testStored-1)*1e6, testStored+7)
 	seq, stored, _ := b.position()
 	if l := b.filling; seq != 5 || stored != (testStored-1)*1e6 || l.latest != testStored*1e6 || l.discarded != 4 || l.incompleteBefore != testStored+7 {
 		t.Errorf("the place is %d, stored %d; %d discarded before %d", seq, stored, l.discarded, l.incompleteBefore)

@@ -34,8 +34,9 @@ func (r *decoder) read(d source.Delivery, m *message) {
 		d.Subject = rejects.OriginalSubject(d.Subject, d.Header)
 	}
 	m.counter = r.names.counter(d.Seq, d.Subject)
-	switch increment := d.Header.Get(hit.IncrementHeader); {
-	case increment != "": // only NATS's own counters have it
+	increment := d.Header.Get(hit.IncrementHeader) // only NATS's own counters have it
+	switch {
+	case increment != "" && r.names.rules == "":
 		m.hits, m.rejects = r.hits.DecodeIncrement(m.counter, d.Stored/1e6, increment, d.Data)
 	case r.names.rules == "":
 		m.hits, m.rejects = r.hits.Decode(m.counter, d.Stored/1e6, d.Data)
@@ -45,11 +46,14 @@ func (r *decoder) read(d source.Delivery, m *message) {
 	if len(m.rejects) == 0 {
 		return
 	}
-	m.trace = trace.Parent(d.Header)
+	m.trace, m.increment = trace.Parent(d.Header), increment[:min(len(increment), maxIncrement)]
 	if r.names.rules != "" {
 		m.origin = rejects.NewOrigin(d.Subject, d.Header)
 	}
 }
+
+// maxIncrement bounds an increment in a reject, in bytes: NATS's have any length.
+const maxIncrement = 64
 
 // eventDecoder decodes messages by the rules of their versions, which follow one another.
 type eventDecoder struct {
@@ -69,11 +73,27 @@ func (r *eventDecoder) decode(fingerprint string, d source.Delivery, counter str
 		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].ForStream(r.stream), r.limits)
 		r.header = func(name string) string { return r.headers.Get(name) }
 	}
-	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data}
+	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data, Increment: d.Header.Get(hit.IncrementHeader)}
 	if len(d.Header) > 0 {
 		r.headers, m.Header = d.Header, r.header
 	}
 	return r.decoder.Decode(m)
+}
+
+// Trial reads messages as a worker with these rules does. It is not safe for concurrent use.
+type Trial struct{ decoder }
+
+// NewTrial prepares to read messages of a stream whose subjects name no counters.
+func NewTrial(stream string, limits hit.Limits, set *rules.Set) *Trial {
+	f := set.Fingerprint()
+	return &Trial{newDecoder(stream, limits, namings{{From: 1, Rules: f}}, map[string]*rules.Set{f: set})}
+}
+
+// Read returns what a message counts, valid until the next call. unmet is as in rules.Decoder.
+func (t *Trial) Read(d source.Delivery) (hits []hit.Hit, rejects []hit.Reject, unmet int) {
+	var m message
+	t.read(d, &m)
+	return m.hits, m.rejects, m.unmet
 }
 
 // Recount reads messages again exactly as the workers that counted them. It is not safe for concurrent use.

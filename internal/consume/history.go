@@ -60,7 +60,8 @@ func newHistory(source source.Stream, state source.State) *history {
 func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (resumption, error) {
 	s := h.state
 	start := window.Cursor{Created: s.Created, Seq: s.First - 1, AsOf: s.Since()}
-	if s.First > 1 {
+	lost, lostBefore := h.lostAfter(0, 0)
+	if lostBefore > 0 && s.Gaps == "" {
 		start.Stored = s.FirstStored - 1 // the message before the first was stored earlier than it
 	}
 	if s.Clock > 0 { // the clock of NATS may have been set back since
@@ -77,16 +78,16 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	reportLoss := func(before int64, why reason) {
 		r.cursor.IncompleteBefore, r.reason = max(r.cursor.IncompleteBefore, before), cmp.Or(r.reason, why)
 	}
-	// No hit counts later than it was stored, so the discarded hits are from before this moment.
-	unread := s.FirstStored/1e6 + 1
 	if !same {
-		r.discarded = s.First - 1
+		if s.Gaps == "" { // otherwise it is unknown whether there were any
+			r.discarded = lost
+		}
 		if exists {
 			r.cursor.IncompleteBefore = c.IncompleteBefore
 			reportLoss(s.Created/1e6+1, recreated) // what the earlier stream still held
 		}
-		if r.discarded > 0 {
-			reportLoss(unread, discardedBefore)
+		if lostBefore > 0 {
+			reportLoss(lostBefore, discardedBefore)
 		}
 		return r, nil
 	}
@@ -119,11 +120,18 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	if aheadBack {
 		r.cursor.Ahead.Seq, r.cursor.Ahead.Stored = ahead.seq, ahead.stored
 	}
-	switch {
-	case start.Seq > r.cursor.Seq:
-		r.discarded = start.Seq - r.cursor.Seq
+	known := r.cursor.Stored / 1e6
+	if !back {
+		known = max(known, c.AsOf)
+	}
+	lost, lostBefore = h.lostAfter(r.cursor.Seq, known)
+	if start.Seq > r.cursor.Seq {
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
-		reportLoss(unread, discardedUnread)
+	}
+	switch {
+	case lostBefore > 0:
+		r.discarded = lost
+		reportLoss(lostBefore, discardedUnread)
 	case !back:
 		// If the cursor's message is gone, the stream may have been rolled back, and dropped what followed.
 		before, proven, err := h.findProof(ctx, messageID{c.Seq, c.Stored})
@@ -144,12 +152,34 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	return r, nil
 }
 
+// lostAfter returns how many sequences after one are before the first one held, and the moment (Unix
+// milliseconds) before which their hits were stored; 0 if none of them was a hit that went unread. Every hit
+// stored before known (Unix milliseconds) is at or before seq. No hit counts later than it was stored.
+func (h *history) lostAfter(seq uint64, known int64) (lost uint64, before int64) {
+	s := h.state
+	from := max(seq, s.BeforeFirst()) + 1
+	if from >= s.First {
+		return 0, 0
+	}
+	lost, before = s.First-from, s.FirstStored/1e6+1
+	switch {
+	case s.Gaps == "":
+		return lost, before
+	case s.Dropped <= known: // what the limits have discarded was applied before
+		return 0, 0
+	}
+	return lost, min(before, s.Dropped)
+}
+
 // findProof reports whether the stream still proves that a message is the one that was applied, because it
 // holds that message, or had it last. If not, all messages up to this sequence were stored no later than
 // before (Unix nanoseconds).
 func (h *history) findProof(ctx context.Context, message messageID) (before int64, proven bool, err error) {
-	if message.seq == 0 || message.seq == h.state.Last && message.stored == h.state.LastStored {
-		return 0, true, nil
+	if message.stored == 0 || message.seq == h.state.Last && message.stored == h.state.LastStored {
+		return 0, true, nil // nothing was applied, or it is the last
+	}
+	if h.state.Gaps == source.GapsOfSchedules && h.state.Dropped <= message.stored/1e6 {
+		return 0, true, nil // it was a schedule, or it is held
 	}
 	if message.seq >= h.state.First {
 		if stored, err := h.storedAt(ctx, message.seq); err != nil || stored == message.stored {
@@ -220,7 +250,7 @@ func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error)
 			continue
 		}
 		for _, message := range [...]messageID{{c.Seq, c.Stored}, {c.Ahead.Seq, c.Ahead.Stored}} {
-			if message.seq < max(h.state.First, 1) || message.seq > h.state.Last {
+			if message.seq < max(h.state.First, 1) || message.seq > h.state.Last || message.stored == 0 {
 				continue
 			}
 			if stored, err := h.storedAt(ctx, message.seq); err != nil || stored == message.stored {

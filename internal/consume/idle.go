@@ -12,7 +12,7 @@ import (
 )
 
 // An idle stream has nothing to commit, but its as_of has to move. Moving its cursors on 16 shards every
-// second takes 75 commands. So a worker's idle streams share one command, a claim about each (window.Claim).
+// second takes 75 commands. So a worker's idle streams share one command, a claim about each (schema.Claim).
 
 const (
 	claimEvery = time.Second

@@ -2,12 +2,14 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"tallyroll/internal/retry"
 	"tallyroll/internal/source"
+	"tallyroll/internal/window/cluster"
 )
 
 // Keeper runs one session after another for each stream. It is safe for concurrent use, but only one
@@ -69,6 +71,11 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 			return true, unread
 		}
 		config.Waits.setCause(name, o.cause)
+		if errors.Is(o.cause, cluster.ErrBare) {
+			config.Log.Error().Err(o.cause).Msg("the stream is not counted any more, and answers are incomplete: let the Redis user run MULTI, and restart this worker")
+			<-ctx.Done() // the next refusal could count these hits again
+			return false, false
+		}
 		config.Log.Warn().Err(o.cause).Msg("restarting the session")
 		_ = retry.Sleep(ctx, next.pause+rand.N(next.pause+time.Millisecond))
 	}

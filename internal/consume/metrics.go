@@ -53,7 +53,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.sessions = counter("sessions_total", "Sessions that began to count the stream.", "stream")
 	m.lost = counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream")
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and were not counted.", "stream")
-	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note, other_namespace a message for another namespace.", "stream", "reason")
+	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note, schedule one whose message will come, other_namespace a message for another namespace.", "stream", "reason")
 	m.lossReports = counter("admissions_total", "Times that cursors were marked because hits may be missing or count twice, by reason.", "stream", "reason")
 	m.commands = counter("commands_total", "Redis commands in applied transactions.").WithLabelValues()
 	m.retries = counter("commit_retries_total", "Commits without a reply, so that the worker checked them again.").WithLabelValues()
@@ -77,6 +77,7 @@ func (m *Metrics) start(stream string) {
 	m.catchUp.WithLabelValues(stream) // set only when far behind
 	m.skipped.WithLabelValues(stream, source.SkippedMarker)
 	m.skipped.WithLabelValues(stream, source.SkippedNamespace)
+	m.skipped.WithLabelValues(stream, source.SkippedSchedule)
 	for reason := range reasons {
 		m.lossReports.WithLabelValues(stream, string(reason))
 	}

@@ -41,7 +41,7 @@ func TestDeletedTailIsDatedByTheMomentItWasSeen(t *testing.T) {
 	layout := testLayout
 	state := source.State{First: 1, Last: 5, LastStored: 1000 * 1e6, At: 8000, Seen: 9000}
 	buffer := newBuffer(layout, testLimits(100), make([]window.Cursor, layout.Shards))
-	buffer.skip(0, 3, 0, 0)
+	buffer.skip(0, 3, 3, 0, 0)
 	buffer.recycle(buffer.drain())
 	w := newWatcher(&setup{stream: "HITS", source: emptied{state: state}}, &resumePlan{state: state}, buffer, nil, nil, nil)
 	require.NoError(t, w.skipDeletedTail(t.Context(), 3, 0))

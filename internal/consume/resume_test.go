@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"tallyroll/internal/source"
@@ -46,6 +47,9 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 		last       uint64 // if no message at it is held
 		lastStored int64
 		mirror     bool
+		begin      uint64 // first_seq
+		gaps       string
+		dropped    int64 // see source.State
 	}
 	join := func(rows ...[]messageID) (out []messageID) {
 		for _, r := range rows {
@@ -91,7 +95,33 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			want:      window.Cursor{Created: created, Seq: 30, Stored: stored(31) - 1, AsOf: created / 1e6, IncompleteBefore: stored(31)/1e6 + 1},
 			discarded: 30, reason: discardedBefore,
 		},
+		{name: "no cursor, begins later", none: true, stream: stream{held: counted(31, 50), begin: 31}, want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6}},
+		{
+			name: "no cursor, begins later, first messages gone", none: true, stream: stream{held: counted(31, 50), begin: 21},
+			want:      window.Cursor{Created: created, Seq: 30, Stored: stored(31) - 1, AsOf: created / 1e6, IncompleteBefore: stored(31)/1e6 + 1},
+			discarded: 10, reason: discardedBefore,
+		},
+		{name: "no cursor, gaps", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter}, want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6}},
+		{
+			name: "no cursor, gaps, an age", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter, dropped: stored(5) / 1e6},
+			want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6, IncompleteBefore: stored(5) / 1e6}, reason: discardedBefore,
+		},
 		// The same stream.
+		{
+			name: "gaps, nothing was dropped since", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfSchedules, dropped: stored(40) / 1e6},
+			want: changed(cursor, func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 }),
+		},
+		{name: "gaps, the schedule applied last was due", cursor: cursor, stream: stream{held: without(40, counted(1, 50)), gaps: source.GapsOfSchedules}, want: cursor},
+		{
+			name: "gaps, unread messages may have been dropped", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, dropped: stored(45) / 1e6},
+			want:      changed(incomplete(cursor, stored(45)/1e6), func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 }),
+			discarded: 9, reason: discardedUnread,
+		},
+		{
+			name: "gaps, a full stream", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, dropped: math.MaxInt64},
+			want:      changed(incomplete(cursor, stored(50)/1e6+1), func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 }),
+			discarded: 9, reason: discardedUnread,
+		},
 		{name: "same place", cursor: cursor, stream: stream{held: counted(1, 50)}, want: cursor},
 		{name: "at the end", cursor: cursor, stream: stream{held: counted(1, 40)}, want: cursor},
 		{name: "all have expired", cursor: cursor, stream: stream{last: 40, lastStored: stored(40)}, want: cursor},
@@ -239,6 +269,7 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := source.State{Created: max(test.stream.created, created), Mirror: test.stream.mirror, Last: test.stream.last, LastStored: test.stream.lastStored, At: now, Seen: now + 1, Clock: now + 1}
+			s.Begin, s.Gaps, s.Dropped = test.stream.begin, test.stream.gaps, test.stream.dropped
 			if test.stream.mirror {
 				s.Clock = 0
 			}

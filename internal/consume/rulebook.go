@@ -102,7 +102,7 @@ func (b *Rulebook) lookup(ctx context.Context, store *schema.Store, fingerprint 
 	if err != nil || !found {
 		return nil, false, err
 	}
-	set, err = rules.Parse(text)
+	set, err = rules.ParseStored(text)
 	if err != nil {
 		return nil, false, fmt.Errorf("rules of an earlier version cannot be read: %s %s: %w",
 			store.Rules.Key(), fingerprint, err)

@@ -79,6 +79,7 @@ func (s *session) resume(ctx context.Context) error {
 		return err
 	}
 	s.plan, s.buffer = plan, newBuffer(s.Layout, s.Limits, plan.positions())
+	s.buffer.sparse = plan.state.Gaps != ""
 	return planner{&s.setup, plan}.acquire(ctx)
 }
 
@@ -98,6 +99,10 @@ func (s *session) open(ctx context.Context) (source.Feed, error) {
 	}
 	s.Log.Info().Uint64("from", seq+1).Uint64("last", s.plan.state.Last).Uint64("pending", feed.Pending()).
 		Msg("reading the stream")
+	if gaps := s.plan.state.Gaps; gaps != "" {
+		s.Log.Warn().Str("gaps", gaps).Msg("missing sequences are no losses here: " +
+			"if the stream loses unread messages between others, answers still have complete: true")
+	}
 	return feed, nil
 }
 

@@ -116,8 +116,10 @@ type simWorld struct {
 	checked      simState               // by the last check
 	alive        map[simHashes]int64    // of one check, like segments
 	segments     map[simSegment]int64
-	expires      int64   // the first key that the last check has seen, Unix milliseconds
-	mostAlive    []int64 // by tier, see mostAliveOf
+	uniqueCells  map[string]*simUniqueCell // by key
+	noted        int                       // how many messages have their registers in uniqueCells
+	expires      int64                     // the first key that the last check has seen, Unix milliseconds
+	mostAlive    []int64                   // by tier, see mostAliveOf
 
 	shown     int64 // the latest moment that the clock of NATS has shown when it was set back, Unix nanoseconds
 	living    context.Context
@@ -181,10 +183,12 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if p.epochCells > 0 {
 		tiers = tiers.Cut(p.epochCells)
 	}
-	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}, uniqueCells: map[string]*simUniqueCell{}}
 	w.redis.checkErased = w.checkErased
 	w.living, w.die = context.WithCancel(context.Background())
 	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
+	w.stream.begin, w.stream.gaps = max(p.begin, 1), p.gaps
+	w.stream.last = w.stream.begin - 1
 	w.limits = Limits{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxLoad: cmp.Or(p.maxLoad, 48<<20), MaxAhead: p.maxAhead, MaxHits: 100}
 	uniqueTiers, err := window.ParseUniqueTiers(cmp.Or(p.uniqueTiers, "off"))
 	if err != nil {
@@ -267,7 +271,7 @@ func (w *simWorld) run() string {
 		time.Sleep(e.after)
 		w.apply(e)
 		if i+1 == w.plan.declared {
-			w.declare()
+			w.declare(1)
 		}
 		if problem := w.check(false); problem != "" {
 			return fmt.Sprintf("after event %d: %s", i+1, problem)
@@ -327,11 +331,11 @@ func (w *simWorld) run() string {
 	return ""
 }
 
-// declare lets an operator declare that nothing is missing since long ago. Every loss that left a mark, and
-// every later one, must still show. Redis may refuse, or have no cursors yet.
-func (w *simWorld) declare() {
+// declare lets an operator declare that nothing is missing from a moment on, or (0) take that back. Every
+// loss that left a mark, and every later one, must still show. Redis may refuse, or have no cursors yet.
+func (w *simWorld) declare(from int64) {
 	w.vouched = len(w.messages)
-	_, _, _ = schema.Declare(context.Background(), schema.NewStore(w.asker, simNamespace), schema.Declaration{From: 1, At: 1, By: "sim"})
+	_, _, _ = schema.Declare(context.Background(), schema.NewStore(w.asker, simNamespace), schema.Declaration{From: from, At: 1, By: "sim"})
 }
 
 // heal ends all faults and all workers but one.
@@ -428,7 +432,7 @@ func (w *simWorld) apply(e simEvent) {
 		}
 	case "cut before", "lost reply", "late reply", "late request":
 		if p != nil {
-			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, e.d} })
+			onRedis(func() { w.redis.execFault[p] = simExecFault{kind: e.kind, delay: e.d} })
 		}
 	case "cut":
 		onRedis(func() { w.redis.cutAll(nil) })
@@ -451,7 +455,7 @@ func (w *simWorld) apply(e simEvent) {
 		w.endAnother(e)
 	case "torn file":
 		if p != nil {
-			onRedis(func() { w.redis.execFault[p] = simExecFault{e.kind, 0} })
+			onRedis(func() { w.redis.execFault[p] = simExecFault{kind: e.kind, written: e.written()} })
 			later(w.redis.runTorn)
 		}
 	case "roll back", "roll back, claims stay":
@@ -459,6 +463,8 @@ func (w *simWorld) apply(e simEvent) {
 		w.redis.rollBack(e.n+1, e.kind != "roll back")
 	case "erase":
 		w.erase(e)
+	case "declare":
+		w.declare(e.declaredFrom())
 	case "claims lost":
 		w.redis.loseClaims()
 	case "old claim":

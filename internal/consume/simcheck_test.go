@@ -495,7 +495,7 @@ func (w *simWorld) ask(healed int64) string {
 			if m.foreign && m.id < w.unreported {
 				continue // counted into a foreign key, and a crash came before the loss was reported
 			}
-			if m.fate != simDiscarded || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 || !w.holds(len(w.single)-1, h, latest) {
+			if m.fate != simDiscarded || w.plan.gaps || h.shared || h.names != nil || w.unknowable(m, h) || h.at >= now || now-h.at+1 > longest || w.count(h.cells[len(h.cells)-1]) > 0 || !w.holds(len(w.single)-1, h, latest) {
 				continue
 			}
 			hits = append(hits, h)

@@ -82,7 +82,7 @@ func (w *simWorld) erase(e simEvent) {
 	w.redis.mu.Lock()
 	switch e.worker {
 	case 1:
-		w.redis.execFault[p] = simExecFault{"late request", e.d}
+		w.redis.execFault[p] = simExecFault{kind: "late request", delay: e.d}
 	case 2:
 		w.redis.lookFault[p] = simLookFault{"look held up", e.lookedAt() % 2, min(e.d, 4*time.Second)} // before it reads the summaries of a shard
 	}

@@ -27,10 +27,12 @@ type simPlan struct {
 	rules       int  // the file of rules, of simRules
 	clustered   bool // the stream's server is one of a cluster
 	events      []simEvent
-	rewrites    bool // Redis may be asked to rewrite its append-only file
-	hurried     bool // the stream is not left at rest for long in the end
-	late        bool // the times of hits are drawn over all that the tiers hold
-	declared    int  // the number of events after which an operator declares that nothing is missing
+	rewrites    bool   // Redis may be asked to rewrite its append-only file
+	hurried     bool   // the stream is not left at rest for long in the end
+	late        bool   // the times of hits are drawn over all that the tiers hold
+	begin       uint64 // first_seq of the stream
+	gaps        bool   // its sequences have gaps that were no messages
+	declared    int    // the number of events after which an operator declares that nothing is missing
 }
 
 // simEvent is one line of a schedule. What worker, n and d mean depends on the kind.
@@ -53,7 +55,7 @@ var simWeights = map[string]int{
 	"foreign cells": 2, "foreign cells, lost replies": 1, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 	"clock of NATS set back": 2, "stream restored": 2, "torn file": 2, "another stream ends": 1,
-	"clock of Redis ahead": 1, "erase": 4,
+	"clock of Redis ahead": 1, "erase": 4, "declare": 1,
 }
 
 // simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for
@@ -82,6 +84,10 @@ var simThemes = map[string]map[string]int{
 	"torn files and ended streams": {
 		"publish": 16, "publish events": 4, "torn file": 10, "another stream ends": 4, "roll back": 5, "lost reply": 2, "pause": 3, "stop": 2, "start": 6, "wait": 4,
 	},
+	"torn files and declarations": {
+		"publish": 16, "torn file": 10, "declare": 8, "erase": 4, "foreign cursor": 6, "cut": 3, "crash": 3, "crash, its requests arrive": 3,
+		"redis away": 2, "pause": 6, "stop": 2, "start": 8, "lost reply": 2, "late reply": 2, "roll back": 1, "wait": 3,
+	},
 	"erasures": {
 		"publish": 20, "erase": 12, "lost reply": 4, "late reply": 3, "late request": 3, "look held up": 3, "slow shard": 2, "pause": 2, "crash": 2,
 		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3, "stream recreated": 4,
@@ -97,7 +103,8 @@ var simThemes = map[string]map[string]int{
 func drawKinds(t *rapid.T) (out []string) {
 	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
 	const clocks, ahead, torn, again, erasures = "streams and clocks", "clock of Redis", "torn files and ended streams", "streams that change again and again", "erasures"
-	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again, erasures}).Draw(t, "theme")
+	const declared = "torn files and declarations"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again, erasures, declared, declared}).Draw(t, "theme")
 	weights := simThemes[theme]
 	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))
@@ -154,6 +161,8 @@ func drawPlan(t *rapid.T) simPlan {
 		maxLoad:     rapid.SampledFrom([]int{0, 0, 2000, 500}).Draw(t, "maxLoad"),
 		late:        rapid.Bool().Draw(t, "late"),
 		declared:    rapid.IntRange(0, 60).Draw(t, "declared"),
+		begin:       rapid.SampledFrom([]uint64{1, 1, 1000}).Draw(t, "begin"),
+		gaps:        rapid.IntRange(0, 3).Draw(t, "gaps") == 3,
 	}
 }
 
@@ -171,8 +180,8 @@ func (p simPlan) needsPerson() bool {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -224,7 +233,9 @@ func (e simEvent) String() string {
 	case "another stream ends":
 		return fmt.Sprintf("%s, of %d messages", e.kind, e.messages())
 	case "torn file":
-		return fmt.Sprintf("%s, worker %d, Redis is killed again after %s", e.kind, e.worker, e.d)
+		return fmt.Sprintf("%s after %d/17 of a transaction, worker %d, Redis is killed again after %s", e.kind, e.written(), e.worker, e.d)
+	case "declare":
+		return fmt.Sprintf("declare complete from %d", e.declaredFrom())
 	case "stream recreated":
 		return fmt.Sprintf("%s, noticed after %s", e.kind, e.d)
 	case "slow shard":
@@ -236,6 +247,13 @@ func (e simEvent) String() string {
 }
 
 func (e simEvent) rules() int { return e.n % len(simRules) }
+
+// written returns how many seventeenths of a torn transaction are in the file.
+func (e simEvent) written() int { return 1 + (e.n+10)%16 }
+
+// declaredFrom returns from when on nothing is missing, as an operator declares: mostly since long ago. 0
+// takes it back.
+func (e simEvent) declaredFrom() int64 { return int64(min(1, e.n%8)) }
 
 func (e simEvent) setBack() time.Duration { return time.Duration(1+e.n%4) * e.d }
 

@@ -89,8 +89,9 @@ type simLookFault struct {
 }
 
 type simExecFault struct {
-	kind  string // cut before, lost reply, late reply, late request
-	delay time.Duration
+	kind    string // cut before, lost reply, late reply, late request, torn file
+	delay   time.Duration
+	written int // of a torn transaction, see tear
 }
 
 func newSimRedis() *simRedis {
@@ -214,6 +215,9 @@ func (r *simRedis) put(key string, e *simEntry) {
 	r.changes++
 	if e == nil {
 		delete(r.keys, key)
+		if r.piece != nil { // it is deleted after it in the file
+			r.piece = slices.DeleteFunc(slices.Clone(r.piece), func(args []string) bool { return args[1] == key })
+		}
 	} else {
 		r.keys[key] = e
 	}
@@ -248,7 +252,7 @@ func (r *simRedis) rollBack(n int, claimsStay bool) {
 	r.cutAll(nil)
 }
 
-// concurrency lets requests take no time until the function that it returns is called.
+// atOnce lets requests take no time until the function that it returns is called.
 func (r *simRedis) atOnce() (restore func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -406,7 +410,7 @@ func (c *simConn) command(args []string) {
 			c.cut()
 			return
 		case fault.kind == "torn file":
-			r.tear(c.queued)
+			r.tear(c.queued, fault.written)
 			return
 		case fault.kind == "late request":
 			c.hold(args, fault.delay)
@@ -637,7 +641,7 @@ func (c *simConn) do(args []string, out []byte) []byte {
 				return append(out, "*-1\r\n"...)
 			}
 		}
-		r.followed = true
+		r.followed = r.followed || len(queued) > 0
 		mark := len(r.undo)
 		out = appendArray(out, len(queued))
 		for _, q := range queued {

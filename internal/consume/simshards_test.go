@@ -27,8 +27,9 @@ const simBatch = 20_000
 
 // simShardEnv is the environment of a process of the simulation. It has one processor, because the
 // goroutines of a schedule mostly wait for one another, and passing them between processors costs more
-// than it gains. Its heap is small, so it need not collect garbage often.
-var simShardEnv = []string{"GOMAXPROCS=1", "GOGC=800"}
+// than it gains. Its heap is small, so it need not collect garbage often; but what the runtime loses (see
+// simBatch) must not multiply.
+var simShardEnv = []string{"GOMAXPROCS=1", "GOGC=3000", "GOMEMLIMIT=256MiB"}
 
 // simShards are the processes that share a simulation.
 type simShards struct {

@@ -31,6 +31,18 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 7, worker: 1, after: simTick},
 		},
 	},
+	// The model ran the piece of a torn transaction into what had been written to the cursor since. Redis runs
+	// it where it stands in the file, so the cursor shows it once an operator has put it back.
+	"a cursor is overwritten before Redis runs the piece of a torn transaction": {
+		tiers: "1s/4s,4s/60s", uniqueTiers: "2s/10s,6s/60s", shards: 2, maxCommands: 8, flush: 50 * simTick, maxAhead: time.Second, latency: simTick, workers: 1, hurried: true, late: true, declared: 2,
+		events: []simEvent{
+			{kind: "torn file", d: 2500 * simTick},
+			{kind: "publish", worker: 2, n: 3, after: 40 * simTick},
+			{kind: "foreign cursor", d: 2500 * simTick, after: 2339 * simTick},
+			{kind: "foreign cursor", worker: 1, d: 2500 * simTick},
+			{kind: "wait", d: 100 * simTick},
+		},
+	},
 	// A load gathered for longer than a stall may last, over a tail that no delivery shows.
 	// Another shard's failure ended the flush that was to report a loss.
 	"a foreign key, and Redis has lost the commits of another shard": {

@@ -34,6 +34,9 @@ type simStream struct {
 	rejected map[string]bool // by message id
 	bodies   map[string]int  // of rejected items: how many messages have them
 
+	begin uint64 // first_seq
+	gaps  bool   // between messages are sequences of what a filter leaves out
+
 	// The cluster; a stream without one has a leader all the same.
 	clustered bool
 	since     time.Time // of its reign
@@ -104,7 +107,9 @@ func (s *simStream) shown() time.Time {
 func (s *simStream) store(m *simMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last++
+	if s.last++; s.gaps {
+		s.last += uint64(m.id % 3)
+	}
 	m.seq = s.last
 	m.again = m.seq <= s.highest
 	s.highest = max(s.highest, s.last)
@@ -172,7 +177,7 @@ func (s *simStream) restore(n int, created int64, notice time.Duration) {
 	if n > 0 && len(s.held) > 0 {
 		s.last, s.lastTime = s.held[len(s.held)-1].seq, s.held[len(s.held)-1].stored
 	} else if n > 0 {
-		s.last, s.lastTime = 0, 0
+		s.last, s.lastTime = s.begin-1, 0
 	}
 	s.copied, s.created = s.last, created
 	s.dropReadings(notice)
@@ -196,7 +201,7 @@ func (s *simStream) recreate(created int64, notice time.Duration) {
 	defer s.mu.Unlock()
 	fated(s.held, simDiscarded)
 	s.copied = 0
-	s.held, s.stored, s.last, s.highest, s.lastTime, s.created = nil, nil, 0, 0, 0, created
+	s.held, s.stored, s.last, s.highest, s.lastTime, s.created = nil, nil, s.begin-1, 0, 0, created
 	s.dropReadings(notice)
 }
 
@@ -263,7 +268,10 @@ func (s *simStream) lookLocked() source.Check {
 	at := s.now().UnixMilli()
 	state := source.State{
 		Subjects: s.subjects, Created: s.created, Last: s.last,
-		First: s.last + 1, FirstStored: (at + 1) * 1e6, LastStored: s.lastTime, At: at, Seen: at + 1, Clock: at + 1,
+		First: s.last + 1, FirstStored: (at + 1) * 1e6, LastStored: s.lastTime, At: at, Seen: at + 1, Clock: at + 1, Begin: s.begin,
+	}
+	if s.gaps {
+		state.Gaps = source.GapsOfFilter // its limits discard nothing: what goes is deleted
 	}
 	if len(s.held) > 0 {
 		state.First, state.FirstStored = s.held[0].seq, s.held[0].stored
@@ -320,7 +328,7 @@ func (s *simSource) Next(ctx context.Context, from uint64) (uint64, int64, error
 	return 0, 0, nil
 }
 
-// reject keeps the identities that the production messages carry.
+// Reject keeps the identities that the production messages carry.
 func (s *simSource) Reject(ctx context.Context, refused []rejects.Reject) (int, error) {
 	s.process.wait()
 	s.stream.mu.Lock()
@@ -366,7 +374,7 @@ func (s *simSource) Open(ctx context.Context, from uint64) (source.Feed, error) 
 	return r, nil
 }
 
-// simFeed delivers what the stream has sent to a client. Under stream.mu but
+// simFeed delivers what the stream has sent to a client. Under simStream.mu but
 // for what start's goroutine alone uses.
 type simFeed struct {
 	source  *simSource

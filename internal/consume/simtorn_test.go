@@ -2,20 +2,25 @@ package consume
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 )
 
 // tear kills Redis while it writes a transaction to its append-only file: the file ends with the
-// transaction's first commands, and its next start runs none of them. The transaction that follows in the
-// file will be run with them.
-func (r *simRedis) tear(queued [][]string) {
-	r.piece, r.tornAt, r.followed, r.rewritten = queued[:1+len(queued)*2/3], time.Now(), false, false
+// transaction's first commands (the first one, and so many seventeenths of the others), and its next start
+// runs none of them. The transaction that follows in the file will be run with them.
+func (r *simRedis) tear(queued [][]string, seventeenths int) {
+	piece := queued[:1+(len(queued)-1)*seventeenths/17]
+	r.piece = slices.DeleteFunc(slices.Clone(piece), func(args []string) bool { return len(args) < 2 }) // TIME
+	r.tornAt, r.followed, r.rewritten = time.Now(), false, false
 	r.cutAll(nil)
 }
 
-// runTorn kills Redis once more. Its start runs the piece. Of it only the increments and registers matter:
-// whatever follows writes the rest again.
+// runTorn kills Redis once more. Its start runs the piece where it stands in the file: before everything that
+// was written since. So a key that was deleted since stays deleted (see put), and a key in whose place
+// something else has written gets the piece where it was moved to. Seen with Redis 7.0.15. Of the piece only
+// the increments and registers matter: whatever follows writes the rest again.
 func (r *simRedis) runTorn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -23,12 +28,21 @@ func (r *simRedis) runTorn() {
 	if r.piece == nil || !r.followed {
 		return
 	}
-	mark := len(r.undo)
-	for _, args := range r.piece {
+	piece, mark := r.piece, len(r.undo)
+	r.piece = nil // what is put back below is not deleted
+	inTheWay := map[string]*simEntry{}
+	for _, args := range piece {
+		if e := r.get(args[1]); e.isForeign() {
+			inTheWay[args[1]] = e
+			r.put(args[1], e.displaced)
+		}
+	}
+	for _, args := range piece {
 		if args[0] != "hincrby" && args[0] != "pfadd" {
 			continue
 		}
-		if e := r.get(args[1]); e == nil || e.isForeign() {
+		// Nothing has counted these hits since, so they are counted once. But the cursor has begun.
+		if r.get(args[1]) == nil && args[2] != "opened" {
 			continue
 		}
 		r.run(args, nil)
@@ -46,8 +60,12 @@ func (r *simRedis) runTorn() {
 		changed.torn[args[2]] = simTorn{changed.torn[args[2]].by + by, r.tornAt}
 		r.put(args[1], changed)
 	}
+	for key, e := range inTheWay {
+		foreign := *e
+		foreign.displaced = r.get(key)
+		r.put(key, &foreign)
+	}
 	r.committed(mark)
-	r.piece = nil
 	r.cutAll(nil)
 }
 

@@ -92,18 +92,38 @@ func (w *simWorld) checkUniques(m *simMessage, h simHit, due bool, now int64) st
 	return ""
 }
 
-// checkRegisters: a unique cell expires when it has to, and has no registers but those of hits.
-func (w *simWorld) checkRegisters() string {
-	known := map[string]map[string]bool{}
+// simUniqueCell is what is known of a unique cell by the name of its key and by the messages so far.
+type simUniqueCell struct {
+	registers map[string]bool // those of hits
+	from, to  int64           // when it is to expire
+	counter   string
+	listed    string // the key of the set that lists the counter
+}
+
+// uniqueCell remembers what it finds: every check looks at every cell.
+func (w *simWorld) uniqueCell(key string) *simUniqueCell {
+	cell := w.uniqueCells[key]
+	if cell == nil {
+		parts := strings.SplitN(key, ":", 6)
+		tier := slices.IndexFunc(w.layout.UniqueTiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == parts[3] })
+		number, _ := strconv.ParseInt(parts[4], 10, 64)
+		cell = &simUniqueCell{registers: map[string]bool{}, counter: parts[5]}
+		cell.from, cell.to = uniqueKept(w.layout.UniqueTiers[tier], number)
+		cell.listed = fmt.Sprintf("%s:%s:unames:%d", parts[0], parts[1], w.uniqueSet(tier, number))
+		w.uniqueCells[key] = cell
+	}
+	return cell
+}
+
+// noteRegisters notes the registers of the messages that were published since it was last called.
+func (w *simWorld) noteRegisters() {
 	note := func(h simHit) {
 		for _, r := range h.uniques {
-			if known[r.key] == nil {
-				known[r.key] = map[string]bool{}
-			}
-			known[r.key][strconv.Itoa(int(r.register))] = true
+			w.uniqueCell(r.key).registers[strconv.Itoa(int(r.register))] = true
 		}
 	}
-	for _, m := range w.messages {
+	for ; w.noted < len(w.messages); w.noted++ {
+		m := w.messages[w.noted]
 		for _, h := range m.hits {
 			note(h)
 		}
@@ -113,23 +133,28 @@ func (w *simWorld) checkRegisters() string {
 			}
 		}
 	}
+}
+
+// checkRegisters: a unique cell expires when it has to, and has no registers but those of hits.
+func (w *simWorld) checkRegisters() string {
+	w.noteRegisters()
 	for key := range w.redis.keys {
-		e := w.redis.get(key)
-		if e == nil || e.isForeign() || !strings.Contains(key, "}:u:") || strings.HasPrefix(key, simErased) {
+		if !w.meaning(key).uniques {
 			continue
 		}
-		parts := strings.SplitN(key, ":", 6)
-		tier := slices.IndexFunc(w.layout.UniqueTiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == parts[3] })
-		cell, _ := strconv.ParseInt(parts[4], 10, 64)
-		if from, to := uniqueKept(w.layout.UniqueTiers[tier], cell); e.expires < from || e.expires > to {
-			return fmt.Sprintf("%s expires at %d, want %d to %d", key, e.expires, from, to)
+		e := w.redis.get(key)
+		if e == nil || e.isForeign() {
+			continue
 		}
-		listed := fmt.Sprintf("%s:%s:unames:%d", parts[0], parts[1], w.uniqueSet(tier, cell))
-		if _, ok := w.redis.get(listed).value(parts[5]); !ok && e.expires > w.redis.latest() {
-			return fmt.Sprintf("%s is there, and its counter is not listed in %s", key, listed)
+		cell := w.uniqueCell(key)
+		if e.expires < cell.from || e.expires > cell.to {
+			return fmt.Sprintf("%s expires at %d, want %d to %d", key, e.expires, cell.from, cell.to)
+		}
+		if _, ok := w.redis.get(cell.listed).value(cell.counter); !ok && e.expires > w.redis.latest() {
+			return fmt.Sprintf("%s is there, and its counter is not listed in %s", key, cell.listed)
 		}
 		for _, f := range e.fields {
-			if !known[key][f.value] {
+			if !cell.registers[f.value] {
 				return fmt.Sprintf("%s has register %s with %s, of no hit", key, f.name, f.value)
 			}
 		}

@@ -79,6 +79,7 @@ func (w *watcher) check(ctx context.Context) error {
 	if err := w.checkSame(state, position, stored); err != nil {
 		return err
 	}
+	w.checkFront(state, position, stored)
 	w.tail.set(state, w.observeLag(position, stored, state))
 	w.observeBacklog(position, state)
 	if position < state.Last && position == w.lastPosition && !waiting {
@@ -121,6 +122,17 @@ func (w *watcher) checkSame(state source.State, position uint64, stored int64) e
 	return nil
 }
 
+// checkFront reports that a stream's limits have discarded what the reader had not read, if its sequences
+// have gaps. The gaps of other streams show that by themselves.
+func (w *watcher) checkFront(state source.State, position uint64, stored int64) {
+	at, _ := w.tail.timeAtEnd(position, stored)
+	lost, before := (&history{state: state}).lostAfter(position, max(stored/1e6, at))
+	if state.Gaps != "" && before > 0 && w.buffer.markIncomplete(before) {
+		w.Metrics.discarded.WithLabelValues(w.stream).Add(float64(lost))
+		w.reportLoss(discardedUnread).Uint64("at", position).Uint64("first", state.First).Msg(reasons[discardedUnread])
+	}
+}
+
 // skipDeletedTail moves the position to the end of a stream whose last messages were deleted. No delivery
 // will ever show that gap, so as_of would stand still. It checks twice, and confirms the leader in between,
 // because by then a deposed server that lacked the messages would have noticed. The position must still
@@ -148,7 +160,11 @@ func (w *watcher) skipDeletedTail(ctx context.Context, position uint64, stored i
 		return errRolledBack
 	}
 	// When they were stored is unknown, but it was before the state was read.
-	w.buffer.skip(position, state.Last, state.LastStored, state.Seen)
+	lost, before := state.Last-position, state.Seen
+	if state.Gaps != "" && state.Dropped <= stored/1e6 {
+		lost, before = 0, 0
+	}
+	w.buffer.skip(position, state.Last, lost, state.LastStored, before)
 	return nil
 }
 

@@ -24,7 +24,7 @@ func bucketName(namespace string) string {
 	return bucketPrefix + hit.NamespaceToken(namespace)
 }
 
-// The keys begin with the namespace's id (window.Store.ID), because a namespace of the same name in another
+// The keys begin with the namespace's id (schema.Store.ID), because a namespace of the same name in another
 // Redis has another fleet.
 //
 //	<id>.worker.<token>   member

@@ -15,7 +15,7 @@ import (
 type Config struct {
 	JS          jetstream.JetStream
 	Namespace   string        // whose streams are shared
-	ID          func() string // of the namespace; it can change after Redis was emptied, see window.Store.ID
+	ID          func() string // of the namespace; it can change after Redis was emptied, see schema.Store.ID
 	Name        string        // of this worker, human-readable
 	Status      string        // host:port of its /readyz and /metrics, for operators
 	Streams     Globs         // which streams it may read

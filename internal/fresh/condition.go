@@ -28,8 +28,8 @@ type Condition struct {
 	// WholeCells also asks that as_of has passed the cell of the finest tier in which the messages were
 	// stored, for answers that leave out cells which are not complete.
 	WholeCells bool
-	// Waits is called before the question begins to wait; nil: nothing is.
-	Waits func()
+	// Waits is called before the question begins to wait, and what it returns after that; nil: nothing is.
+	Waits func() (resume func())
 
 	after  []message
 	maxAge time.Duration // 0: any

@@ -138,8 +138,10 @@ func (w *Watcher) decide(q *waiter, isLater bool) (decided bool, why error) {
 	switch {
 	case now.Before(q.until):
 		return false, nil
-	case missing != nil:
+	case missing != nil && q.mayList:
 		why = retryLater(web.NotYet, "%s: stream %s is counted up to %d of %d", q.names.After, missing.stream, counted, missing.seq)
+	case missing != nil:
+		why = retryLater(web.NotYet, "%s: message %d of stream %s is not counted yet", q.names.After, missing.seq, missing.stream)
 	case isPartial:
 		why = retryLater(web.NotYet, "%s: as_of is %s, which is within the cells of these messages", q.names.After, asOf)
 	default:
@@ -163,10 +165,10 @@ func (w *Watcher) Await(ctx context.Context, c Condition) error {
 	if waits, why := w.join(q); !waits {
 		return why
 	}
-	defer w.leave(q)
 	if c.Waits != nil {
-		c.Waits()
+		defer c.Waits()()
 	}
+	defer w.leave(q)
 	select {
 	case why := <-q.done:
 		return why

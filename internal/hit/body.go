@@ -25,7 +25,7 @@ const (
 
 // Split reads a body that is not blank.
 func (s *Splitter) Split(body []byte) {
-	trimmed := trimSpace(body)
+	trimmed := trimSpace(TrimMark(body))
 	switch {
 	case len(trimmed) > 0 && trimmed[0] == '{':
 		s.lines(body, trimmed)
@@ -120,6 +120,11 @@ func elementEnd(b []byte) int {
 	}
 	return len(b)
 }
+
+// TrimMark removes the byte-order mark that some editors begin a UTF-8 file with.
+func TrimMark(body []byte) []byte { return bytes.TrimPrefix(body, byteOrderMark) }
+
+var byteOrderMark = []byte("\ufeff")
 
 var newline = []byte{'\n'}
 

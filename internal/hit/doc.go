@@ -8,12 +8,13 @@
 //
 // # A message
 //
-// The first byte that is not JSON white space (space, tab, carriage return, line feed) decides the form:
+// A byte-order mark at the beginning is no part of the body. The first byte after it that is not JSON white
+// space (space, tab, carriage return, line feed) decides the form:
 //
 //   - no such byte: one hit;
 //   - '{': one object, which may span lines, or an object per line; blank lines count for nothing;
 //   - '[': an array of objects, which may be empty;
-//   - anything else, including a byte-order mark, is refused.
+//   - anything else is refused, such as a byte-order mark alone.
 //
 // A bad object, line or element does not spoil the others. Anything after an array is refused as one more
 // item. A message with more than Limits.MaxHits hits is refused as a whole.
@@ -31,8 +32,7 @@
 //     counts as the time stored.
 //   - unique, a string that CheckUnique accepts, such as a visitor: different ones are counted per counter,
 //     in addition to the hits. Errors do not contain the value.
-//   - Key, N, count, value, time, timestamp, Unique, uniques and uniq are refused as mistakes for the fields
-//     above, because the hit would count wrongly.
+//   - The Mistakes of Fields, such as count, are refused, because the hit would count wrongly.
 //   - Other fields are skipped. They must be JSON, but their names and strings need not be UTF-8.
 //
 // What cannot be counted becomes a Reject with a Reason, a human-readable sentence, and its bytes unchanged.

@@ -100,18 +100,6 @@ func CheckTime(at int64) error {
 	return nil
 }
 
-// ParseTime reads an RFC 3339 time as Unix milliseconds, rounded down. It accepts what time.Parse does for
-// time.RFC3339. Unlike the RFC, that excludes a small t or z and leap seconds, and includes an hour of one
-// digit, a comma before the fraction, and offsets up to 24:60. CheckTime refuses its years 0 and, due to the
-// offset, 10000.
-func ParseTime(text string) (at int64, err error) {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return 0, err
-	}
-	return t.UnixMilli(), nil
-}
-
 // Moment formats Unix milliseconds as an RFC 3339 time.
 func Moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05.999Z07:00") }
 
@@ -158,4 +146,6 @@ const (
 	OfHit     Kind = ""        // a hit, or a message with hits
 	OfEvent   Kind = "event"   // an event that rules read, or a message with events, as JSON
 	OfMessage Kind = "message" // a message that is one event: its headers belong to it
+	// OfIncrement is an increment of one of NATS's own counters: its body is the running total.
+	OfIncrement Kind = "increment"
 )

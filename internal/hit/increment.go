@@ -5,20 +5,32 @@ import (
 	"strconv"
 )
 
-// IncrementHeader is the header by which a message adds to one of NATS's own counters, in a stream with
-// allow_msg_counter (NATS ADR-49). The server overwrites it with the difference if a message was sourced.
-const IncrementHeader = "Nats-Incr"
+// Headers by which nats-server marks a message that a producer's hit is not, as it is stored.
+const (
+	// IncrementHeader is that of a message that adds to one of NATS's own counters, in a stream with
+	// allow_msg_counter (NATS ADR-49). The server overwrites it with the difference if a message was sourced.
+	IncrementHeader = "Nats-Incr"
+	// ScheduleHeader is that of a schedule, in a stream with allow_msg_schedules (NATS ADR-51). When it is due,
+	// the server stores the message itself, without this header. ScheduleTarget is where, and never missing.
+	ScheduleHeader = "Nats-Schedule"
+	ScheduleTarget = "Nats-Schedule-Target"
+	// MarkerHeader is that of a delete marker, in a stream with subject_delete_marker_ttl (NATS ADR-43).
+	MarkerHeader = "Nats-Marker-Reason"
+)
+
+// ServerHeaders has the version of nats-server with which each came. It refuses these headers of clients, or
+// for a marker those that belong to it, in streams without the setting. make servers checks both.
+var ServerHeaders = map[string]string{IncrementHeader: "2.12", ScheduleHeader: "2.12", MarkerHeader: "2.11"}
 
 // DecodeIncrement reads a message with IncrementHeader: increment hits of the subject, at the time stored. 0
 // is no hit. The body is NATS's running total, and is not read. The result is valid as of Decode.
 func (d *Decoder) DecodeIncrement(subject string, stored int64, increment string, body []byte) ([]Hit, []Reject) {
 	d.Begin(subject, stored)
-	n, err := strconv.ParseInt(increment, 10, 64)
+	n, refused := ParseIncrement(increment)
 	switch {
-	case err == nil && n == 0:
-	case err != nil || n < 0 || n > MaxN:
-		d.reject(0, body, BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be taken back", IncrementHeader, increment, int64(MaxN)))
-	default:
+	case refused != nil:
+		d.reject(0, body, refused.Reason, refused.Detail)
+	case n > 0:
 		d.object.reset(stored)
 		h := d.appendHit()
 		refused := d.object.fill(h, subject)
@@ -28,5 +40,17 @@ func (d *Decoder) DecodeIncrement(subject string, stored int64, increment string
 		}
 		d.finishHit(0, body, refused)
 	}
+	for i := range d.rejects {
+		d.rejects[i].Kind = OfIncrement
+	}
 	return d.hits, d.rejects
+}
+
+// ParseIncrement reads the value of IncrementHeader: 0 to MaxN hits.
+func ParseIncrement(text string) (n int64, refused *Refusal) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > MaxN {
+		return 0, &Refusal{BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be taken back", IncrementHeader, text, int64(MaxN))}
+	}
+	return n, nil
 }

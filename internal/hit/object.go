@@ -191,14 +191,9 @@ func (o *object) readField(j *jx.Decoder, name []byte) error {
 		return o.readTS(j)
 	case "unique":
 		return o.readUnique(j)
-	case "Key":
-		return o.refuseMistake(j, name, "key")
-	case "N", "count", "value":
-		return o.refuseMistake(j, name, "n")
-	case "time", "timestamp":
-		return o.refuseMistake(j, name, "ts")
-	case "Unique", "uniques", "uniq":
-		return o.refuseMistake(j, name, "unique")
+	}
+	if right := rightNames[string(name)]; right != "" {
+		return o.refuseMistake(j, name, right)
 	}
 	return j.Skip()
 }

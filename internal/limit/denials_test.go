@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -167,4 +168,39 @@ func TestAccountsThatOweOutliveOthers(t *testing.T) {
 	if all.find("pending") != nil {
 		t.Error("an account without hits is kept")
 	}
+}
+
+// A refusal of several takes has the decisions about all of them, however often it is repeated: about those
+// that would be allowed, too.
+func TestRepeatedRefusalHasAllDecisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, backends[2].start(t), "all decisions")
+	full, free, shadow := *adhoc(t, time.Hour, 1, Log), *adhoc(t, time.Hour, 100, Cells), *adhoc(t, time.Minute, 2, Cells)
+	shadow.Mode = Shadow
+	takes := []Take{takeOf(&free, "alice", 3), takeOf(&full, "alice", 1), takeOf(&shadow, "alice", 1)}
+	w.take(takeOf(&full, "alice", 1))
+	var first Answer
+	for i, want := range []Source{SourceRedis, SourceMemory, SourceMemory} {
+		a, err := w.limiter.Take(t.Context(), takes)
+		require.NoError(t, err)
+		require.False(t, a.Allowed)
+		require.Len(t, a.Decisions, len(takes), "refusal %d", i)
+		for k := range a.Decisions {
+			require.Equal(t, want, a.Decisions[k].Source)
+			a.Decisions[k].Source = ""
+		}
+		if i == 0 {
+			first = a
+		}
+		require.Equal(t, first, a)
+	}
+	more := slices.Clone(takes)
+	more[0].N = 4 // nothing is known about so many
+	a, err := w.limiter.Take(t.Context(), more)
+	require.NoError(t, err)
+	require.Len(t, a.Decisions, len(takes))
+	require.Equal(t, SourceRedis, a.Decisions[0].Source)
+	a, err = w.limiter.Take(t.Context(), []Take{takes[0]})
+	require.NoError(t, err)
+	require.True(t, a.Allowed, "a take alone, which no limit refuses")
 }

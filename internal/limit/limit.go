@@ -86,14 +86,19 @@ var Fails = []Fail{FailLocal, FailOpen, FailClosed}
 type Limit struct {
 	Name   string // empty if the numbers come with the request
 	Window time.Duration
-	Max    int64
+	Max    int64 // 0 refuses always, and only with a name
 	Policy Policy
 	Fail   Fail
 	Mode   Mode
 	Share  Share
 	// TTL is how long the ids of takes are remembered, unless a take says so. 0 is the default.
 	TTL time.Duration
+	// Unlimited allows every take, and counts none. Max is 0 then.
+	Unlimited bool
 }
+
+// isFixed reports whether the limit decides without hits, because it always allows or refuses them.
+func (l *Limit) isFixed() bool { return l.Unlimited || l.Max == 0 }
 
 // FieldError is about one field of a limit: window, max, policy, fail, mode, share or ttl.
 type FieldError struct{ Field, Message string }
@@ -133,15 +138,21 @@ func (l *Limit) Check() error {
 	if l.Window < MinWindow || l.Window > MaxWindow {
 		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", window.FormatDuration(l.Window), window.FormatDuration(MinWindow), window.FormatDuration(MaxWindow))}
 	}
-	most := int64(MaxHits)
+	least, most := int64(0), int64(MaxHits)
+	if l.Name == "" {
+		least = 1
+	}
 	switch l.Policy {
 	case Log, Stream:
 		most = MaxExactHits
 	case Concurrent:
 		most = MaxSlots
 	}
-	if l.Max < 1 || l.Max > most {
-		return &FieldError{"max", fmt.Sprintf("%d: allowed is 1 to %d with the policy %s", l.Max, most, l.Policy)}
+	if l.Unlimited && l.Max != 0 {
+		return &FieldError{"max", "not together with unlimited, which has none"}
+	}
+	if l.Max < least || l.Max > most {
+		return &FieldError{"max", fmt.Sprintf("%d: must be %d to %d with the policy %s", l.Max, least, most, l.Policy)}
 	}
 	return l.checkShare()
 }
@@ -152,7 +163,7 @@ func (l *Limit) checkShare() error {
 		most = min(most, MaxLogTake)
 	}
 	switch {
-	case share == Share{}:
+	case share == Share{}, l.isFixed(): // so that max can be 0 for a while
 		return nil
 	case l.Policy == Concurrent:
 		return &FieldError{"share", "not with the policy concurrent: only Redis knows which slots are held"}
@@ -177,7 +188,7 @@ func Adhoc(length time.Duration, most int64, policy Policy) (*Limit, error) {
 // The error is a *FieldError.
 func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
 	out := *l
-	out.Window, out.Max = length, most
+	out.Window, out.Max, out.Unlimited = length, most, false
 	return &out, out.Check()
 }
 
@@ -221,7 +232,7 @@ type Source string
 
 const (
 	SourceRedis  Source = "redis"
-	SourceMemory Source = "memory" // Redis had refused the same, and until when
+	SourceMemory Source = "memory" // Redis had refused the same, and until when; or the limit is fixed
 	SourceLocal  Source = "local"  // Redis could not be asked: the limit's fail mode decided
 	SourceShare  Source = "share"  // Redis had allowed this process hits in advance
 )
@@ -236,10 +247,11 @@ type Decision struct {
 	// Certain is false without Redis, or if it is unknown which hits of the oldest cell are still in the
 	// window and they decide.
 	Certain bool
-	// Remaining is how many more hits would be allowed now.
+	// Remaining is how many more hits would be allowed now; MaxHits under an unlimited limit.
 	Remaining int64
 	// RetryAfter is the time until the take would be allowed if no other hits came; 0 if it is allowed. From
-	// memory it can be too short, if the remembered refusal was of fewer hits.
+	// memory it can be too short, if the remembered refusal was of fewer hits. It is a window if the limit
+	// always refuses.
 	RetryAfter time.Duration
 	Source     Source
 	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
@@ -261,7 +273,7 @@ type Decision struct {
 type Answer struct {
 	// Allowed is true if every take was allowed. Otherwise none was counted.
 	Allowed bool
-	// Decisions are in the order of the takes. If memory refused some takes, there are only those.
+	// Decisions are in the order of the takes.
 	Decisions []Decision
 }
 
@@ -306,14 +318,15 @@ func (l *Limit) PolicyName() string { return cmp.Or(l.Name, "default") }
 //	RateLimit-Policy: "login";q=5;w=60     5 hits in 60 seconds
 //	RateLimit: "login";r=4;t=60            4 available within 60 seconds; if refused: ask again in t seconds
 //
-// Limits in shadow mode are in neither, because a client that heeds the fields would hold back for them.
+// Limits in shadow mode are in neither, because a client that heeds the fields would hold back for them, and
+// unlimited ones have no quota.
 // Slots have the draft's own unit and no window: "exports";q=3;qu="concurrent-requests". Since revision 11, r
 // and t are the available quota and its effective window, which need no reset: a rolling window has none.
 func (a *Answer) RateFields() (policy, rate string) {
 	var names []string
 	byName := make(map[string]Answer, 1)
 	for _, d := range a.Decisions {
-		if d.Shadow {
+		if d.Shadow || d.Take.Limit.Unlimited {
 			continue
 		}
 		name := d.Take.Limit.PolicyName()

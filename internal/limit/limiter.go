@@ -41,7 +41,7 @@ type request struct {
 	keys    []string  // in Redis
 	asked   time.Time // when the request was about to be sent to Redis
 	entries []entry   // in this process's accounts; nil if no account is involved
-	never   []int     // indexes of takes in shadow mode that can never fit
+	fixed   []int     // indexes of takes that need no hits: of fixed limits, or never fitting ones in shadow mode
 	count   bool      // count the hits if all takes fit
 	ids     bool      // a take has an id, so only Redis can say whether it was counted before
 	settle  bool      // settle the takes; count is set, too
@@ -130,12 +130,12 @@ func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 	logged := int64(0)
 	for i := range takes {
 		take, members := &takes[i], int64(0)
-		if take.Limit.Policy == Log {
+		if take.Limit.Policy == Log && !take.Limit.isFixed() {
 			members = max(0, take.N)
 		}
-		tooMany, tooLarge := take.N > take.Limit.Max && !r.settle, members > 0 && logged+members > MaxLogTake
+		tooMany, tooLarge := take.N > take.Limit.Max && !take.Limit.Unlimited && !r.settle, members > 0 && logged+members > MaxLogTake
 		if take.Limit.Mode == Shadow && (tooMany || tooLarge) && !r.settle {
-			r.never = append(r.never, i)
+			r.fixed = append(r.fixed, i)
 			continue
 		}
 		if err := cmp.Or(take.checkID(m), take.checkLease(r.count)); err != nil {
@@ -145,12 +145,14 @@ func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 		r.keys[i] = l.key(take)
 		r.ids = r.ids || take.ID != ""
 		switch {
+		case slices.Contains(r.keys[:i], r.keys[i]):
+			return request{}, &TakeError{*take, "key", "the same limit and key twice: write one take with the sum as its n"}
+		case take.Limit.Unlimited, take.Limit.isFixed() && !r.settle: // what was taken before max became 0 can be settled
+			r.fixed = append(r.fixed, i)
 		case tooMany:
 			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits at once: the limit never allows more than %d", take.N, take.Limit.Max)}
 		case tooLarge:
 			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits of the policy log at once: at most %d are allowed in one request: ask several times, or use the policy stream", logged, MaxLogTake)}
-		case slices.Contains(r.keys[:i], r.keys[i]):
-			return request{}, &TakeError{*take, "key", "the same limit and key twice: write one take with the sum as its n"}
 		}
 	}
 	return r, nil

@@ -304,3 +304,88 @@ func TestSlowKeyLeavesOthersToRedis(t *testing.T) {
 }
 
 func after(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+// A reply is lost with its connection, or the connection was gone before. What counts nothing, or counts once
+// by its id, is asked again at once. A take without an id may have been counted, so its fail mode decides.
+func TestOnlyWhatCountsOnceIsAskedAgainAfterALostConnection(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	for name, lose := range map[string]func(*stack.Balancer){"reply": (*stack.Balancer).CutReply, "request": (*stack.Balancer).Forget} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			balancer := stack.NewBalancer(t, server.Addr())
+			limiter := New(stack.ProgramClient(t, "redis://"+balancer.Addr()+"/0"), "lost-"+name, stack.Hung)
+			direct := New(server.Client(), "lost-"+name, stack.Hung)
+			for _, policy := range []Policy{Cells, Log, Stream} {
+				l := &Limit{Window: time.Hour, Max: 100, Policy: policy, Fail: FailClosed}
+				take := takeOf(l, "alice", 1)
+				requireCounted := func(want int64, after string) {
+					t.Helper()
+					a, err := direct.Look(t.Context(), []Take{take})
+					require.NoError(t, err)
+					require.Equal(t, want, a.Decisions[0].Upper, "%s after %s", policy, after)
+				}
+				redisDecides(t, limiter, l)
+				lose(balancer)
+				a, err := limiter.Look(t.Context(), []Take{take})
+				require.NoError(t, err, policy)
+				require.Equal(t, SourceRedis, a.Decisions[0].Source, policy)
+
+				lose(balancer)
+				take.ID = "a"
+				a, err = limiter.Take(t.Context(), []Take{take})
+				require.NoError(t, err, policy)
+				require.True(t, a.Allowed && a.Decisions[0].Source == SourceRedis, "%+v", a)
+				requireCounted(1, "a take with an id")
+
+				lose(balancer)
+				take.ID = ""
+				_, err = limiter.Take(t.Context(), []Take{take})
+				_, unavailable := errors.AsType[*UnavailableError](err)
+				require.True(t, unavailable, "%s: %v", policy, err)
+				counted := int64(1)
+				if name == "reply" {
+					counted++ // by Redis, which no one can know
+				}
+				requireCounted(counted, "a take without an id")
+			}
+			l := &Limit{Window: time.Hour, Max: 1, Policy: Concurrent, Fail: FailClosed}
+			slot := takeOf(l, "alice", 1)
+			slot.Lease = "a"
+			_, err := limiter.Take(t.Context(), []Take{slot})
+			require.NoError(t, err)
+			lose(balancer)
+			held, err := limiter.Renew(t.Context(), slot)
+			require.NoError(t, err)
+			require.True(t, held.Held && held.Source == SourceRedis, "%+v", held)
+		})
+	}
+}
+
+// A balancer or a fail-over left all connections of this process mute. Three decisions wait in vain at the
+// most, and the breaker's next one gets a new connection: no other of the pool is tried.
+func TestTheBreakerTriesANewConnection(t *testing.T) {
+	t.Parallel()
+	server := stack.Redis(t)
+	balancer := stack.NewBalancer(t, server.Addr())
+	client := stack.ProgramClient(t, "redis://"+balancer.Addr()+"/0").(*redis.Client)
+	limiter := New(client, "mute", DefaultTimeout)
+	l := &Limit{Window: time.Hour, Max: 1000, Policy: Cells, Fail: FailClosed}
+	var open []*redis.Conn
+	for range client.Options().PoolSize {
+		open = append(open, client.Conn())
+		require.NoError(t, open[len(open)-1].Ping(t.Context()).Err())
+	}
+	for _, conn := range open {
+		require.NoError(t, conn.Close())
+	}
+	redisDecides(t, limiter, l)
+	balancer.Mute()
+	failed := 0
+	for range 50 {
+		if _, err := limiter.Take(t.Context(), []Take{takeOf(l, "alice", 1)}); err != nil {
+			failed++
+		}
+	}
+	require.Equal(t, 1, failed, "decisions without Redis")
+}

@@ -175,7 +175,7 @@ func TestWithNumbers(t *testing.T) {
 	require.Equal(t, &Limit{Name: "a", Window: MaxWindow, Max: 7, Policy: Log, Fail: FailOpen, Mode: out.Mode}, out)
 	require.EqualValues(t, 5, l.Max)
 	var bad *FieldError
-	for _, most := range []int64{0, MaxExactHits + 1} {
+	for _, most := range []int64{-1, MaxExactHits + 1} {
 		_, err := l.WithNumbers(MinWindow, most)
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, "max", bad.Field)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/retry"
 )
 
@@ -76,14 +77,22 @@ func source(name string) string {
 func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error) {
 	script, keys, args := s.command(m, &r, at)
 	var reply []any
-	err = s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
-		reply, err = script.Run(ctx, node, keys, args...).Slice()
-		return err
+	err = redisconn.Repeat(ctx, isRepeatable(m, &r), func() error {
+		return s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
+			reply, err = script.Run(ctx, node, keys, args...).Slice()
+			return err
+		})
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	return parseStates(reply, r.takes)
+}
+
+// isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids that may have
+// been used, or it counts nothing.
+func isRepeatable(m mode, r *request) bool {
+	return m == look || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool { return t.ID == "" || t.Once })
 }
 
 // command returns the script for a request's policies, with its keys and arguments.
@@ -174,9 +183,11 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 
 func (s *redisStore) lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error) {
 	var v []int64
-	err = s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
-		v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(), take.Lease).Int64Slice()
-		return err
+	err = redisconn.Repeat(ctx, action == "renew", func() error {
+		return s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
+			v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(), take.Lease).Int64Slice()
+			return err
+		})
 	})
 	if err == nil && len(v) != 3 {
 		err = fmt.Errorf("unexpected reply from Redis: %v", v)

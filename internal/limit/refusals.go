@@ -23,7 +23,8 @@ type refusals struct {
 	all map[string]refusal // by key in Redis
 }
 
-// refusal means that takes of n hits or more are refused.
+// refusal means that takes of n hits or more are refused; or, if state.fits, that up to n hits would have
+// been allowed if another take of their request had not been refused.
 type refusal struct {
 	n     int64
 	until time.Time // by Redis; it may be forgotten earlier
@@ -47,56 +48,67 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 		}
 	}
 	v, err := f.next.decide(ctx, r)
+	isRefused := err == nil && r.count && refuses(r.takes, v.states)
 	for i := range v.states {
 		switch take := &r.takes[i]; {
-		case take.Limit.Policy == Concurrent: // a slot can be free again at any time
 		case take.N < 0, r.settle:
 			f.forget(r.keys[i])
-		case !v.states[i].fits:
+		case !v.states[i].fits && take.Limit.Policy != Concurrent: // a slot can be free again at any time
+			f.remember(take, r.keys[i], v.states[i], r.asked)
+		case isRefused && v.states[i].fits:
 			f.remember(take, r.keys[i], v.states[i], r.asked)
 		}
 	}
 	return v, err
 }
 
-// refuse returns the remembered refusals of the takes, if any. Those in shadow mode, which refuse nothing,
-// are enough only if all takes are remembered so.
+// refuse returns the remembered decisions about all takes, if one of them refuses. Those in shadow mode,
+// which refuse nothing, are enough only if all takes are remembered so. If a take is not remembered, only
+// Redis can decide about it.
 func (f *refusals) refuse(r *request) (verdict, bool) {
-	known, states := make([]Take, 0, 1), make([]state, 0, 1) // on the stack, for most requests
-	var shadows []Take
-	var shadowStates []state
+	states := make([]state, 0, 1) // on the stack, for most requests
+	refused, shadows := 0, 0
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	for i := range r.takes {
 		s, ok := f.find(&r.takes[i], r.keys[i], r.asked)
+		if !ok {
+			return verdict{}, false
+		}
+		states = append(states, s)
 		switch {
-		case ok && r.takes[i].Limit.Mode == Shadow:
-			shadows, shadowStates = append(shadows, r.takes[i]), append(shadowStates, s)
-		case ok:
-			known, states = append(known, r.takes[i]), append(states, s)
+		case !s.fits && r.takes[i].Limit.Mode == Shadow:
+			shadows++
+		case !s.fits:
+			refused++
 		}
 	}
-	f.mu.Unlock()
-	if len(shadows) == len(r.takes) {
-		known, states = shadows, shadowStates
-	}
-	if len(known) == 0 {
+	if refused == 0 && shadows < len(r.takes) {
 		return verdict{}, false
 	}
-	return verdict{Answer: buildAnswer(known, states, SourceMemory, false)}, true
+	return verdict{Answer: buildAnswer(r.takes, states, SourceMemory, false)}, true
 }
 
-// find returns the state of a take that is certainly refused, or false. The caller holds mu.
+// find returns the remembered state of a take, which is certain if the take is refused, or false. The caller
+// holds mu.
 func (f *refusals) find(t *Take, key string, now time.Time) (state, bool) {
 	found, ok := f.all[key]
-	if !ok || t.N < found.n || t.Limit.Max != found.max || !found.holds(now) {
+	isCovered := t.N >= found.n
+	if found.state.fits {
+		isCovered = t.N >= 0 && t.N <= found.n
+	}
+	if !ok || !isCovered || t.Limit.Max != found.max || !found.holds(now) {
 		return state{}, false
 	}
 	out := found.state
-	out.wait = found.until.Sub(now)
+	if !out.fits {
+		out.wait = found.until.Sub(now)
+	}
 	return out, true
 }
 
-// remember keeps a refusal. asked is when Redis was asked: part of the wait passes before the reply.
+// remember keeps a refusal, or the state of a take of a refused request. asked is when Redis was asked: part
+// of the wait passes before the reply.
 func (f *refusals) remember(t *Take, key string, s state, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +118,11 @@ func (f *refusals) remember(t *Take, key string, s state, asked time.Time) {
 	if _, known := f.all[key]; !known && len(f.all) >= RefusedKeys {
 		f.makeRoom(asked)
 	}
-	f.all[key] = refusal{n: t.N, until: asked.Add(s.wait), seen: asked, state: s, max: t.Limit.Max}
+	until := asked.Add(s.wait)
+	if s.fits {
+		until = asked.Add(refusedFor)
+	}
+	f.all[key] = refusal{n: t.N, until: until, seen: asked, state: s, max: t.Limit.Max}
 }
 
 // makeRoom removes a few expired refusals, or a random one.

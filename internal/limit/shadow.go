@@ -8,12 +8,13 @@ import (
 
 // shadow is the first decider. It sees that a limit in shadow mode refuses nothing: neither by a take that
 // can never fit, nor because Redis refuses to decide about its key. Otherwise such a limit decides like any
-// other, and lua/decide.lua lets a take of it that does not fit block no other, and does not count it.
+// other, and lua/decide.lua lets a take of it that does not fit block no other, and does not count it. Limits
+// that always refuse, or are unlimited, it decides without asking others.
 type shadow struct{ next *shares }
 
 func (s shadow) decide(ctx context.Context, r *request) (verdict, error) {
-	if r.never != nil {
-		return s.decideWithout(ctx, r, r.never, Decision{Certain: true, Source: SourceMemory})
+	if r.fixed != nil {
+		return s.decideWithout(ctx, r, r.fixed, Decision{Certain: true, Source: SourceMemory})
 	}
 	v, err := s.next.decide(ctx, r)
 	if err == nil || !isForbidden(err) {
@@ -38,28 +39,55 @@ func isForbidden(err error) bool {
 	return errors.As(err, &forbidden) || errors.As(err, &foreign)
 }
 
-// decideWithout gives the takes at the indexes, which are in shadow mode, a decision, and decides the rest.
+// decideWithout gives the takes at the indexes, which are in shadow mode or of fixed limits, a decision made
+// from d, and decides the rest.
 func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d Decision) (verdict, error) {
 	rest := request{count: r.count, ids: r.ids, settle: r.settle}
+	var own, refused []Decision
 	for i := range r.takes {
 		if !slices.Contains(indexes, i) {
 			rest.takes, rest.keys = append(rest.takes, r.takes[i]), append(rest.keys, r.keys[i])
+			continue
 		}
+		own = append(own, s.withoutHits(&r.takes[i], d))
+		if last := &own[len(own)-1]; r.settle && last.Take.Limit.Unlimited {
+			last.Settled = &last.Take.N
+		} else if !last.Allowed {
+			refused = append(refused, *last)
+		}
+	}
+	if refused != nil && r.count {
+		return verdict{Answer: Answer{Decisions: refused}}, nil
 	}
 	out := verdict{Answer: Answer{Allowed: true}}
 	if rest.takes != nil {
 		var err error
 		out, err = s.decide(ctx, &rest)
-		if err != nil || len(out.Decisions) < len(rest.takes) || !out.Allowed && out.Decisions[0].Source == SourceMemory {
-			return out, err // memory returns only the takes that it refuses
+		if err != nil {
+			return out, err
 		}
 	}
-	for _, i := range indexes {
-		d.Take, d.Allowed, d.Shadow = r.takes[i], true, true
-		if !d.WouldAllow {
-			d.RetryAfter = r.takes[i].Limit.Window
-		}
-		out.Decisions = slices.Insert(out.Decisions, i, d)
+	out.Allowed = out.Allowed && refused == nil
+	for i, index := range indexes {
+		out.Decisions = slices.Insert(out.Decisions, index, own[i])
 	}
 	return out, nil
+}
+
+// withoutHits completes a take's decision. Of an unlimited limit, nobody keeps slots and takes.
+func (s shadow) withoutHits(t *Take, d Decision) Decision {
+	l := t.Limit
+	d.Take, d.Shadow = *t, l.Mode == Shadow
+	d.WouldAllow = d.WouldAllow || l.isFixed() && (l.Unlimited || t.N <= 0)
+	d.Allowed = d.WouldAllow || d.Shadow
+	if !d.WouldAllow {
+		d.RetryAfter = l.Window
+	}
+	if l.Unlimited {
+		d.Remaining = MaxHits
+		if t.N > 0 && t.Lease != "" {
+			d.Ends, d.EndsIn = s.next.now().Add(l.Window).UTC(), l.Window
+		}
+	}
+	return d
 }

@@ -22,6 +22,9 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 		return Lease{}, err
 	}
 	key, now, accounts := l.key(&take), l.now(), l.fallback.accounts
+	if take.Limit.Unlimited {
+		return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceMemory}, nil
+	}
 	action, local := "renew", take.Limit.Fail == FailLocal
 	if local && accounts.owesLease(key, take.Lease, now) {
 		action = "adopt"
@@ -74,6 +77,9 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	take.N = 1
 	if err := take.checkSlot(); err != nil {
 		return false, err
+	}
+	if take.Limit.Unlimited {
+		return true, nil
 	}
 	key := l.key(&take)
 	alone := l.fallback.accounts.removeLease(key, take.Lease)

@@ -154,7 +154,8 @@ func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) 
 			return nil, web.BadInput("window", "%s: %v", item.Window, bad).Problem(part)
 		}
 		var p *web.Problem
-		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable {
+		var held answer.HeldError
+		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable && !errors.As(err, &held) {
 			decision := j.unknown(0)
 			return newLookOutput(&decision), nil
 		}

@@ -76,6 +76,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		lim := set[name]
 		state := use.state(now, int(keys))
 		state.Limit, state.Window, state.Max = name, window.FormatDuration(lim.Window), lim.Max
+		state.Unlimited = lim.Unlimited
 		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(), lim.Key.Variables()
 		state.Mode, state.Bound = string(lim.Mode), lim.Share.Hits
 		if lim.Share.Hits > 0 {

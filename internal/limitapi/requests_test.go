@@ -18,6 +18,7 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/tests/apitest"
 )
 
 // The files in testdata have requests, and below each what comes of it: what the limiter is asked, the
@@ -163,14 +164,13 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 	}
 }
 
-// What is wrong in a body is said to be there.
-func TestErrorsNameTheBody(t *testing.T) {
+// A problem about a field of a body says so, whatever the operation.
+func TestProblemsOfBodiesNameTheBody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, TakeNamed, true)
-	for path, rest := range map[string]string{"/v1/take": "", "/v1/settle": `,"id":"x","n":1`, "/v1/renew": `,"lease":"x"`, "/v1/release": `,"lease":"x"`} {
-		resp := s.ask("POST", path, `{"limit":"none","key":"a"`+rest+"}")
-		var p web.Problem
-		require.NoError(t, json.Unmarshal(resp.Body.Bytes(), &p))
-		require.Equal(t, "body.limit", p.Errors[0].Location, path)
+	for _, path := range []string{"/v1/take", "/v1/settle", "/v1/renew", "/v1/release"} {
+		p := apitest.RequireProblem(t, s.ask(http.MethodPost, path, `{"limit":"nowhere","key":"a"}`).Result(), http.StatusBadRequest)
+		require.NotEmpty(t, p.Errors, path)
+		require.True(t, strings.HasPrefix(p.Errors[0].Location, web.InBody), "%s: %+v", path, p.Errors)
 	}
 }

@@ -55,7 +55,7 @@ func (s *Service) registerSettle(a *api.API) {
 	})
 	describeForbidden(a, &op)
 	describeIDs(a, &op, "The id is not remembered, or its take cannot be settled.", limit.IDUnknown, limit.IDNotSettled)
-	api.AnswerBody(a, op, api.BodyOverHTTP(s.Settle))
+	api.AnswerBody(a, op, api.OverHTTPBody(s.Settle))
 }
 
 // Settle checks a body and settles a take. Its errors are for the client.

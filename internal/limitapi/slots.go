@@ -60,7 +60,7 @@ func (s *Service) registerSlots(a *api.API) {
 	})
 	describeForbidden(a, &renew)
 	renew.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse("The lease has ended or was released.", leaseEnded("export-17"), nil)
-	api.AnswerBody(a, renew, api.BodyOverHTTP(s.Renew))
+	api.AnswerBody(a, renew, api.OverHTTPBody(s.Renew))
 	release := a.Operation(huma.Operation{
 		OperationID: "post-release", Method: http.MethodPost, Path: ReleasePath,
 		Summary:     "Release a lease",
@@ -69,7 +69,7 @@ func (s *Service) registerSlots(a *api.API) {
 		Responses:   api.SuccessOnly("The slot is free.", ReleaseAnswer{Released: true, Lease: "export-17", Limit: "exports"}),
 	})
 	describeForbidden(a, &release)
-	api.AnswerBody(a, release, api.BodyOverHTTP(s.Release))
+	api.AnswerBody(a, release, api.OverHTTPBody(s.Release))
 }
 
 // leaseEnded is the problem of a holder that has lost its slot.

@@ -91,7 +91,8 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 type LimitState struct {
 	Limit        string    `json:"limit" doc:"The name of the limit." example:"login"`
 	Window       string    `json:"window" doc:"The length of the rolling window." example:"1m"`
-	Max          int64     `json:"max" doc:"How many hits are allowed in the window." example:"5"`
+	Max          int64     `json:"max" doc:"How many hits are allowed in the window; 0: it refuses always, or is unlimited." example:"5"`
+	Unlimited    bool      `json:"unlimited,omitempty" doc:"True if it allows always, and counts nothing." example:"true"`
 	Policy       string    `json:"policy" doc:"How hits are kept: cells, log or stream; or concurrent: how many hold a slot at once." example:"log"`
 	Mode         string    `json:"mode" doc:"enforce; or shadow: it refuses nothing." example:"enforce"`
 	Fail         string    `json:"fail" doc:"What happens without Redis: local, open or closed." example:"closed"`

@@ -32,6 +32,24 @@ func (r Refusal) Error() string {
 	return fmt.Sprintf("the stream refuses: %s (%d)", r.Description, r.Code)
 }
 
+// Lasts reports whether no later send of the same message will be stored, unless its stream is replaced or
+// changed: the message does not suit the stream.
+func (r Refusal) Lasts() bool {
+	switch {
+	case r.Code == CodeTooLarge, r.Code == 10097, // message or headers are too large
+		r.Code == 10109,                  // the stream is sealed
+		r.Code == 10111,                  // roll-ups
+		r.Code == 10165, r.Code == 10166, // TTLs of messages
+		r.Code >= 10168 && r.Code <= 10173,                // counters
+		r.Code >= 10174 && r.Code <= 10177,                // batches
+		r.Code >= 10188 && r.Code <= 10192,                // schedules
+		r.Code == 10203, r.Code == 10212, r.Code == 10223, // schedules
+		r.Code == 10227: // the header of a source
+		return true
+	}
+	return false
+}
+
 // ErrNoStream is the refusal if nothing listens on the subject.
 var ErrNoStream = errors.New("no stream takes the subject")
 

@@ -221,6 +221,11 @@ func (s *Sender) receive(a Answer) {
 	case a.Code == CodeTooLarge:
 		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", m.Hits, len(m.Body), s.subject, a.Refusal)
 	default:
+		var refusal Refusal
+		if errors.As(a.Refusal, &refusal) && refusal.Lasts() {
+			s.failed = fmt.Errorf("publish on %s: %w, and will again", s.destination(m), refusal)
+			return
+		}
 		s.logRefusal(m, a.Refusal)
 	}
 }

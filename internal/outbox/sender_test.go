@@ -100,3 +100,33 @@ func TestMessageWithAnExpectationIsStoredThereOrNotAtAll(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A refusal that no repetition can change ends a Sender with JetStream's text, whether or not a message has a
+// Once.
+func TestSenderEndsIfMessagesDoNotSuitTheStream(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		config jetstream.StreamConfig
+		seal   bool
+		want   string
+	}{
+		{config: jetstream.StreamConfig{AllowMsgCounter: true, AllowDirect: true}, want: "message counter increment is missing (10169)"},
+		{seal: true, want: "sealed stream (10109)"},
+	} {
+		server := stack.NATS(t)
+		stream := hits(t, server, test.config)
+		if test.seal {
+			config := stream.CachedInfo().Config
+			config.Sealed = true
+			_, err := server.JetStream().UpdateStream(t.Context(), config)
+			require.NoError(t, err)
+		}
+		for _, once := range []*Once{nil, {Subject: "hits.once", ID: "a", Done: func(Outcome) { t.Error("it is stored") }}} {
+			s := Start(t.Context(), server.Conn(ConnOptions()...), zerolog.Nop(), "hits.publish", func(int) { t.Error("it is stored") })
+			m := NewMessage()
+			m.Hits, m.Body, m.Once = 1, []byte(`{"key":"a"}`), once
+			require.NoError(t, s.Submit(m))
+			require.ErrorContains(t, s.Close(), test.want)
+		}
+	}
+}

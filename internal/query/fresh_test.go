@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/answer"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
@@ -143,6 +144,10 @@ func TestATokenWithPrefixesWaitsToo(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, ask("shop", "/v1/total?key=shop.a&window=1h&after=HITS:1").StatusCode)
 	require.Equal(t, http.StatusForbidden, ask("shop", "/v1/total?key=a&window=1h&after=HITS:1").StatusCode)
+	for bearer, want := range map[string]string{"shop": "message 3 of stream HITS is not counted yet", "ops": "stream HITS is counted up to 1 of 3"} {
+		p := apitest.RequireProblem(t, ask(bearer, "/v1/total?key=shop.a&window=1h&after=HITS:3&wait=0s"), http.StatusServiceUnavailable)
+		require.Equal(t, "after: "+want, p.Detail)
+	}
 	for bearer, want := range map[string]string{"shop": "", "ops": ": counted are HITS"} {
 		p := apitest.RequireProblem(t, ask(bearer, "/v1/total?key=shop.a&window=1h&after=HIT:1"), http.StatusBadRequest)
 		require.Equal(t, `after: stream "HIT" is not counted here`+want, p.Detail)
@@ -247,4 +252,113 @@ func TestRequestsOverNATSWaitBesideOthers(t *testing.T) {
 		}
 	}
 	<-stopped
+}
+
+// A question that its caller may not ask, or that has a mistake, is refused before it waits: a caller who
+// must not ask learns nothing about how far the streams are counted.
+func TestRightsAndParametersAreCheckedBeforeTheWait(t *testing.T) {
+	t.Parallel()
+	broker, server, now := stack.NATS(t), stack.Redis(t), apitest.Now()
+	apitest.Seed(t, server.Client(), now, apitest.NewSample("shop.a", now.Add(-time.Minute), 5))
+	s := serveRedis(t, server.URL(), now, useFile(t, `shop may: [read, take], prefixes: ["shop."]`, `takes may: [take]`))
+	runFresh(t, s)
+	serveNATS(t, s, broker.URL())
+	conn, h := broker.Conn(), s.handler()
+	awaitServices(t, conn, 1)
+	for _, c := range []struct {
+		bearer, target, body string
+		status               int
+	}{
+		{"shop", "/v1/total?key=a&window=1h", "", http.StatusForbidden},
+		{"shop", "/v1/total?prefix=a&window=1h", "", http.StatusForbidden},
+		{"shop", "/v1/total", `{"keys":["shop.a","a"],"windows":["1h"],"after":["HITS:9"],"wait":"0s"}`, http.StatusForbidden},
+		{"shop", "/v1/uniques?key=a&window=1h", "", http.StatusForbidden},
+		{"shop", "/v1/series?key=a&window=1h", "", http.StatusForbidden},
+		{"shop", "/v1/series?prefix=a&window=1h", "", http.StatusForbidden},
+		{"shop", "/v1/top?window=1h&prefix=a", "", http.StatusForbidden},
+		{"shop", "/v1/counters?prefix=a", "", http.StatusForbidden},
+		{"shop", "/v1/limit?key=a&window=1h&max=5", "", http.StatusForbidden},
+		{"takes", "/v1/limit?key=shop.a&window=1h&max=5", "", http.StatusForbidden},
+		{"shop", "/v1/total?key=shop.a&window=hour", "", http.StatusBadRequest},
+		{"shop", "/v1/total?window=1h", "", http.StatusBadRequest},
+		{"shop", "/v1/total?prefix=shop.&window=1h&group=0", "", http.StatusBadRequest},
+		{"shop", "/v1/uniques?key=shop.a&window=hour", "", http.StatusBadRequest},
+		{"shop", "/v1/series?key=shop.a&window=1h&step=x", "", http.StatusBadRequest},
+		{"shop", "/v1/series?prefix=shop.&group=1&window=1h&limit=x", "", http.StatusBadRequest},
+		{"shop", "/v1/top?window=hour", "", http.StatusBadRequest},
+		{"shop", "/v1/counters?limit=0", "", http.StatusBadRequest},
+		{"shop", "/v1/limit?key=shop.a&window=1h&max=x&fail=open", "", http.StatusBadRequest},
+		{"shop", "/v1/total?key=shop.a&window=1h", "", http.StatusServiceUnavailable},
+		{"shop", "/v1/limit?key=shop.a&window=1h&max=5&fail=open", "", http.StatusServiceUnavailable},
+	} {
+		method, after := http.MethodPost, ""
+		if c.body == "" {
+			method, after = http.MethodGet, "&after=HITS:9&wait=0s"
+			if strings.HasPrefix(c.target, "/v1/counters") {
+				after = "&after_message=HITS:9&wait=0s"
+			}
+		}
+		resp := apitest.Send(h, method, c.target+after, c.body, "Authorization", "Bearer "+c.bearer)
+		text := string(apitest.ReadBody(t, resp))
+		if resp.StatusCode != c.status || c.status != http.StatusServiceUnavailable && strings.Contains(text, "HITS") {
+			t.Errorf("%s: %d %s, want %d", c.target, resp.StatusCode, text, c.status)
+		}
+	}
+	for _, body := range []string{`{"keys":["a"],"windows":["hour"]`, `{"keys":["a"]`, `{"windows":["1h"]`} {
+		msg := request(t, conn, "total", body+`,"after":["HITS:9"],"wait":"0s"}`)
+		require.Equal(t, "400", msg.Header.Get(micro.ErrorCodeHeader), "%s: %s", body, msg.Data)
+	}
+}
+
+// Requests over NATS that have waited are answered a few at a time, as all others.
+func TestRequestsOverNATSTakeASlotAgainAfterTheWait(t *testing.T) {
+	t.Parallel()
+	broker, server, now := stack.NATS(t), stack.Redis(t), apitest.Now()
+	apitest.Seed(t, server.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 5))
+	s := serveRedis(t, server.URL(), now)
+	runFresh(t, s)
+	var mu sync.Mutex
+	answering, most := 0, 0
+	count := func(by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		answering += by
+		most = max(most, answering)
+	}
+	gate := make(chan struct{})
+	s.nats.endpoints["total"] = overNATS(func(ctx context.Context, _ string, b *answer.TotalBody) (int, error) {
+		return answer.Read(ctx, s.questions.Redis, func(ctx context.Context) (int, error) {
+			if _, err := s.questions.Reader.Answer(ctx, nil); err != nil {
+				return 0, err
+			}
+			count(1)
+			defer count(-1)
+			<-gate
+			return 1, nil
+		})
+	})
+	serveNATS(t, s, broker.URL())
+	conn, h := broker.Conn(), s.handler()
+	awaitServices(t, conn, 1)
+	inbox, err := conn.SubscribeSync(nats.NewInbox())
+	require.NoError(t, err)
+	const n = 3 * maxConcurrent
+	for range n {
+		require.NoError(t, conn.PublishRequest(apitest.Namespace+".total", inbox.Subject, []byte(`{"keys":["a"],"windows":["10m"],"after":["HITS:2"],"wait":"10s"}`)))
+	}
+	awaitWaiting(t, h, n)
+	apitest.SeedLate(t, server.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 2))
+	awaitWaiting(t, h, 0)
+	stack.Eventually(t, "as many answers as there are slots", func() (bool, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		return answering >= maxConcurrent, fmt.Sprint(answering)
+	})
+	close(gate)
+	for range n {
+		msg, err := inbox.NextMsg(stack.Hung)
+		require.NoError(t, err)
+		require.Equal(t, "1", string(msg.Data))
+	}
+	require.Equal(t, maxConcurrent, most)
 }

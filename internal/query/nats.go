@@ -40,9 +40,11 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-// endpoint returns the answer to a request's body, to be encoded as JSON. It calls hold with the parameters
-// first.
-type endpoint func(ctx context.Context, body []byte, hold func(params any) error) (any, error)
+// endpoint returns the answer to a request's body, to be encoded as JSON. It calls hold with the parameters,
+// and answers in the context that hold returns.
+type endpoint func(ctx context.Context, body []byte, hold holdFunc) (any, error)
+
+type holdFunc func(params any) (context.Context, error)
 
 func plainSubject(ns string) bool {
 	return !strings.HasPrefix(ns, ".") && !strings.HasSuffix(ns, ".") && !strings.Contains(ns, "..")
@@ -84,7 +86,7 @@ func (n *natsAPI) serve(ctx context.Context, settings natsconn.Settings) error {
 	following, stopFollowing := context.WithCancel(ctx)
 	go func() { defer close(followed); n.status.FollowWatch(following, js) }()
 	defer func() { stopFollowing(); <-followed }()
-	r := &responder{natsAPI: n, conn: conn, slots: make(chan struct{}, maxConcurrent)}
+	r := &responder{natsAPI: n, conn: conn, slots: make(chan struct{}, maxConcurrent), ended: make(chan struct{})}
 	offered, err := r.offer(ctx)
 	if err != nil {
 		conn.Close()
@@ -146,7 +148,7 @@ func endpointsOf(q *questions) map[string]endpoint {
 		}),
 		"top":      overNATS(q.Top),
 		"counters": overNATS(q.Counters),
-		"about": func(ctx context.Context, body []byte, hold func(any) error) (any, error) {
+		"about": func(ctx context.Context, body []byte, hold holdFunc) (any, error) {
 			if len(body) == 0 { // it takes nothing, so nothing is as good as an empty object
 				body = []byte("{}")
 			}
@@ -164,7 +166,7 @@ func endpointsOf(q *questions) map[string]endpoint {
 
 // overNATS returns the endpoint that reads JSON from a body.
 func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
-	return func(ctx context.Context, body []byte, hold func(any) error) (any, error) {
+	return func(ctx context.Context, body []byte, hold holdFunc) (any, error) {
 		p := new(P)
 		if bad := api.CheckBody(body); bad != nil {
 			return nil, bad
@@ -172,7 +174,8 @@ func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 		if err := api.DecodeBody(body, p); err != nil {
 			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
 		}
-		if err := hold(p); err != nil {
+		ctx, err := hold(p)
+		if err != nil {
 			return nil, err
 		}
 		return find(ctx, web.InBody, p)
@@ -204,7 +207,8 @@ func semanticVersion(version string) string {
 type responder struct {
 	*natsAPI
 	conn  *nats.Conn
-	slots chan struct{}  // has a token for each request that is being answered, but not for one that has waited
+	slots chan struct{}  // has a token for each request that is being answered, but not for one that waits
+	ended chan struct{}  // closed when no request can begin any more: then those that have waited need no slot
 	under sync.WaitGroup // of the requests under way. It grows only while the new one has a slot
 }
 
@@ -219,12 +223,28 @@ func (r *responder) dispatch(ctx context.Context, name string, find endpoint, re
 	case r.slots <- struct{}{}:
 	}
 	r.under.Go(func() {
-		free := sync.OnceFunc(func() { <-r.slots })
-		defer free()
+		hasSlot := true
+		defer func() {
+			if hasSlot {
+				<-r.slots
+			}
+		}()
 		start := time.Now()
-		err := r.answer(traced, find, req, func(params any) error {
-			// Without free, questions that wait would hold up all others. Watcher bounds their number.
-			return answer.Await(traced, r.fresh, web.InBody, params, free)
+		// Questions that wait with a slot would hold up all others. Watcher bounds their number. Without one
+		// afterwards, all that wait for the same message would be answered at the same time.
+		waits := func() (resume func()) {
+			<-r.slots
+			hasSlot = false
+			return func() {
+				select {
+				case r.slots <- struct{}{}:
+					hasSlot = true
+				case <-r.ended:
+				}
+			}
+		}
+		err := r.answer(traced, find, req, func(params any) (context.Context, error) {
+			return answer.Hold(traced, r.fresh, web.InBody, params, waits)
 		})
 		r.record(traced, name, err, time.Since(start))
 	})
@@ -236,10 +256,11 @@ func (r *responder) wait() {
 	for range cap(r.slots) {
 		r.slots <- struct{}{}
 	}
+	close(r.ended)
 	r.under.Wait()
 }
 
-func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request, hold func(params any) error) (err error) {
+func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request, hold holdFunc) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")

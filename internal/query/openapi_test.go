@@ -68,6 +68,9 @@ func checkDescribed(t *testing.T, method, path string, op *openapi3.Operation, t
 		if p.Value.Description == "" || len(p.Value.Schema.Value.Examples) == 0 {
 			t.Errorf("%s: parameter %s has no description or example", at, p.Value.Name)
 		}
+		if len(p.Value.Schema.Value.OneOf) > 0 {
+			t.Errorf("%s: parameter %s has several types, which generated clients cannot set", at, p.Value.Name)
+		}
 	}
 	if op.RequestBody != nil {
 		require.NotNil(t, op.RequestBody.Value.Content["application/json"].Example, at)

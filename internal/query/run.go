@@ -130,8 +130,8 @@ func newService(requests, listeners access.Counters, takes limitapi.Limiter, set
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	a := newAPI(mux, s.middleware.tokens)
-	a.Hold = func(ctx context.Context, part string, params any) error {
-		return answer.Await(ctx, s.fresh, part, params, nil)
+	a.Hold = func(ctx context.Context, part string, params any) (context.Context, error) {
+		return answer.Hold(ctx, s.fresh, part, params, nil)
 	}
 	a.Within(groupAsk)
 	s.questions.register(a)

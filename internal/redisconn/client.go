@@ -28,6 +28,8 @@ type Settings struct {
 	Password  string `env:"REDIS_PASSWORD" secret:"true" help:"the password, if REDIS_URL has none"`
 	TLS       TLS
 
+	IdleTimeout time.Duration `env:"REDIS_IDLE_TIMEOUT" envDefault:"3m" help:"a connection that was idle for so long is not used again: less than the idle timeout of any balancer or firewall on the way, some of which end connections without a word (Azure's after 4m, AWS's after 350s, others after 10m)"`
+
 	URLFile      setting.SecretFile `file:"REDIS_URL"` // the next connection uses its user and password; the rest is that of the start
 	PasswordFile setting.SecretFile `file:"REDIS_PASSWORD"`
 
@@ -35,6 +37,9 @@ type Settings struct {
 }
 
 func (r *Settings) Validate() error {
+	if err := setting.CheckDuration("REDIS_IDLE_TIMEOUT", r.IdleTimeout, time.Second, 24*time.Hour); err != nil {
+		return err
+	}
 	if r.Password != "" && r.URL.options.Password != "" {
 		return &setting.Error{Key: "REDIS_PASSWORD", Allowed: "a password, if REDIS_URL has none: leave out one of them"}
 	}
@@ -137,7 +142,9 @@ func (r Settings) Options() *redis.UniversalOptions {
 	o.DialerRetries = 1            // one takes 5 s if a machine is gone: the caller retries, by then maybe at another machine
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
-	o.Protocol = 2                                         // with RESP3 the client checks for push messages before each reply, 7 % of a worker's time
+	o.ConnMaxIdleTime = r.IdleTimeout
+	o.Dialer = dialer(o.TLSConfig)
+	o.Protocol = 2 // with RESP3 the client checks for push messages before each reply, 7 % of a worker's time
 	o.ClientName = "tallyroll"
 	return &o
 }
@@ -170,8 +177,9 @@ func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) er
 			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: use one that it has, or leave it out", err)}
 		case redis.IsAuthError(err):
 			return setting.UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
-		case redis.IsPermissionError(err):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md", err)}
+		case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "unknown command"),
+			redis.HasErrorPrefix(err, "EXECABORT Transaction discarded because of: NOPERM"):
+			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md, and rename no command", err)}
 		}
 		return err
 	})

@@ -244,6 +244,9 @@ func (r *redriver) handle(ctx context.Context, one *reject) error {
 
 // prepare returns what to send, or why not.
 func (r *redriver) prepare(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
+	if one.isIncrement() {
+		return fmt.Sprintf("%s (an increment of one of NATS's own counters, which no hit can stand for: publish hits in place of it)", one.Reason), nil, nil
+	}
 	if refused := one.expectedRefusal(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
 			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, nil

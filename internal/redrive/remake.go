@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tallyroll/internal/hit"
@@ -176,6 +177,12 @@ func (r *reject) expectedRefusal(ts timing, now time.Time) (why string) {
 }
 
 var errNoSubject = errors.New("its subject is unknown, because the headers left no room for it: publish the event itself")
+
+// isIncrement reports whether it changed one of NATS's own counters. Earlier workers told that only in the
+// detail.
+func (r *reject) isIncrement() bool {
+	return r.Kind == hit.OfIncrement || r.Kind == hit.OfHit && strings.HasPrefix(r.Detail, hit.IncrementHeader+" is ")
+}
 
 // isEvent reports whether rules read it. Its bytes stay unchanged: only the rules locate its time and names.
 func (r *reject) isEvent() bool { return r.Kind != hit.OfHit }

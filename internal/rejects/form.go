@@ -42,16 +42,17 @@ func StreamOf(subject string) string {
 const HeaderNamespace = "Tallyroll-Namespace"
 
 const (
-	HeaderReason   = "Tallyroll-Reason"
-	HeaderDetail   = "Tallyroll-Detail"
-	HeaderStream   = "Tallyroll-Stream"   // that the message was in
-	HeaderSequence = "Tallyroll-Sequence" // of the message
-	HeaderItem     = "Tallyroll-Item"     // index in the message
-	HeaderStored   = "Tallyroll-Stored"   // when the message was: RFC 3339 with nanoseconds
-	HeaderPart     = "Tallyroll-Part"     // such as 1/2, of a reject in several messages
-	HeaderCounter  = "Tallyroll-Counter"  // that the message's subject gives to hits that name none
-	HeaderKind     = "Tallyroll-Kind"     // what was refused, if it is no hit
-	HeaderSubject  = "Tallyroll-Subject"  // of the message that was refused, by which its rules were found
+	HeaderReason    = "Tallyroll-Reason"
+	HeaderDetail    = "Tallyroll-Detail"
+	HeaderStream    = "Tallyroll-Stream"    // that the message was in
+	HeaderSequence  = "Tallyroll-Sequence"  // of the message
+	HeaderItem      = "Tallyroll-Item"      // index in the message
+	HeaderStored    = "Tallyroll-Stored"    // when the message was: RFC 3339 with nanoseconds
+	HeaderPart      = "Tallyroll-Part"      // such as 1/2, of a reject in several messages
+	HeaderCounter   = "Tallyroll-Counter"   // that the message's subject gives to hits that name none
+	HeaderKind      = "Tallyroll-Kind"      // what was refused, if it is no hit
+	HeaderIncrement = "Tallyroll-Increment" // Nats-Incr of the message, which a server takes only in streams of counters
+	HeaderSubject   = "Tallyroll-Subject"   // of the message that was refused, by which its rules were found
 )
 
 const (
@@ -72,6 +73,7 @@ type Reject struct {
 	Stored    int64  // when the message was, Unix nanoseconds
 	Counter   string // of a hit that names no counter; empty: unknown
 	Trace     string // the message's traceparent; empty: it has none
+	Increment string // of a message with hit.IncrementHeader, its value
 	Origin           // of a message that was read with rules
 }
 
@@ -202,6 +204,9 @@ func (r *Reject) message(detail string, part, parts int) *nats.Msg {
 	if r.Trace != "" {
 		m.Header.Set(trace.Header, r.Trace)
 	}
+	if r.Increment != "" {
+		m.Header.Set(HeaderIncrement, r.Increment)
+	}
 	id := fmt.Sprintf("%s:%d:%d", r.view(), r.Seq, r.Item)
 	if parts > 1 {
 		m.Header.Set(HeaderPart, fmt.Sprintf("%d/%d", part, parts))
@@ -225,7 +230,7 @@ func Parse(h nats.Header) (p Part, ok bool) {
 	p.Reason, p.Detail, p.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
 	seq, errSeq := strconv.ParseUint(h.Get(HeaderSequence), 10, 64)
 	item, errItem := strconv.ParseUint(h.Get(HeaderItem), 10, 31)
-	stored, errStored := time.Parse(time.RFC3339Nano, h.Get(HeaderStored))
+	stored, errStored := hit.ParseRFC3339(h.Get(HeaderStored))
 	if errSeq == nil {
 		p.Seq = seq
 	}
@@ -238,7 +243,7 @@ func Parse(h nats.Header) (p Part, ok bool) {
 	if counter := h.Get(HeaderCounter); hit.CheckName([]byte(counter)) == nil {
 		p.Counter = counter
 	}
-	p.Subject = h.Get(HeaderSubject)
+	p.Subject, p.Increment = h.Get(HeaderSubject), h.Get(HeaderIncrement)
 	if p.Kind != hit.OfHit {
 		p.Origin = NewOrigin(p.Subject, h)
 	}

@@ -124,7 +124,7 @@ func (d *Decoder) readBinary(names style) *hit.Refusal {
 	if refusal != nil || p.cloud.data == nil || !d.hasJSON() || hit.Blank(d.message.Body) {
 		return refusal
 	}
-	return d.readData(d.message.Body)
+	return d.readData(hit.TrimMark(d.message.Body))
 }
 
 func newHeaderRefusal(name, text string, err error) *hit.Refusal {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"unicode"
@@ -109,7 +110,7 @@ func (d *Decoder) readTime(r *plannedRule) (int64, *hit.Refusal) {
 }
 
 func (d *Decoder) countCounter(r *plannedRule, c *plannedCounter, at int64) *hit.Refusal {
-	h := hit.Hit{Counter: c.fixed, N: c.n, At: at}
+	h := hit.Hit{Counter: c.fixed, N: cmp.Or(c.n, d.increment, 1), At: at}
 	if c.fixed == nil {
 		name, missing, refusal := d.buildName(r, c)
 		if missing || refusal != nil {

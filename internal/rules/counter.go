@@ -14,7 +14,7 @@ import (
 type counter struct {
 	line     int
 	key      []source
-	n        int64 // if amount is nil
+	n        int64 // 0: 1, or the increment of a message that has one
 	amount   *path
 	unique   []source // nil: the hits have no unique value
 	optional bool
@@ -55,7 +55,7 @@ func (r *rule) readCount(node *yaml.Node) error {
 }
 
 func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, err error) {
-	c = counter{line: fields["key"].Line, n: 1}
+	c = counter{line: fields["key"].Line}
 	if c.key, err = r.parseTemplate(key); err != nil {
 		return c, fileErrorf(c.line, "key: %s: %v", quoteNode(fields["key"]), err)
 	}

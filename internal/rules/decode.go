@@ -15,6 +15,8 @@ type Message struct {
 	Counter string // that the subject names, for a message without a rule
 	Stored  int64  // when the stream stored it, in Unix milliseconds
 	Body    []byte
+	// Increment is the value of hit.IncrementHeader: counters without n count so many. Empty: it has none.
+	Increment string
 }
 
 // Decoder turns messages into hits and rejects. It reuses its memory, so only one goroutine may use it.
@@ -34,6 +36,7 @@ type Decoder struct {
 
 	// Of the current message and event.
 	message        Message
+	increment      int64    // of the message; 0: it has none
 	kind           hit.Kind // of its rejects
 	current        *subjectPlan
 	skipped        bool // a condition has skipped a rule or element
@@ -74,10 +77,23 @@ func (d *Decoder) preparePlan(p *plan) {
 func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet int) {
 	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
 	d.names, d.texts = d.names[:0], d.texts[:0]
-	d.message, d.kind = m, hit.OfEvent
+	d.message, d.kind, d.increment = m, hit.OfEvent, 0
 	d.current = d.matcher.match(m.Subject)
-	if d.current.plan == nil {
+	switch {
+	case d.current.plan == nil && m.Increment != "":
+		hits, rejects = d.hitDecoder.DecodeIncrement(m.Counter, m.Stored, m.Increment, m.Body)
+		return hits, rejects, 0
+	case d.current.plan == nil:
 		return d.decodeWithoutRule()
+	case m.Increment != "":
+		n, refusal := hit.ParseIncrement(m.Increment)
+		if refusal != nil {
+			d.reject(0, m.Body, refusal.Reason, refusal.Detail)
+		}
+		if n == 0 {
+			return d.hits, d.rejects, 0
+		}
+		d.increment = n
 	}
 	switch d.current.plan.format {
 	case None:
@@ -162,7 +178,11 @@ func (d *Decoder) rejectTooMany(body []byte) {
 }
 
 func (d *Decoder) reject(item int, body []byte, reason hit.Reason, detail string) {
-	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: d.kind})
+	kind := d.kind
+	if d.message.Increment != "" {
+		kind = hit.OfIncrement
+	}
+	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: kind})
 }
 
 // freeBuffers frees buffers that an unusually long value has grown.

@@ -228,3 +228,23 @@ func forEach(letters, between string, most int, f func(string)) {
 	}
 	grow("", most)
 }
+
+// A meter by the subject of CloudEvents keeps customers apart. Rules that were stored when {subject} was
+// still accepted there keep its meaning, so that a replay counts as before.
+func TestTheSubjectOfACloudEventIsNotTheMessages(t *testing.T) {
+	t.Parallel()
+	const rule = "- {stream: S, subject: calls.*, format: cloudevents, count: [{key: \"%s\"}]}"
+	decode := func(set *Set) string {
+		hits, rejects, _ := NewDecoder(set.ForStream("S"), testLimits(10)).Decode(Message{Subject: "calls.eu", Stored: now,
+			Body: []byte(`{"specversion":"1.0","type":"t","source":"/","id":"1","subject":"customer-17"}`)})
+		require.Empty(t, rejects)
+		require.Len(t, hits, 1)
+		return string(hits[0].Counter)
+	}
+	require.Equal(t, "customer-17 of calls.eu", decode(mustParse(t, fmt.Sprintf(rule, "{^.subject} of {@subject}"))))
+	_, err := Parse(fmt.Appendf(nil, rule, "{subject}"))
+	require.ErrorContains(t, err, "write ^.subject for the event's, @subject for the message's")
+	stored, err := ParseStored(fmt.Appendf(nil, rule, "{subject}"))
+	require.NoError(t, err)
+	require.Equal(t, "calls.eu", decode(stored))
+}

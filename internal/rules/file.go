@@ -24,8 +24,8 @@ func fileErrorf(line int, format string, a ...any) *FileError {
 	return yamlfile.Errorf(line, "%s", strings.Join(strings.Fields(fmt.Sprintf(format, a...)), " "))
 }
 
-// readFile parses a file's rules. Its errors are *FileError.
-func readFile(text []byte) ([]*rule, error) {
+// readFile parses a file's rules, or those that were in force earlier (stored). Its errors are *FileError.
+func readFile(text []byte, stored bool) ([]*rule, error) {
 	if len(text) > MaxFile {
 		return nil, fileErrorf(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)
 	}
@@ -42,7 +42,7 @@ func readFile(text []byte) ([]*rule, error) {
 	}
 	out := make([]*rule, 0, len(top.Content))
 	for _, node := range top.Content {
-		r, err := readRule(node)
+		r, err := readRule(node, stored)
 		if err != nil {
 			return nil, err
 		}

@@ -33,7 +33,7 @@ type plannedCounter struct {
 	line     int
 	fixed    []byte // the name, if it is always the same
 	parts    []reference
-	n        int64
+	n        int64 // see counter
 	amount   *reference
 	unique   []reference
 	optional bool

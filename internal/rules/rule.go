@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -27,6 +28,7 @@ const ruleForm = "stream, subject, format, time, each, when, count"
 
 type rule struct {
 	line   int
+	stored bool   // it was in force earlier: what is refused since keeps its meaning
 	stream string // a glob
 	filter filter
 	format Format
@@ -42,7 +44,7 @@ type condition struct {
 	want   value
 }
 
-func readRule(node *yaml.Node) (*rule, error) {
+func readRule(node *yaml.Node, stored bool) (*rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", "stream", "subject", "format", "time", "each", "when{}", "count{}")
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func readRule(node *yaml.Node) (*rule, error) {
 			return nil, fileErrorf(node.Line, "%s: missing: a rule needs stream, subject and count", name)
 		}
 	}
-	r := &rule{line: node.Line, format: Formats[0]}
+	r := &rule{line: node.Line, stored: stored, format: Formats[0]}
 	for _, read := range []struct {
 		name string
 		set  func(text string) error
@@ -97,7 +99,7 @@ func (r *rule) parsePath(text string) (*path, error) {
 	case err != nil:
 		return nil, err
 	case s.kind != field:
-		return nil, fmt.Errorf("this is the message's subject: for a field of the event write ^.%s", text)
+		return nil, fmt.Errorf("this is the message's subject: for a field of the event write ^.%s", strings.TrimPrefix(text, "@"))
 	}
 	return &s.path, r.checkPath(s)
 }
@@ -105,6 +107,9 @@ func (r *rule) parsePath(text string) (*path, error) {
 // checkPath refuses a path that the rule's format and each do not allow.
 func (r *rule) checkPath(s source) error {
 	switch {
+	case s.kind == subject && s.text != messageSubject && r.format == CloudEvents && !r.stored:
+		return fmt.Errorf("%q: with format cloudevents this would be the subject of the message, not that of the event: "+
+			"write ^.subject for the event's, %s for the message's", s.text, messageSubject)
 	case s.kind != field:
 		return nil
 	case r.format == None:

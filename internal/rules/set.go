@@ -17,8 +17,13 @@ type Set struct {
 }
 
 // Parse parses a rules file. The error is a *FileError: the line, what is wrong and what is allowed.
-func Parse(text []byte) (*Set, error) {
-	rules, err := readFile(text)
+func Parse(text []byte) (*Set, error) { return parse(text, false) }
+
+// ParseStored parses rules that Parse accepted earlier. What it refuses since keeps the meaning that it had.
+func ParseStored(text []byte) (*Set, error) { return parse(text, true) }
+
+func parse(text []byte, stored bool) (*Set, error) {
+	rules, err := readFile(text, stored)
 	if err != nil {
 		return nil, err
 	}

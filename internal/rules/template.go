@@ -26,13 +26,16 @@ const (
 	field         // a value of the event
 )
 
+// messageSubject is the message's subject, whatever the format.
+const messageSubject = "@subject"
+
 const subjectForm = "{subject} is the message's subject and {subject.1} what its first wildcard matched; for a field subject of the event write ^.subject"
 
 // parseSource parses the text between braces in a key or a unique value, or the left side of a condition.
 func parseSource(text string, subjectFilter filter) (source, error) {
 	number, isWildcard := strings.CutPrefix(text, "subject.")
 	switch {
-	case text == "subject":
+	case text == "subject", text == messageSubject:
 		return source{kind: subject, text: text}, nil
 	case isWildcard:
 		n, err := strconv.Atoi(number)

@@ -69,7 +69,7 @@ func (v value) isMissing() bool {
 	return v.kind == kindAbsent || v.kind == kindNull || len(v.text) == 0
 }
 
-// kindText reports whether v is text, or can be read as text.
+// isText reports whether v is text, or can be read as text.
 func (v value) isText() bool {
 	return v.kind == kindText || v.kind == kindEscaped || v.kind == kindPlain
 }

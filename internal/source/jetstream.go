@@ -53,10 +53,15 @@ func (j *JetStream) wrap(what string, err error) error {
 // Next sends a request to the stream's leader, because the library's request and a consumer may reach any
 // replica.
 func (j *JetStream) Next(ctx context.Context, from uint64) (uint64, int64, error) {
+	return j.next(ctx, from, ">")
+}
+
+// next returns the first message of a subject, which may have wildcards, as Next does.
+func (j *JetStream) next(ctx context.Context, from uint64, subject string) (uint64, int64, error) {
 	what := fmt.Sprintf("get the message at or after %d", from)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from)
+	request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, from, subject)
 	reply, err := j.js.Conn().RequestWithContext(ctx, natsconn.APISubject(j.js, "STREAM.MSG.GET."+j.name), request)
 	if err != nil {
 		return 0, 0, j.wrap(what, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/rejects"
 )
@@ -203,6 +204,7 @@ func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 const (
 	SkippedMarker    = "delete_marker"
 	SkippedNamespace = "other_namespace"
+	SkippedSchedule  = "schedule"
 )
 
 // skipReason returns why a message counts nothing here, or "". Only the message and the namespace decide, so
@@ -217,6 +219,9 @@ func (j *JetStream) skipReason(m *nats.Msg) string {
 	if isMarker(m) {
 		return SkippedMarker
 	}
+	if m.Header.Get(hit.ScheduleHeader) != "" && m.Header.Get(hit.ScheduleTarget) != "" {
+		return SkippedSchedule // its message will come
+	}
 	return ""
 }
 
@@ -226,7 +231,7 @@ func (j *JetStream) skipReason(m *nats.Msg) string {
 // changes, however the stream is configured later. No program publishes this form by mistake: the server
 // refuses Nats-TTL in a stream without AllowMsgTTL, and Nats-Rollup without AllowRollup.
 func isMarker(m *nats.Msg) bool {
-	const reason, ttl, rollup, source = "Nats-Marker-Reason", "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
+	const reason, ttl, rollup, source = hit.MarkerHeader, "Nats-TTL", "Nats-Rollup", "Nats-Stream-Source"
 	if len(m.Header) < 3 || len(m.Data) > 0 {
 		return false
 	}

@@ -59,7 +59,12 @@ type State struct {
 	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
 	Clock       int64  // Unix milliseconds: later than the clock that stores messages; 0 if unknown
 	Retention   jetstream.RetentionPolicy
-	Ahead       time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
+	Begin       uint64 // the first sequence that a message can have had, if later than 1 (first_seq)
+	Gaps        string // why sequences may be missing that no hit ever had; empty: each missing one was a message
+	// Dropped is the moment (Unix milliseconds) before which everything was stored that the stream's limits
+	// may have discarded; 0 for nothing. Only a state with Gaps has it.
+	Dropped int64
+	Ahead   time.Duration // how far the server's clock is ahead of this process's; see commit.ClockAhead
 }
 
 // Since returns a Unix millisecond before which the stream stored nothing; 0, unknown, for a mirror.
@@ -72,6 +77,15 @@ func (s State) Since() int64 {
 	}
 	return s.Created / 1e6
 }
+
+// BeforeFirst returns the sequence before the first one that a message of the stream can have had.
+func (s State) BeforeFirst() uint64 { return max(s.Begin, 1) - 1 }
+
+// Why a stream has Gaps.
+const (
+	GapsOfFilter    = "it mirrors only some subjects of its origin, and keeps that stream's sequences"
+	GapsOfSchedules = "it may hold schedules (allow_msg_schedules), which the server removes when their messages come"
+)
 
 // EndStored returns the last message's time; 0 if the stream is empty, because a purge overwrites that time.
 func (s State) EndStored() int64 {

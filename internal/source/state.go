@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,7 @@ func (j *JetStream) Check(ctx context.Context) (Check, error) {
 	s := stateOf(info)
 	s.At = info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
 	s.Ahead = commit.ClockAhead(info.TimeStamp, asked, answered)
-	j.boundAt(&s, info, origin)
+	j.boundAt(ctx, &s, info, origin)
 	return Check{State: s, Leadership: newLeadership(info.Cluster), Asked: asked, Answered: answered}, nil
 }
 
@@ -96,8 +97,8 @@ func (j *JetStream) checkOrigin(ctx context.Context) originState {
 }
 
 // boundAt moves At back to what is known of the origins, or if nothing is known, to the last message's time.
-func (j *JetStream) boundAt(s *State, info *jetstream.StreamInfo, origin originState) {
-	why := j.boundMirror(s, info, origin)
+func (j *JetStream) boundAt(ctx context.Context, s *State, info *jetstream.StreamInfo, origin originState) {
+	why := j.boundMirror(ctx, s, info, origin)
 	heard, whySource := heardSources(info)
 	if whySource != nil {
 		why = fmt.Errorf("stream %s has the source %w", j.name, whySource)
@@ -112,23 +113,89 @@ func (j *JetStream) boundAt(s *State, info *jetstream.StreamInfo, origin originS
 }
 
 // boundMirror bounds the end of a mirror by its origin's, or returns why that is unknown.
-func (j *JetStream) boundMirror(s *State, info *jetstream.StreamInfo, origin originState) (why error) {
+func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.StreamInfo, origin originState) (why error) {
 	if !s.Mirror {
 		return nil
 	}
-	s.Clock = origin.state.Clock // 0 if the origin is unknown: the mirror's server may have another clock
+	s.Clock = origin.state.Clock                 // 0 if the origin is unknown: the mirror's server may have another clock
+	if s.Gaps == "" && origin.state.Gaps != "" { // what the origin removes may never have arrived
+		s.Gaps, s.Dropped = origin.state.Gaps, dropped(info)
+	}
 	switch {
 	case origin.err != nil:
 		why = origin.err
 	case j.isOrigin:
 		why = errors.New("it is a mirror itself")
 	case s.Last < origin.state.Last, s.EndStored() < origin.state.EndStored(): // or another incarnation's
-		why = errBehind
+		if why = j.behind(ctx, s.Last, origin.state.Last, mirrored(info.Config.Mirror)); why == nil {
+			s.At = min(s.At, origin.state.At)
+			return nil
+		}
 	default:
 		s.At = min(s.At, origin.state.At)
 		return nil
 	}
 	return fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
+}
+
+// behind returns errBehind if the origin has a message up to its end that a mirror of these subjects, which
+// ends earlier, has not received; nil if the others are of other subjects.
+func (j *JetStream) behind(ctx context.Context, last, end uint64, subjects []string) error {
+	if len(subjects) == 0 || last >= end {
+		return errBehind
+	}
+	for _, subject := range subjects {
+		next, _, err := j.origin.next(ctx, last+1, subject)
+		if err != nil {
+			return err
+		}
+		if next > 0 && next <= end {
+			return errBehind
+		}
+	}
+	return nil
+}
+
+// mirrored returns the subjects of its origin that a mirror copies; nil for all.
+func mirrored(mirror *jetstream.StreamSource) (subjects []string) {
+	if mirror == nil {
+		return nil
+	}
+	if mirror.FilterSubject != "" {
+		subjects = append(subjects, mirror.FilterSubject)
+	}
+	for _, transform := range mirror.SubjectTransforms {
+		subjects = append(subjects, transform.Source)
+	}
+	if slices.Contains(subjects, ">") || slices.Contains(subjects, "") {
+		return nil
+	}
+	return subjects
+}
+
+// GapsOf returns State.Gaps, as far as a stream's own settings show it.
+func GapsOf(config jetstream.StreamConfig) string {
+	switch {
+	case mirrored(config.Mirror) != nil:
+		return GapsOfFilter
+	case config.AllowMsgSchedules:
+		return GapsOfSchedules
+	}
+	return ""
+}
+
+// dropped returns State.Dropped. What a limit on all messages drops is followed by a full stream, unless it
+// was older than what MaxAge has dropped since.
+func dropped(info *jetstream.StreamInfo) int64 {
+	c := info.Config
+	full := c.MaxMsgs > 0 && info.State.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 && info.State.Bytes >= uint64(c.MaxBytes)/2
+	switch {
+	case full && c.Discard == jetstream.DiscardOld, c.MaxMsgsPerSubject > 0, c.AllowMsgTTL:
+		return math.MaxInt64
+	case c.MaxAge > 0:
+		return info.TimeStamp.Add(-c.MaxAge).UnixMilli() + 1
+	}
+	return 0
 }
 
 // heardSources returns when all sources were last heard (Unix milliseconds), and why one of them may have
@@ -194,7 +261,13 @@ func stateOf(info *jetstream.StreamInfo) State {
 		First: info.State.FirstSeq, FirstStored: info.State.FirstTime.UnixNano(),
 		Last: info.State.LastSeq, LastStored: info.State.LastTime.UnixNano(),
 		Seen: info.TimeStamp.UnixMilli() + 1, Clock: info.TimeStamp.UnixMilli() + 1,
-		Retention: info.Config.Retention,
+		Retention: info.Config.Retention, Gaps: GapsOf(info.Config),
+	}
+	if begin := info.Config.FirstSeq; begin <= info.State.FirstSeq { // an edit of first_seq moves nothing
+		s.Begin = begin
+	}
+	if s.Gaps != "" {
+		s.Dropped = dropped(info)
 	}
 	if info.State.Msgs == 0 {
 		s.First, s.FirstStored = s.Last+1, s.Seen*1e6

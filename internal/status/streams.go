@@ -15,6 +15,7 @@ import (
 	"tallyroll/internal/answer"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/rejects"
+	"tallyroll/internal/source"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window/read"
@@ -43,6 +44,7 @@ type StreamState struct {
 	LagMessages uint64    `json:"lag_messages" doc:"How many sequences are not applied yet." example:"3"`
 	LagSeconds  float64   `json:"lag_seconds" doc:"How long ago the last applied message was stored, if there are later ones, else 0." example:"0.2"`
 	AsOf        time.Time `json:"as_of" doc:"Every hit that the stream stored before this moment is counted." example:"2026-11-21T10:00:00.2Z"`
+	Gaps        string    `json:"gaps,omitempty" doc:"Why sequences may be missing that no hit ever had: then messages that the stream loses between others, unread, do not make answers incomplete. Missing if each missing sequence was a message." example:"it may hold schedules (allow_msg_schedules), which the server removes when their messages come"`
 	Rejects     uint64    `json:"rejects" doc:"How many messages of HITS_REJECTED come from this stream, in this namespace; see /v1/rejects." example:"0"`
 }
 
@@ -116,7 +118,7 @@ func stateOf(p read.Progress, stored *jetstream.StreamInfo, workers []fleet.Work
 	if stored == nil {
 		return out
 	}
-	out.Last = stored.State.LastSeq
+	out.Last, out.Gaps = stored.State.LastSeq, source.GapsOf(stored.Config)
 	if out.Last <= out.Applied {
 		return out
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // cache is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
@@ -30,6 +32,8 @@ type cache struct {
 	serverTimeReadAt time.Time         // and when it was read, by this machine's clock
 	sweptAt          time.Time         // when idle keys were last removed, by the server's clock
 	unpublished      map[string]*entry // see setUnpublished
+	maxAge           time.Duration     // after which the stream expires a message; 0: never
+	maxPerSubject    int               // messages of one subject that the stream keeps; less than 1: all
 }
 
 // now returns the server's clock: the time of its last message plus the time since; zero before the first
@@ -86,7 +90,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 		if known != nil && (known.seq > seq || known.seq == seq && stored.IsZero()) {
 			return
 		}
-		e := &entry{seq: seq, stored: stored}
+		e := &entry{Record{}, seq, stored, false}
 		if stored.IsZero() {
 			e.stored = c.nowLocked()
 		}
@@ -143,7 +147,7 @@ func (c *cache) setUnpublished(drafts []draft) {
 	defer c.mu.Unlock()
 	c.unpublished = make(map[string]*entry, len(drafts))
 	for _, d := range drafts {
-		c.unpublished[d.subject] = &entry{d.Record, d.expectedSeq, c.nowLocked()}
+		c.unpublished[d.subject] = &entry{d.Record, d.expectedSeq, c.nowLocked(), false}
 	}
 }
 
@@ -199,6 +203,13 @@ func (c *cache) lastMessage(subject string) (seq uint64, data []byte) {
 	return 0, nil
 }
 
+func (c *cache) isRemoved(subject string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.states[subject]
+	return known != nil && known.removed
+}
+
 // check returns the highest applied sequence, and whether the stream lacks an applied message.
 func (c *cache) check() (newestSeq uint64, rolledBack bool) {
 	c.mu.Lock()
@@ -234,22 +245,90 @@ func (c *cache) isLast(subject string, seq uint64) bool {
 	return known == seq && !c.rolledBack
 }
 
-// removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a
-// target's progress. If neither age nor the stream's limits can have removed the message, the stream is an
-// older copy.
+// removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a live
+// state, which is then stored again, and a target's progress. If neither age nor the stream's limits can have
+// removed the message, the stream is an older copy. A state that is older than the last heartbeat was removed
+// by an operator: states are reread after a heartbeat was stored, which finds an older copy first.
 func (c *cache) removeSubject(subject string, firstSeq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known, _ := c.lastMessage(subject); known > 0 && known >= firstSeq {
+	kind, target := c.splitSubject(subject)
+	known, _ := c.lastMessage(subject)
+	if known > 0 && known >= firstSeq && (kind != "state" || known >= c.heartbeatSeq) {
 		c.rolledBack = true
 		return
 	}
-	delete(c.states, subject)
-	kind, target := c.splitSubject(subject)
+	c.removeState(subject)
 	switch known := c.leases[target]; {
 	case kind == heartbeatKind:
 		c.heartbeatSeq = 0
 	case kind == "delivery" && known != nil:
 		c.leases[target] = &lease{progress: known.progress, readAt: known.readAt}
 	}
+}
+
+// removeState removes a state, or marks it as removed from the stream if it is live. The caller holds mu.
+func (c *cache) removeState(subject string) {
+	if e := c.states[subject]; e != nil && e.isLive() {
+		c.states[subject] = &entry{e.Record, e.seq, e.stored, true}
+		return
+	}
+	delete(c.states, subject)
+}
+
+// setStreamInfo applies the stream's settings, which an operator may edit, and removes states that the stream
+// no longer has: a purge, or a limit, raises its first sequence.
+func (c *cache) setStreamInfo(info *jetstream.StreamInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.maxAge, c.maxPerSubject = info.Config.MaxAge, int(info.Config.MaxMsgsPerSubject)
+	for subject, e := range c.states {
+		if e.seq < info.State.FirstSeq && !e.removed {
+			c.removeState(subject)
+		}
+	}
+}
+
+// limits returns the stream's settings as they were last read.
+func (c *cache) limits() (maxAge time.Duration, maxPerSubject int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.maxAge, c.maxPerSubject
+}
+
+// inherit takes over live states and the targets' progress from the copy of the last session, as if they were
+// removed from the stream. What the stream still has replaces them when it is read.
+func (c *cache) inherit(last *stateStream, withStates bool) {
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	for target, l := range last.leases {
+		c.leases[target] = &lease{progress: l.progress, readAt: l.readAt}
+	}
+	for subject, e := range last.states {
+		if withStates && e.isLive() {
+			c.states[subject] = &entry{e.Record, e.seq, e.stored, true}
+		}
+	}
+}
+
+// renew returns the record that stores a live state again. It notifies only targets that were not notified.
+func (c *cache) renew(e *entry) Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := e.Record
+	out.Previous, out.Repeats = e.State, nil
+	if !e.Quiet {
+		var missing []string
+		for _, target := range e.To {
+			if l := c.leases[target]; l != nil && !l.Gone && !l.includes(e.seq) {
+				missing = append(missing, target)
+			}
+		}
+		if len(missing) > 0 {
+			change := e.change()
+			out.To, out.Repeats = missing, &change
+		}
+	}
+	out.Quiet = out.Repeats == nil
+	return out
 }

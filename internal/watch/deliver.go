@@ -35,19 +35,23 @@ type delivery struct {
 	notifier notifier
 	timeout  time.Duration // of one attempt
 	giveUp   time.Duration // after which a change is given up
-	perKey   int           // changes of one key that the stream keeps; less than 1: all
 
 	timeouts timeouts
 	metrics  *metrics
 	log      zerolog.Logger
 }
 
-// openProgress stores the progress of a new target, which starts after the stream's message last.
+// openProgress stores the progress of a new target, which starts after the stream's message last, or of one
+// whose progress the stream has lost.
 func (d *delivery) openProgress(ctx context.Context, last uint64) error {
 	kind := "delivery." + d.target.Name
 	err := d.stream.reread(ctx, buildSubject(d.stream.namespace, kind))
 	if current := d.stream.readLease(d.target.Name); err == nil && (current.seq == 0 || current.Gone) {
-		err = d.stream.replaceMessage(ctx, kind, progress{Cursor: last}, current.seq)
+		start := progress{Cursor: last}
+		if !current.Gone && !current.readAt.IsZero() { // the stream has lost the progress
+			start.Cursor, start.Waiting = min(last, current.Cursor), current.Waiting
+		}
+		err = d.stream.replaceMessage(ctx, kind, start, current.seq)
 	}
 	if err != nil && !errors.Is(err, errConflict) { // another process may have been first
 		return fmt.Errorf("store the progress of target %s: %w", d.target.Name, err)
@@ -143,7 +147,16 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	began, reconnects := time.Now(), s.stream.js.Conn().Stats().Reconnects
-	if err := s.stream.replaceMessage(bounded, "delivery."+s.target.Name, p, s.leaseSeq); err != nil {
+	kind := "delivery." + s.target.Name
+	err := s.stream.replaceMessage(bounded, kind, p, s.leaseSeq)
+	if errors.Is(err, errConflict) && s.holdsLease() {
+		// No process can have acquired it since. If the stream has lost it, or another process has opened the
+		// progress for that reason, what waits here is not lost with it.
+		if current := s.stream.readLease(s.target.Name); current.seq == 0 || current.By == "" && !current.Gone {
+			err = s.stream.replaceMessage(bounded, kind, p, current.seq)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	s.leaseSeq = s.stream.readLease(s.target.Name).seq
@@ -191,7 +204,7 @@ func (s *deliverySession) updateGauges() {
 	now := s.stream.now()
 	age := time.Duration(0)
 	for _, q := range s.queues {
-		age = max(age, now.Sub(q[0].stored))
+		age = max(age, now.Sub(q[0].change().Stored))
 	}
 	s.metrics.undeliveredAge.WithLabelValues(s.target.Name).Set(age.Seconds())
 	s.metrics.waiting.WithLabelValues(s.target.Name).Set(float64(s.waiting))
@@ -213,7 +226,7 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 	return readMessages(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		// If NATS loses a delivered change, this process has it, though it may not have followed the stream so far.
 		s.stream.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
-		e := &entry{seq: meta.Sequence.Stream, stored: meta.Timestamp}
+		e := &entry{Record{}, meta.Sequence.Stream, meta.Timestamp, false}
 		_ = json.Unmarshal(m.Data(), &e.Record) // a foreign message concerns no target
 		if s.enqueue(m.Subject(), e) {
 			group.Go(func() error { return s.deliverQueue(ctx, m.Subject()) })
@@ -233,12 +246,17 @@ func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cursor, s.readSeq = max(s.cursor, e.seq), max(s.readSeq, e.seq)
-	if _, waits := slices.BinarySearch(s.start.Waiting, e.seq); e.seq <= s.start.Cursor && !waits || !s.isRecipient(&e.Record) {
+	if s.start.includes(e.seq) || !s.isRecipient(&e.Record) {
 		return false
 	}
-	q := append(s.queues[subject], e)
+	q := s.queues[subject]
+	if n := len(q); n > 0 && q[n-1].change().id() == e.change().id() {
+		q[n-1] = e // the stream has it here now
+		return false
+	}
+	q = append(q, e)
 	s.waiting++
-	if s.perKey > 0 && len(q) > s.perKey+1 { // the stream has dropped it, too
+	if _, most := s.stream.limits(); most > 0 && len(q) > most+1 { // the stream has dropped it, too
 		q = slices.Delete(q, 1, 2)
 		s.waiting--
 	}
@@ -310,7 +328,7 @@ func (s *deliverySession) deliverQueue(ctx context.Context, subject string) erro
 		case refusedSince.IsZero():
 			refusedSince = time.Now()
 		}
-		age := s.stream.now().Sub(e.stored)
+		age := s.stream.now().Sub(e.change().Stored)
 		reason := ""
 		switch {
 		case answered && status.code == http.StatusGone, !refusedSince.IsZero() && time.Since(refusedSince) >= min(s.timeouts.refusal, s.giveUp):
@@ -344,14 +362,14 @@ func (s *deliverySession) attemptChange(ctx context.Context, e *entry) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	began := time.Now()
-	err := s.notifier.notify(bounded, notification{changeID(e.seq, e.stored), e.KeyState})
+	err := s.notifier.notify(bounded, notification{e.change().id(), e.KeyState})
 	var status *statusError
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case err == nil:
 		s.silentSince = time.Time{}
-		s.metrics.observeDelivery(s.target.Name, began, s.stream.now().Sub(e.stored))
+		s.metrics.observeDelivery(s.target.Name, began, s.stream.now().Sub(e.change().Stored))
 	case errors.As(err, &status):
 		s.silentSince = time.Time{}
 	case s.silentSince.IsZero():
@@ -362,7 +380,7 @@ func (s *deliverySession) attemptChange(ctx context.Context, e *entry) error {
 
 // giveUpChange records in the stream, log and metrics that a change is given up.
 func (s *deliverySession) giveUpChange(ctx context.Context, e *entry, failure error, reason string) error {
-	data, err := json.Marshal(giveUpRecord{e.seq, GivenUp{s.target.Name, reason, s.stream.now().UTC()}})
+	data, err := json.Marshal(giveUpRecord{e.change().Seq, GivenUp{s.target.Name, reason, s.stream.now().UTC()}})
 	if err != nil {
 		return err
 	}
@@ -390,5 +408,5 @@ func (s *deliverySession) reportFailure(e *entry, err error, age, pause time.Dur
 }
 
 func (s *deliverySession) describeChange(event *zerolog.Event, e *entry, err error) *zerolog.Event {
-	return event.Err(err).Str("target", s.target.Name).Str("id", changeID(e.seq, e.stored)).Str("rule", e.Rule).Str("state", string(e.State))
+	return event.Err(err).Str("target", s.target.Name).Str("id", e.change().id()).Str("rule", e.Rule).Str("state", string(e.State))
 }

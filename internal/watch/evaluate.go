@@ -18,7 +18,6 @@ type evaluator struct {
 	interval   time.Duration
 	timeouts   timeouts
 	maxStates  int
-	maxAge     time.Duration   // after which the stream expires a record; 0: never
 	runCtx     context.Context // of the process: if it ends, leadership is released
 	metrics    *metrics
 	log        zerolog.Logger
@@ -126,7 +125,11 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.restoreLostStates(ctx, base)
 		return // the next evaluation continues from there
 	}
+	if base.removed > 0 {
+		e.log.Warn().Int("states", base.removed).Msg("the stream lacks current states, which an operator or a limit has removed: they are stored again")
+	}
 	e.publishChanges(ctx, began, e.planChanges(base, current))
+	e.checkRecords(ctx, base)
 	e.metrics.setStates(e.stream.copyStates())
 	if !e.targetsEnded && time.Since(e.leaderSince) >= e.timeouts.orphanGrace {
 		e.endRemovedTargets(ctx)
@@ -143,7 +146,7 @@ func (e *evaluator) restoreLostStates(ctx context.Context, base baseline) {
 			known = &entry{}
 		}
 		if lost.State != "" && known.At.Before(lost.At) {
-			drafts = append(drafts, draft{subject, known.seq, lost.Record})
+			drafts = append(drafts, draft{subject, known.expectedSeq(), lost.Record})
 		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -204,13 +207,20 @@ func (e *evaluator) estimateRedisTime() int64 {
 type baseline struct {
 	states       map[string]*entry
 	activeByRule map[string][]string // by rule: the keys whose state is not idle
+	removed      int                 // states that are not idle, and that the stream lacks
 }
 
 func (e *evaluator) readBaseline() baseline {
-	out := baseline{e.stream.copyStates(), make(map[string][]string)}
+	out := baseline{e.stream.copyStates(), make(map[string][]string), 0}
 	for _, s := range out.states {
-		if s.isLive() && !s.State.isIdle() && s.Key != "" {
+		if !s.isLasting() {
+			continue
+		}
+		if s.Key != "" {
 			out.activeByRule[s.Rule] = append(out.activeByRule[s.Rule], s.Key)
+		}
+		if s.removed {
+			out.removed++
 		}
 	}
 	for _, keys := range out.activeByRule {
@@ -235,25 +245,27 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 	addChange := func(s Result) {
 		subject := stateSubject(e.stream.namespace, s.Rule.Name, s.Key)
 		evaluated[subject] = true
-		previous, seq := Record{}, uint64(0)
-		if known := base.states[subject]; known != nil {
-			previous, seq = known.Record, known.seq
+		known := base.states[subject]
+		if known == nil {
+			known = &entry{}
 		}
+		previous := known.Record
 		next, changed := previous.advance(s)
 		switch {
+		case known.removed:
+			next, changed = e.stream.renew(known), true // the next evaluation continues from there
 		case changed && s.Rule.hasManyKeys() && s.Key != "" && previous.State.isIdle() && !next.State.isIdle():
 			if open[s.Rule] >= share {
 				full[s.Rule] = true
 				return
 			}
 			open[s.Rule]++
-		case !changed && previous.isLive() && e.expiresSoon(base.states[subject]):
-			next, changed = previous, true // the stream must not expire a lasting state
-			next.Quiet, next.Previous = true, previous.State
+		case !changed && previous.isLive() && e.expiresSoon(known):
+			next, changed = e.stream.renew(known), true // the stream must not expire a lasting state
 		}
 		if changed {
 			next.By = e.process
-			out = append(out, draft{subject, seq, next})
+			out = append(out, draft{subject, known.expectedSeq(), next})
 		}
 	}
 	var ruleResults []Result
@@ -275,7 +287,7 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 			if s.isLive() && !evaluated[subject] && e.isOrphan(s) {
 				final := s.finish(current.at, "the rule, or this key of it, is not in WATCH_FILE any more")
 				final.By = e.process
-				out = append(out, draft{subject, s.seq, final})
+				out = append(out, draft{subject, s.expectedSeq(), final})
 			}
 		}
 	}
@@ -295,7 +307,29 @@ func (e *evaluator) isOrphan(s *entry) bool {
 
 // expiresSoon reports whether the stream will soon expire a record.
 func (e *evaluator) expiresSoon(s *entry) bool {
-	return s != nil && e.maxAge > 0 && e.stream.now().Sub(s.stored) > e.maxAge/2
+	maxAge, _ := e.stream.limits()
+	return maxAge > 0 && e.stream.now().Sub(s.stored) > maxAge/2
+}
+
+// recordsPerCheck bounds the records that a tick reads again. A tick must be much shorter than the lease.
+const recordsPerCheck = 20
+
+// checkRecords reads again some of the records of lasting states, drawn at random, and all if one is missing:
+// an operator may have removed them without raising the stream's first sequence. A process remembers such a
+// state, but one that starts later would not know that it must end.
+func (e *evaluator) checkRecords(ctx context.Context, base baseline) {
+	bounded, cancel := context.WithTimeout(ctx, e.interval)
+	defer cancel()
+	checked, isMissing := 0, false
+	for subject, s := range base.states {
+		if !s.isLasting() || s.removed {
+			continue
+		}
+		if checked++; checked > recordsPerCheck && !isMissing || e.stream.reread(bounded, subject) != nil {
+			return
+		}
+		isMissing = isMissing || e.stream.isRemoved(subject)
+	}
 }
 
 // compareFiles warns if the leader has another file.

@@ -133,7 +133,7 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 				t.Errorf("%s fires after %s", r.Name, before.State)
 			}
 			if !e.Quiet {
-				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, changeID(e.seq, e.stored)))
+				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, e.change().id()))
 			}
 			before = e.Record
 		}

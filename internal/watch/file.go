@@ -35,6 +35,7 @@ type Target struct {
 	Alertmanager string // the base URL of api/v2/alerts
 	NATS         string // a subject
 	States       []State
+	line         int
 }
 
 func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
@@ -111,6 +112,27 @@ func Parse(data []byte) (*RuleSet, error) {
 	return set, nil
 }
 
+// parseWithFiles is Parse, and also checks the files that targets name: otherwise only the first alert would
+// show that one cannot be used.
+func parseWithFiles(data []byte) (*RuleSet, error) {
+	set, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range set.Targets {
+		if t.WebhookFile != "" {
+			_, err = (&webhook{urlFile: t.WebhookFile}).readURL()
+		}
+		if err == nil && t.SecretFile != "" {
+			_, err = signBody(t.SecretFile, "", time.Now(), nil)
+		}
+		if err != nil {
+			return nil, yamlfile.Errorf(t.line, "%s: %v", t.Name, err)
+		}
+	}
+	return set, nil
+}
+
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
 		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: allowed are names, each with %s", targetFields)
@@ -142,7 +164,7 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 		return nil, err
 	}
 	t := &Target{
-		Name: name, Webhook: yamlfile.Value(fields["webhook"]), WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
+		Name: name, line: node.Line, Webhook: yamlfile.Value(fields["webhook"]), WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
 		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
 	}
 	if countNonEmpty(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {

@@ -80,7 +80,7 @@ func (h *History) reset(stream *stateStream) {
 
 // addChange keeps a change. It is called in the order of the stream.
 func (h *History) addChange(e *entry) {
-	if e.State == "" || e.Quiet && e.State == e.Previous { // not a record, or one that only renews a lasting state
+	if e.State == "" || e.Repeats != nil || e.Quiet && e.State == e.Previous { // not a record, or one that only renews a lasting state
 		return
 	}
 	h.mu.Lock()
@@ -89,7 +89,7 @@ func (h *History) addChange(e *entry) {
 		h.changes = append([]Change(nil), h.changes[len(h.changes)-maxHistory:]...)
 		maps.DeleteFunc(h.givenUp, func(position uint64, _ []GivenUp) bool { return position < h.changes[0].Position })
 	}
-	h.changes = append(h.changes, Change{ID: changeID(e.seq, e.stored), KeyState: e.KeyState, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
+	h.changes = append(h.changes, Change{ID: e.change().id(), KeyState: e.KeyState, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
 }
 
 // addGiveUp keeps that a change was given up for a target. It may be called twice for the same.

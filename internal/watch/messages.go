@@ -37,17 +37,40 @@ func stateSubject(namespace, rule, key string) string {
 	return buildSubject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
-// changeID returns a change's id, from its sequence and time in the stream. A restored or recreated stream
-// may reuse a sequence, but not for a message of the same nanosecond.
-func changeID(seq uint64, stored time.Time) string {
-	return strconv.FormatInt(stored.UnixNano(), 36) + "-" + strconv.FormatUint(seq, 10)
+// id returns the change's id. A restored or recreated stream may reuse a sequence, but not for a message of
+// the same nanosecond.
+func (o origin) id() string {
+	return strconv.FormatInt(o.Stored.UnixNano(), 36) + "-" + strconv.FormatUint(o.Seq, 10)
 }
 
-// entry is a record in the stream.
+// entry is a record in the stream, or one that was.
 type entry struct {
 	Record
-	seq    uint64
-	stored time.Time
+	seq     uint64
+	stored  time.Time
+	removed bool // the stream has no message of its subject any more: an operator or a limit removed it
+}
+
+// expectedSeq is the sequence that the next record of the subject must name.
+func (e *entry) expectedSeq() uint64 {
+	if e.removed {
+		return 0
+	}
+	return e.seq
+}
+
+// change returns where the change was first stored, which gives its id and its age.
+func (e *entry) change() origin {
+	if e.Repeats != nil {
+		return *e.Repeats
+	}
+	return origin{e.seq, e.stored}
+}
+
+// origin is a change's first message in the stream.
+type origin struct {
+	Seq    uint64    `json:"seq"`
+	Stored time.Time `json:"stored"`
 }
 
 // draft is a record to be stored if its subject's last message has the expected sequence.
@@ -73,6 +96,12 @@ type progress struct {
 	Cursor  uint64   `json:"cursor"`            // a sequence of the stream
 	Waiting []uint64 `json:"waiting,omitempty"` // ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
 	Gone    bool     `json:"gone,omitempty"`    // WATCH_FILE no longer has the target
+}
+
+// includes reports whether the target was notified of the change that the stream has at seq.
+func (p *progress) includes(seq uint64) bool {
+	_, waits := slices.BinarySearch(p.Waiting, seq)
+	return seq <= p.Cursor && !waits
 }
 
 func (p progress) MarshalJSON() ([]byte, error) {

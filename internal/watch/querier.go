@@ -19,7 +19,7 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// Reader is the part of window.Reader that rules use.
+// Reader is the part of read.Reader that rules use.
 type Reader interface {
 	Look(ctx context.Context) (window.Layout, error)
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)

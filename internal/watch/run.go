@@ -33,7 +33,7 @@ const (
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	s := &service{settings: settings, process: settings.Worker + "-" + rand.Text()[:6], timeouts: newTimeouts(settings.Interval), metrics: newMetrics(), log: log, ruleSetChanged: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
-	_, err := setting.Open(s.server.Files, "rules", settings.file(), Parse, s.storeRuleSet)
+	_, err := setting.Open(s.server.Files, "rules", settings.file(), parseWithFiles, s.storeRuleSet)
 	if err != nil {
 		return err
 	}
@@ -150,11 +150,16 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	if err != nil {
 		return err
 	}
-	if err := s.compareStream(openCtx, info); err != nil {
+	rolledBack, err := s.compareStream(openCtx, info)
+	if err != nil {
 		return err
 	}
 	stream := newStateStream(js, namespace)
 	stream.created = info.Created
+	stream.setStreamInfo(info)
+	if s.previous != nil && s.previous.created.Equal(info.Created) {
+		stream.inherit(s.previous, !rolledBack) // an operator may have removed them meanwhile
+	}
 	group, gctx := errgroup.WithContext(ctx)
 	var tasks []func() error
 	for _, t := range set.Targets {
@@ -166,7 +171,7 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		}
 		d := &delivery{
 			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), timeout: s.settings.Timeout, giveUp: s.settings.GiveUp,
-			perKey: int(info.Config.MaxMsgsPerSubject), timeouts: s.timeouts, metrics: s.metrics, log: s.log,
+			timeouts: s.timeouts, metrics: s.metrics, log: s.log,
 		}
 		if err := d.openProgress(openCtx, info.State.LastSeq); err != nil { // before the first evaluation, so that the target misses no change
 			return err
@@ -178,7 +183,7 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	}
 	e := &evaluator{
 		stream: stream, querier: querier{reader, s.settings.MaxSum}, ruleSet: set, process: s.process, interval: s.settings.Interval, timeouts: s.timeouts, maxStates: s.settings.MaxStates,
-		maxAge: info.Config.MaxAge, runCtx: ctx, metrics: s.metrics, log: s.log, lostStates: s.lostStates,
+		runCtx: ctx, metrics: s.metrics, log: s.log, lostStates: s.lostStates,
 	}
 	caughtUp := make(chan struct{})
 	group.Go(func() error {
@@ -212,17 +217,15 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	return err
 }
 
-// compareStream collects what the stream lacks of the states that the last session knew.
-func (s *service) compareStream(ctx context.Context, info *jetstream.StreamInfo) error {
+// compareStream reports whether the stream is an older copy of the one that the last session knew, and
+// collects what it then lacks.
+func (s *service) compareStream(ctx context.Context, info *jetstream.StreamInfo) (rolledBack bool, err error) {
 	if s.previous == nil {
-		return nil
+		return false, nil
 	}
-	rolledBack, err := s.previous.isRolledBack(ctx, info)
-	if err != nil {
-		return err
-	}
+	rolledBack, err = s.previous.isRolledBack(ctx, info)
 	if rolledBack {
 		s.lostStates = s.previous.collectLost(s.lostStates)
 	}
-	return nil
+	return rolledBack, err
 }

@@ -514,3 +514,35 @@ func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
 		t.Errorf("%s is read as %+v, %v", data, again, err)
 	}
 }
+
+// A file of a target that cannot be used is found when the rules are loaded, not when an alert fires.
+func TestFilesOfTargetsAreCheckedWithTheRules(t *testing.T) {
+	t.Parallel()
+	write := func(text string) string {
+		file := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	url := write("https://example.org/hook\n")
+	for _, c := range []struct{ target, want string }{
+		{"webhook_file: " + url + ", secret_file: " + write(secret+"\n"), ""},
+		{"webhook_file: " + url + ", secret_file: " + write(secret+"\n"+"hunter2"), "the secret on line 2 is not whsec_ followed by base64"},
+		{"webhook_file: " + url + ", secret_file: " + write(""), "has 0 secrets"},
+		{"webhook: https://example.org, secret_file: " + filepath.Join(t.TempDir(), "missing"), "secret_file cannot be read"},
+		{"webhook_file: " + filepath.Join(t.TempDir(), "missing"), "webhook_file cannot be read"},
+		{"webhook_file: " + write("hunter2"), "has no URL"},
+	} {
+		text := fmt.Sprintf("targets:\n  ops: {nats: x}\n  a: {%s}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", c.target)
+		_, err := parseWithFiles([]byte(text))
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, c.want)
+		require.ErrorContains(t, err, "line 3: a: ")
+		require.NotContains(t, err.Error(), "hunter2")
+		err = Run(t.Context(), Settings{File: write(text)}, zerolog.Nop(), nil)
+		require.ErrorContains(t, err, c.want)
+	}
+}

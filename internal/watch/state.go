@@ -54,9 +54,13 @@ type Record struct {
 	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
 	Gone     bool      `json:"gone,omitempty"`     // the file no longer has the rule or this key
 	By       string    `json:"by,omitempty"`       // the process that evaluated
+	Repeats  *origin   `json:"repeats,omitempty"`  // the change that this record stores again, for targets that were not notified of it
 }
 
 func (r *Record) isLive() bool { return r.State != "" && !r.Gone }
+
+// isLasting reports whether the state is pending, firing or unknown.
+func (r *Record) isLasting() bool { return r.isLive() && !r.State.isIdle() }
 
 // Result is the result of one evaluation of a rule's key.
 type Result struct {

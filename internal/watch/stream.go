@@ -114,7 +114,8 @@ func readMessages(ctx context.Context, consumer jetstream.Consumer, handle func(
 	}
 }
 
-// monitor returns when the stream is gone, replaced or rolled back.
+// monitor follows the stream's settings and first sequence. It returns when the stream is gone, replaced or
+// rolled back.
 func (s *stateStream) monitor(ctx context.Context) error {
 	name := StreamName(s.namespace)
 	ticker := time.NewTicker(streamCheckInterval)
@@ -140,6 +141,8 @@ func (s *stateStream) monitor(ctx context.Context) error {
 			return fmt.Errorf("stream %s was replaced: states restart", name)
 		case rolledBack || info.State.LastSeq < newestSeq:
 			return errRolledBack
+		default:
+			s.setStreamInfo(info)
 		}
 	}
 }

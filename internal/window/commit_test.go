@@ -290,7 +290,7 @@ func (h *interrupts) send(_ context.Context, cmds []redis.Cmder, send func([]red
 	}
 	h.trips.Add(1)
 	size := len(cmds)
-	if cmds[0].Name() == "multi" {
+	if cmds[len(cmds)-1].Name() == "exec" {
 		size = 1
 	}
 	if h.left.Load() < 0 {

@@ -314,7 +314,7 @@ type Estimate struct{ Total, Lower, Upper int64 }
 // StoredCell is a field of a hash and its count.
 type StoredCell struct{ Field, N int64 }
 
-// PlanCells are the cells of a plan's hashes, in the order of Plan.hashes.
+// PlanCells are the cells of a plan's hashes, in the order of Plan.Hashes.
 type PlanCells [][]StoredCell
 
 // Sum adds up the plan's cells. One that an edge cuts counts in full in Upper, not at all in Lower, and in

@@ -202,7 +202,7 @@ func (r *rig) addTrouble() *atomic.Pointer[trouble] {
 	r.t.Helper()
 	next := new(atomic.Pointer[trouble])
 	r.addHook(r.t, func(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {
-		if cmds[0].Name() != "multi" {
+		if cmds[len(cmds)-1].Name() != "exec" {
 			return send(cmds)
 		}
 		now := next.Swap(nil)

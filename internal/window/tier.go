@@ -20,6 +20,19 @@ func HasSameCells(t Tier, o Tier) bool {
 	return t.Cell == o.Cell && t.Window == o.Window && t.CellsPerEpoch() == o.CellsPerEpoch()
 }
 
+// Lacking returns the tiers whose windows may lack hits from a moment on at now (Unix milliseconds), because
+// their cells were built from tiers that did not reach back further (Tier.Since). A tier is left out if a
+// coarser one answers its windows without a lack.
+func (ts Tiers) Lacking(from, now int64) (out Tiers) {
+	for i, t := range ts {
+		begin := max(from, now-t.Window.Milliseconds())
+		if t.Since > begin && !slices.ContainsFunc(ts[i+1:], func(coarser Tier) bool { return coarser.Since <= begin }) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // HoldsFrom returns the first moment since which a tier's hashes hold everything.
 func (t Tier) HoldsFrom(now int64) int64 {
 	epoch := t.EpochAt(now - t.Window.Milliseconds() - t.Grace()/2 - t.EpochMillis())

@@ -25,7 +25,7 @@ type visit struct {
 func visitsLeft(visits []visit, c unionCell, now int64) map[int]bool {
 	out := make(map[int]bool)
 	for _, v := range visits {
-		// As in Tier.deadline, without its jitter: the tightest that a writer may keep.
+		// As in Tier.Deadline, without its jitter: the tightest that a writer may keep.
 		kept := c.end() + c.Tier.Window.Milliseconds() + c.Tier.Grace()
 		if c.Tier.CellAt(v.at) == c.Number && kept > v.stored && kept > now {
 			out[v.who] = true

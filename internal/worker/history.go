@@ -21,7 +21,8 @@ import (
 
 // DeclareComplete declares that no hit of the namespace is missing from a moment on, because older hits were
 // imported. from is a date, an RFC 3339 time, or none, which takes the declaration back. by names who
-// declares; empty: the user of this process. It writes the result to out.
+// declares; empty: the user of this process. It writes the result to out. If answers stay incomplete although
+// the declaration is made, the error names them.
 func DeclareComplete(ctx context.Context, settings Settings, from, by string, out io.Writer, log zerolog.Logger) error {
 	var d schema.Declaration
 	if from != "none" {
@@ -39,7 +40,8 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 	if err := redisconn.Await(ctx, client, log); err != nil {
 		return err
 	}
-	counted, missing, err := schema.Declare(ctx, schema.NewStore(client, settings.Redis.Namespace), d)
+	store := schema.NewStore(client, settings.Redis.Namespace)
+	counted, missing, err := schema.Declare(ctx, store, d)
 	switch {
 	case errors.Is(err, schema.ErrUncounted), errors.Is(err, schema.ErrNoLayout), errors.Is(err, schema.ErrBadLayout):
 		return setting.UsageError{Err: err}
@@ -49,12 +51,31 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 		return setting.BadUsage("--complete-from: counting in the namespace %s began at %s: answers from then on are complete without it, so declare an earlier time", settings.Redis.Namespace, hit.Moment(counted))
 	case d.From == 0:
 		fmt.Fprintf(out, "the namespace %s has no declaration: answers are complete from %s on, when counting began\n", settings.Redis.Namespace, hit.Moment(max(counted, missing)))
-	case missing > d.From:
-		fmt.Fprintf(out, "the namespace %s is declared complete from %s on, by %s; but hits from before %s are known to be lost: answers that reach further back stay incomplete\n", settings.Redis.Namespace, hit.Moment(d.From), d.By, hit.Moment(missing))
 	default:
-		fmt.Fprintf(out, "the namespace %s is declared complete from %s on, by %s; counting began at %s\n", settings.Redis.Namespace, hit.Moment(d.From), d.By, hit.Moment(counted))
+		fmt.Fprintf(out, "the namespace %s is declared complete from %s on, by %s; counting began at %s\n",
+			settings.Redis.Namespace, hit.Moment(d.From), d.By, hit.Moment(counted))
+		return checkCoverage(ctx, store, d, missing)
 	}
 	return nil
+}
+
+// checkCoverage returns an error that names what a declaration does not cover, because hits are known to be
+// missing: from before a moment (Unix milliseconds), or from tiers that ingest --retier has built.
+func checkCoverage(ctx context.Context, store *schema.Store, d schema.Declaration, missing int64) (err error) {
+	if missing > d.From {
+		err = fmt.Errorf("the declaration does not cover hits from before %s, some of which are known to be lost: "+
+			"answers that reach further back stay incomplete", hit.Moment(missing))
+	}
+	layout, failed := store.Layout(ctx)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	for _, t := range layout.Tiers.Lacking(d.From, d.At) {
+		err = errors.Join(err, fmt.Errorf("the declaration does not cover the tier %s: ingest --retier built its cells "+
+			"from others, which held all hits only from %s on: answers that reach further back stay incomplete; if you need them, "+
+			"count into a new namespace with these tiers, import, and declare there", t, hit.Moment(t.Since)))
+	}
+	return err
 }
 
 // parseDay parses a date, as the beginning of its day in UTC, or an RFC 3339 time.
@@ -62,7 +83,7 @@ func parseDay(text string) (time.Time, error) {
 	if at, err := time.Parse(time.DateOnly, text); err == nil {
 		return at, nil
 	}
-	return time.Parse(time.RFC3339, text)
+	return hit.ParseRFC3339(text)
 }
 
 // processUser returns the user and the host of this process, as far as they are known.

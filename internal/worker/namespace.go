@@ -71,6 +71,9 @@ func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 // checkRedis refuses a Redis whose settings break the promise. It logs warnings about other settings, once it
 // has checked all servers.
 func (n *namespace) checkRedis(ctx context.Context) error {
+	if err := n.store.Client.CheckTransactions(ctx, n.store.Keys.Layout()); err != nil {
+		return err
+	}
 	warnings, err := n.store.Client.CheckServer(ctx)
 	var eviction *cluster.EvictionError
 	if err != nil && !errors.As(err, &eviction) {

@@ -81,7 +81,7 @@ func startExample(t *testing.T, path string, env ...string) (url string, out, er
 	return url, out, errs
 }
 
-// ask sends a request to a service with a middleware, for the key of a client.
+// askAs sends a request to a service with a middleware, for the key of a client.
 func askAs(t *testing.T, url, key string) (status int, header http.Header, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodGet, url, nil)

@@ -28,36 +28,45 @@ type example struct {
 	line           int
 	language, code string
 	prints         *regexp.Regexp // nil: the page does not say
+	notRun         string         // why no test runs it
 }
 
 var (
 	printsComment = regexp.MustCompile(`^<!-- prints: (.*) -->$`)
+	notRunComment = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
 	apiPath       = regexp.MustCompile(`/v1/[a-z]+|/probe`)
 )
 
-// examples reads the blocks whose fence names a language, each with the comment
-// before it that says what it prints.
+// examples are the blocks of a page that a test runs or reads.
 func examples(t *testing.T, path string) []example {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	var out []example
+	return slices.DeleteFunc(blocks(readPage(t, path)), func(e example) bool { return e.notRun != "" })
+}
+
+// blocks reads the fenced blocks of a page, each with the comment before it that says what it prints, or why
+// no test runs it.
+func blocks(page string) (out []example) {
 	var prints *regexp.Regexp
 	var open *example
-	for i, line := range strings.Split(string(text), "\n") {
+	notRun, indent := "", ""
+	for i, line := range strings.Split(page, "\n") {
+		if text := strings.TrimLeft(line, " "); open == nil && strings.HasPrefix(text, "```") {
+			indent = line[:len(line)-len(text)] // within a list
+		}
+		line = strings.TrimPrefix(line, indent)
 		language, fence := strings.CutPrefix(line, "```")
-		switch m := printsComment.FindStringSubmatch(line); {
+		switch m, not := printsComment.FindStringSubmatch(line), notRunComment.FindStringSubmatch(line); {
 		case open != nil && fence:
-			if open.language != "" {
-				out = append(out, *open)
-			}
-			open, prints = nil, nil
+			out = append(out, *open)
+			open, prints, notRun, indent = nil, nil, "", ""
 		case open != nil:
 			open.code += line + "\n"
 		case m != nil:
 			prints = regexp.MustCompile("(?m)" + m[1])
+		case not != nil:
+			notRun = not[1]
 		case fence:
-			open = &example{line: i + 1, language: language, prints: prints}
+			open = &example{line: i + 1, language: language, prints: prints, notRun: notRun}
 		}
 	}
 	return out
@@ -122,6 +131,9 @@ func TestQueries(t *testing.T) {
 
 	ran := 0
 	for _, e := range examples(t, path) {
+		if e.language == "yaml" || e.language == "text" {
+			continue // TestBlocksAreSound reads them
+		}
 		t.Run(fmt.Sprintf("%s at line %d", e.language, e.line), func(t *testing.T) {
 			for _, used := range apiPath.FindAllString(e.code, -1) {
 				if !bytes.Contains(api, []byte(`"`+used+`"`)) {

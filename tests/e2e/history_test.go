@@ -60,6 +60,7 @@ func TestImportedHistoryIsCompleteOnceItIsDeclared(t *testing.T) {
 	require.False(t, complete)
 	day := first.Format(time.DateOnly)
 	ingest(2, []string{"--complete-from", now.AddDate(0, 0, 1).Format(time.DateOnly)}, "a past date")
+	ingest(2, []string{"--complete-from", day + "T00:00:00+24:00"}, "a past date")
 	ingest(2, []string{"--complete-from", time.Now().UTC().Format(time.RFC3339)}, "counting in the namespace", "declare an earlier time")
 	ingest(0, []string{"--complete-from", day, "--by", "alice"}, "is declared complete from "+day, "by alice", "counting began at")
 	complete, since := week()

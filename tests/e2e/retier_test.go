@@ -119,6 +119,13 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
+	// A declaration does not bring back what the old tiers no longer held, and it says so.
+	date := func(days int) string { return at.AddDate(0, 0, -days).Format(time.DateOnly) }
+	ingest(0, []string{"--complete-from", date(20)}, "", "is declared complete from "+date(20))
+	ingest(1, []string{"--complete-from", date(400)}, "", "is declared complete from "+date(400), "does not cover the tier 1d/1825d", "stay incomplete")
+	if year := stack.TotalOf(t, s.query.URL(), "c1", "365d"); year.Complete || year.Total == 0 {
+		t.Errorf("a year that is declared: %+v", year)
+	}
 	ingestRetier("confirm", 2, "no change of tiers")
 	ingestRetier(after, 0, "keeps the tiers 1m/1h,15m/1d")
 }

@@ -214,6 +214,84 @@ rules:
 	}
 }
 
+// Without any one command a worker waits: no total is too high, and none is wrong once it has the right again.
+// A worker that starts without transactions ends, with the reason.
+func TestNoTotalIsWrongWithoutARight(t *testing.T) {
+	t.Parallel()
+	g := startGuarded(t)
+	admin := jetStreamOf(t, g.conn("admin"))
+	stack.Eventually(t, "JetStream", func() (bool, string) {
+		_, err := admin.AccountInfo(t.Context())
+		return err == nil, fmt.Sprint(err)
+	})
+	redisAdmin := g.redis.Client()
+	stack.Ingest(t, nil, nil, g.as("ingest", "ingest")...)
+	query := stack.Query(t, nil, g.as("query", "query")...)
+	hits := int64(0)
+	publish := func() {
+		t.Helper()
+		for range 20 {
+			_, err := admin.Publish(t.Context(), "hits.a", []byte(`{"unique":"`+strconv.FormatInt(hits, 10)+`"}`))
+			require.NoError(t, err)
+			hits++
+		}
+	}
+	publish()
+	stack.EventuallyTotal(t, query.URL(), "a", "24h", hits)
+
+	var commands []string
+	for _, category := range []string{"transaction", "read", "connection"} {
+		all, err := redisAdmin.Do(t.Context(), "acl", "cat", category).StringSlice()
+		require.NoError(t, err)
+		commands = append(commands, all...)
+	}
+	used := redisAdmin.Info(t.Context(), "commandstats").Val()
+	commands = slices.DeleteFunc(commands, func(name string) bool { return !strings.Contains(used, "cmdstat_"+name+":") })
+	for _, right := range stack.RightsOf(t, "ingest") {
+		if name, ok := strings.CutPrefix(right, "+"); ok && !strings.HasPrefix(name, "@") {
+			commands = append(commands, name)
+		}
+	}
+	require.Subset(t, commands, []string{"multi", "exec", "watch", "hmget", "hincrby", "hset"})
+	set := func(right string) {
+		t.Helper()
+		require.NoError(t, redisAdmin.Do(t.Context(), "acl", "setuser", "ingest", right).Err(), right)
+	}
+	for _, command := range commands {
+		require.NoError(t, redisAdmin.Do(t.Context(), "acl", "log", "reset").Err())
+		set("-" + command)
+		publish()
+		var held int64
+		stack.Eventually(t, "the worker counts or is refused without "+command, func() (bool, string) {
+			refused := fmt.Sprint(redisAdmin.Do(t.Context(), "acl", "log").Val())
+			total, _, err := stack.FetchTotal(query.URL(), "a", "24h")
+			require.NoError(t, err)
+			held = total.Total
+			return held >= hits || strings.Contains(refused, "object:"+command+" "), refused
+		})
+		if held > hits {
+			t.Errorf("without %s, %d of %d hits are counted", command, held, hits)
+		}
+		set("+" + command)
+		stack.EventuallyTotal(t, query.URL(), "a", "24h", hits)
+	}
+	g.run("audit", "", fmt.Sprintf("audit: %d hits, 1 counters, 0 differences", hits))
+
+	for _, command := range []string{"multi", "exec", "watch"} {
+		set("-" + command)
+		if code, out := runToEnd(t, "ingest", nil, g.as("ingest", "ingest")...); code != 2 || !strings.Contains(out, "no permissions to run the '"+command+"' command") {
+			t.Errorf("without %s, ingest ends with %d and %s", command, code, out)
+		}
+		set("+" + command)
+		renamed := stack.Redis(t, stack.RedisArgs("--rename-command", command, ""))
+		env := append(g.as("ingest", "ingest"), "REDIS_URL="+renamed.URL())
+		if code, out := runToEnd(t, "ingest", nil, env...); code != 2 || !strings.Contains(strings.ToLower(out), "unknown command '"+command) {
+			t.Errorf("if %s is renamed, ingest ends with %d and %s", command, code, out)
+		}
+		require.Zero(t, renamed.Client().DBSize(t.Context()).Val())
+	}
+}
+
 // requireNoMissingRight looks at what the servers have refused.
 func (g *guarded) requireNoMissingRight() {
 	g.t.Helper()

@@ -14,15 +14,17 @@ import (
 // A master that is gone, or that stands still and then goes on where it was, as
 // a machine cut off from the others does: what it applies then is thrown away.
 func TestCountsAreExactIfAClusterLosesItsMaster(t *testing.T) {
-	t.Parallel()
-	cluster := stack.Cluster(t, 1)
-	loseMasters(t, cluster, rounds(1, 2, 20), func(i int) *stack.RedisServer { return cluster.MasterOf(shardKey(i)) })
+	overEachWire(t, func(t *testing.T, w wire) {
+		cluster := stack.Cluster(t, 1, w.options...)
+		loseMasters(t, w.to(cluster), rounds(1, 2, 20), func(i int) *stack.RedisServer { return cluster.MasterOf(shardKey(i)) })
+	})
 }
 
 func TestCountsAreExactIfSentinelsLoseTheirMaster(t *testing.T) {
-	t.Parallel()
-	sentinels := stack.Sentinels(t, 1)
-	loseMasters(t, sentinels, rounds(1, 1, 20), func(int) *stack.RedisServer { return sentinels.Master() })
+	overEachWire(t, func(t *testing.T, w wire) {
+		sentinels := stack.Sentinels(t, 1, w.options...)
+		loseMasters(t, w.to(sentinels), rounds(1, 1, 20), func(int) *stack.RedisServer { return sentinels.Master() })
+	})
 }
 
 // loseMasters takes n masters away, one after the other, while hits are counted.
@@ -60,10 +62,13 @@ func (s *system) lose(l *load, round int, master *stack.RedisServer) {
 // dies, and the replica that lacks them is made master: they are counted again.
 func TestCountsAreExactIfAReplicaThatIsBehindIsPromoted(t *testing.T) {
 	onlyInAll(t)
-	t.Parallel()
-	cluster := stack.Cluster(t, 1)
-	s := startServersOn(t, cluster)
-	w := s.startWorker(cluster)
+	overEachWire(t, testReplicaBehindIsPromoted)
+}
+
+func testReplicaBehindIsPromoted(t *testing.T, wire wire) {
+	cluster := stack.Cluster(t, 1, wire.options...)
+	s := startServersOn(t, wire.to(cluster))
+	w := s.startWorker(s.counts)
 	l := startLoad(s, "c", false, 500)
 	n := rounds(1, 1, 10)
 	for i := range n {

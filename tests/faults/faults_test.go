@@ -44,6 +44,27 @@ func onlyInAll(t *testing.T) {
 	}
 }
 
+// wire is how programs and limiters reach a Redis.
+type wire struct {
+	options []stack.RedisOption                 // of its servers
+	to      func(stack.Endpoint) stack.Endpoint // the Redis over this wire
+}
+
+// overEachWire runs a test without TLS, and in make test-all over TLS, too, where connections end otherwise.
+func overEachWire(t *testing.T, test func(*testing.T, wire)) {
+	t.Parallel()
+	t.Run("plain", func(t *testing.T) {
+		t.Parallel()
+		test(t, wire{to: func(redis stack.Endpoint) stack.Endpoint { return redis }})
+	})
+	t.Run("TLS", func(t *testing.T) {
+		onlyInAll(t)
+		t.Parallel()
+		c := stack.NewCertificate(t)
+		test(t, wire{[]stack.RedisOption{stack.RedisTLS(c)}, func(redis stack.Endpoint) stack.Endpoint { return stack.OverTLS(c, redis) }})
+	})
+}
+
 // system is the whole of Tallyroll, each part a process of its own.
 type system struct {
 	t           *testing.T
@@ -207,7 +228,7 @@ func (s *system) audit() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), stack.Hung)
 	defer cancel()
-	cmd := stack.Command(ctx, s.t, "audit", []string{"--rate=0"}, []string{"NATS_URL=" + s.broker.URL(), "REDIS_URL=" + s.counts.URL()})
+	cmd := stack.Command(ctx, s.t, "audit", []string{"--rate=0"}, append(stack.RedisEnv(s.counts), "NATS_URL="+s.broker.URL()))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Errorf("audit: %v\n%s", err, out)
@@ -239,7 +260,7 @@ func (s *system) compare(l *load, when string) {
 // make.
 func (s *system) compareUniques(l *load) {
 	s.t.Helper()
-	client := stack.ProgramClient(s.t, s.counts.URL())
+	client := stack.ProgramClientOf(s.t, s.counts)
 	stored := map[string]*unique.Sketch{}
 	for _, key := range stack.Scan(s.t, client, "tallyroll:{*}:u:1d:*:"+l.prefix+"-*") {
 		_, rest, _ := strings.Cut(key, ":u:1d:")

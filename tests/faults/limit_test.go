@@ -38,7 +38,7 @@ func newCrowd(t *testing.T, redis stack.Endpoint, n int, timeout time.Duration, 
 	t.Helper()
 	c := &crowd{t: t, take: limit.Take{Limit: l, Caller: "k", Key: "k", N: 1}}
 	for range n {
-		c.limiters = append(c.limiters, limit.New(stack.ProgramClient(t, redis.URL()), "crowd", timeout))
+		c.limiters = append(c.limiters, limit.New(stack.ProgramClientOf(t, redis), "crowd", timeout))
 	}
 	return c
 }
@@ -102,8 +102,9 @@ func (c *crowd) kept(server *stack.RedisServer) int64 {
 // A master dies while fifty clients take. What its replica had not received can be allowed once more, and
 // nothing beyond that: with the replica as close behind as replication keeps it, and with one that was cut
 // off.
-func TestLimitsWhenSentinelsFailOver(t *testing.T) {
-	t.Parallel()
+func TestLimitsWhenSentinelsFailOver(t *testing.T) { overEachWire(t, testLimitsWhenSentinelsFailOver) }
+
+func testLimitsWhenSentinelsFailOver(t *testing.T, w wire) {
 	policies := []limit.Policy{limit.Log}
 	if full() {
 		policies = limit.Policies
@@ -117,10 +118,10 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 			t.Run(name+" "+string(policy), func(t *testing.T) {
 				t.Parallel()
 				const most = 1000
-				s := stack.Sentinels(t, 1)
+				s := stack.Sentinels(t, 1, w.options...)
 				old, replica := s.Servers[0], s.Servers[1]
 				// Only Redis allows. It has long to answer: each lost reply would hide a take that is allowed again.
-				c := newCrowd(t, s, processes, stack.Hung, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
+				c := newCrowd(t, w.to(s), processes, stack.Hung, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
 				c.start()
 				c.reaches(200)
 				if cut {
@@ -154,8 +155,9 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) {
 // a server is restarted without its file. As many as it lacks are given out again, and none beyond: the
 // holders of the lost ones hear it when they renew. If the limit is local without Redis, a lease that its
 // process has renewed meanwhile is held on.
-func TestPlacesWhenRedisLacksThem(t *testing.T) {
-	t.Parallel()
+func TestPlacesWhenRedisLacksThem(t *testing.T) { overEachWire(t, testPlacesWhenRedisLacksThem) }
+
+func testPlacesWhenRedisLacksThem(t *testing.T, w wire) {
 	more := full() || stack.All()
 	for name, lose := range map[string]struct {
 		all bool // or only what was taken after prepare
@@ -164,7 +166,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 		start func(t *testing.T) (redis stack.Endpoint, prepare, crash, back func())
 	}{
 		"a replica is promoted": {false, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
-			s := stack.Sentinels(t, 1)
+			s := stack.Sentinels(t, 1, w.options...)
 			old, replica := s.Servers[0], s.Servers[1]
 			return s, func() {
 				stack.Eventually(t, "the replica to follow", func() (bool, string) {
@@ -175,7 +177,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 			}, old.Kill, s.WaitOK
 		}},
 		"it is restarted without its file": {true, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
-			s := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
+			s := stack.Redis(t, append(w.options, stack.RedisArgs("--appendonly", "no"))...)
 			return s, func() {}, s.Kill, s.Start
 		}},
 	} {
@@ -188,7 +190,7 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) {
 				const most = 3
 				redis, prepare, crash, back := lose.start(t)
 				l := &limit.Limit{Name: "places", Window: time.Hour, Max: most, Policy: limit.Concurrent, Fail: fail}
-				c := newCrowd(t, redis, 2, stack.Hung, l)
+				c := newCrowd(t, w.to(redis), 2, stack.Hung, l)
 				place := func(lease string) limit.Take { return limit.Take{Limit: l, Caller: "k", Key: "k", N: 1, Lease: lease} }
 				take := func(by int, lease string) bool {
 					t.Helper()

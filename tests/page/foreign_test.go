@@ -46,7 +46,7 @@ await Promise.allSettled([
 document.title = "done";
 </script>`
 
-// site serves a page that attacks a service.
+// startAttacker serves a page that attacks a service.
 func startAttacker(t *testing.T, address string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

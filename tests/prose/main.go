@@ -1,7 +1,7 @@
 // Command prose checks the words of the Markdown pages and of Go comments with Vale, and that Go comments
-// have at most 110 columns. It prints each finding with file, line and column, then the findings per
-// directory, and exits with 1 if there are any. Arguments are files and directories; without any it checks
-// the whole tree.
+// have at most 110 columns and name only what exists. It prints each finding with file, line and column,
+// then the findings per directory, and exits with 1 if there are any. Arguments are files and directories;
+// without any it checks the whole tree.
 package main
 
 import (
@@ -74,6 +74,15 @@ func check(paths []string) (found []string, err error) {
 		}
 		found = append(found, lines...)
 	}
+	named, err := readTree(".")
+	if err != nil {
+		return nil, err
+	}
+	stale, err := named.staleNames(files)
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, stale...)
 	for _, file := range files {
 		if strings.HasSuffix(file, ".go") {
 			lines, err := longComments(file)

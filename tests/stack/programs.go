@@ -100,7 +100,7 @@ func service(t testing.TB, name, addrKey string, nats, redis Endpoint, env []str
 		servers = append(servers, "NATS_URL="+nats.URL())
 	}
 	if redis != nil {
-		servers = append(servers, "REDIS_URL="+redis.URL())
+		servers = append(servers, RedisEnv(redis)...)
 	}
 	s.Process = newProcess(t, name, Build(t, name), func(port int) (args, all []string) {
 		return nil, slices.Concat([]string{addrKey + "=" + address(port)}, servers, env)

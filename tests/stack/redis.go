@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/redisconn"
+	"tallyroll/internal/setting"
 )
 
 // Lines that go-redis writes to standard error by itself while a server is
@@ -123,8 +124,14 @@ func newRedisClient(addr string, database int) *redis.Client {
 // ProgramClient is a client as the programs make it from REDIS_URL.
 func ProgramClient(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
+	return ProgramClientOf(t, tlsEndpoint{url: url})
+}
+
+// ProgramClientOf is a client as the programs make it from their settings.
+func ProgramClientOf(t testing.TB, redis Endpoint) redis.UniversalClient {
+	t.Helper()
 	var settings redisconn.Settings
-	require.NoError(t, settings.URL.UnmarshalText([]byte(url)))
+	require.NoError(t, setting.Parse(&settings, RedisEnv(redis)...))
 	client := settings.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,8 +56,46 @@ func RedisTLS(c Certificate) RedisOption {
 
 func (c *Certificate) args(port int) []string {
 	return []string{"--tls-port", strconv.Itoa(port), "--tls-cert-file", c.CertFile, "--tls-key-file", c.KeyFile,
-		"--tls-ca-cert-file", c.CertFile, "--tls-auth-clients", "yes", "--tls-cluster", "yes"}
+		"--tls-ca-cert-file", c.CertFile, "--tls-auth-clients", "yes", "--tls-cluster", "yes", "--tls-replication", "yes"}
 }
 
 // TLSAddr is host:port of a server started with [RedisTLS].
 func (s *RedisServer) TLSAddr() string { return address(s.tlsPort) }
+
+// tlsEndpoint is a Redis as programs reach it over TLS.
+type tlsEndpoint struct {
+	url string
+	Certificate
+}
+
+func (e tlsEndpoint) URL() string { return e.url }
+
+// TLSEndpoint is a Redis of servers with [RedisTLS], at a rediss… URL.
+func TLSEndpoint(c Certificate, url string) Endpoint { return tlsEndpoint{url, c} }
+
+// OverTLS is a server, a cluster or the master behind Sentinels over TLS, started with [RedisTLS].
+func OverTLS(c Certificate, redis Endpoint) Endpoint {
+	url := strings.Replace(redis.URL(), "redis", "rediss", 1)
+	var servers []*RedisServer
+	switch redis := redis.(type) {
+	case *RedisServer:
+		servers = []*RedisServer{redis}
+	case *RedisCluster:
+		servers = redis.Nodes
+	case *RedisSentinels:
+		servers = redis.Sentinels
+	}
+	for _, s := range servers {
+		url = strings.Replace(url, s.Addr(), s.TLSAddr(), 1)
+	}
+	return TLSEndpoint(c, url)
+}
+
+// RedisEnv are a program's settings for a Redis.
+func RedisEnv(redis Endpoint) []string {
+	env := []string{"REDIS_URL=" + redis.URL()}
+	if c, ok := redis.(tlsEndpoint); ok && c.CertFile != "" {
+		env = append(env, "REDIS_CA="+c.CertFile, "REDIS_CERT="+c.CertFile, "REDIS_KEY="+c.KeyFile)
+	}
+	return env
+}

@@ -25,17 +25,31 @@ type RedisSentinels struct {
 	Servers   []*RedisServer // the first is master in the beginning
 	Sentinels []*RedisServer
 	t         testing.TB
+
+	certificate *Certificate // nil without [RedisTLS]: then they talk in plain text
+}
+
+// port is where the Sentinels and the replicas reach a server.
+func (s *RedisSentinels) port(server *RedisServer) int {
+	if s.certificate != nil {
+		return server.tlsPort
+	}
+	return server.Port()
 }
 
 // Sentinels starts a master, replicas, and three Sentinels. The options are the servers'.
 func Sentinels(t testing.TB, replicas int, opts ...RedisOption) *RedisSentinels {
 	t.Helper()
-	s := &RedisSentinels{t: t}
+	var o redisOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	s := &RedisSentinels{t: t, certificate: o.tls}
 	opts = append(opts, RedisArgs("--repl-diskless-sync-delay", "0"))
 	for i := range 1 + replicas {
 		own := opts
 		if i > 0 {
-			own = append(own[:len(own):len(own)], RedisArgs("--replicaof", fmt.Sprint("127.0.0.1 ", s.Servers[0].Port())))
+			own = append(own[:len(own):len(own)], RedisArgs("--replicaof", fmt.Sprint("127.0.0.1 ", s.port(s.Servers[0]))))
 		}
 		s.Servers = append(s.Servers, Redis(t, own...))
 	}
@@ -47,9 +61,13 @@ func Sentinels(t testing.TB, replicas int, opts ...RedisOption) *RedisSentinels 
 	for range sentinels {
 		file := filepath.Join(t.TempDir(), "sentinel.conf") // it writes there what it learns
 		text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n",
-			masterName, s.Servers[0].Port())
+			masterName, s.port(s.Servers[0]))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		s.Sentinels = append(s.Sentinels, Redis(t, RedisConfig(file), RedisArgs("--sentinel")))
+		own := []RedisOption{RedisConfig(file), RedisArgs("--sentinel")}
+		if s.certificate != nil {
+			own = append(own, RedisTLS(*s.certificate))
+		}
+		s.Sentinels = append(s.Sentinels, Redis(t, own...))
 	}
 	s.WaitOK()
 	return s
@@ -115,7 +133,7 @@ func (s *RedisSentinels) master() (agreed *RedisServer, not string) {
 		}
 		addr := net.JoinHostPort(says["ip"], says["port"])
 		for _, server := range s.Servers {
-			if server.Addr() == addr && server.Running() {
+			if address(s.port(server)) == addr && server.Running() {
 				if agreed != nil && agreed != server {
 					return nil, fmt.Sprintf("the Sentinels do not agree: %s and %s", agreed.Addr(), addr)
 				}
@@ -131,7 +149,7 @@ func (s *RedisSentinels) master() (agreed *RedisServer, not string) {
 			continue
 		}
 		info := server.Client().Info(ctx, "replication").Val()
-		if !strings.Contains(info, fmt.Sprintf("master_port:%d\r", agreed.Port())) {
+		if !strings.Contains(info, fmt.Sprintf("master_port:%d\r", s.port(agreed))) {
 			return nil, fmt.Sprintf("%s is not a replica of %s: %s", server.Addr(), agreed.Addr(), info)
 		}
 		if ok, state := server.replicates(ctx); !ok {

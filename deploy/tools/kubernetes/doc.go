@@ -1,2 +1,2 @@
-// Package kubernetes builds and scores what is in deploy/kubernetes, in its tests.
+// Package kubernetes builds and checks what is in deploy/kubernetes, in its tests.
 package kubernetes

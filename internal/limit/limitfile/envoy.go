@@ -1,6 +1,7 @@
 package limitfile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,8 +28,22 @@ type Descriptor struct {
 
 type Entry struct {
 	Key   string
-	Value string // empty: any value
+	Value string // empty: any value; with an asterisk at its end, what begins like it
 	As    string // the variable of the limit's key template that the value is for, or AsID; empty: it may be a part of {key}
+}
+
+// Prefix returns what a value must begin with; ok is false if it must equal Value.
+func (e *Entry) Prefix() (prefix string, ok bool) {
+	if e.Value == "" {
+		return "", true
+	}
+	return strings.CutSuffix(e.Value, "*")
+}
+
+// isAny reports whether different values match.
+func (e *Entry) isAny() bool {
+	_, ok := e.Prefix()
+	return ok
 }
 
 // AsID marks the entry whose value is the id of the take, and no part of the key.
@@ -50,8 +65,8 @@ var joined = Template{between: between + "%"}
 // makesKey reports whether an entry's value is a part of {key}: values that are neither in the file nor for a
 // variable are, or without any, all that are for no variable.
 func (d *Descriptor) makesKey(e *Entry) bool {
-	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Value == "" && e.As == "" })
-	return e.As == "" && (e.Value == "" || !anyValue)
+	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.isAny() && e.As == "" })
+	return e.As == "" && (e.isAny() || !anyValue)
 }
 
 // Value returns a template variable's value for a descriptor with these values, in the order of the entries.
@@ -112,8 +127,9 @@ func (d *Descriptor) check(l *Limit) error {
 			return fmt.Errorf("the entry %q is for {%s}, which the limit's key %s does not have", e.Key, e.As, l.Key)
 		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
-		case e.Value == "" && e.As == "" && !l.Key.Uses(VarKey):
-			return fmt.Errorf("the entry %q can have any value, and the limit's key %s has no variable for it: name one with as, such as as: %s", e.Key, l.Key, variables[0])
+		case e.isAny() && e.As == "" && !l.Key.Uses(VarKey):
+			return fmt.Errorf("the entry %q can have several values, and the limit's key %s has no variable for it: "+
+				"name one with as, such as as: %s", e.Key, l.Key, variables[0])
 		}
 	}
 	for _, v := range variables {
@@ -133,8 +149,8 @@ func (d *Descriptor) checkReserve(l *Limit) error {
 		return nil
 	case l.Policy != limit.Cells:
 		return fmt.Errorf("reserve: not with the policy %s: log counts at most %d hits at once, and takes of stream cannot be settled", l.Policy, limit.MaxLogTake)
-	case d.Reserve < 0 || d.Reserve > l.Max:
-		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", d.Reserve, l.Max)
+	case d.Reserve < 0 || d.Reserve > l.Max && l.Max > 0: // max can be 0 for a while
+		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", d.Reserve, cmp.Or(l.Max, limit.MaxHits))
 	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
 		return fmt.Errorf("reserve: no entry is for the id of the request: give one of them as: id, such as that of the header x-request-id")
 	}
@@ -211,6 +227,9 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
 		if e.As != "" && e.As != AsID && !isVariable(e.As) {
 			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path, header.NAME and id", e.As)
+		}
+		if e.Value == "*" {
+			e.Value = ""
 		}
 		d.Entries = append(d.Entries, e)
 	}

@@ -28,14 +28,15 @@ const MaxName = 64
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-const fileFields = "name, window, max, policy, fail, key, mode, share, ttl and envoy"
+const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl and envoy"
 
 // Parse reads named limits:
 //
 //	limits:
 //	  - name: login        # 1 to 64 letters, digits, underscores, hyphens and dots
 //	    window: 1m         # a whole number and a unit (s, m, h, d, w, y), 1s to 366d
-//	    max: 5             # hits that a key may have in the window
+//	    max: 5             # hits that a key may have in the window; 0 refuses always
+//	    unlimited: true    # in place of max: allows always, and counts nothing
 //	    policy: log        # cells (default), log, stream or concurrent
 //	    fail: closed       # local (default), open or closed
 //	    mode: shadow       # enforce (default) or shadow
@@ -74,13 +75,15 @@ func Parse(data []byte) (Set, error) {
 }
 
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit", "name", "window", "max", "policy", "fail", "mode", "share{}", "ttl", "key", "envoy{}")
+	fields, err := yamlfile.Fields(node, "a limit",
+		"name", "window", "max", "unlimited", "policy", "fail", "mode", "share{}", "ttl", "key", "envoy{}")
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, name := range []string{"name", "window", "max"} {
-		if fields[name] == nil {
-			return nil, 0, yamlfile.Errorf(node.Line, "%s: it is missing: a limit needs name, window and max", name)
+		if fields[name] == nil && (name != "max" || fields["unlimited"] == nil) {
+			return nil, 0, yamlfile.Errorf(node.Line,
+				"%s: it is missing: a limit needs name, window, and max or unlimited", name)
 		}
 	}
 	l = &Limit{Limit: limit.Limit{
@@ -97,9 +100,19 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	if err != nil {
 		return nil, 0, wrong("window", err.Error())
 	}
-	l.Max, err = strconv.ParseInt(fields["max"].Value, 10, 64)
-	if err != nil {
-		return nil, 0, wrong("max", fmt.Sprintf("%q: allowed is a whole number", fields["max"].Value))
+	if unlimited := fields["unlimited"]; unlimited != nil {
+		if l.Unlimited = unlimited.Value == "true"; !l.Unlimited {
+			return nil, 0, wrong("unlimited", fmt.Sprintf("%q: must be true, or leave it out", unlimited.Value))
+		}
+	}
+	if most := fields["max"]; most != nil {
+		if l.Unlimited {
+			return nil, 0, wrong("max", "not together with unlimited")
+		}
+		l.Max, err = strconv.ParseInt(most.Value, 10, 64)
+		if err != nil {
+			return nil, 0, wrong("max", fmt.Sprintf("%q: allowed is a whole number", most.Value))
+		}
 	}
 	if key := fields["key"]; key != nil {
 		l.Key, err = ParseTemplate(key.Value)

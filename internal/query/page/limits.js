@@ -62,7 +62,7 @@ function draw(all, one) {
   if (one?.limit === chosen) drawBusiest(one);
 }
 
-const room = (limit) => `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}`;
+const room = (limit) => limit.unlimited ? "any number" : `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}`;
 
 // rate is a number per second as it is read at a glance.
 const rate = (n) => (n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? n.toFixed(1) : compact(Math.round(n)));
@@ -188,9 +188,9 @@ async function drawUse() {
 
 function showUse(limit, values, answer) {
   const box = $("use-found"), used = Math.max(0, limit.max - answer.remaining), name = keyOf(values);
-  const text = `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
+  const text = limit.unlimited ? "Unlimited: nothing is counted" : `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
   const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
-  const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
+  const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : limit.max === 0 ? `The next ${hit} is refused: this limit refuses always.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
   const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is the count of one process." : " Hits of the oldest cell decide, so the opposite may be true.";
   if (box.dataset.of !== `${chosen} ${JSON.stringify(values)}` || !box.querySelector("[role=meter]")) {
     box.dataset.of = `${chosen} ${JSON.stringify(values)}`;
@@ -206,7 +206,7 @@ function showUse(limit, values, answer) {
   meter.setAttribute("aria-valuenow", Math.min(used, limit.max));
   meter.setAttribute("aria-valuetext", text);
   meter.dataset.state = fits ? (used > 0.8 * limit.max ? "amber" : "green") : "red";
-  meter.firstChild.style.width = `${Math.min(100, (100 * used) / limit.max)}%`;
+  meter.firstChild.style.width = `${limit.max === 0 ? (fits ? 0 : 100) : Math.min(100, (100 * used) / limit.max)}%`;
   put(box.querySelector(".used"), text);
   put(box.querySelector("[data-part=next]"), next + doubt);
 }

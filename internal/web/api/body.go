@@ -71,6 +71,7 @@ func CheckBody(data []byte) *web.Problem {
 // DecodeBody reads one JSON object without unknown or repeated fields, with names exactly as documented: the
 // decoder would take KEY for key, and the last of two. Its errors are for the client.
 func DecodeBody(data []byte, into any) error {
+	data = hit.TrimMark(data)
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(into); err != nil {
 		return bodyError(err, reflect.TypeOf(into).Elem())

@@ -31,7 +31,13 @@ func AnswerQuery[P, O any, PP Params[P], PO Output[O]](a *API, op huma.Operation
 // HandleQuery is AnswerQuery for an operation that writes its answer itself.
 func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(http.ResponseWriter, *http.Request, *P) error) {
 	huma.Register[P, O](a, op, nil)
-	known := KnownParamsOf(a.operations[patternOf(&op)])
+	described := a.operations[patternOf(&op)]
+	for _, p := range described.Parameters {
+		if p.In == web.InQuery && len(p.Schema.OneOf) > 0 {
+			p.Schema = p.Schema.OneOf[0] // generated clients cannot set a parameter of several types
+		}
+	}
+	known := KnownParamsOf(described)
 	a.mux.Handle(patternOf(&op), Handler(func(w http.ResponseWriter, r *http.Request) error {
 		query, err := known.Parse(r.URL.RawQuery)
 		if err != nil {
@@ -42,8 +48,12 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 		if err != nil {
 			return err
 		}
-		if err := a.Hold(r.Context(), web.InQuery, p); err != nil {
+		ctx, err := a.Hold(r.Context(), web.InQuery, p)
+		if err != nil {
 			return err
+		}
+		if ctx != r.Context() {
+			r = r.WithContext(ctx)
 		}
 		return answer(w, r, p)
 	}))
@@ -69,10 +79,11 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		if reader, ok := any(b).(HeaderReader); ok {
 			reader.ReadHeader(r.Header)
 		}
-		if err := a.Hold(r.Context(), web.InBody, b); err != nil {
+		ctx, err := a.Hold(r.Context(), web.InBody, b)
+		if err != nil {
 			return err
 		}
-		out, err := find(r.Context(), b)
+		out, err := find(ctx, b)
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ type API struct {
 
 	// Hold is called with each request's parameters, in InQuery or InBody, before it is answered. Its errors
 	// are for the client.
-	Hold func(ctx context.Context, part string, params any) error
+	Hold func(ctx context.Context, part string, params any) (context.Context, error)
 }
 
 // Title describes the whole API in the document.
@@ -53,7 +53,7 @@ func New(mux *http.ServeMux, title Title) *API {
 	}
 	return &API{
 		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
-		title: title, Hold: func(context.Context, string, any) error { return nil },
+		title: title, Hold: func(ctx context.Context, _ string, _ any) (context.Context, error) { return ctx, nil },
 	}
 }
 

@@ -38,16 +38,17 @@ func (*NoOutput) Write(w http.ResponseWriter) {
 
 // OverHTTP turns find into one for a query string whose answer is only a body.
 func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
-	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
-		out, err := find(ctx, web.InQuery, p)
-		return &JSONOutput[A]{out}, err
-	}
+	return inPart(web.InQuery, find)
 }
 
-// BodyOverHTTP does so for a body.
-func BodyOverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+// OverHTTPBody is OverHTTP for parameters in a body.
+func OverHTTPBody[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+	return inPart(web.InBody, find)
+}
+
+func inPart[P, A any](part string, find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
 	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
-		out, err := find(ctx, web.InBody, p)
+		out, err := find(ctx, part, p)
 		return &JSONOutput[A]{out}, err
 	}
 }
@@ -96,7 +97,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // WriteJSON sends a value, followed by a newline and without escapes for HTML.
 //
 // Totals that append their own JSON would save 1.2 µs each (CPU time, medians of alternating runs of
-// BenchmarkWithoutRedis): 2 % of query's work for 100 totals (BenchmarkTotal); of the work of query, Redis
+// BenchmarkWithoutRedis): 2 % of query's work for 100 totals; of the work of query, Redis
 // and client together (docs/benchmarks.md), 0.8 % for one total and 2.4 % for 100 counters × 4 windows.
 func WriteJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	text := buffers.Get().(*bytes.Buffer)

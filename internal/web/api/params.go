@@ -235,10 +235,13 @@ func (m *Moment) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Schema describes both forms.
+// Schema describes both forms of a body's field. In a query, which has only text, it is the first.
 func (Moment) Schema(huma.Registry) *huma.Schema {
 	s := &huma.Schema{OneOf: []*huma.Schema{
-		{Type: huma.TypeString, Description: "An RFC 3339 time, Unix milliseconds in digits, or a time before now such as -7d.", Examples: []any{"2026-11-21T10:00:00Z"}},
+		{
+			Type: huma.TypeString, Description: "An RFC 3339 time, Unix milliseconds in digits, or a time before now such as -7d.",
+			Examples: []any{"2026-11-21T10:00:00Z", "1795255200000", "-7d"},
+		},
 		{Type: huma.TypeInteger, Format: "int64", Description: "Unix milliseconds.", Examples: []any{1795255200000}},
 	}}
 	s.PrecomputeMessages()

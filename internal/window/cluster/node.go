@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/unique"
 )
 
@@ -76,7 +77,15 @@ func (c *Client) RefreshMasters(ctx context.Context) {
 // at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
 // after the counts that it describes. If a slot is moving, everything is read again in three steps, with
 // redirects. That does not notice a fail-over between the first two that loses commits.
-func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (ServerTimes, error) {
+func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (times ServerTimes, err error) {
+	err = redisconn.Repeat(ctx, true, func() (err error) {
+		times, err = c.readInOrder(ctx, first, then, last)
+		return err
+	})
+	return times, err
+}
+
+func (c *Client) readInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (ServerTimes, error) {
 	if c.cluster == nil {
 		var clock *redis.TimeCmd
 		_, err := c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -105,6 +114,15 @@ func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.P
 		}
 	}
 	return c.times(ctx)
+}
+
+// Read sends the commands that queue adds, which only read. If the connection breaks, it calls queue again.
+func (c *Client) Read(ctx context.Context, queue func(redis.Pipeliner) error) (cmds []redis.Cmder, err error) {
+	err = redisconn.Repeat(ctx, true, func() (err error) {
+		cmds, err = c.Pipelined(ctx, queue)
+		return err
+	})
+	return cmds, err
 }
 
 func (c *Client) readByNode(ctx context.Context, steps ...func(redis.Pipeliner)) (ServerTimes, error) {

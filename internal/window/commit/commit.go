@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/redisconn"
 	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
@@ -53,7 +54,8 @@ type Writer struct {
 	// unverified are hashes whose expiry was trusted by attempts whose outcome is unknown, see healExpiries.
 	unverified []hashExpiry
 
-	// OnRetry is called for each attempt whose outcome is unknown, before the pause.
+	// OnRetry is called for each attempt whose outcome is unknown, before the pause. The first attempt after a
+	// broken connection comes at once, and without a call.
 	OnRetry func(error)
 	// OnLoss is called with ErrTorn or ErrClockFell if a commit has detected that hits may be wrongly
 	// counted. The cursor then has a later IncompleteBefore than the caller's.
@@ -62,7 +64,7 @@ type Writer struct {
 
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
-	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis): some hits may be counted twice")
+	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis, or a refused MULTI): some hits may be counted twice")
 	// ErrClockFell means that Redis's clock was ahead: keys may have expired, increments may be missing.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )
@@ -118,7 +120,8 @@ func (w *Writer) Cursor() (window.Cursor, bool) { return w.held.Cursor, w.exists
 // Commit adds a batch and moves the cursor to to, or does neither, and returns when the outcome is certain. A
 // later AsOf in Redis at the same position stays, unless AsOf is to fall. It tries for as long as ctx lives.
 // ErrFenced and ErrRewound mean that no hit was added unless the cursor shows it, and that the writer is
-// unusable. *ForeignError (the cursor cannot be read) means that no hit was added.
+// unusable. *ForeignError (the cursor cannot be read) means that no hit was added. cluster.ErrBare means that
+// any hit may have been added; the cursor shows it as torn.
 func (w *Writer) Commit(ctx context.Context, batch *window.ShardBatch, to window.Cursor) (Commit, error) {
 	next := schema.CursorRecord{Cursor: to, By: w.held.By}
 	if !next.HasSameRare(w.held) {
@@ -152,7 +155,10 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 	}
 	backoff := minBackoff
 	for {
-		err := w.attempt(ctx, batch, &next, &out)
+		err := redisconn.Repeat(ctx, true, func() error { return w.attempt(ctx, batch, &next, &out) })
+		if errors.Is(err, cluster.ErrBare) {
+			err = errors.Join(err, w.markTorn(ctx))
+		}
 		switch {
 		case err == nil:
 			w.held, w.exists = next, true
@@ -161,7 +167,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 			}
 			out.Hits = batch.Hits()
 			return out, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), cluster.IsForeign(err) && out.Attempts == 0:
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), errors.Is(err, cluster.ErrBare), cluster.IsForeign(err) && out.Attempts == 0:
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
@@ -173,5 +179,20 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 		}
 		w.store.Client.RefreshMasters(ctx)
 		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// markTorn lets the cursor show that Redis may have run a part of a transaction, until a commit reports it.
+// Whatever Redis still runs of that part, opened is then too high. It tries for as long as ctx lives.
+func (w *Writer) markTorn(ctx context.Context) error {
+	for {
+		err := w.store.MarkTorn(ctx, w.key)
+		if err == nil {
+			return nil
+		}
+		w.OnRetry(err)
+		if retry.Sleep(ctx, maxBackoff) != nil {
+			return err
+		}
 	}
 }

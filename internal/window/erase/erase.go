@@ -449,6 +449,13 @@ func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters 
 			}
 		}
 	})
+	if errors.Is(err, cluster.ErrBare) {
+		for s := range at {
+			if at[s].exists {
+				err = errors.Join(err, e.store.MarkTorn(ctx, e.watch[1+s]))
+			}
+		}
+	}
 	if err != nil && first.Val() == "" {
 		return 0, err // EXEC has not run, or that is unknown
 	}

@@ -238,16 +238,8 @@ func (i *Inspector) places(shard int, replies []*redis.SliceCmd) ([]Place, error
 // atOnce runs commands as one transaction. If failed returns an error, that of the last command, the outcome
 // of the others is unknown.
 func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipeliner), failed func() error) error {
-	// A cluster's client would send TIME, which has no key, to any node.
-	node, err := i.store.Client.NodeOf(ctx, i.store.Keys.Cursor(shard, ""))
-	if err != nil {
-		return err
-	}
-	cmds, err := node.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		queue(p)
-		return nil
-	})
-	if err == nil || failed() != nil {
+	cmds, err := i.store.Client.Transact(ctx, i.store.Keys.Cursor(shard, ""), queue)
+	if err == nil || cmds == nil || failed() != nil {
 		return err
 	}
 	for _, cmd := range cmds { // EXEC has run: what is wrong is single keys, or the rights

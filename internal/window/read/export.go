@@ -250,7 +250,7 @@ func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now i
 	return out, nil
 }
 
-// exportNames returns the counters of the page after a place, the part of the range that it covers, and
+// listExportNames returns the counters of the page after a place, the part of the range that it covers, and
 // whether there may be more. A page covers the whole range, unless a single counter's range is too much.
 func listExportNames(ctx context.Context, r *Reader, l window.Layout, tier window.Tier, e Export, at ExportPlace) (names []string, piece window.Range, more bool, err error) {
 	piece = e.Range

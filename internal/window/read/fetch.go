@@ -69,7 +69,7 @@ func nameQuestion(r *Reader, plans []window.Plan, err error) error {
 	return err
 }
 
-// affordable returns how many counters MaxCells allows to be read with all of these plans; a counter's cost
+// checkCost returns how many counters MaxCells allows to be read with all of these plans; a counter's cost
 // does not depend on its name. The error is a *TooMuchError if these are fewer than least.
 func checkCost(r *Reader, least int, plans ...window.Plan) (int, error) {
 	if r.MaxCells == 0 {

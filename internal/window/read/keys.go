@@ -74,7 +74,7 @@ func (w *keySets) addUnion(key string, cells int) int {
 type readPlan struct {
 	keySets
 	shards []int // that the plans are about, in the order of the cursors
-	at     []int // for each hash of each plan, in the order of Plan.hashes: its index among the hashes, or ^index among the sums
+	at     []int // for each hash of each plan, in the order of Plan.Hashes: its index among the hashes, or ^index among the sums
 	counts []int // for each union of each plan: its index among the unions, or -1 if it is empty
 	room   int64 // how many cells the hashes can hold
 }
@@ -138,7 +138,7 @@ func (s *keySet) queueUnions(ctx context.Context, p redis.Pipeliner) {
 	}
 }
 
-// counts reports whether a key is that of one of the plan's unique cells.
+// countsKey reports whether a key is that of one of the plan's unique cells.
 func countsKey(p *window.Plan, k schema.Keys, key string) bool {
 	for _, u := range p.Unions {
 		for _, c := range u {

@@ -173,7 +173,8 @@ func MergeSets(ctx context.Context, s *schema.Store, sets func(shard int) []stri
 		between.Min = "(" + after
 	}
 	var lists []*redis.StringSliceCmd
-	if cmds, err := s.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	if cmds, err := s.Client.Read(ctx, func(p redis.Pipeliner) error {
+		lists = nil
 		for shard := first; shard < end; shard++ {
 			for _, set := range sets(shard) {
 				lists = append(lists, p.ZRangeByLex(ctx, set, between))

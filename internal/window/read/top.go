@@ -88,7 +88,8 @@ func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Pla
 	level, first, last, whole := layout.Segments(plan)
 	tier := layout.Tiers[level]
 	var read []*summaries
-	cmds, err := r.Store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := r.Store.Client.Read(ctx, func(p redis.Pipeliner) error {
+		read = nil
 		for shard := range layout.Shards {
 			var keys []string
 			for _, stream := range base.dir.Streams {
@@ -142,7 +143,7 @@ func checkSummaries(ctx context.Context, r *Reader, s *summaries) error {
 	if int(s.there.Val()) <= len(s.keys)-len(missing) {
 		return nil
 	}
-	cmds, err := r.Store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	cmds, err := r.Store.Client.Read(ctx, func(p redis.Pipeliner) error {
 		for _, key := range missing {
 			p.Get(ctx, key)
 		}

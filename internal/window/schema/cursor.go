@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -34,6 +35,14 @@ func (r CursorRecord) IsSameAs(o CursorRecord) bool {
 // following transaction, so opened is one too high. Absolute marks would not show it, because the following
 // transaction overwrites them.
 func (r CursorRecord) IsTorn() bool { return r.Opened != r.Closed }
+
+// MarkTorn makes a cursor IsTorn, without a transaction.
+func (s *Store) MarkTorn(ctx context.Context, key string) error {
+	if err := s.Client.HIncrBy(ctx, key, "opened", 1).Err(); err != nil {
+		return fmt.Errorf("mark cursor %s as torn: %w", key, err)
+	}
+	return nil
+}
 
 // HasSameRare reports whether the RareFields are equal. Each change of one of them gets a new "by".
 func (r CursorRecord) HasSameRare(o CursorRecord) bool {

@@ -108,11 +108,10 @@ func (c Claims) Write(ctx context.Context, claims, before map[string]Claim) (cha
 		values = append(values, stream, claims[stream].String())
 	}
 	var had *redis.SliceCmd
-	cmds, err := c.client.TxPipelined(ctx, func(p redis.Pipeliner) error { // the key never lacks its expiry
+	cmds, err := c.client.Transact(ctx, c.key, func(p redis.Pipeliner) { // the key never lacks its expiry
 		had = p.HMGet(ctx, c.key, streams...)
 		p.HSet(ctx, c.key, values...)
 		p.Expire(ctx, c.key, claimsLast)
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write %d claims: %w", len(claims), cluster.WrapForeignReply(cmds, err))

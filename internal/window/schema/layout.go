@@ -40,7 +40,7 @@ type tiersJSON struct {
 	// EpochCells is the most cells that a hash spans. A program with another EpochCells goes on with it.
 	EpochCells int64 `json:"epoch_cells"`
 	Generation int   `json:"generation,omitempty"`
-	// CompleteFrom has Tier.since for each tier. It is empty if no tier lacks hits.
+	// CompleteFrom has Tier.Since for each tier. It is empty if no tier lacks hits.
 	CompleteFrom []int64 `json:"complete_from,omitempty"`
 }
 

@@ -12,6 +12,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,10 +58,10 @@ func questions(now time.Time) []question {
 	return []question{
 		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{Key: both, Window: []string{"1h", "24h"}}),
 		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{
-			Key: both, Window: []string{"1h"}, At: client.NewOptGetTotalAt(client.NewInt64GetTotalAt(now.UnixMilli())),
+			Key: both, Window: []string{"1h"}, At: client.NewOptString(strconv.FormatInt(now.UnixMilli(), 10)),
 		}),
 		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{
-			Key: both, From: client.NewOptGetTotalFrom(client.NewStringGetTotalFrom(hourAgo.Format(time.RFC3339))),
+			Key: both, From: client.NewOptString(hourAgo.Format(time.RFC3339)),
 		}),
 		of("get-total", 200, (*client.Client).GetTotal, client.GetTotalParams{
 			Key: both, Window: []string{"today", "week"}, Tz: text("Europe/Berlin"),
@@ -75,7 +76,7 @@ func questions(now time.Time) []question {
 		of("post-uniques", 200, (*client.Client).PostUniques, &client.UniquesBody{Keys: both, Windows: []string{"1h"}}),
 		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both[:1], Step: text("5m")}),
 		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{
-			Key: both, From: client.NewOptGetSeriesFrom(client.NewInt64GetSeriesFrom(hourAgo.UnixMilli())),
+			Key: both, From: client.NewOptString("-1h"),
 		}),
 		of("get-series", 200, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Format: text("csv")}),
 		of("get-series", 400, (*client.Client).GetSeries, client.GetSeriesParams{Key: both, Step: text("0m")}),
