@@ -89,8 +89,8 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 	return parseStates(reply, r.takes)
 }
 
-// isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids that may have
-// been used, or it counts nothing.
+// isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids that may
+// have been used, or it counts nothing.
 func isRepeatable(m mode, r *request) bool {
 	return m == look || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool { return t.ID == "" || t.Once })
 }

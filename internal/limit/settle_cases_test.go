@@ -175,6 +175,21 @@ func TestAKeyThatWasResetIsNotSettled(t *testing.T) {
 	}
 }
 
+// TestTakesOfBeforeMaxBecameZeroAreSettled: the file of limits can change while a request runs.
+func TestTakesOfBeforeMaxBecameZeroAreSettled(t *testing.T) {
+	t.Parallel()
+	s := newSettlers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 1)
+	for _, policy := range []Policy{Cells, Log} {
+		l := &Limit{Name: "tokens", Window: time.Minute, Max: 10, Policy: policy, Fail: FailClosed}
+		never := *l
+		never.Max = 0
+		s.ask(0, l, "take", "a", 4)
+		require.Equal(t, "allowed true, remaining 0, settled 3, over 3, by redis", s.ask(0, &never, "settle", "a", 3))
+		require.Equal(t, "allowed true, remaining 7, settled 3, over 0, by redis", s.ask(0, l, "settle", "a", 3))
+		require.Equal(t, "unknown", s.ask(0, &never, "settle", "b", 3))
+	}
+}
+
 // TestAGiveBackInStepsContinues: an interrupted one is continued by its repetition, until all is given back.
 func TestAGiveBackInStepsContinues(t *testing.T) {
 	t.Parallel()
