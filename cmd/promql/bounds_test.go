@@ -19,7 +19,7 @@ import (
 func TestLargeQueriesAreRefused(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis)
 	for expr, want := range map[string]string{
 		`max_over_time(vector(1)[30d:1ms])`: "PROMQL_MAX_SAMPLES", `vector(1)[30d:1ms]`: "PROMQL_MAX_SAMPLES", `max_over_time(vector(1)[30d:1ms] @ 1)`: "PROMQL_MAX_SAMPLES",
@@ -46,7 +46,7 @@ func TestLargeQueriesAreRefused(t *testing.T) {
 func TestQueriesEndIfMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, "GOMEMLIMIT=300MiB", "PROMQL_TIMEOUT=1m", "PROMQL_CONCURRENCY=8")
 	// The engine does not count the results of absent_over_time. Each of these holds 3 MB while the next is
 	// evaluated.
@@ -107,9 +107,9 @@ func askSlowly(ctx context.Context, s *stack.Service) error {
 func TestQueryEndsIfItsClientLeaves(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	var hits []hit
+	var hits []counted
 	for i := range 900 { // counters on which a hostile regular expression takes a second each
-		hits = append(hits, hit{strings.Repeat("a", 509) + strconv.Itoa(100+i), time.Now().Add(-time.Minute), 1})
+		hits = append(hits, counted{strings.Repeat("a", 509) + strconv.Itoa(100+i), time.Now().Add(-time.Minute), 1})
 	}
 	seed(t, redis.Client(), time.Now(), hits...)
 	promql := start(t, redis, append(slowSettings, "PROMQL_TIMEOUT=10m")...)
@@ -181,9 +181,9 @@ func TestRequestsBeyondTheQueueAreRefusedAtOnce(t *testing.T) {
 func TestSelectorsAreSummed(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarterEnd()
-	var hits []hit
+	var hits []counted
 	for i := range 6 {
-		hits = append(hits, hit{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, hit{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})
+		hits = append(hits, counted{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, counted{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})
 	}
 	seed(t, redis.Client(), time.Now(), hits...)
 	promql := start(t, redis, "PROMQL_MAX_COUNTERS=6", "PROMQL_MAX_SAMPLES=100")

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -217,8 +218,8 @@ func buildWarnings(sel selection, parts []part) annotations.Annotations {
 	}
 	first := parts[0].series[0]
 	if sel.window > 0 && sel.window < first.Tier.Cell {
-		cell := window.FormatDuration(first.Tier.Cell)
-		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s that hold this query's time: each window has a whole cell or none; use a range of %s or more, or a later start", window.FormatDuration(sel.window), cell, cell))
+		cell := human.FormatDuration(first.Tier.Cell)
+		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s that hold this query's time: each window has a whole cell or none; use a range of %s or more, or a later start", human.FormatDuration(sel.window), cell, cell))
 	}
 	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) }); s.Asked.Outruns(s.AsOf) {
 		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))

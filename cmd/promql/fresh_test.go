@@ -20,7 +20,7 @@ func TestQueriesWaitForAMessage(t *testing.T) {
 	redis := stack.Redis(t)
 	began, stored := time.Now().Add(-time.Hour), time.Now().Truncate(time.Second).Add(-5*time.Second)
 	cursor := newCursor(began, stored.Add(-5*time.Second))
-	seedFrom(t, redis.Client(), cursor, hit{"a", stored.Add(-20 * time.Second), 3})
+	seedFrom(t, redis.Client(), cursor, counted{"a", stored.Add(-20 * time.Second), 3})
 	s := start(t, redis, "PROMQL_CONCURRENCY=1")
 	ask := func(headers ...string) (int, apiAnswer) {
 		query := url.Values{"query": {`sum_over_time(tallyroll_hits{key="a"}[1m])`}}
@@ -65,7 +65,7 @@ func TestQueriesWaitForAMessage(t *testing.T) {
 	status, plain := ask()
 	require.Equal(t, http.StatusOK, status, plain.Error)
 	cursor.Seq, cursor.Stored, cursor.AsOf = 2, stored.UnixNano(), stored.UnixMilli()+500
-	seedFrom(t, redis.Client(), cursor, hit{"a", stored, 4})
+	seedFrom(t, redis.Client(), cursor, counted{"a", stored, 4})
 	reads := metric(t, s, "tallyroll_promql_wait_reads_total")
 	stack.Eventually(t, "two reads", func() (bool, string) {
 		n := metric(t, s, "tallyroll_promql_wait_reads_total")

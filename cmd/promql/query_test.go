@@ -24,8 +24,8 @@ func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarterEnd()
 	seed(t, redis.Client(), time.Now(),
-		hit{"a", at.Add(-time.Minute), 5}, hit{"a", at.Add(-14 * time.Minute), 2}, hit{"a", at.Add(-50 * time.Minute), 1},
-		hit{"b", at.Add(-20 * time.Minute), 40}, hit{"b", at, 1000}) // at is in the next cell
+		counted{"a", at.Add(-time.Minute), 5}, counted{"a", at.Add(-14 * time.Minute), 2}, counted{"a", at.Add(-50 * time.Minute), 1},
+		counted{"b", at.Add(-20 * time.Minute), 40}, counted{"b", at, 1000}) // at is in the next cell
 	client := newClient(t, start(t, redis))
 
 	t.Run("instant", func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestLineEndsWithAsOf(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarterEnd()
 	asOf, since := at.Add(20*time.Minute), at.Add(-40*time.Minute) // five minutes into a cell; five minutes before the end of one
-	seedFrom(t, redis.Client(), newCursor(since, asOf), hit{"a", at.Add(-time.Minute), 7}, hit{"a", at.Add(16 * time.Minute), 100})
+	seedFrom(t, redis.Client(), newCursor(since, asOf), counted{"a", at.Add(-time.Minute), 7}, counted{"a", at.Add(16 * time.Minute), 100})
 	promql := start(t, redis)
 	value, _, _, err := newClient(t, promql).QueryRange(t.Context(), "tallyroll_hits", v1.Range{Start: at.Add(-time.Hour), End: time.Now(), Step: 5 * time.Minute})
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestLineEndsWithAsOf(t *testing.T) {
 func TestBackfilledHitsAreAtTheirTimes(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarterEnd()
-	seedFrom(t, redis.Client(), newCursor(at.Add(-40*time.Minute), time.Now()), hit{"a", at.Add(-65 * time.Minute), 5}, hit{"a", at.Add(-time.Minute), 7})
+	seedFrom(t, redis.Client(), newCursor(at.Add(-40*time.Minute), time.Now()), counted{"a", at.Add(-65 * time.Minute), 5}, counted{"a", at.Add(-time.Minute), 7})
 	promql := start(t, redis)
 	value, warnings, _, err := newClient(t, promql).QueryRange(t.Context(), `sum_over_time(tallyroll_hits{key="a"}[15m])`,
 		v1.Range{Start: at.Add(-2 * time.Hour), End: at, Step: 15 * time.Minute})
@@ -173,7 +173,7 @@ func TestAnswersWarnOfWhatIsWrongForTheMetric(t *testing.T) {
 	redis, at := stack.Redis(t), quarterEnd()
 	cursor := newCursor(at.Add(-240*time.Hour), time.Now())
 	cursor.IncompleteBefore = at.Add(-10 * time.Hour).UnixMilli()
-	seedFrom(t, redis.Client(), cursor, hit{"a", at.Add(-time.Minute), 7})
+	seedFrom(t, redis.Client(), cursor, counted{"a", at.Add(-time.Minute), 7})
 	promql := start(t, redis)
 	for expr, want := range map[string]string{
 		`sum_over_time(tallyroll_hits[12h])`:     "known to be missing",
@@ -196,9 +196,9 @@ func TestLastHourHasMinutes(t *testing.T) {
 	redis := stack.Redis(t)
 	promql := start(t, redis, stack.NoWait)
 	end := time.Now().Truncate(time.Minute)
-	var hits []hit
+	var hits []counted
 	for i := range 62 {
-		hits = append(hits, hit{"a", end.Add(-time.Duration(i)*time.Minute - time.Second), int64(i + 1)})
+		hits = append(hits, counted{"a", end.Add(-time.Duration(i)*time.Minute - time.Second), int64(i + 1)})
 	}
 	seed(t, redis.Client(), time.Now(), hits...)
 	promql.WaitReady()
@@ -222,7 +222,7 @@ func TestLastHourHasMinutes(t *testing.T) {
 func TestWarnsWhileNobodyCounts(t *testing.T) {
 	t.Parallel()
 	redis, asOf := stack.Redis(t), time.Now().Add(-6*time.Second)
-	seed(t, redis.Client(), asOf, hit{"a", asOf.Add(-10 * time.Minute), 7})
+	seed(t, redis.Client(), asOf, counted{"a", asOf.Add(-10 * time.Minute), 7})
 	promql := start(t, redis)
 	for at, want := range map[time.Time]string{
 		time.Now(): "hits stored after " + asOf.UTC().Format(time.RFC3339) + " are not counted yet", asOf.Add(4 * time.Second): "",

@@ -18,9 +18,9 @@ import (
 func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), quarterEnd()
-	var hits []hit
+	var hits []counted
 	for i := range 6 {
-		hits = append(hits, hit{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, hit{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})
+		hits = append(hits, counted{fmt.Sprintf("shop.%d", i), at.Add(-time.Minute), 1}, counted{fmt.Sprintf("web.%d", i), at.Add(-time.Minute), 1})
 	}
 	seed(t, redis.Client(), time.Now(), hits...)
 	promql := start(t, redis, "PROMQL_MAX_COUNTERS=6", "PROMQL_MAX_SAMPLES=300")
@@ -78,7 +78,7 @@ func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, "PROMQL_TOKENS=secret")
 	ask := func(method, path, form string) (int, apiAnswer) {
 		body := ""
@@ -151,7 +151,7 @@ func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 func TestHugeValuesAreRefusedInFewWords(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis)
 	ask := func(path string, form url.Values) {
 		t.Helper()
@@ -224,7 +224,7 @@ func TestErrorsArePrometheusOnesWhileRedisIsAway(t *testing.T) {
 	if status != http.StatusServiceUnavailable || answer.ErrorType != "unavailable" || !strings.Contains(answer.Error, "no worker has counted in the namespace "+namespace+" yet: start ingest") {
 		t.Errorf("without a layout: %d %+v", status, answer)
 	}
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
 	promql.WaitReady()
 	redis.Kill()
 	for _, path := range []string{"query", "label/key/values", "labels"} {
@@ -248,7 +248,7 @@ func TestErrorsArePrometheusOnesWhileRedisIsAway(t *testing.T) {
 func TestQueryEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
-	seed(t, redis.Client(), time.Now(), hit{"a", time.Now().Add(-time.Minute), 1})
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
 	promql := start(t, redis, append(slowSettings, "PROMQL_TIMEOUT=400ms")...)
 	redis.Pause()
 	status, answer := get(t, promql, "query", slowQuery())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/api"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -35,15 +36,15 @@ func TestMain(m *testing.M) { stack.Main(m) }
 
 const namespace = "test"
 
-// hit is n hits of a counter at a moment.
-type hit struct {
+// counted are n hits of a counter at a moment.
+type counted struct {
 	key string
 	at  time.Time
 	n   int64
 }
 
 // seed counts hits as a worker would that has counted for ten days, up to asOf.
-func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...hit) {
+func seed(t testing.TB, client redis.UniversalClient, asOf time.Time, hits ...counted) {
 	t.Helper()
 	seedFrom(t, client, newCursor(asOf.Add(-240*time.Hour), asOf), hits...)
 }
@@ -53,7 +54,7 @@ func newCursor(began, asOf time.Time) window.Cursor {
 	return window.Cursor{Created: began.UnixNano(), Seq: 1, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli()}
 }
 
-func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...hit) {
+func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, hits ...counted) {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
@@ -90,7 +91,7 @@ func seedUniques(t testing.TB, client redis.UniversalClient, key string, at time
 		args[i] = unique.Of([]byte(w)).Argument()
 	}
 	for _, tier := range uniqueTiers(t) {
-		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
+		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shard, human.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
 		require.NoError(t, client.PFAdd(t.Context(), cell, args...).Err())
 	}
 }

@@ -17,8 +17,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/access"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/fresh"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/release"
@@ -32,8 +34,8 @@ import (
 type service struct {
 	server   web.Server
 	settings Settings
-	reader   *read.Reader              // of the layout and the clock
-	counters access.AuthorizedCounters // of everything about counters
+	reader   *read.Reader     // of the layout and the clock
+	counters scope.Authorized // of everything about counters
 	tokens   *access.Tokens
 	engine   *promql.Engine
 	limiter  requestLimiter
@@ -86,7 +88,7 @@ func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*se
 	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: access.Authorize(erase.Eraser{Reader: reader}), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: scope.Authorize(erase.Eraser{Reader: reader}), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
@@ -199,7 +201,7 @@ type Settings struct {
 const maxTimeout = 10 * time.Minute
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if err := s.addresses().Validate(); err != nil {

@@ -24,7 +24,7 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 	now := time.Now()
 	at := now.Add(-30 * time.Second)
 	// No Unix time has the digits of the counts that the token must not see.
-	seed(t, redis.Client(), now, hit{"a.x", at, 3}, hit{"b.OTHER", at, 987654321}, hit{"aOTHER", at, 987654321}, hit{"A.OTHER", at, 987654321})
+	seed(t, redis.Client(), now, counted{"a.x", at, 3}, counted{"b.OTHER", at, 987654321}, counted{"aOTHER", at, 987654321}, counted{"A.OTHER", at, 987654321})
 	file := filepath.Join(t.TempDir(), "tokens.yml")
 	text := "tokens:\n"
 	for name, fields := range map[string]string{

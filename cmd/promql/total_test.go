@@ -22,10 +22,10 @@ func TestSumsAreTotals(t *testing.T) {
 	asOf := time.Now().Truncate(time.Second)
 	random := rand.New(rand.NewPCG(14, 1))
 	keys := []string{"a", "/cart", `q"uote\`, "shop.eu"}
-	var hits []hit
+	var hits []counted
 	for range 20_000 {
 		span := []time.Duration{90 * time.Second, time.Hour, 24 * time.Hour, 29 * 24 * time.Hour}[random.IntN(4)]
-		hits = append(hits, hit{keys[random.IntN(len(keys))], asOf.Add(-time.Duration(random.Int64N(int64(span)))), 1 + random.Int64N(1000)})
+		hits = append(hits, counted{keys[random.IntN(len(keys))], asOf.Add(-time.Duration(random.Int64N(int64(span)))), 1 + random.Int64N(1000)})
 	}
 	seedFrom(t, redis.Client(), newCursor(asOf.Add(-720*time.Hour), asOf), hits...)
 	promql.WaitReady()
@@ -78,9 +78,9 @@ func TestSumsReachAsOf(t *testing.T) {
 	promql, query := start(t, redis, stack.NoWait), stack.Query(t, redis, "TALLYROLL_NAMESPACE="+namespace, stack.NoWait)
 	asOf := time.Now().Truncate(time.Second)
 	random := rand.New(rand.NewPCG(14, 2))
-	var hits []hit
+	var hits []counted
 	for range 5000 {
-		hits = append(hits, hit{"a", asOf.Add(-time.Duration(random.Int64N(int64(8 * 24 * time.Hour)))), 1}, hit{"a", asOf.Add(-time.Duration(random.Int64N(int64(40 * time.Second)))), 1})
+		hits = append(hits, counted{"a", asOf.Add(-time.Duration(random.Int64N(int64(8 * 24 * time.Hour)))), 1}, counted{"a", asOf.Add(-time.Duration(random.Int64N(int64(40 * time.Second)))), 1})
 	}
 	seed(t, redis.Client(), asOf, hits...)
 	promql.WaitReady()

@@ -20,7 +20,7 @@ func TestUniquesOfACellAreStampedWithItsEnd(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), time.Now().Add(-5*time.Hour).Truncate(time.Hour) // so long ago, cells are of an hour
 	client := redis.Client()
-	seed(t, client, time.Now(), hit{"a", at.Add(-time.Minute), 5}, hit{"b", at.Add(-time.Minute), 40})
+	seed(t, client, time.Now(), counted{"a", at.Add(-time.Minute), 5}, counted{"b", at.Add(-time.Minute), 40})
 	seedUniques(t, client, "a", at.Add(-time.Minute), "ann", "bob")
 	seedUniques(t, client, "a", at.Add(-20*time.Minute), "ann")
 	seedUniques(t, client, "a", at.Add(-70*time.Minute), "ann", "bob", "cid")
@@ -72,7 +72,7 @@ func TestUniquesOfNowAreOfWholeCells(t *testing.T) {
 	t.Parallel()
 	redis, now := stack.Redis(t), time.Now()
 	last := now.Truncate(5 * time.Minute)
-	seed(t, redis.Client(), now, hit{"a", now, 1})
+	seed(t, redis.Client(), now, counted{"a", now, 1})
 	seedUniques(t, redis.Client(), "a", last.Add(-time.Minute), "ann", "bob")
 	seedUniques(t, redis.Client(), "a", last.Add(-6*time.Minute), "ann")
 	promql := start(t, redis, "PROMQL_MAX_UNIQUE_CELLS=20")

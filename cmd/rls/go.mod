@@ -15,7 +15,12 @@ require (
 	tallyroll v0.0.0
 )
 
-require github.com/pandatix/go-abnf v0.5.5 // indirect
+require (
+	github.com/go-faster/errors v0.7.1 // indirect
+	github.com/go-faster/jx v1.2.0 // indirect
+	github.com/pandatix/go-abnf v0.5.5 // indirect
+	github.com/segmentio/asm v1.2.1 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.3 // indirect

@@ -8,14 +8,13 @@ import (
 	"os"
 	"time"
 
-	"tallyroll/internal/window/schema"
-
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/buildinfo"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/program"
@@ -50,7 +49,7 @@ type Settings struct {
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if s.LimitsFile == "" {

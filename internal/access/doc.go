@@ -2,7 +2,7 @@
 // prefixes.
 //
 //   - A token opens the routes of its rights, and no others.
-//   - A token with prefixes is about the counters that begin with one of them. AuthorizedCounters refuses a
+//   - A token with prefixes is about the counters that begin with one of them. Package scope refuses a
 //     question that names another counter or prefix with 403, whether it exists or not. Lists and sums that
 //     name none are about the token's counters.
 //   - Requests are compared with every token, by hashes and in constant time.

@@ -18,6 +18,11 @@ import (
 	"tallyroll/internal/web"
 )
 
+// startToken returns a token with all rights about names that begin with one of these.
+func startToken(prefixes ...string) *Token {
+	return grant{name: "shop", may: allRights, prefixes: prefixes}.start()
+}
+
 // writeTokens writes a file of tokens that may read. An entry is a name, which the secret-… is made of, and
 // fields.
 func writeTokens(t *testing.T, file string, entries ...string) {
@@ -128,7 +133,7 @@ func TestTokenHasItsOwnRightsOnly(t *testing.T) {
 	for i := range 7 {
 		many = append(many, fmt.Sprintf("%d.", i))
 	}
-	require.ErrorContains(t, StartToken(many...).CheckKey("x"), `"4." or 2 others`)
-	require.NoError(t, StartToken(many...).CheckKey(""), "no counter has the empty name")
-	require.Error(t, StartToken(many...).CheckPrefix(""))
+	require.ErrorContains(t, startToken(many...).CheckKey("x"), `"4." or 2 others`)
+	require.NoError(t, startToken(many...).CheckKey(""), "no counter has the empty name")
+	require.Error(t, startToken(many...).CheckPrefix(""))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/tests/apitest"
@@ -138,7 +139,7 @@ func (s *script) number(text string) int {
 func (s *script) moment(text string) time.Time {
 	s.t.Helper()
 	if ago, ok := strings.CutPrefix(text, "-"); ok {
-		length, err := window.ParseDuration(ago)
+		length, err := human.ParseDuration(ago)
 		if err != nil {
 			length, err = time.ParseDuration(ago)
 		}

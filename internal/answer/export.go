@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
@@ -193,7 +194,7 @@ func (e *Export) ContentType() string {
 const formatCSV = "text/csv; charset=utf-8"
 
 // StepText is the step, as answers write it.
-func (e *Export) StepText() string { return window.FormatDuration(e.Step) }
+func (e *Export) StepText() string { return human.FormatDuration(e.Step) }
 
 // AsOf is the moment up to which the first page was counted.
 func (e *Export) AsOf() time.Time { return Time(e.page.AsOf) }
@@ -365,7 +366,7 @@ func readToken(namespace string, p *ExportParams, q read.ExportQuestion) (read.E
 	}{
 		{t.Namespace != namespace, "resume", "the namespace " + t.Namespace},
 		{p.Prefix != "" && p.Prefix != t.Prefix, "prefix", "the prefix " + web.Excerpt(t.Prefix)},
-		{p.Step != "" && q.Step.Milliseconds() != t.Step, "step", "the step " + window.FormatDuration(time.Duration(t.Step)*time.Millisecond)},
+		{p.Step != "" && q.Step.Milliseconds() != t.Step, "step", "the step " + human.FormatDuration(time.Duration(t.Step)*time.Millisecond)},
 		{p.From != "" && down(q.From) != t.From, "from", "from " + window.Moment(t.From)},
 		{p.To != "" && (t.Cut && q.To <= t.To || !t.Cut && down(q.To+t.Step-1) != t.To), "to", "to " + window.Moment(t.To)},
 	} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -53,7 +54,7 @@ func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
 	return Total{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
 		Total: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf),
-		Cell: window.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
+		Cell: human.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
 	}
 }
 
@@ -165,7 +166,7 @@ func stepText(f window.Series) string {
 	if f.Steps != nil {
 		return f.Steps.String()
 	}
-	return window.FormatDuration(f.Step)
+	return human.FormatDuration(f.Step)
 }
 
 // WithoutReadTime returns the answer without its moment. Of as_of, only the number of steps passed remains.

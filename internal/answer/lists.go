@@ -11,6 +11,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/fresh"
+	"tallyroll/internal/human"
 	"tallyroll/internal/release"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -328,7 +329,7 @@ type Features struct {
 
 func (a *AboutAnswer) addTiers(tiers window.Tiers) {
 	for _, t := range tiers {
-		a.Tiers = append(a.Tiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+		a.Tiers = append(a.Tiers, AboutTier{human.FormatDuration(t.Cell), human.FormatDuration(t.Window)})
 	}
 	a.Windows, a.Steps = windowsOf(tiers), stepsOf(tiers)
 }
@@ -336,7 +337,7 @@ func (a *AboutAnswer) addTiers(tiers window.Tiers) {
 func (a *AboutAnswer) addUniqueTiers(tiers window.Tiers) {
 	a.Features.Uniques = len(tiers) > 0
 	for _, t := range tiers {
-		a.UniqueTiers = append(a.UniqueTiers, AboutTier{window.FormatDuration(t.Cell), window.FormatDuration(t.Window)})
+		a.UniqueTiers = append(a.UniqueTiers, AboutTier{human.FormatDuration(t.Cell), human.FormatDuration(t.Window)})
 	}
 }
 
@@ -381,10 +382,10 @@ func stepsOf(tiers window.Tiers) []string {
 func durationsOf(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
 	texts := make(map[time.Duration]string)
 	for _, t := range tiers {
-		texts[own(t)] = window.FormatDuration(own(t))
+		texts[own(t)] = human.FormatDuration(own(t))
 	}
 	for _, text := range usual {
-		length, err := window.ParseDuration(text)
+		length, err := human.ParseDuration(text)
 		if err != nil {
 			panic(err) // they are our own
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/erase"
@@ -51,9 +51,9 @@ func newRig(t testing.TB, url string) *rig {
 	return r
 }
 
-func newService(reader access.Counters) *answer.Service {
+func newService(reader scope.Counters) *answer.Service {
 	return &answer.Service{
-		Reader: access.Authorize(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
+		Reader: scope.Authorize(reader), Redis: answer.NewSource(well{}, stack.Hung, zerolog.Nop(), prometheus.NewRegistry()),
 		Namespace: apitest.Namespace, MaxKeys: 1000, MaxSum: 1000, MaxProbe: 500,
 	}
 }

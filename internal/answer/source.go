@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/access"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -20,7 +20,7 @@ import (
 )
 
 type Service struct {
-	Reader    access.Counters
+	Reader    scope.Counters
 	Redis     *Source
 	Namespace string
 	// The bounds of one answer; the settings have these names.
@@ -52,7 +52,7 @@ type Health interface {
 }
 
 // Read reads from Redis for at most r.Timeout. It returns unchanged a *window.QuestionError, which the client
-// must correct (see ClientError), and a *web.Problem (see access.AuthorizedCounters). Every other error is,
+// must correct (see ClientError), and a *web.Problem (see scope.Authorized). Every other error is,
 // or wraps, a problem.
 func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, error)) (T, error) {
 	return readWithin(ctx, r, r.Timeout, read)
@@ -61,8 +61,8 @@ func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, 
 func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
 	if h, ok := ctx.Value(holdKey{}).(*hold); ok && !h.over {
 		h.over = true
-		out, err := readWithin(access.Checking(ctx), r, timeout, read)
-		if err != nil && !errors.Is(err, access.ErrChecked) {
+		out, err := readWithin(scope.Checking(ctx), r, timeout, read)
+		if err != nil && !errors.Is(err, scope.ErrChecked) {
 			return out, err
 		}
 		if err := h.await(ctx); err != nil {
@@ -73,7 +73,7 @@ func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, re
 	defer cancel()
 	began := time.Now()
 	out, err := read(bounded)
-	if errors.Is(err, access.ErrChecked) {
+	if errors.Is(err, scope.ErrChecked) {
 		return out, err
 	}
 	r.seconds.Observe(time.Since(began).Seconds())

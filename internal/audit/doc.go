@@ -65,8 +65,10 @@
 //
 //   - The stream must hold the message that a cursor names, stored at the same nanosecond, and not end before
 //     it. Otherwise the cursor was changed, or the stream was rolled back with no worker to notice.
-//   - All keys of the namespace are read once, for hashes that never expire, hashes of unlisted counters,
-//     unknown keys, and cursors of unlisted streams.
+//   - All keys of the namespace are read once, for hashes, unique cells, names and summaries that never
+//     expire or expire too early, counters whose coarsest hash or unique cell is not listed, unknown keys,
+//     and cursors of unlisted streams. A later expiry loses nothing: tools that copy keys by their TTL
+//     leave one.
 //
 // # What it cannot judge
 //

@@ -225,12 +225,12 @@ func (r *rig) keep() (restore func()) {
 	r.t.Helper()
 	ctx, client := r.t.Context(), r.client
 	type kept struct {
-		dump string
-		ttl  time.Duration
+		dump    string
+		expires int64 // Unix milliseconds; 0: never
 	}
 	all := make(map[string]kept)
 	for _, key := range r.keys("test:*") {
-		all[key] = kept{client.Dump(ctx, key).Val(), max(0, client.PTTL(ctx, key).Val())}
+		all[key] = kept{client.Dump(ctx, key).Val(), max(0, client.PExpireTime(ctx, key).Val().Milliseconds())}
 	}
 	return func() {
 		r.t.Helper()
@@ -240,7 +240,7 @@ func (r *rig) keep() (restore func()) {
 			}
 		}
 		for key, was := range all {
-			require.NoError(r.t, client.RestoreReplace(ctx, key, was.ttl, was.dump).Err())
+			require.NoError(r.t, client.Do(ctx, "restore", key, was.expires, was.dump, "replace", "absttl").Err())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tallyroll/internal/consume"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/progress"
@@ -27,7 +28,7 @@ type settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	return setting.CheckMost(setting.Most{Key: "INGEST_MAX_HITS", N: int64(s.MaxHits)})

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/fleet"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/retry"
 	"tallyroll/internal/window"
@@ -19,82 +18,19 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// goneFor is the time between the two checks that must both find the stream gone.
-const goneFor = 4 * time.Second
-
-// absence is when a stream was first found missing.
-type absence struct {
-	at     time.Time // by this process's monotonic clock
-	server int64     // by the server's clock, which also stores messages, Unix milliseconds
-}
-
-// Endings ends streams that were deleted. One goroutine may call EndDeleted, any may call ReportLoss.
+// Endings ends streams that were deleted, in Redis. Package worker decides which ones. Any goroutine may
+// call ReportLoss.
 type Endings struct {
-	JS       jetstream.JetStream
-	Store    *schema.Store
-	Layout   window.Layout
-	Fleet    *fleet.Fleet
-	Readable func() fleet.Globs // the streams that the worker may read
-	Log      zerolog.Logger
+	JS     jetstream.JetStream
+	Store  *schema.Store
+	Layout window.Layout
+	Log    zerolog.Logger
 	// MakeRejects creates the stream of rejects if it is missing.
 	MakeRejects func(context.Context) error
-
-	missing map[string]absence // streams that are no longer listed
 }
 
-// EndDeleted ends deleted streams and returns the other missing ones. Missing are streams that the previous
-// list (known) has, or that are live in Redis (listed; nil if Redis does not answer), but that all lacks. A
-// list may be incomplete, so a stream counts as deleted only after the server has answered twice that it does
-// not exist.
-func (e *Endings) EndDeleted(ctx context.Context, known, all []string, listed map[string]schema.Listed) (still []string) {
-	reads := e.Readable()
-	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.Fleet.AnyMayRead(name) })
-	for name, l := range listed {
-		if l.Ended == 0 && reads.Match(name) && e.Fleet.IsLeader(name) {
-			candidates = append(candidates, name)
-		}
-	}
-	e.removeOld(ctx, listed)
-	slices.Sort(candidates)
-	missing := make(map[string]absence)
-	for _, name := range slices.Compact(candidates) {
-		if slices.Contains(all, name) {
-			continue
-		}
-		gone, err := e.isGone(ctx, name)
-		if err == nil && !gone {
-			still = append(still, name)
-			continue
-		}
-		first, before := e.missing[name]
-		if gone && !before {
-			first.at = time.Now()
-			first.server, err = e.serverTime(ctx)
-			before = err == nil
-		}
-		if before {
-			missing[name] = first
-		}
-		switch {
-		case err != nil, time.Since(first.at) < goneFor:
-			if slices.Contains(known, name) {
-				still = append(still, name)
-			}
-		case e.Fleet.IsLeader(name):
-			l, isListed := listed[name]
-			if !isListed || l.Ended > 0 {
-				continue
-			}
-			if err := e.endStream(ctx, name, l.Created, first.server); err != nil {
-				e.Log.Warn().Err(err).Str("stream", name).Msg("a deleted stream still holds as_of back")
-			}
-		}
-	}
-	e.missing = missing
-	return still
-}
-
-func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
+// IsGone reports whether the server answers that a stream does not exist.
+func (e *Endings) IsGone(ctx context.Context, name string) (bool, error) {
 	_, err := e.JS.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return true, nil
@@ -102,10 +38,10 @@ func (e *Endings) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// serverTime returns the clock by which streams store messages, in Unix milliseconds. It reads it from the
+// ServerTime returns the clock by which streams store messages, in Unix milliseconds. It reads it from the
 // info of the stream of rejects, which always exists: the worker creates it at start, and here if it was
 // deleted.
-func (e *Endings) serverTime(ctx context.Context) (int64, error) {
+func (e *Endings) ServerTime(ctx context.Context) (int64, error) {
 	s, err := e.JS.Stream(ctx, rejects.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err = e.MakeRejects(ctx); err == nil {
@@ -118,10 +54,10 @@ func (e *Endings) serverTime(ctx context.Context) (int64, error) {
 	return s.CachedInfo().TimeStamp.UnixMilli(), nil
 }
 
-// endStream ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
+// End ends a stream that is gone: it no longer holds as_of back, and its cursors expire when no window
 // reaches back to it. Hits stored before its end may be missing if no worker was reading it when it was
 // deleted, or if Redis has lost commits since. created is its incarnation as listed.
-func (e *Endings) endStream(ctx context.Context, name string, created, at int64) error {
+func (e *Endings) End(ctx context.Context, name string, created, at int64) error {
 	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
 	if err != nil {
 		return err
@@ -137,7 +73,7 @@ func (e *Endings) endStream(ctx context.Context, name string, created, at int64)
 		}
 	}
 	oldest := slices.MinFunc(cursors, func(a, b window.Cursor) int { return cmp.Compare(a.Created, b.Created) }).Created / 1e6
-	ended, err := e.Store.EndStream(ctx, name, at, oldest, func() (bool, error) { return e.isGone(ctx, name) })
+	ended, err := e.Store.EndStream(ctx, name, at, oldest, func() (bool, error) { return e.IsGone(ctx, name) })
 	if err != nil || !ended {
 		return err
 	}
@@ -152,22 +88,10 @@ func (e *Endings) expireCursors(ctx context.Context, name string, cursors []wind
 	})
 }
 
-// removeOld unlists streams to whose end no window reaches, and removes cursors that late commits left.
-func (e *Endings) removeOld(ctx context.Context, listed map[string]schema.Listed) {
-	keep, reads := e.Layout.Keep().Milliseconds(), e.Readable()
-	for name, l := range listed {
-		// This worker's clock only saves requests: remove compares with the server's.
-		if l.Ended == 0 || time.Now().UnixMilli() <= l.Ended+keep || !reads.Match(name) || !e.Fleet.IsLeader(name) {
-			continue
-		}
-		if err := e.removeStream(ctx, name, l.Ended+keep); err != nil {
-			e.Log.Warn().Err(err).Str("stream", name).Msg("a stream that ended long ago is still listed")
-		}
-	}
-}
-
-func (e *Endings) removeStream(ctx context.Context, name string, after int64) error {
-	if now, err := e.serverTime(ctx); err != nil || now <= after {
+// Remove unlists a stream to whose end no window reaches after a moment of the server's clock (Unix
+// milliseconds), and removes cursors that late commits left.
+func (e *Endings) Remove(ctx context.Context, name string, after int64) error {
+	if now, err := e.ServerTime(ctx); err != nil || now <= after {
 		return err
 	}
 	cursors, err := readCursors(ctx, e.Store, e.Layout, name)
@@ -175,7 +99,7 @@ func (e *Endings) removeStream(ctx context.Context, name string, after int64) er
 		return err
 	}
 	// The cursors first: a listed stream without cursors is tried again, an unlisted one never.
-	gone, err := e.isGone(ctx, name)
+	gone, err := e.IsGone(ctx, name)
 	if err != nil || !gone {
 		return err
 	}
@@ -185,7 +109,7 @@ func (e *Endings) removeStream(ctx context.Context, name string, after int64) er
 	if err := e.Store.Claims.Remove(ctx, name); err != nil {
 		return err
 	}
-	_, err = e.Store.RemoveStream(ctx, name, func() (bool, error) { return e.isGone(ctx, name) })
+	_, err = e.Store.RemoveStream(ctx, name, func() (bool, error) { return e.IsGone(ctx, name) })
 	return err
 }
 
@@ -218,7 +142,7 @@ func (e *Endings) markIncomplete(ctx context.Context, name string, created, befo
 // ReportLoss marks that a stream was deleted before all of it was read. It retries until ctx ends.
 func (e *Endings) ReportLoss(ctx context.Context, name string) {
 	for ctx.Err() == nil {
-		at, err := e.serverTime(ctx)
+		at, err := e.ServerTime(ctx)
 		if err == nil {
 			err = e.markIncomplete(ctx, name, 0, at)
 		}

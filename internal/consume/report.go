@@ -137,7 +137,7 @@ func newClocks(m *Metrics, log zerolog.Logger) *clocks {
 	return &clocks{log: log, metric: m.clockDifference, ahead: make(map[string]time.Duration)}
 }
 
-// observe records how far a clock is ahead of this process's; see commit.ClockAhead.
+// observe records how far a clock is ahead of this process's; see window.ClockAhead.
 func (c *clocks) observe(clock string, ahead time.Duration) {
 	c.metric.WithLabelValues(clock).Set(ahead.Seconds())
 	c.mu.Lock()

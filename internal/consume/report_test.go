@@ -14,7 +14,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
-	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window"
 )
 
 func lines(b *bytes.Buffer) int { return strings.Count(b.String(), "\n") }
@@ -105,7 +105,7 @@ func TestClockIsAheadBeyondTheRoundTrip(t *testing.T) {
 	for _, test := range []struct{ server, want time.Duration }{
 		{0, 0}, {time.Second, 0}, {500 * time.Millisecond, 0}, {1500 * time.Millisecond, 500 * time.Millisecond}, {-time.Minute, -time.Minute},
 	} {
-		if got := commit.ClockAhead(at.Add(test.server), at, at.Add(time.Second)); got != test.want {
+		if got := window.ClockAhead(at.Add(test.server), at, at.Add(time.Second)); got != test.want {
 			t.Errorf("a clock that showed %s after the asking, with a round trip of 1s: %s, want %s", test.server, got, test.want)
 		}
 	}

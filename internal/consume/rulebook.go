@@ -9,7 +9,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/fleet"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window/cluster"
@@ -19,7 +18,7 @@ import (
 // Rulebook holds a worker's rules: its file's, and earlier versions that it has read. A nil Rulebook has no
 // rules. It is safe for concurrent use.
 type Rulebook struct {
-	globs   fleet.Globs // INGEST_STREAMS; nil: every stream
+	chosen  func(stream string) bool // by INGEST_STREAMS
 	metrics *Metrics
 	log     zerolog.Logger
 
@@ -33,11 +32,11 @@ const maxRulesSeen = 2 * maxNamings
 
 // OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
 // names the setting, the file and the line.
-func OpenRulebook(file string, globs fleet.Globs, m *Metrics, files *setting.Files, log zerolog.Logger) (*Rulebook, error) {
+func OpenRulebook(file string, chosen func(stream string) bool, m *Metrics, files *setting.Files, log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
 	}
-	b := &Rulebook{globs: globs, metrics: m, log: log, sets: make(map[string]*rules.Set)}
+	b := &Rulebook{chosen: chosen, metrics: m, log: log, sets: make(map[string]*rules.Set)}
 	_, err := setting.Open(files, "rules", setting.Path{Key: "INGEST_RULES", File: file}, rules.Parse, b.replace)
 	return b, err
 }
@@ -74,7 +73,7 @@ func (b *Rulebook) Current() *rules.Set {
 
 // mayRead reports whether a stream is read under these rules: INGEST_STREAMS matches it, or a rule names it.
 func (b *Rulebook) mayRead(set *rules.Set, stream string) bool {
-	return b == nil || b.globs == nil || b.globs.Match(stream) || set != nil && slices.Contains(set.Streams(), stream)
+	return b == nil || b.chosen(stream) || set != nil && slices.Contains(set.Streams(), stream)
 }
 
 func fingerprintOf(set *rules.Set) string {

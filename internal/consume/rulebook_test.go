@@ -28,7 +28,7 @@ func TestRulesAreSwept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yml")
 	require.NoError(t, os.WriteFile(file, []byte("- stream: HITS\n  subject: hits.order.*\n  count:\n    - key: a.{id}\n"), 0o600))
 	log, metrics := zerolog.New(zerolog.NewTestWriter(t)), NewMetrics(prometheus.NewRegistry())
-	book, err := OpenRulebook(file, nil, metrics, buildinfo.NewFiles(prometheus.NewRegistry(), log), log)
+	book, err := OpenRulebook(file, func(string) bool { return true }, metrics, buildinfo.NewFiles(prometheus.NewRegistry(), log), log)
 	require.NoError(t, err)
 	store := schema.NewStore(stack.Redis(t).Client(), "test")
 	keeper := NewKeeper(Config{Store: store, Layout: testLayout, Limits: benchLimits, Metrics: metrics, Waits: NewWaits(), Rules: book, Log: log})

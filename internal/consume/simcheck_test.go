@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 )
@@ -301,7 +302,7 @@ func (w *simWorld) newMeaning(key string) *simMeaning {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, _ := strings.Cut(rest, ":")
 	is.cells, is.shard, is.counter = true, shard, counter
-	is.tier = slices.IndexFunc(tiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == cell })
+	is.tier = slices.IndexFunc(tiers, func(t window.Tier) bool { return human.FormatDuration(t.Cell) == cell })
 	is.epoch, _ = strconv.ParseInt(epoch, 10, 64)
 	if t := tiers[is.tier]; is.tier == len(tiers)-1 {
 		is.names = fmt.Sprintf("%s:names:%d", shard, is.epoch*w.span(t)/int64(2*t.Window/t.Cell))
@@ -367,7 +368,7 @@ func (w *simWorld) checkSummary(s simSegment, hits int64) string {
 }
 
 func (w *simWorld) summaryKey(shard string, t window.Tier, number int64) string {
-	return shard + ":top:" + window.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + simName
+	return shard + ":top:" + human.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + simName
 }
 
 // checkTop lets the production reader list the counters with most hits and all

@@ -71,7 +71,7 @@ func (w *simWorld) endAnother(e simEvent) {
 		for w.living.Err() == nil {
 			listed, err := ender.Store.Streams(w.living)
 			if l, known := listed[name]; err == nil && known && l.Ended == 0 {
-				_ = ender.endStream(w.living, name, l.Created, w.stream.shown().UnixMilli())
+				_ = ender.End(w.living, name, l.Created, w.stream.shown().UnixMilli())
 			}
 			w.pass(simLookEvery)
 		}

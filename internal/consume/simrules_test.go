@@ -61,7 +61,7 @@ func (w *simWorld) newRulebook() *Rulebook {
 	if set == nil {
 		return nil
 	}
-	b := &Rulebook{metrics: simMetrics, log: w.log, sets: map[string]*rules.Set{}}
+	b := &Rulebook{chosen: func(string) bool { return true }, metrics: simMetrics, log: w.log, sets: map[string]*rules.Set{}}
 	b.replace(set, nil)
 	return b
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 )
@@ -41,7 +42,7 @@ type simRegister struct {
 func (w *simWorld) registersOf(h simHit, value string, stored int64) (out []simRegister) {
 	for i, t := range w.layout.UniqueTiers {
 		if w.holdsUnique(i, h, stored) {
-			key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", simNamespace, h.shard, window.FormatDuration(t.Cell), floorTo(h.at, t.Cell.Milliseconds()), h.counter)
+			key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", simNamespace, h.shard, human.FormatDuration(t.Cell), floorTo(h.at, t.Cell.Milliseconds()), h.counter)
 			out = append(out, simRegister{i, key, unique.Of([]byte(value))})
 		}
 	}
@@ -105,7 +106,7 @@ func (w *simWorld) uniqueCell(key string) *simUniqueCell {
 	cell := w.uniqueCells[key]
 	if cell == nil {
 		parts := strings.SplitN(key, ":", 6)
-		tier := slices.IndexFunc(w.layout.UniqueTiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == parts[3] })
+		tier := slices.IndexFunc(w.layout.UniqueTiers, func(t window.Tier) bool { return human.FormatDuration(t.Cell) == parts[3] })
 		number, _ := strconv.ParseInt(parts[4], 10, 64)
 		cell = &simUniqueCell{registers: map[string]bool{}, counter: parts[5]}
 		cell.from, cell.to = uniqueKept(w.layout.UniqueTiers[tier], number)

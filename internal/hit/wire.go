@@ -1,9 +1,23 @@
 package hit
 
-import "strings"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
 
 // DefaultNamespace is the default of TALLYROLL_NAMESPACE. Names in NATS omit it.
 const DefaultNamespace = "tallyroll"
+
+var namespaces = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// CheckNamespace returns an error for a name that is not safe as the first part of a key.
+func CheckNamespace(ns string) error {
+	if !namespaces.MatchString(ns) {
+		return fmt.Errorf("1 to 64 letters, digits, underscores, hyphens and dots")
+	}
+	return nil
+}
 
 // NamespaceToken turns a namespace into a part of a NATS name, without dots and still unique.
 func NamespaceToken(namespace string) string {

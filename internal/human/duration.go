@@ -1,5 +1,5 @@
 // Package human formats durations and numbers for sentences in logs, errors and rejects. What is read
-// back by a program, such as a setting, has a notation of its own (window.FormatDuration).
+// back by a program, such as a setting, has a notation of its own (ParseDuration, FormatDuration).
 package human
 
 import (

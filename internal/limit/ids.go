@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/human"
 )
 
 const (
@@ -112,7 +112,7 @@ func (t *Take) checkID(m mode) error {
 	case t.TTL != 0 && t.Limit.Policy == Stream:
 		return &TakeError{*t, "ttl", "not under a limit with the policy stream, whose takes cannot be settled"}
 	case t.TTL != 0 && (t.TTL < MinTTL || t.TTL > longest):
-		return &TakeError{*t, "ttl", fmt.Sprintf("%s: must be %s to %s", window.FormatDuration(t.TTL), window.FormatDuration(MinTTL), window.FormatDuration(longest))}
+		return &TakeError{*t, "ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(t.TTL), human.FormatDuration(MinTTL), human.FormatDuration(longest))}
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"tallyroll/internal/window"
+	"tallyroll/internal/human"
 )
 
 const (
@@ -133,10 +133,10 @@ func (l *Limit) Check() error {
 		return &FieldError{"ttl", fmt.Sprintf("not with the policy %s, whose takes cannot be settled", l.Policy)}
 	}
 	if l.TTL != 0 && (l.TTL < MinTTL || l.TTL > MaxWindow) {
-		return &FieldError{"ttl", fmt.Sprintf("%s: must be %s to %s", window.FormatDuration(l.TTL), window.FormatDuration(MinTTL), window.FormatDuration(MaxWindow))}
+		return &FieldError{"ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.TTL), human.FormatDuration(MinTTL), human.FormatDuration(MaxWindow))}
 	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
-		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", window.FormatDuration(l.Window), window.FormatDuration(MinWindow), window.FormatDuration(MaxWindow))}
+		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", human.FormatDuration(l.Window), human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
 	}
 	least, most := int64(0), int64(MaxHits)
 	if l.Name == "" {
@@ -174,7 +174,7 @@ func (l *Limit) checkShare() error {
 	case share.Hits < 2 || share.Hits > most:
 		return &FieldError{"share", fmt.Sprintf("%d hits: allowed is 2 to %d", share.Hits, most)}
 	case share.For < MinWindow || share.For > longest:
-		return &FieldError{"share", fmt.Sprintf("for %s: allowed is %s to %s", window.FormatDuration(share.For), window.FormatDuration(MinWindow), window.FormatDuration(longest))}
+		return &FieldError{"share", fmt.Sprintf("for %s: allowed is %s to %s", human.FormatDuration(share.For), human.FormatDuration(MinWindow), human.FormatDuration(longest))}
 	}
 	return nil
 }

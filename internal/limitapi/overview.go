@@ -9,10 +9,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
-	"tallyroll/internal/window"
 )
 
 const (
@@ -75,7 +75,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		}
 		lim := set[name]
 		state := use.state(now, int(keys))
-		state.Limit, state.Window, state.Max = name, window.FormatDuration(lim.Window), lim.Max
+		state.Limit, state.Window, state.Max = name, human.FormatDuration(lim.Window), lim.Max
 		state.Unlimited = lim.Unlimited
 		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(), lim.Key.Variables()
 		state.Mode, state.Bound = string(lim.Mode), lim.Share.Hits

@@ -18,8 +18,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -124,7 +124,7 @@ func newSite(t *testing.T, mode TakeMode, withRedis bool) *site {
 		Audit: func(*http.Request) *zerolog.Event { return nil },
 	}
 	require.NoError(t, settings.Proxies.UnmarshalText([]byte("10.0.0.0/8")))
-	counters := access.Authorize(&apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow})
+	counters := scope.Authorize(&apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow})
 	var err error
 	s.api, err = New(settings, s.limiter, counters, source, zerolog.Nop(), s.metrics)
 	require.NoError(t, err)

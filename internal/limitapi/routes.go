@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -24,7 +24,7 @@ type Settings struct {
 }
 
 // New reads the file of limits. The error names the setting, the file and the line.
-func New(settings Settings, l Limiter, counters access.Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Service, error) {
+func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Service, error) {
 	limits, err := newLimits(settings.Take, settings.File, settings.Files)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
 )
@@ -31,7 +31,7 @@ type Service struct {
 
 	limits    *limits
 	limiter   Limiter
-	Counters  access.Counters
+	Counters  scope.Counters
 	redis     *answer.Source
 	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
 	decisions *prometheus.CounterVec // by limit, result and source

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
@@ -154,7 +154,7 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 
 // meeting is a reader that answers only when as many ask at once.
 type meeting struct {
-	access.Counters
+	scope.Counters
 	wait *sync.WaitGroup
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
@@ -80,7 +80,7 @@ func TestQuestionsAreRefusedWhileRedisIsAway(t *testing.T) {
 
 // countingReader counts the questions that are being asked.
 type countingReader struct {
-	access.Counters
+	scope.Counters
 	asked atomic.Int32
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/window/erase"
@@ -38,7 +39,7 @@ const testLimits = `limits:
 
 // serve returns a service with testLimits. The settings of tests allow more than the defaults, and can be
 // changed.
-func serve(t testing.TB, r access.Counters, l limitapi.Limiter, change ...func(*Settings)) *service {
+func serve(t testing.TB, r scope.Counters, l limitapi.Limiter, change ...func(*Settings)) *service {
 	t.Helper()
 	settings := Settings{
 		MaxKeys: 1000, MaxProbe: 500, MaxSum: 1000, LiveClients: 100, LiveQuestions: 500, MaxExports: 2,
@@ -90,8 +91,8 @@ func shortenTimeouts(s *service) {
 func countNamed(s *Settings) { s.Take = limitapi.TakeNamed }
 
 // setReader has the service answer requests from another reader.
-func setReader(s *service, r access.Counters) {
-	bounded := access.Authorize(r)
+func setReader(s *service, r scope.Counters) {
+	bounded := scope.Authorize(r)
 	s.questions.Reader, s.limits.Counters, s.status.Reader = bounded, bounded, r
 }
 

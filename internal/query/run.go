@@ -10,6 +10,7 @@ import (
 
 	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/buildinfo"
 	"tallyroll/internal/fresh"
 	"tallyroll/internal/limit"
@@ -89,7 +90,7 @@ type service struct {
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
 // another, because the number of their questions bounds them, not the cost of one request. Its error is about
 // the file of limits or of tokens. The caller must run health, live and fresh.
-func newService(requests, listeners access.Counters, takes limitapi.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
+func newService(requests, listeners scope.Counters, takes limitapi.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, program.Sampled(log)
 	s := &service{
@@ -102,11 +103,11 @@ func newService(requests, listeners access.Counters, takes limitapi.Limiter, set
 	}
 	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
 	answers := &answer.Service{
-		Reader: access.Authorize(requests), Redis: redis, Namespace: settings.Redis.Namespace,
+		Reader: scope.Authorize(requests), Redis: redis, Namespace: settings.Redis.Namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	audit := &auditLog{log: log}
-	s.limits, err = limitapi.New(limitapi.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, access.Authorize(requests), redis, failures, metrics)
+	s.limits, err = limitapi.New(limitapi.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, scope.Authorize(requests), redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}

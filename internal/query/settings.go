@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"time"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/limitapi"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window/schema"
 )
 
 type Settings struct {
@@ -72,7 +72,7 @@ func (s *Settings) natsAt() natsconn.Settings {
 }
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if err := s.addresses().Validate(); err != nil {

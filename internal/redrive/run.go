@@ -15,7 +15,6 @@ import (
 	"tallyroll/internal/progress"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window/schema"
 )
 
 type settings struct {
@@ -26,7 +25,7 @@ type settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	return setting.Check("TALLYROLL_NAMESPACE", s.Namespace, schema.CheckNamespace(s.Namespace))
+	return setting.Check("TALLYROLL_NAMESPACE", s.Namespace, hit.CheckNamespace(s.Namespace))
 }
 
 const about = `publishes again what workers have rejected. It reads HITS_REJECTED, and removes there

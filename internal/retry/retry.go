@@ -3,11 +3,10 @@ package retry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"tallyroll/internal/setting"
 )
 
 const (
@@ -15,8 +14,8 @@ const (
 	LogEvery = 10 * time.Second       // how often the wait is logged
 )
 
-// Until calls try until it succeeds, ctx ends, or it fails permanently (a setting.Error or UsageError). It
-// logs that it waits for what.
+// Until calls try until it succeeds, ctx ends, or it fails permanently: with an error that has a method
+// Permanent and returns true there. It logs that it waits for what.
 func Until(ctx context.Context, log zerolog.Logger, what string, try func(context.Context) error) error {
 	return UntilLogging(ctx, log, what, LogEvery, try)
 }
@@ -29,7 +28,8 @@ func UntilLogging(ctx context.Context, log zerolog.Logger, what string, logEvery
 		if err == nil {
 			return nil
 		}
-		if setting.ExitCode(err) == setting.ExitUsage {
+		var permanent interface{ Permanent() bool }
+		if errors.As(err, &permanent) && permanent.Permanent() {
 			return err
 		}
 		if logged.IsZero() || time.Since(logged) > logEvery {

@@ -26,6 +26,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
 }
 
+// Permanent reports that waiting does not mend it.
+func (e *Error) Permanent() bool { return true }
+
 // Check returns the *Error of a setting that a check has refused with err; nil for nil.
 func Check(key, value string, err error) error {
 	if err == nil {
@@ -62,6 +65,9 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 
 func (e UsageError) Unwrap() error { return e.Err }
+
+// Permanent reports that waiting does not mend it.
+func (e UsageError) Permanent() bool { return true }
 
 // BadUsage returns a UsageError with this text.
 func BadUsage(format string, args ...any) error {

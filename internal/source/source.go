@@ -64,7 +64,7 @@ type State struct {
 	// Dropped is the moment (Unix milliseconds) before which everything was stored that the stream's limits
 	// may have discarded; 0 for nothing. Only a state with Gaps has it.
 	Dropped int64
-	Ahead   time.Duration // how far the server's clock is ahead of this process's; see commit.ClockAhead
+	Ahead   time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 
 // Since returns a Unix millisecond before which the stream stored nothing; 0, unknown, for a mirror.

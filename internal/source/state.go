@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/natsconn"
-	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window"
 )
 
 // A stream that copies others may lack stored hits: even at its end, hits may still be on their way to it.
@@ -62,7 +62,7 @@ func (j *JetStream) Check(ctx context.Context) (Check, error) {
 	answered := time.Now()
 	s := stateOf(info)
 	s.At = info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
-	s.Ahead = commit.ClockAhead(info.TimeStamp, asked, answered)
+	s.Ahead = window.ClockAhead(info.TimeStamp, asked, answered)
 	j.boundAt(ctx, &s, info, origin)
 	return Check{State: s, Leadership: newLeadership(info.Cluster), Asked: asked, Answered: answered}, nil
 }

@@ -38,7 +38,7 @@ var (
 	streamOwned    = gaugeDesc("stream_owned", "1 if a worker reads the stream, 0 if none does. Absent without NATS.", "stream")
 	streamLag      = gaugeDesc("stream_lag_messages", "Sequences of the stream that are not applied to all counters. Absent without NATS.", "stream")
 	streamLagTime  = gaugeDesc("stream_lag_seconds", "How long ago the last applied message was stored, if there are later ones, else 0. Absent without NATS.", "stream")
-	streamRejected = gaugeDesc("stream_rejected_messages", "Messages of HITS_REJECTED that come from the stream. Absent without NATS.", "stream")
+	streamRejected = gaugeDesc("stream_rejected_messages", "Rejects in HITS_REJECTED that come from the stream. Absent without NATS.", "stream")
 	workersAlive   = gaugeDesc("workers", "Workers that are alive. Absent without NATS.")
 )
 

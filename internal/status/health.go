@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/wake"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
@@ -26,7 +26,7 @@ const maxClockDifference = 2 * time.Second
 // Health finds whether Redis answers and has a layout. Run's goroutine checks and logs changes; others read
 // the result.
 type Health struct {
-	reader      access.Namespace
+	reader      scope.Namespace
 	Timeout     time.Duration // of one check
 	clockWarned bool          // Run's own
 	log         zerolog.Logger
@@ -36,7 +36,7 @@ type Health struct {
 
 type healthCheck struct{ err error }
 
-func NewHealth(r access.Namespace, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
+func NewHealth(r scope.Namespace, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
 		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
 	"tallyroll/internal/window/schema"
@@ -21,7 +21,7 @@ import (
 
 // fakeRedis is a Redis whose clock is ahead of this machine's.
 type fakeRedis struct {
-	access.Namespace
+	scope.Namespace
 	ahead time.Duration
 }
 

@@ -8,11 +8,13 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
@@ -42,7 +44,7 @@ func (p *rejectsParams) Read(g api.Request) error {
 
 // RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
 type RejectsAnswer struct {
-	Stored   uint64        `json:"stored" doc:"How many messages of this namespace HITS_REJECTED holds." example:"17"`
+	Stored   uint64        `json:"stored" doc:"How many rejects of this namespace HITS_REJECTED holds. A reject in several messages is one; of those before the searched ones, each message counts." example:"17"`
 	Searched int           `json:"searched" doc:"How many of the newest were searched, at most 1000." example:"17"`
 	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
 	Hours    []hourCount   `json:"hours" doc:"How many of those that were asked for, whatever before is, were refused in each hour that has any, the newest first, at most 24. Hours before the oldest that was searched are unknown."`
@@ -56,7 +58,7 @@ type hourCount struct {
 
 type reasonCount struct {
 	Reason string    `json:"reason" doc:"Why a hit was refused." example:"too_late"`
-	Count  int       `json:"count" doc:"How many of the messages that were searched." example:"12"`
+	Count  int       `json:"count" doc:"How many of those that were searched." example:"12"`
 	Newest time.Time `json:"newest" doc:"When the newest of them was stored." example:"2026-11-21T10:00:00.2Z"`
 }
 
@@ -68,11 +70,12 @@ type Rejected struct {
 	Sequence uint64    `json:"sequence" doc:"The message's sequence there." example:"48001"`
 	Item     int       `json:"item" doc:"The hit's index in the message." example:"0"`
 	Time     time.Time `json:"time" doc:"When the message was stored." example:"2026-11-21T10:00:00.2Z"`
-	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; an ellipsis stands for a unique value, and what is not UTF-8 is replaced. Empty for a further part of a reject in several messages." example:"{\"kay\":\"a\"}"`
+	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; an ellipsis stands for a unique value, and what is not UTF-8 is replaced." example:"{\"kay\":\"a\"}"`
 	Bytes    int       `json:"bytes" doc:"How many bytes the hit has." example:"11"`
-	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
+	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED; of several messages, that of the first." example:"17"`
 
 	refused time.Time // when HITS_REJECTED stored it
+	further int       // bytes of the parts after the first
 }
 
 func (s *newest) register(a *api.API) {
@@ -80,7 +83,7 @@ func (s *newest) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
-		Description: "The newest messages of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
+		Description: "The newest rejects of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
 		Responses: addNoNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
 			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
@@ -109,7 +112,7 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 	if err != nil {
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
-	out := RejectsAnswer{Stored: newest.stored, Searched: len(newest.found), Reasons: countReasons(newest.found)}
+	out := RejectsAnswer{Stored: newest.total(), Searched: len(newest.found), Reasons: countReasons(newest.found)}
 	asked := newest.pick(p.Reason, p.Stream)
 	out.Hours = countHours(asked)
 	bounded, cancel := context.WithTimeout(ctx, s.redis.Timeout)
@@ -129,8 +132,15 @@ const (
 
 // newestRejects are a namespace's newest rejects, oldest first, without their bodies, which can be large.
 type newestRejects struct {
-	stored uint64 // how many messages of the namespace the stream has
+	stored map[string]uint64 // how many of the namespace the stream has, by the stream that they come from
 	found  []Rejected
+}
+
+func (n newestRejects) total() (out uint64) {
+	for _, stored := range n.stored {
+		out += stored
+	}
+	return out
 }
 
 // pick returns the rejects with this reason and stream, newest first.
@@ -154,48 +164,64 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 	if err != nil || stream == nil {
 		return newestRejects{}, err
 	}
-	var out newestRejects
-	for _, n := range info.State.Subjects {
-		out.stored += n
+	out := newestRejects{stored: make(map[string]uint64)}
+	for subject, n := range info.State.Subjects {
+		out.stored[rejects.StreamOf(subject)] = n
 	}
-	if out.stored == 0 {
+	if out.total() == 0 {
 		return out, nil
 	}
-	var strange int
-	out.found, strange, err = readHeaders(ctx, stream, namespace, info.State, out.stored)
+	var others map[string]uint64
+	out.found, others, err = readHeaders(ctx, stream, namespace, info.State, out.total())
 	if err != nil {
 		return newestRejects{}, fmt.Errorf("read stream %s: %w", rejects.Stream, err)
 	}
-	out.stored -= min(out.stored, uint64(strange))
+	for from, n := range others {
+		out.stored[from] -= min(out.stored[from], n)
+	}
 	return out, nil
 }
 
-// readHeaders reads at most maxSearched of the newest rejects, oldest first. strange counts messages among
-// them that no worker of the namespace has written.
-func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, strange int, err error) {
+// readHeaders reads at most maxSearched of the newest rejects, oldest first. others counts the other messages
+// among them by the stream in their subject: further parts of a reject, which have the subject of the first,
+// and what no worker of the namespace has written.
+func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, others map[string]uint64, err error) {
 	consumer, err := openNewest(ctx, stream, namespace, state, stored)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	// If that fails, the server removes it after InactiveThreshold.
 	defer func() { _ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name) }()
 	waiting := int(consumer.CachedInfo().NumPending)
 	if waiting == 0 {
-		return nil, 0, nil // all of them have just expired
+		return nil, nil, nil // all of them have just expired
 	}
 	batch, err := consumer.FetchNoWait(waiting)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
+	others = make(map[string]uint64)
+	firsts := make(map[string]int) // by a reject's name, the index in out of a first part
 	for m := range batch.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		part, _ := rejects.Parse(m.Headers()) // others may write to the stream, too: what cannot be read is shown as zero
 		if part.Namespace != namespace {
-			strange++
+			others[rejects.StreamOf(m.Subject())]++
 			continue
+		}
+		if part.Number > 1 {
+			others[rejects.StreamOf(m.Subject())]++
+			if i, found := firsts[part.Name()]; found {
+				size, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // from the server
+				out[i].further += size
+			}
+			continue
+		}
+		if part.Of > 1 {
+			firsts[part.Name()] = len(out)
 		}
 		shown := Rejected{
 			Reason: string(part.Reason), Detail: part.Detail, Stream: part.Stream, Sequence: part.Seq, Item: part.Item,
@@ -206,10 +232,10 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		}
 		out = append(out, shown)
 	}
-	if len(out)+strange == 0 && batch.Error() == nil {
-		return nil, 0, fmt.Errorf("none of %d messages came", waiting) // the library returns no error then
+	if len(out)+len(others) == 0 && batch.Error() == nil {
+		return nil, nil, fmt.Errorf("none of %d messages came", waiting) // the library returns no error then
 	}
-	return out[max(0, len(out)-maxSearched):], strange, batch.Error()
+	return out[max(0, len(out)-maxSearched):], others, batch.Error()
 }
 
 // openNewest creates a consumer of a namespace's newest rejects: at least maxSearched and fewer than twice as
@@ -262,10 +288,8 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) 
 		if err != nil {
 			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, rejects.Stream, err)
 		}
-		r.Bytes = len(message.Data)
-		if part, _ := rejects.Parse(message.Header); part.Number <= 1 { // a further part may begin within a unique value
-			r.Body = clipBody(hit.HideUnique(message.Data))
-		}
+		r.Bytes = len(message.Data) + r.further
+		r.Body = clipBody(hit.HideUnique(message.Data))
 		out = append(out, r)
 	}
 	return out, nil

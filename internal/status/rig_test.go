@@ -15,15 +15,15 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/web/api"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
 // newStatus returns a service and its routes. Without js, it has no connection to NATS yet.
-func newStatus(t *testing.T, reader access.Namespace, timeout time.Duration, js jetstream.JetStream) (*Status, http.Handler, *prometheus.Registry) {
+func newStatus(t *testing.T, reader scope.Namespace, timeout time.Duration, js jetstream.JetStream) (*Status, http.Handler, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	redis := answer.NewSource(NewHealth(reader, timeout, zerolog.Nop(), registry), timeout, zerolog.Nop(), registry)

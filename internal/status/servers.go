@@ -12,15 +12,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"tallyroll/internal/access"
 	"tallyroll/internal/answer"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
 
 // servers reads Redis and NATS for the answers about the service.
 type servers struct {
-	Reader    access.Namespace
+	Reader    scope.Namespace
 	redis     *answer.Source
 	Namespace string
 	Now       func() time.Time

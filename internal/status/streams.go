@@ -14,7 +14,6 @@ import (
 
 	"tallyroll/internal/answer"
 	"tallyroll/internal/fleet"
-	"tallyroll/internal/rejects"
 	"tallyroll/internal/source"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -45,7 +44,7 @@ type StreamState struct {
 	LagSeconds  float64   `json:"lag_seconds" doc:"How long ago the last applied message was stored, if there are later ones, else 0." example:"0.2"`
 	AsOf        time.Time `json:"as_of" doc:"Every hit that the stream stored before this moment is counted." example:"2026-11-21T10:00:00.2Z"`
 	Gaps        string    `json:"gaps,omitempty" doc:"Why sequences may be missing that no hit ever had: then messages that the stream loses between others, unread, do not make answers incomplete. Missing if each missing sequence was a message." example:"it may hold schedules (allow_msg_schedules), which the server removes when their messages come"`
-	Rejects     uint64    `json:"rejects" doc:"How many messages of HITS_REJECTED come from this stream, in this namespace; see /v1/rejects." example:"0"`
+	Rejects     uint64    `json:"rejects" doc:"How many rejects in HITS_REJECTED come from this stream, in this namespace: its part of stored in /v1/rejects." example:"0"`
 }
 
 type workerState struct {
@@ -84,11 +83,11 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 		return StreamsAnswer{}, err
 	}
 	var stored map[string]*jetstream.StreamInfo
-	var rejects map[string]uint64
+	var rejects newestRejects
 	var workers []fleet.Worker
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { stored, err = streamInfos(gctx, js); return err })
-	group.Go(func() (err error) { rejects, err = rejectsByStream(gctx, js, s.Namespace); return err })
+	group.Go(func() (err error) { rejects, err = readNewest(gctx, js, s.Namespace); return err })
 	group.Go(func() (err error) { workers, err = fleet.Workers(gctx, js, s.Namespace, counted.Id); return err })
 	if err := group.Wait(); err != nil {
 		return StreamsAnswer{}, s.natsUnavailable(ctx, err)
@@ -99,7 +98,7 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 		if p.Ended > 0 && stored[p.Stream] == nil {
 			continue
 		}
-		out.Streams = append(out.Streams, stateOf(p, stored[p.Stream], workers, rejects[p.Stream], now))
+		out.Streams = append(out.Streams, stateOf(p, stored[p.Stream], workers, rejects.stored[p.Stream], now))
 	}
 	for _, w := range workers {
 		slices.Sort(w.Holds)
@@ -142,19 +141,6 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 	err := all.Err()
 	if err != nil {
 		return nil, fmt.Errorf("list the streams: %w", err)
-	}
-	return out, nil
-}
-
-// rejectsByStream counts the rejects of a namespace in HITS_REJECTED by the stream that they come from.
-func rejectsByStream(ctx context.Context, js jetstream.JetStream, namespace string) (map[string]uint64, error) {
-	stream, info, err := rejects.Open(ctx, js, namespace, "*")
-	if err != nil || stream == nil {
-		return nil, err
-	}
-	out := make(map[string]uint64)
-	for subject, n := range info.State.Subjects {
-		out[rejects.StreamOf(subject)] += n
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
+	"tallyroll/internal/hit"
 	"tallyroll/internal/rejects"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -37,9 +38,9 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 	for range 3 {
 		publish(t, js, "hits.a", "", nil)
 	}
-	for range 2 {
-		publish(t, js, rejects.Subject(apitest.Namespace, "HITS"), "x", nil)
-	}
+	reject(t, js, apitest.Namespace, "HITS", hit.BadKey, 1, "x")
+	rejectInParts(t, js, 2, "y")
+	publish(t, js, rejects.Subject(apitest.Namespace, "HITS"), "nobody's", nil)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + apitest.Namespace})
 	require.NoError(t, err)
 	for key, value := range map[string]string{

@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/setting"
-	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
 
@@ -257,7 +257,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		}
 	}
 	r.line = fields["window"].Line
-	if r.Window, err = window.ParseDuration(text("window")); err != nil {
+	if r.Window, err = human.ParseDuration(text("window")); err != nil {
 		return nil, fieldErrorf("window", "%v", err)
 	}
 	if fields["for"] != nil {

@@ -6,12 +6,12 @@ import (
 	"os"
 	"time"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window/schema"
 )
 
 // Settings of the program. --help prints their tags.
@@ -39,7 +39,7 @@ type Settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if s.File == "" {

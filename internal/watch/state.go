@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -86,7 +87,7 @@ const clockTolerance = 5 * time.Second
 // advance returns the record after an evaluation, and whether it changed. It is the complete state machine.
 func (r Record) advance(result Result) (out Record, changed bool) {
 	out = Record{
-		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(), Window: window.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(), At: toTime(result.At), Reason: result.Reason},
+		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(), Window: human.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(), At: toTime(result.At), Reason: result.Reason},
 		Since:    toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified, Previous: r.State,
 		Many: result.Rule.hasManyKeys() && result.Key != "",
 	}

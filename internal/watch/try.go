@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
@@ -54,7 +55,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 			asOf = toTime(s.AsOf).Format(time.RFC3339)
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, formatBound(total), formatBound(lower), formatBound(upper),
-			window.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
+			human.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
 	}
 	return tw.Flush()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
@@ -51,7 +52,7 @@ func BenchmarkPlan(b *testing.B) {
 	for _, tiers := range []string{window.DefaultTiers, "1s/1h,1m/1d,1h/92d"} {
 		layout := window.Layout{Tiers: must(window.ParseTiers(tiers)), Shards: layout.Shards}
 		for _, w := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
-			b.Run("tiers="+tiers+"/window="+window.FormatDuration(w), func(b *testing.B) {
+			b.Run("tiers="+tiers+"/window="+human.FormatDuration(w), func(b *testing.B) {
 				r := window.Range{From: now - w.Milliseconds(), To: now}
 				b.ReportAllocs()
 				for b.Loop() {
@@ -167,7 +168,7 @@ func BenchmarkAnswer(b *testing.B) {
 			var questions []window.Question
 			for i := range counters {
 				for _, w := range []string{"1m", "10m", "1h", "6h", "1d", "7d", "14d", "30d"} {
-					span := window.Last(must(window.ParseDuration(w)))
+					span := window.Last(must(human.ParseDuration(w)))
 					questions = append(questions, window.Question{Counter: fmt.Sprintf("api-%d", i), Span: span})
 				}
 			}

@@ -3,6 +3,7 @@ package window
 import (
 	"fmt"
 	"math/bits"
+	"time"
 )
 
 // Cursor holds how far a shard has got in a stream. It moves in the transaction that adds the counts.
@@ -81,4 +82,16 @@ func (a Ahead) String() string {
 		return ""
 	}
 	return fmt.Sprintf("%d %d %d/%d", a.Seq, a.Stored, a.Done, a.Parts)
+}
+
+// ClockAhead returns how far a server's clock is ahead of this process's (negative: behind), if it showed
+// that moment between question and answer, less what the round trip may explain.
+func ClockAhead(server, asked, answered time.Time) time.Duration {
+	switch {
+	case server.After(answered):
+		return server.Sub(answered)
+	case server.Before(asked):
+		return server.Sub(asked)
+	}
+	return 0
 }

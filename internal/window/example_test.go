@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
@@ -25,7 +26,7 @@ func ExampleLayout_Plan() {
 			fmt.Println(strings.Replace(err.Error(), ": ", ":\n", 1))
 			return
 		}
-		fmt.Println(window.FormatDuration(length), "is answered by", plan.Tier)
+		fmt.Println(human.FormatDuration(length), "is answered by", plan.Tier)
 	}
 	// Output:
 	// 30s is answered by 1s/1m
@@ -68,7 +69,7 @@ func Example_countAndAnswer() {
 	}
 	found := must(reader.Answer(ctx, questions))
 	for i, a := range found.Answers {
-		fmt.Printf("%s: %d, at least %d, at most %d\n", window.FormatDuration(questions[i].Span.Length), a.Total, a.Lower, a.Upper)
+		fmt.Printf("%s: %d, at least %d, at most %d\n", human.FormatDuration(questions[i].Span.Length), a.Total, a.Lower, a.Upper)
 	}
 	fmt.Println("all hits stored before", time.UnixMilli(found.AsOf).UTC().Format(time.TimeOnly))
 	// Output:

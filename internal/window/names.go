@@ -10,7 +10,7 @@ import (
 // hash that begins in it may expire.
 //
 // Unique cells can outlive the hashes, and tiers change while unique tiers do not. So every counter with a
-// unique cell is also listed in a set of the coarsest unique tier's two windows, which only erasures read.
+// unique cell is also listed in a set of the coarsest unique tier's two windows, for erasures.
 // The name goes into the transaction that updates the first registers of a cell that its writer knows of.
 
 // NamesOf returns the number, since 1970, of the set that lists the names for an epoch.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/human"
 	"tallyroll/tests/cases"
 )
 
@@ -330,7 +331,7 @@ func TestPlansOfTiers(t *testing.T) {
 		}
 		show := func(milli int64) string { return time.UnixMilli(milli).UTC().Format("Jan _2 15:04:05.999") }
 		for _, s := range p.Stretches {
-			out += fmt.Sprintf("%s from %s\n", FormatDuration(s.Tier.Cell), show(s.From))
+			out += fmt.Sprintf("%s from %s\n", human.FormatDuration(s.Tier.Cell), show(s.From))
 		}
 		level, first, last, _ := l.Segments(p)
 		return out + fmt.Sprintf("to %s: %d hashes, or %d summaries of %s",

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tallyroll/internal/human"
 )
 
 func AppendGeneration(t Tier, to []byte) []byte {
@@ -164,10 +166,10 @@ func parseTier(pair string) (Tier, error) {
 	}
 	var t Tier
 	var err error
-	if t.Cell, err = ParseDuration(cell); err != nil {
+	if t.Cell, err = human.ParseDuration(cell); err != nil {
 		return Tier{}, fmt.Errorf("tier %q: cell: %w", pair, err)
 	}
-	if t.Window, err = ParseDuration(window); err != nil {
+	if t.Window, err = human.ParseDuration(window); err != nil {
 		return Tier{}, fmt.Errorf("tier %q: window: %w", pair, err)
 	}
 	if t.Window%t.Cell != 0 {
@@ -176,7 +178,9 @@ func parseTier(pair string) (Tier, error) {
 	return t, nil
 }
 
-func (t Tier) String() string { return FormatDuration(t.Cell) + "/" + FormatDuration(t.Window) }
+func (t Tier) String() string {
+	return human.FormatDuration(t.Cell) + "/" + human.FormatDuration(t.Window)
+}
 
 func (ts Tiers) String() string {
 	pairs := make([]string, len(ts))
@@ -190,62 +194,7 @@ func (ts Tiers) String() string {
 func (ts Tiers) Reach() string {
 	reaches := make([]string, len(ts))
 	for i, t := range ts {
-		reaches[i] = fmt.Sprintf("%s cells reach back %s", FormatDuration(t.Cell), FormatDuration(t.Window))
+		reaches[i] = fmt.Sprintf("%s cells reach back %s", human.FormatDuration(t.Cell), human.FormatDuration(t.Window))
 	}
 	return strings.Join(reaches, ", ")
-}
-
-// year is the y of a duration. Calendar years have a day more every four.
-const year = 365 * 24 * time.Hour
-
-var units = []struct {
-	suffix byte
-	length time.Duration
-}{
-	{'y', year},
-	{'w', 7 * 24 * time.Hour},
-	{'d', 24 * time.Hour},
-	{'h', time.Hour},
-	{'m', time.Minute},
-	{'s', time.Second},
-}
-
-// maxDuration keeps sums of durations and times far from overflow.
-const maxDuration = 10 * year
-
-// ParseDuration parses a positive whole number and a unit (s, m, h, d of 24 hours, w of 7 days, y of 365
-// days), such as 90s, 15m, 24h, 7d or 1y; at most ten years.
-func ParseDuration(s string) (time.Duration, error) {
-	if len(s) >= 2 {
-		for _, u := range units {
-			if s[len(s)-1] != u.suffix {
-				continue
-			}
-			n, err := strconv.ParseUint(s[:len(s)-1], 10, 32)
-			if err != nil || n == 0 || s[0] == '+' {
-				break
-			}
-			if n > uint64(maxDuration/u.length) {
-				return 0, fmt.Errorf("%q is longer than ten years", s)
-			}
-			return time.Duration(n) * u.length, nil
-		}
-	}
-	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d", s)
-}
-
-// FormatDuration formats whole seconds with the largest unit that divides them, but weeks and years in days:
-// 60 s is 1m, 90 s is 90s, 14 days 14d. (Earlier versions, which read the layout record, do not know y.)
-func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }
-
-func AppendDuration(to []byte, d time.Duration) []byte {
-	if d == 0 {
-		return append(to, "0s"...)
-	}
-	for _, u := range units[2:] {
-		if d%u.length == 0 {
-			return append(strconv.AppendInt(to, int64(d/u.length), 10), u.suffix)
-		}
-	}
-	return append(to, d.String()...)
 }

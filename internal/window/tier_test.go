@@ -1,7 +1,6 @@
 package window
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -18,16 +17,13 @@ func mustTiers(t testing.TB, s string) Tiers {
 }
 
 // What is written in settings is read, or refused with the reason, and written in the shortest way.
-func TestDurationsAndTiersAreParsed(t *testing.T) {
+func TestTiersAreParsed(t *testing.T) {
 	t.Parallel()
 	cases.Check(t, "tiers", func(_ *testing.T, section, given string) string {
 		var out string
 		var err error
 		var tiers Tiers
 		switch section {
-		case "durations":
-			d, failed := ParseDuration(given)
-			out, err = fmt.Sprintf("%v, written as %s", d, FormatDuration(d)), failed
 		case "tiers":
 			tiers, err = ParseTiers(given)
 			out = tiers.String()

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
@@ -100,7 +101,7 @@ func TestTopAgainstTheTruth(t *testing.T) {
 				require.Len(t, top.Counters, 20)
 				checkTop(t, top, all)
 				t.Logf("%s, %d counters, %d hits, window %s: floor %d, first %d, last %d, %s", name, len(seen), hits,
-					window.FormatDuration(w), top.Floor, top.Counters[0].Total, top.Counters[19].Total, took.Round(time.Millisecond))
+					human.FormatDuration(w), top.Floor, top.Counters[0].Total, top.Counters[19].Total, took.Round(time.Millisecond))
 			}
 		})
 	}

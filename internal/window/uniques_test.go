@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
@@ -30,7 +31,7 @@ func (r *rig) cameAt(counter string, at time.Time, who ...string) {
 
 func uniqueKey(counter string, tier window.Tier, at time.Time) string {
 	cell := at.UnixMilli() / tier.Cell.Milliseconds()
-	return fmt.Sprintf("test:{%d}:u:%s:%d:%s", shardOf(counter), window.FormatDuration(tier.Cell), cell, counter)
+	return fmt.Sprintf("test:{%d}:u:%s:%d:%s", shardOf(counter), human.FormatDuration(tier.Cell), cell, counter)
 }
 
 // half past ten and two minutes of today: of an hour that ends then, cells of 5m are cut at its beginning.

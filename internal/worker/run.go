@@ -35,7 +35,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
 	files := buildinfo.NewFiles(registry, log)
-	rulebook, err := consume.OpenRulebook(settings.Rules, settings.Streams, metrics.sessions, files, log)
+	rulebook, err := consume.OpenRulebook(settings.Rules, settings.Streams.Match, metrics.sessions, files, log)
 	if err != nil {
 		return err
 	}

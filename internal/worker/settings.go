@@ -11,12 +11,12 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/fleet"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/natsconn"
 	"tallyroll/internal/program"
 	"tallyroll/internal/redisconn"
 	"tallyroll/internal/setting"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/schema"
 )
 
 // Settings of the worker; --help prints their tags.
@@ -65,7 +65,7 @@ func (s *Settings) Validate() error {
 		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, Allowed: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, schema.CheckNamespace(s.Redis.Namespace)); err != nil {
+	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if !hit.ValidSubject(s.Subject) {
@@ -97,7 +97,7 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return &setting.Error{Key: d.key, Value: window.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", window.FormatDuration(d.min), window.FormatDuration(d.max))}
+			return &setting.Error{Key: d.key, Value: human.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min), human.FormatDuration(d.max))}
 		}
 	}
 	if err := setting.CheckAddress("INGEST_ADDR", s.Addr); err != nil {

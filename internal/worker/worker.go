@@ -40,7 +40,7 @@ type worker struct {
 	fleet       *fleet.Fleet
 	keeper      *consume.Keeper
 	streamCheck streamCheck
-	endings     consume.Endings
+	endings     endings
 	probe       probe
 
 	running sync.WaitGroup // the sessions, claims and the sweeper
@@ -59,7 +59,10 @@ func (w *worker) assemble(js jetstream.JetStream, f *fleet.Fleet) {
 	w.js, w.fleet = js, f
 	w.own.js = js
 	w.streamCheck = streamCheck{js: js, store: w.store, fleet: f, readable: w.readable, log: w.log}
-	w.endings = consume.Endings{JS: js, Store: w.store, Layout: w.layout, Fleet: f, Readable: w.readable, Log: w.log, MakeRejects: w.own.createRejects}
+	w.endings = endings{
+		Endings: consume.Endings{JS: js, Store: w.store, Layout: w.layout, Log: w.log, MakeRejects: w.own.createRejects},
+		fleet:   f, readable: w.readable,
+	}
 	w.probe = probe{js: js, settings: w.settings, readable: w.readable, log: w.log}
 	w.keeper = consume.NewKeeper(consume.Config{
 		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions, Waits: w.status.waits,
@@ -210,7 +213,7 @@ func (w *worker) discover(ctx context.Context) error {
 		delete(w.absent, name)
 	}
 	w.mu.Unlock()
-	w.known = append(all, w.endings.EndDeleted(ctx, w.known, all, listed)...)
+	w.known = append(all, w.endings.endDeleted(ctx, w.known, all, listed)...)
 	w.fleet.SetStreams(w.known)
 	w.forgetMetrics()
 	w.probe.check(ctx, all)

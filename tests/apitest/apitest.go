@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/answer"
+	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
@@ -86,7 +87,7 @@ func SeedUniques(t testing.TB, client redis.UniversalClient, key string, at time
 	}
 	for _, tier := range layout.UniqueTiers {
 		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", Namespace, layout.ShardOf(window.HashCounter([]byte(key))),
-			window.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
+			human.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
 		require.NoError(t, client.PFAdd(t.Context(), cell, args...).Err())
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
 )
@@ -52,7 +53,7 @@ func measureMemory(t *testing.T, r *rig, o options) []*footprint {
 		add(tiers.name, func(t *testing.T, rate rate) float64 { return r.tierBytes(t, tiers.tiers, rate, o.counters(rate)) })
 	}
 	for _, tech := range techniques {
-		add(tech.name+", "+window.FormatDuration(tech.window), func(t *testing.T, rate rate) float64 {
+		add(tech.name+", "+human.FormatDuration(tech.window), func(t *testing.T, rate rate) float64 {
 			counters := o.counters(rate)
 			if tech.single && rate.period < hour {
 				counters = max(3, o.size(20)) // up to 86,400 members each

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -68,7 +69,7 @@ func measureTiers(t *testing.T, r *rig, o options) []*tierSet {
 // Width is how far the bounds of a window that ends now are apart, as a part of its total, if hits come
 // evenly. It is the same at every moment but those at which the window begins with a cell, when it is 0.
 func (f *tierSet) Width(text string) (string, error) {
-	w, err := window.ParseDuration(text)
+	w, err := human.ParseDuration(text)
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/tests/stack"
@@ -80,7 +81,7 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 			n := int(daily * float64(tier.Cell) / float64(day))
 			last := b.now.UnixMilli() / tier.Cell.Milliseconds()
 			for number := last - int64(tier.Window/tier.Cell); number <= last; number++ {
-				key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shardOf(name), window.FormatDuration(tier.Cell), number, name)
+				key := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", namespace, shardOf(name), human.FormatDuration(tier.Cell), number, name)
 				addUniques(t, pipe, key, min(max(n, 1), densestCell), random)
 				cells++
 				if pipe.Len() >= 100 {

@@ -119,7 +119,7 @@ func TestRetierKeepsEveryFigure(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
-	// A declaration does not bring back what the old tiers no longer held, and it says so.
+	// A declaration does not bring back what the old tiers no longer held, and its error names it.
 	date := func(days int) string { return at.AddDate(0, 0, -days).Format(time.DateOnly) }
 	ingest(0, []string{"--complete-from", date(20)}, "", "is declared complete from "+date(20))
 	ingest(1, []string{"--complete-from", date(400)}, "", "is declared complete from "+date(400), "does not cover the tier 1d/1825d", "stay incomplete")

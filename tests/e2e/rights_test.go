@@ -214,8 +214,8 @@ rules:
 	}
 }
 
-// Without any one command a worker waits: no total is too high, and none is wrong once it has the right again.
-// A worker that starts without transactions ends, with the reason.
+// Without any one command a worker waits: no total is too high, and none is wrong once it has the right
+// again. A worker that starts without transactions ends, with the reason.
 func TestNoTotalIsWrongWithoutARight(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t)

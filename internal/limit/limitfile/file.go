@@ -8,8 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/limit"
-	"tallyroll/internal/window"
 	"tallyroll/internal/yamlfile"
 )
 
@@ -96,7 +96,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	if !namePattern.MatchString(l.Name) {
 		return nil, 0, wrong("name", fmt.Sprintf("%q: allowed are 1 to %d letters, digits, underscores, hyphens and dots", l.Name, MaxName))
 	}
-	l.Window, err = window.ParseDuration(fields["window"].Value)
+	l.Window, err = human.ParseDuration(fields["window"].Value)
 	if err != nil {
 		return nil, 0, wrong("window", err.Error())
 	}
@@ -121,7 +121,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		}
 	}
 	if ttl := fields["ttl"]; ttl != nil {
-		l.TTL, err = window.ParseDuration(ttl.Value)
+		l.TTL, err = human.ParseDuration(ttl.Value)
 		if err != nil {
 			return nil, 0, wrong("ttl", err.Error())
 		}
@@ -160,7 +160,7 @@ func parseShare(node *yaml.Node) (s limit.Share, err error) {
 	if err != nil {
 		return s, yamlfile.Errorf(fields["hits"].Line, "share: hits: %q: allowed is a whole number", fields["hits"].Value)
 	}
-	s.For, err = window.ParseDuration(fields["for"].Value)
+	s.For, err = human.ParseDuration(fields["for"].Value)
 	if err != nil {
 		return s, yamlfile.Errorf(fields["for"].Line, "share: for: %v", err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window"
 )
 
 // knownParams are the query parameters of an operation. Others are refused, because they may be mistyped.
@@ -176,7 +176,7 @@ func ParseDuration(param, text string) (time.Duration, error) {
 	if len(text) > maxDurationText {
 		text = text[:maxDurationText] + "…" // no duration: the error is to say so, in a line
 	}
-	d, err := window.ParseDuration(text)
+	d, err := human.ParseDuration(text)
 	if err != nil {
 		return 0, web.BadInput(param, "%v", err)
 	}
@@ -252,7 +252,7 @@ func (Moment) Schema(huma.Registry) *huma.Schema {
 // calls it.
 func (m Moment) Milli(param string) (int64, error) {
 	if ago, ok := strings.CutPrefix(string(m), "-"); ok {
-		if length, err := window.ParseDuration(ago); err == nil {
+		if length, err := human.ParseDuration(ago); err == nil {
 			return -length.Milliseconds(), nil
 		}
 	}

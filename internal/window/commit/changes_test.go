@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )
@@ -54,7 +55,7 @@ func (m *batchModel) add(l window.Layout, counter string, at, stored, n, now int
 		if deadline*1000 <= stored || deadline <= now {
 			continue
 		}
-		key := fmt.Sprintf("ns:{%d}:h:%s:%d:%s", l.ShardOf(hash), window.FormatDuration(tier.Cell), epoch, counter)
+		key := fmt.Sprintf("ns:{%d}:h:%s:%d:%s", l.ShardOf(hash), human.FormatDuration(tier.Cell), epoch, counter)
 		m.cells[modelCell{key, field}] += n
 		m.expiries[key] = hashExpiry{key, hashID(hash, i, epoch), deadline}
 		if i == len(l.Tiers)-1 {
@@ -204,7 +205,7 @@ func BenchmarkOrder(b *testing.B) {
 			for i := range times {
 				times[i] = order.at(i)
 			}
-			b.Run("span="+window.FormatDuration(span)+"/"+order.name, func(b *testing.B) {
+			b.Run("span="+human.FormatDuration(span)+"/"+order.name, func(b *testing.B) {
 				batch, c := window.NewBatch(l), changes{}
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {

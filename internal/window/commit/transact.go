@@ -132,7 +132,7 @@ func (w *Writer) readState(ctx context.Context, tx *cluster.WatchedTx, batch *wi
 		return state{}, err
 	}
 	at.clock = clock.Val()
-	out.Ahead = ClockAhead(at.clock, asked, time.Now())
+	out.Ahead = window.ClockAhead(at.clock, asked, time.Now())
 	at.CursorRecord, at.exists, err = schema.ParseCursor(w.key, cursor)
 	return at, err
 }
@@ -304,16 +304,4 @@ func (w *Writer) inspect(ctx context.Context, tx *cluster.WatchedTx, now int64, 
 		}
 	}
 	return nil
-}
-
-// ClockAhead returns how far a server's clock is ahead of this process's (negative: behind), if it showed
-// that moment between question and answer, less what the round trip may explain.
-func ClockAhead(server, asked, answered time.Time) time.Duration {
-	switch {
-	case server.After(answered):
-		return server.Sub(answered)
-	case server.Before(asked):
-		return server.Sub(asked)
-	}
-	return 0
 }

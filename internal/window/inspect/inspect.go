@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/hit"
+	"tallyroll/internal/human"
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/cluster"
@@ -269,6 +271,7 @@ type Oddity struct {
 	What    string // is wrong, human-readable
 	Counter string // that is not listed, if that is wrong
 	Expiry  bool   // it has none
+	Early   bool   // its expiry is too early
 }
 
 // Swept is what Sweep found among some of the keys of a namespace.
@@ -292,55 +295,75 @@ func (i *Inspector) Sweep(ctx context.Context, each func(Swept) error) error {
 
 func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
 	out := Swept{Keys: schema.ScanCount}
-	type hashLook struct {
-		key     string
-		counter string
-		ttl     *redis.DurationCmd
-		listed  *redis.FloatCmd // nil: only the coarsest hash lists a name
+	type keyLook struct {
+		key      string
+		counter  string
+		deadline int64 // Unix seconds
+		expires  *redis.DurationCmd
+		listed   *redis.FloatCmd // nil: the key lists no name
 	}
-	var looks []hashLook
+	var looks []keyLook
 	pipe := i.store.Client.Pipeline()
 	for _, key := range keys {
 		k := i.store.Keys.Parse(key)
-		if k.Kind != "cursor" && k.Kind != "u" && k.Generation != i.layout.Tiers[0].Generation {
+		isOfAll := k.Kind == "cursor" || k.Kind == "u" || k.Kind == "unames"
+		if !isOfAll && k.Generation != i.layout.Tiers[0].Generation {
 			continue // of the tiers before a change, or after it
 		}
+		look := keyLook{key: key}
+		var h window.CellHash
+		var tier int
+		var names, what string // names is the set that must list the counter: only the coarsest hash lists one
 		switch k.Kind {
 		case "cursor":
 			out.Streams = append(out.Streams, k.Rest)
+			continue
 		case "h":
-			h, tier, what := parseHash(i.layout, k.Shard, k.Rest)
-			if what != "" {
-				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
-				continue
+			h, tier, what = parseHash(i.layout, k.Shard, k.Rest)
+			if what == "" && tier == len(i.layout.Tiers)-1 {
+				names = i.store.Keys.Names(k.Shard, h.Tier, h.Tier.NamesOf(h.Epoch))
 			}
-			look := hashLook{key: key, counter: h.Counter, ttl: pipe.TTL(ctx, key)}
-			if tier == len(i.layout.Tiers)-1 {
-				look.listed = pipe.ZScore(ctx, i.store.Keys.Names(k.Shard, h.Tier, h.Tier.NamesOf(h.Epoch)), h.Counter)
-			}
-			looks = append(looks, look)
 		case "u":
-			cell, _, what := parseHash(i.layout.Uniques(), k.Shard, k.Rest)
-			if what != "" {
-				out.Odd = append(out.Odd, Oddity{Key: key, What: what})
-				continue
+			h, tier, what = parseHash(i.layout.Uniques(), k.Shard, k.Rest)
+			if what == "" && tier == len(i.layout.UniqueTiers)-1 {
+				names = i.store.Keys.UniqueNames(k.Shard, i.layout.UniqueNamesOf(h.Tier.CellStart(h.Epoch)))
 			}
-			out.Uniques = append(out.Uniques, window.HashCounter([]byte(cell.Counter)))
-			looks = append(looks, hashLook{key: key, ttl: pipe.TTL(ctx, key)})
+			if what == "" {
+				out.Uniques = append(out.Uniques, window.HashCounter([]byte(h.Counter)))
+			}
+		case "names", "unames", "top":
+			look.deadline, what = i.sharedDeadline(k)
+		default:
+			continue
 		}
+		if what != "" {
+			out.Odd = append(out.Odd, Oddity{Key: key, What: what})
+			continue
+		}
+		if h.Counter != "" {
+			look.counter, look.deadline = h.Counter, h.Tier.Deadline(h.Epoch, window.HashCounter([]byte(h.Counter)))
+		}
+		look.expires = pipe.PExpireTime(ctx, key)
+		if names != "" {
+			look.listed = pipe.ZScore(ctx, names, h.Counter)
+		}
+		looks = append(looks, look)
 	}
 	if len(looks) == 0 {
 		return out, nil
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return out, fmt.Errorf("look at %d keys: %w", len(looks), err)
+		return out, fmt.Errorf("read the expiries of %d keys: %w", len(looks), err)
 	}
 	for _, look := range looks {
-		switch ttl := look.ttl.Val(); {
-		case ttl == -2: // expired meanwhile
+		switch expires := look.expires.Val(); {
+		case expires == -2: // expired meanwhile
 			continue
-		case ttl == -1:
+		case expires == -1:
 			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "it never expires", Expiry: true})
+		case expires.Milliseconds() < look.deadline*1000: // later wastes memory, and loses nothing
+			out.Odd = append(out.Odd, Oddity{Key: look.key, Early: true, What: fmt.Sprintf("it expires at %s, and windows need it until %s",
+				hit.Moment(expires.Milliseconds()), hit.Moment(look.deadline*1000))})
 		}
 		if look.listed != nil && look.listed.Err() != nil {
 			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "its counter is not listed among the names", Counter: look.counter})
@@ -349,21 +372,55 @@ func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
 	return out, nil
 }
 
-// Recheck checks a key again, and reports whether it still has the same oddity.
+// Recheck checks a key again, and reports whether it still has the same oddity, or expired because of it.
 func (i *Inspector) Recheck(ctx context.Context, odd Oddity) (bool, error) {
-	if !odd.Expiry && odd.Counter == "" {
+	if !odd.Expiry && !odd.Early && odd.Counter == "" {
 		n, err := i.store.Client.Exists(ctx, odd.Key).Result()
 		return n > 0, err
 	}
 	found, err := i.check(ctx, []string{odd.Key})
-	return slices.ContainsFunc(found.Odd, func(o Oddity) bool { return o.What == odd.What }), err
+	if err != nil || slices.ContainsFunc(found.Odd, func(o Oddity) bool { return o.What == odd.What }) {
+		return err == nil, err
+	}
+	if odd.Early { // it can have expired since its cells were compared
+		n, err := i.store.Client.Exists(ctx, odd.Key).Result()
+		return n == 0, err
+	}
+	return false, nil
 }
 
-// parseHash parses what follows "h:" in the key of a hash of cells. what describes an error, or is empty.
+// sharedDeadline returns when a key of many counters expires: a set of names, or a summary.
+func (i *Inspector) sharedDeadline(k schema.ShardKey) (deadline int64, what string) {
+	cell, number, tier := "", k.Rest, len(i.layout.Tiers)-1
+	if k.Kind == "top" {
+		cell, number, _ = strings.Cut(k.Rest, ":")
+		number, _, _ = strings.Cut(number, ":")
+		if tier = tierOf(i.layout, cell); tier < 0 {
+			return 0, "no tier of the namespace has cells of " + cell
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	switch {
+	case err != nil, k.Kind == "unames" && len(i.layout.UniqueTiers) == 0:
+		return 0, "no worker writes a key with its name"
+	case k.Kind == "unames":
+		return i.layout.UniqueNamesDeadline(n), ""
+	case k.Kind == "top":
+		return i.layout.Tiers[tier].SegmentDeadline(n), ""
+	}
+	return i.layout.Tiers[tier].NamesDeadline(n), ""
+}
+
+func tierOf(l window.Layout, cell string) int {
+	return slices.IndexFunc(l.Tiers, func(t window.Tier) bool { return human.FormatDuration(t.Cell) == cell })
+}
+
+// parseHash parses what follows "h:" or "u:" in the key of a hash of cells, or of a unique cell. what
+// describes an error, or is empty.
 func parseHash(l window.Layout, shard int, rest string) (h window.CellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, ok := strings.Cut(rest, ":")
-	tier = slices.IndexFunc(l.Tiers, func(t window.Tier) bool { return window.FormatDuration(t.Cell) == cell })
+	tier = tierOf(l, cell)
 	number, err := strconv.ParseInt(epoch, 10, 64)
 	switch {
 	case !ok || err != nil || counter == "":

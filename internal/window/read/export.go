@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )
@@ -86,10 +87,10 @@ type StepError struct {
 func (e *StepError) Error() string {
 	cells := make([]string, len(e.Tiers))
 	for i, t := range e.Tiers {
-		cells[i] = window.FormatDuration(t.Cell)
+		cells[i] = human.FormatDuration(t.Cell)
 	}
 	return fmt.Sprintf("%s is not a step of an export: allowed are the cells (%s), and several of them of which a day is a whole number",
-		window.FormatDuration(e.Step), strings.Join(cells, ", "))
+		human.FormatDuration(e.Step), strings.Join(cells, ", "))
 }
 
 // exportReachError means that the cells for a step do not reach back to the beginning of the range.
@@ -100,7 +101,7 @@ type exportReachError struct {
 }
 
 func (e *exportReachError) Error() string {
-	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", window.FormatDuration(e.step), window.Moment(e.from), e.fit.Reach())
+	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", human.FormatDuration(e.step), window.Moment(e.from), e.fit.Reach())
 }
 
 // BeginExport decides range and steps by the current cursors. Its errors are those of Answer, and a

@@ -1,11 +1,10 @@
 package schema
 
 import (
-	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"tallyroll/internal/human"
 	"tallyroll/internal/window"
 )
 
@@ -29,16 +28,6 @@ import (
 // changes nothing. Until the change is confirmed, there is also:
 //
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
-
-var namespacePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-
-// CheckNamespace returns an error for a name that is not safe as the first part of a key.
-func CheckNamespace(ns string) error {
-	if !namespacePattern.MatchString(ns) {
-		return fmt.Errorf("1 to 64 letters, digits, underscores, hyphens and dots")
-	}
-	return nil
-}
 
 // Keys builds the keys of a namespace.
 type Keys struct{ Namespace string }
@@ -64,7 +53,7 @@ func (k Keys) Hash(h window.CellHash) string {
 	out := append(make([]byte, 0, 128), k.Namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(h.Shard), 10)
 	out = append(window.AppendGeneration(h.Tier, append(out, "}:"...)), "h:"...)
-	out = window.AppendDuration(out, h.Tier.Cell)
+	out = human.AppendDuration(out, h.Tier.Cell)
 	out = strconv.AppendInt(append(out, ':'), h.Epoch, 10)
 	out = append(append(out, ':'), h.Counter...)
 	return string(out)
@@ -73,7 +62,7 @@ func (k Keys) Hash(h window.CellHash) string {
 func (k Keys) Unique(shard int, t window.Tier, cell int64, counter string) string {
 	out := append(make([]byte, 0, 128), k.Namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(shard), 10)
-	out = window.AppendDuration(append(out, "}:u:"...), t.Cell)
+	out = human.AppendDuration(append(out, "}:u:"...), t.Cell)
 	out = strconv.AppendInt(append(out, ':'), cell, 10)
 	out = append(append(out, ':'), counter...)
 	return string(out)
@@ -89,7 +78,7 @@ func (k Keys) UniqueNames(shard int, set int64) string {
 }
 
 func (k Keys) Summary(shard int, t window.Tier, number int64, stream string) string {
-	return k.of(shard, t.Generation) + "top:" + window.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+	return k.of(shard, t.Generation) + "top:" + human.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
 }
 
 // of returns the prefix of the keys of a shard and a generation.

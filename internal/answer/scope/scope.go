@@ -1,12 +1,16 @@
-package access
+// Package scope answers questions about counters within what the caller's token is about. Its questions are
+// those of package read, so programs that answer no HTTP of package answer can use it, too.
+package scope
 
 import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"tallyroll/internal/access"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
@@ -37,25 +41,25 @@ type Namespace interface {
 	ClockDifference() (ahead time.Duration, known bool)
 }
 
-// AuthorizedCounters asks Counters for the bearer of the context's token. A question that names what the
+// Authorized asks Counters for the bearer of the context's token. A question that names what the
 // token is not about gets a *web.Problem and does not reach Counters. A list without a prefix has the token's
-// counters. AuthorizedCounters implements Counters but embeds only a Namespace, so it does not compile
+// counters. Authorized implements Counters but embeds only a Namespace, so it does not compile
 // without a method per question about counters.
-type AuthorizedCounters struct {
+type Authorized struct {
 	Namespace
 	counters Counters
 }
 
-func Authorize(c Counters) AuthorizedCounters { return AuthorizedCounters{c, c} }
+func Authorize(c Counters) Authorized { return Authorized{c, c} }
 
-var _ Counters = AuthorizedCounters{}
+var _ Counters = Authorized{}
 
 // ErrChecked is the error of each question in a context of Checking whose caller may ask it.
 var ErrChecked = errors.New("the caller may ask, and was only checked")
 
 type checkingKey struct{}
 
-// Checking returns a context in which questions of AuthorizedCounters only check the caller.
+// Checking returns a context in which questions of Authorized only check the caller.
 func Checking(ctx context.Context) context.Context {
 	return context.WithValue(ctx, checkingKey{}, true)
 }
@@ -71,7 +75,7 @@ func checkedErr(ctx context.Context, err error) error {
 // checked asks questions that name counters if the token is about each of them.
 func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string, ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
-		if err := From(ctx).CheckKey(counter(q)); err != nil {
+		if err := access.From(ctx).CheckKey(counter(q)); err != nil {
 			return out, err
 		}
 	}
@@ -87,38 +91,38 @@ func lineOf(q window.SeriesQuestion) string { return q.Counter }
 
 func itself(counter string) string { return counter }
 
-func (r AuthorizedCounters) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+func (r Authorized) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	return checked(ctx, questions, counterOf, r.counters.Answer)
 }
 
-func (r AuthorizedCounters) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+func (r Authorized) Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
 	return checked(ctx, questions, lineOf, r.counters.Series)
 }
 
-func (r AuthorizedCounters) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
+func (r Authorized) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	return checked(ctx, questions, counterOf, r.counters.Uniques)
 }
 
-func (r AuthorizedCounters) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
+func (r Authorized) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
 	return checked(ctx, questions, lineOf, r.counters.UniqueSeries)
 }
 
-func (r AuthorizedCounters) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (read.SeriesSums, error) {
+func (r Authorized) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (read.SeriesSums, error) {
 	return checked(ctx, append([]string{q.Counter}, counters...), itself, func(ctx context.Context, _ []string) (read.SeriesSums, error) {
 		return r.counters.SeriesSums(ctx, q, counters, group, lines)
 	})
 }
 
 // Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
-func (r AuthorizedCounters) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
-	if err := checkedErr(ctx, From(ctx).CheckPrefix("")); err != nil {
+func (r Authorized) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
+	if err := checkedErr(ctx, access.From(ctx).CheckPrefix("")); err != nil {
 		return read.Top{}, err
 	}
 	return r.counters.Top(ctx, asked, limit)
 }
 
 // Names lists one prefix of the token after the other, which is the order of the names.
-func (r AuthorizedCounters) Names(ctx context.Context, q read.NamesQuestion) (out read.Names, err error) {
+func (r Authorized) Names(ctx context.Context, q read.NamesQuestion) (out read.Names, err error) {
 	prefixes, err := within(ctx, q.Prefix)
 	if err != nil {
 		return out, err
@@ -149,7 +153,7 @@ func (r AuthorizedCounters) Names(ctx context.Context, q read.NamesQuestion) (ou
 	return out, nil
 }
 
-func (r AuthorizedCounters) BeginExport(ctx context.Context, q read.ExportQuestion) (read.Export, error) {
+func (r Authorized) BeginExport(ctx context.Context, q read.ExportQuestion) (read.Export, error) {
 	if _, err := within(ctx, q.Prefix); err != nil {
 		return read.Export{}, err
 	}
@@ -157,12 +161,12 @@ func (r AuthorizedCounters) BeginExport(ctx context.Context, q read.ExportQuesti
 }
 
 // ExportPage reads one prefix of the token after the other. The place may be forged.
-func (r AuthorizedCounters) ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (page read.ExportPage, err error) {
+func (r Authorized) ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (page read.ExportPage, err error) {
 	prefixes, err := within(ctx, e.Prefix)
 	if err != nil {
 		return page, err
 	}
-	if !hasAny(at.Counter, prefixes) {
+	if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(at.Counter, p) }) {
 		at.Inside = 0
 	}
 	for i, prefix := range prefixes {
@@ -181,20 +185,20 @@ func (r AuthorizedCounters) ExportPage(ctx context.Context, e read.Export, at re
 	return page, err
 }
 
-func (r AuthorizedCounters) Erase(ctx context.Context, counters []string) (erase.Erased, error) {
+func (r Authorized) Erase(ctx context.Context, counters []string) (erase.Erased, error) {
 	return checked(ctx, counters, itself, r.counters.Erase)
 }
 
 // EraseListed erases nothing without a prefix of the token.
-func (r AuthorizedCounters) EraseListed(ctx context.Context, prefix, after string) (erase.Erased, error) {
-	if err := checkedErr(ctx, From(ctx).CheckPrefix(prefix)); err != nil {
+func (r Authorized) EraseListed(ctx context.Context, prefix, after string) (erase.Erased, error) {
+	if err := checkedErr(ctx, access.From(ctx).CheckPrefix(prefix)); err != nil {
 		return erase.Erased{}, err
 	}
 	return r.counters.EraseListed(ctx, prefix, after)
 }
 
-func (r AuthorizedCounters) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
-	if err := checkedErr(ctx, From(ctx).CheckKey(counter)); err != nil {
+func (r Authorized) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+	if err := checkedErr(ctx, access.From(ctx).CheckKey(counter)); err != nil {
 		return window.Answers{}, 0, err
 	}
 	return r.counters.Fall(ctx, counter, length, most)
@@ -202,9 +206,9 @@ func (r AuthorizedCounters) Fall(ctx context.Context, counter string, length tim
 
 // within returns the prefixes of a list: the requested one, or else the token's.
 func within(ctx context.Context, prefix string) ([]string, error) {
-	t := From(ctx)
+	t := access.From(ctx)
 	if prefix == "" && t.HasPrefixes() {
-		return t.prefixes, checkedErr(ctx, nil)
+		return t.Prefixes(), checkedErr(ctx, nil)
 	}
 	return []string{prefix}, checkedErr(ctx, t.CheckPrefix(prefix))
 }

@@ -1,21 +1,26 @@
-package access
+package scope
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/access"
+	"tallyroll/internal/setting"
 	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 )
-
-// StartToken returns a token with all rights about names that begin with one of these.
-func StartToken(prefixes ...string) *Token {
-	return grant{name: "shop", may: allRights, prefixes: prefixes}.start()
-}
 
 // others are counters outside of the prefix a., written much like those inside.
 var others = []string{
@@ -26,7 +31,7 @@ var others = []string{
 func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 	t.Parallel()
 	r := Authorize(struct{ Counters }{}) // panics if it is asked
-	ctx := With(t.Context(), StartToken("a.", "c."))
+	ctx := Bearer(t, "a.", "c.")
 	for _, name := range others {
 		questions := []window.Question{{Counter: "a.x"}, {Counter: name}}
 		lines := []window.SeriesQuestion{{Counter: "a.x"}, {Counter: name}}
@@ -90,9 +95,27 @@ func TestForgedPlaceOfAnExportReadsOnlyTheTokensCounters(t *testing.T) {
 		{place{Counter: "z", Inside: 5}, "", place{Counter: "z"}, "c.", false},
 	} {
 		asked := &exportPages{}
-		page, err := Authorize(asked).ExportPage(With(t.Context(), StartToken("a.", "c.")), read.Export{Prefix: c.prefix}, c.at)
+		page, err := Authorize(asked).ExportPage(Bearer(t, "a.", "c."), read.Export{Prefix: c.prefix}, c.at)
 		if err != nil || asked.at != c.want || asked.prefix != c.read || page.More != c.more {
 			t.Errorf("%+v of %q: read %+v of %q, more %v, %v", c.at, c.prefix, asked.at, asked.prefix, page.More, err)
 		}
 	}
+}
+
+// Bearer returns a context of the bearer of a token with all rights about names that begin with one of these.
+func Bearer(t *testing.T, prefixes ...string) context.Context {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens.yml")
+	text := fmt.Sprintf("tokens:\n  - {name: shop, sha256: %x, may: [read, take, count, erase, admin], prefixes: [%q", sha256.Sum256([]byte("secret")), prefixes[0])
+	for _, prefix := range prefixes[1:] {
+		text += fmt.Sprintf(", %q", prefix)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(text+"]}\n"), 0o600))
+	tokens, err := access.New(access.TokenSettings{Program: "QUERY", File: file}, setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} }))
+	require.NoError(t, err)
+	request := httptest.NewRequest(http.MethodGet, "/", nil)
+	request.Header.Set("Authorization", "Bearer secret")
+	token, problem := tokens.Find(request)
+	require.Nil(t, problem)
+	return access.With(t.Context(), token)
 }

@@ -1,4 +1,4 @@
-package access_test
+package scope_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/access"
+	"tallyroll/internal/answer/scope"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
@@ -39,8 +39,8 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 	stack.WatchClock(redis.Client()).Hold(&now)
 	all := read.NewReader(schema.NewStore(redis.Client(), apitest.Namespace))
 	all.Local = func() time.Time { return now }
-	r := access.Authorize(erase.Eraser{Reader: all})
-	ctx := access.With(t.Context(), access.StartToken("a.", "c.", "nobody.", "zz"))
+	r := scope.Authorize(erase.Eraser{Reader: all})
+	ctx := scope.Bearer(t, "a.", "c.", "nobody.", "zz")
 
 	for _, limit := range []int{1, 7, 40, 80, 1000} {
 		for _, match := range []string{"", "1", "deep", "nothing"} {
@@ -67,7 +67,7 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 		}
 	}
 
-	rows := func(reader access.Counters, after string) (out []read.ExportRow) {
+	rows := func(reader scope.Counters, after string) (out []read.ExportRow) {
 		e, err := reader.BeginExport(ctx, read.ExportQuestion{From: now.Add(-50 * time.Minute).UnixMilli(), To: window.Now})
 		require.NoError(t, err)
 		for at, more := (read.ExportPlace{Counter: after}), true; more; {
