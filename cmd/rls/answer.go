@@ -30,9 +30,8 @@ type envoyRequest struct {
 
 // kind is what is special about a take.
 type kind struct {
-	look   bool // check whether one more hit would be allowed, and count nothing
-	partly bool // count hits up to the limit; the rest have happened anyway
-	settle bool // settle a reservation with hits that have happened
+	look     bool // check whether one more hit would be allowed, and count nothing
+	happened bool // the hits cannot be refused; with Once of the take, they settle what the request took before
 }
 
 // parseRequest finds the limits of a request. Its error is for Envoy.
@@ -58,7 +57,7 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 		}
 		n, look := parseHits(req, d)
 		for _, r := range rules {
-			k := kind{look: look, partly: r.descriptor.Partly}
+			k := kind{look: look, happened: r.descriptor.Partly && n > 0 && !look}
 			if err := r.override(d.GetLimit()); err != nil {
 				return nil, badRequest("descriptors[%d].limit: %v", i, err)
 			}
@@ -66,12 +65,11 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 			if err != nil {
 				return nil, status.Errorf(codes.Internal, "the key of the limit %s: %v", r.limit.Name, err)
 			}
-			if reserve := r.descriptor.Reserve; reserve.Hits > 0 && take.ID != "" {
-				switch {
-				case look:
-					take.N, take.Reserve, k = reserve.Hits, reserve.For, kind{}
-				case n > 0:
-					k = kind{settle: true}
+			if r.descriptor.Reserve > 0 && take.ID != "" && n > 0 {
+				// Once, because a client may choose the id, and repeat that of another request.
+				take.Once, k.look, k.happened = true, false, !look
+				if look {
+					take.N = r.descriptor.Reserve
 				}
 			}
 			index, err := out.add(take, k)
@@ -105,14 +103,14 @@ func parseHits(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n i
 }
 
 // add finds or adds a take, and returns its index. Hits of the same limit and key are added up, for one
-// decision. If only some of them look, those that count decide. Hits are not both counted and reserved.
+// decision. If only some of them look, those that count decide. Hits that have happened are apart.
 func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	for i := range a.takes {
 		t := &a.takes[i]
-		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key || a.kinds[i].settle != k.settle {
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key || a.kinds[i].happened != k.happened || k.happened && t.Once != take.Once {
 			continue
 		}
-		if !k.look && !a.kinds[i].look && (t.Reserve > 0) != (take.Reserve > 0) {
+		if !k.look && !a.kinds[i].look && t.Once != take.Once {
 			return 0, fmt.Errorf("another descriptor has the limit %s and the same key, and one of them reserves: let both do so, or none", t.Limit.Name)
 		}
 		if t.Limit.Unlimited || !take.Limit.Unlimited && t.Limit.Max > take.Limit.Max {
@@ -122,10 +120,9 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 		switch known := &a.kinds[i]; {
 		case k.look:
 		case known.look:
-			t.N, t.Reserve, a.kinds[i] = take.N, take.Reserve, kind{partly: k.partly}
+			t.N, t.Once, a.kinds[i] = take.N, take.Once, kind{}
 		default:
 			t.N += take.N
-			known.partly = known.partly && k.partly
 		}
 		return i, nil
 	}
@@ -133,18 +130,17 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	return len(a.takes) - 1, nil
 }
 
-// dropIDs makes takes of those with an id that others have used. Nothing can be reserved without one. What is
-// settled keeps its id: it is settled already.
-func (a *envoyRequest) dropIDs() {
+// dropID makes takes without an id of those whose id was used before. Nothing can be settled then, so one
+// that would be only looks.
+func (a *envoyRequest) dropID(id string) {
 	for i := range a.takes {
-		t := &a.takes[i]
-		if a.kinds[i].settle {
-			continue
+		switch t := &a.takes[i]; {
+		case t.ID != id || a.kinds[i].happened:
+		case t.Once:
+			t.N, t.ID, t.Once, a.kinds[i].look = 1, "", false, true
+		default:
+			t.ID = ""
 		}
-		if t.Reserve > 0 {
-			t.N, t.Reserve, a.kinds[i].look = 1, 0, true
-		}
-		t.ID = ""
 	}
 }
 
@@ -185,13 +181,17 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 			s.unmatched.Inc()
 		}
 	}
-	if len(a.takes) == 0 {
-		return a.response(&verdict{allowed: true}, false), nil
+	v := &verdict{allowed: true, decisions: make([]*limit.Decision, len(a.takes))}
+	for i := range a.takes {
+		if a.kinds[i].happened {
+			v.decisions[i] = s.countHappened(ctx, a.takes[i])
+			v.allowed = v.allowed && v.decisions[i].Allowed
+		}
 	}
-	v, err := s.decide(ctx, a)
-	if _, reused := errors.AsType[*limit.IDError](err); reused {
-		a.dropIDs()
-		v, err = s.decide(ctx, a)
+	err = s.decide(ctx, a, v)
+	for reused, ok := errors.AsType[*limit.IDError](err); ok; reused, ok = errors.AsType[*limit.IDError](err) {
+		a.dropID(reused.Take.ID)
+		err = s.decide(ctx, a, v)
 	}
 	if err == nil {
 		s.count(a, v)
@@ -201,9 +201,15 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
 		return nil, status.FromContextError(err).Err()
 	}
-	s.countErrors(a.takes)
+	var asked []limit.Take
+	for i, t := range a.takes {
+		if !a.kinds[i].happened {
+			asked = append(asked, t)
+		}
+	}
+	s.countErrors(asked)
 	s.failures.Warn().Ctx(ctx).Err(cmp.Or(errors.Unwrap(err), err)).Msg("take not decided")
-	if slices.ContainsFunc(a.takes, isClosed) {
+	if slices.ContainsFunc(asked, isClosed) {
 		return a.response(&verdict{closed: true}, s.settings.Headers), nil
 	}
 	var forbidden *limit.ForbiddenError
@@ -227,21 +233,13 @@ type verdict struct {
 	decisions []*limit.Decision
 }
 
-// decide decides and counts. Its errors are those of limit.Take.
-func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error) {
-	v := &verdict{decisions: make([]*limit.Decision, len(a.takes))}
+// decide decides and counts what can be refused. Its errors are those of limit.Take.
+func (s *service) decide(ctx context.Context, a *envoyRequest, v *verdict) error {
 	var looks, counts []int
-	within := true
-	for i := range a.kinds {
-		if a.kinds[i].settle {
-			if err := s.settle(ctx, a, v, i); err != nil {
-				return nil, err
-			}
-		}
-		switch d := v.decisions[i]; {
-		case d != nil:
-			within = within && d.Allowed
-		case a.kinds[i].look:
+	for i, k := range a.kinds {
+		switch {
+		case k.happened:
+		case k.look:
 			looks = append(looks, i)
 		default:
 			counts = append(counts, i)
@@ -253,50 +251,87 @@ func (s *service) decide(ctx context.Context, a *envoyRequest) (*verdict, error)
 	}
 	allowed, err := s.decideSome(ctx, s.limiter.Look, a, v, looks, impossible)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ask := s.limiter.Take
 	if !allowed {
 		ask = s.limiter.Look // the request is refused: it counts nothing
 	}
 	counted, err := s.decideSome(ctx, ask, a, v, counts, impossible)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		v.allowed = v.allowed && allowed && counted
 	}
-	if !allowed || !counted {
-		s.countPart(ctx, a, v)
-	}
-	v.allowed = within && allowed && counted
-	return v, nil
+	return err
 }
 
-// settle settles the reservation of a take. Without one that can be settled, the take becomes one that counts
-// its hits up to the limit, or if the reservation counted them at its end, one that looks.
-func (s *service) settle(ctx context.Context, a *envoyRequest, v *verdict, i int) error {
-	t, result := &a.takes[i], "refused"
-	done, err := s.limiter.Settle(ctx, a.takes[i:i+1])
-	if err == nil {
-		d, shadow := &done[0], t.Limit.Mode == limit.Shadow
-		result = "settled"
-		if d.Repeated {
-			result = "repeated"
+// countHappened counts hits that cannot be refused, whatever other limits of the request decide: they settle
+// what the request took before, or count up to the limit. If Redis does not answer, what was taken stays as
+// it is, and what cannot be counted is only reported: an error at the end of a request is of no use.
+func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Decision {
+	t, shadow, never := take, take.Limit.Mode == limit.Shadow, take.Limit.Max == 0 && !take.Limit.Unlimited
+	out := limit.Decision{Take: take, Allowed: shadow || !never, Shadow: shadow, WouldAllow: !never, Source: limit.SourceLocal}
+	fail := func(err error) *limit.Decision {
+		s.failures.Warn().Ctx(ctx).Err(err).Str("limit", t.Limit.Name).Msg("hits that have happened were not counted")
+		return &out
+	}
+	if t.Once {
+		t.N = min(t.N, limit.MaxHits)
+		answer, err := s.limiter.Settle(ctx, []limit.Take{t})
+		_, unknown := errors.AsType[*limit.IDError](err)
+		result := "settled"
+		switch {
+		case unknown:
+			result = "unknown"
+		case err != nil:
+			result = "refused"
+		case answer.Decisions[0].Settled == nil:
+			result = "uncounted"
 		}
-		v.decisions[i] = &limit.Decision{
-			Take: *t, Allowed: d.Over == 0 || shadow, Shadow: shadow, WouldAllow: d.Over == 0, Certain: d.Source == limit.SourceRedis,
-			Remaining: d.Remaining, RetryAfter: t.Limit.Window, Source: d.Source,
+		s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+		switch result {
+		case "refused":
+			return fail(err)
+		case "settled", "uncounted":
+			out = answer.Decisions[0]
+			out.WouldAllow = out.Over == 0 && !never
+			out.Allowed, out.RetryAfter = shadow || out.WouldAllow, t.Limit.Window
+			return &out
 		}
+		t.ID, t.Once = "", false
 	}
-	s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
-	refused, ok := errors.AsType[*limit.ReservationError](err)
-	if !ok {
-		return err
+	most, rest, wait := t.Limit.Max, take.N, time.Duration(0)
+	if t.Limit.Policy == limit.Log {
+		most = min(most, limit.MaxLogTake)
 	}
-	a.kinds[i] = kind{partly: true}
-	if !refused.Ended.IsZero() && t.Limit.OnExpiry != limit.ExpiryReleases {
-		a.kinds[i] = kind{look: true}
-		t.N = 1
+	switch {
+	case t.Limit.Unlimited:
+		most = limit.MaxHits
+	case never:
+		wait = t.Limit.Window
 	}
-	return nil
+	for refusals := 0; rest > 0 && most > 0 && refusals < 3; { // others may count meanwhile
+		t.N = min(rest, most)
+		answer, err := s.limiter.Take(ctx, []limit.Take{t})
+		if _, reused := errors.AsType[*limit.IDError](err); reused {
+			t.ID = ""
+			continue
+		}
+		if err != nil {
+			s.countErrors([]limit.Take{take})
+			return fail(err)
+		}
+		out = answer.Decisions[0]
+		if out.WouldAllow {
+			rest -= t.N
+		} else {
+			most, wait, refusals = out.Remaining, max(wait, out.RetryAfter), refusals+1
+		}
+		t.ID = "" // a part has none
+	}
+	out.Take, out.WouldAllow, out.RetryAfter = take, wait == 0, wait
+	out.Allowed = shadow || out.WouldAllow
+	s.countDecision(&out)
+	return &out
 }
 
 // impossible reports for each take whether it asks for more hits than can be allowed at once.
@@ -304,7 +339,7 @@ func (a *envoyRequest) impossible() []bool {
 	out := make([]bool, len(a.takes))
 	members := int64(0)
 	for i, t := range a.takes {
-		if a.kinds[i].settle {
+		if a.kinds[i].happened {
 			continue
 		}
 		if t.Limit.Unlimited {
@@ -347,32 +382,6 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 		v.decisions[index] = d
 	}
 	return allowed, nil
-}
-
-// countPart counts hits up to the limit, if they have happened although they exceed it.
-func (s *service) countPart(ctx context.Context, a *envoyRequest, v *verdict) {
-	const tries = 3 // others may have counted meanwhile
-	for i, d := range v.decisions {
-		if d == nil || d.Allowed || !a.kinds[i].partly || a.kinds[i].look {
-			continue
-		}
-		for try := 0; try < tries && d.Remaining > 0; try++ {
-			part := a.takes[i]
-			part.N = min(d.Remaining, part.N)
-			if part.Limit.Policy == limit.Log {
-				part.N = min(part.N, limit.MaxLogTake)
-			}
-			answer, err := s.limiter.Take(ctx, []limit.Take{part})
-			if err != nil {
-				s.failures.Warn().Ctx(ctx).Err(err).Str("limit", part.Limit.Name).Msg("hits that have happened were not counted")
-				break
-			}
-			d.Remaining = answer.Decisions[0].Remaining
-			if answer.Allowed {
-				break
-			}
-		}
-	}
 }
 
 // response returns a status per descriptor, in order. With several limits, it is that of the decisive one.
@@ -472,7 +481,7 @@ func (v *verdict) headers() (out []*core.HeaderValue) {
 			answer.Decisions = append(answer.Decisions, *d)
 		}
 	}
-	if policy, rate := answer.RateFields(); policy != "" {
+	if policy, rate := answer.RateFields(); policy != "" { // not all limits are in shadow mode
 		add("RateLimit-Policy", policy)
 		add("RateLimit", rate)
 	}

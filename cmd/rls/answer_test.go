@@ -38,11 +38,12 @@ limits:
 - {name: bytes, window: 1h, max: 1000, envoy: {domain: edge, partly: true, descriptor: [{key: bytes}]}}
 - {name: exact, window: 1h, max: 5000, policy: log, envoy: {domain: edge, descriptor: [{key: exact}]}}
 - {name: tokens, window: 1h, max: 100, envoy: [
-    {domain: edge, partly: true, reserve: {hits: 40, for: 1h}, descriptor: [{key: tokens}, {key: request_id, as: id}]},
+    {domain: edge, reserve: {hits: 40}, descriptor: [{key: tokens}, {key: request_id, as: id}]},
     {domain: edge, descriptor: [{key: tokens}]}]}
 - {name: once, window: 1h, max: 100, envoy: {domain: edge, descriptor: [{key: once}, {key: request_id, as: id}]}}
-- {name: counted, window: 1h, max: 100, envoy: {domain: edge, reserve: {hits: 40, for: 1s}, descriptor: [{key: counted}, {key: request_id, as: id}]}}
-- {name: released, window: 1h, max: 100, on_expiry: release, envoy: {domain: edge, reserve: {hits: 40, for: 1s}, descriptor: [{key: released}, {key: request_id, as: id}]}}
+- {name: both-narrow, window: 1h, max: 100, envoy: {domain: edge, partly: true, descriptor: [{key: both}]}}
+- {name: both-wide, window: 1h, max: 10000, envoy: [{domain: edge, partly: true, descriptor: [{key: both}]}, {domain: edge, partly: true, descriptor: [{key: both-wide}]}]}
+- {name: both-log, window: 1h, max: 3000, policy: log, envoy: {domain: edge, partly: true, descriptor: [{key: both-log}]}}
 - {name: http, window: 1h, max: 1}
 `
 
@@ -81,8 +82,8 @@ func TestCodesAndStatusesAreEnvoys(t *testing.T) {
 	if err != nil || time.Duration(retry)*time.Second < wait || time.Duration(retry-1)*time.Second > wait {
 		t.Errorf("Retry-After is %v, and the wait %v", headersOf(out), wait)
 	}
-	// Now memory knows the refusal, and Redis is not asked about the other one.
-	require.Equal(t, "OVER_LIMIT: UNKNOWN OVER_LIMIT", codesOf(r.ask(user, login)), "refused from memory")
+	// Now memory has both decisions, and Redis is not asked.
+	require.Equal(t, "OVER_LIMIT: OK OVER_LIMIT", codesOf(r.ask(user, login)), "refused from memory")
 	out, err = r.send(&rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{login}})
 	if err != nil || codesOf(out) != "OK: OK" || len(out.ResponseHeadersToAdd) != 0 {
 		t.Errorf("another domain: %v %v", out, err)
@@ -116,7 +117,8 @@ func TestRequestsAreAnswered(t *testing.T) {
 		{"bad requests", testBadRequests}, // first: the log has few lines about them per minute, and one is waited for
 		{"the most specific descriptor decides", testMostSpecificDecides},
 		{"hits", testHits},
-		{"reservations", testReservations},
+		{"settlements", testSettlements},
+		{"hits that have happened", testHappened},
 		{"override", testOverride},
 		{"no value escapes", testNoValueEscapes},
 	} {
@@ -201,8 +203,8 @@ func testHits(t *testing.T, r *rig) {
 	left(r.ask(hits(descriptor("bytes=b"), 1)), 0, "OVER_LIMIT: OVER_LIMIT")
 }
 
-// A request with an id asks with 0 hits first, which reserves some, and settles them with their number.
-func testReservations(t *testing.T, r *rig) {
+// A request with an id asks with 0 hits first, which takes some, and settles them with their number, once.
+func testSettlements(t *testing.T, r *rig) {
 	send := func(name, key, id string, n int64) string {
 		t.Helper()
 		out := r.ask(hits(descriptor(name+"="+key, "request_id="+id), n))
@@ -215,30 +217,32 @@ func testReservations(t *testing.T, r *rig) {
 		want    string
 	}{
 		{"a", "1", 0, "OK 60"},
-		{"a", "1", 0, "OK 60"}, // the same request
+		{"a", "1", 0, "OK 60"}, // another request with its id takes nothing
 		{"a", "2", 0, "OK 20"},
 		{"a", "3", 0, "OVER_LIMIT 20"},
 		{"a", "1", 7, "OK 53"},
-		{"a", "1", 7, "OK 53"},
-		{"a", "1", 9, "OK 44"}, // hits that have happened, of another request with the id of an earlier one
-		{"a", "2", 70, "OK 14"},
-		{"a", "none", 5, "OK 9"}, // it reserved nothing
-		{"a", "none", 5, "OK 9"},
-		{"a", "none", 0, "OK 9"}, // the id of hits reserves nothing
-		{"a", "none", -5, "OK 14"},
-		{"a", "none", -5, "OK 14"},
-		{"a", "4", 15, "OVER_LIMIT 0"}, // without a reservation, up to the limit
+		{"a", "1", 7, "OK 46"}, // and its hits have happened, too
+		{"a", "1", 9, "OK 37"},
+		{"a", "1", 0, "OK 37"},
+		{"a", "2", 70, "OK 7"},
+		{"a", "none", 5, "OK 2"}, // it took nothing
+		{"a", "none", -5, "OK 7"},
+		{"a", "none", -5, "OK 7"},
+		{"a", "4", 15, "OVER_LIMIT 0"}, // without a take, up to the limit
 		{"b", "1", 0, "OK 60"},
 		{"b", "1", 150, "OVER_LIMIT 0"},
 		{"c", long, 0, "OK 60"},
 		{"c", long, 1, "OK 99"},
 		{"d", "1", 0, "OK 60"},
+		{"f", "1", 0, "OK 60"},
+		{"f", "1", 1 << 40, "OVER_LIMIT 0"}, // more than any limit allows has happened, too
+		{"f", "1", 0, "OVER_LIMIT 0"},
 	} {
 		if got := send("tokens", c.key, c.id, c.n); got != c.want {
 			t.Errorf("%.20v: %s", c, got)
 		}
 	}
-	// A request without an id asks as before. Together with others, all or none is reserved and counted.
+	// A request without an id asks as before. Together with others, all or none is taken.
 	d := descriptor("tokens=d", "request_id=2")
 	require.EqualValues(t, 60, r.ask(hits(descriptor("tokens=d"), 0)).Statuses[0].LimitRemaining)
 	require.Equal(t, "OK: OK OK", codesOf(r.ask(hits(d, 0), descriptor("user=d1"))))
@@ -256,19 +260,23 @@ func testReservations(t *testing.T, r *rig) {
 	require.Equal(t, "OK: OK OK", codesOf(out))
 	require.EqualValues(t, 95, out.Statuses[0].LimitRemaining)
 	require.EqualValues(t, 95, out.Statuses[1].LimitRemaining)
-	// After its end, what the reservation became decides.
-	require.Equal(t, "OK 60", send("counted", "a", "1", 0))
-	require.Equal(t, "OK 60", send("released", "a", "1", 0))
-	stack.Eventually(t, "the end of the reservation", func() (bool, string) {
-		left := send("released", "a", "other", -1) // it has nothing to give back
-		return left == "OK 100", left
-	})
-	require.Equal(t, "OK 95", send("released", "a", "1", 5))
-	require.Equal(t, "OK 60", send("counted", "a", "1", 5))
 	_, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 	require.NoError(t, err)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 5`)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="repeated"} 2`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 6`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="unknown"} 4`)
+}
+
+// Of hits that have happened each limit counts what it can, whatever the others decide.
+func testHappened(t *testing.T, r *rig) {
+	both := func(n int64) *rls.RateLimitResponse { return r.ask(hits(descriptor("both=a"), n)) }
+	require.Equal(t, "OK: OK", codesOf(both(100)))
+	require.Equal(t, "OVER_LIMIT: OVER_LIMIT", codesOf(both(3000)))
+	require.EqualValues(t, 6900, r.ask(hits(descriptor("both-wide=a"), 0)).Statuses[0].LimitRemaining)
+	require.Equal(t, "OVER_LIMIT: OVER_LIMIT OVER_LIMIT OK", codesOf(r.ask(descriptor("user=happened"), hits(descriptor("user=happened"), 3), hits(descriptor("both-wide=a"), 2500))))
+	require.EqualValues(t, 4400, r.ask(hits(descriptor("both-wide=a"), 0)).Statuses[0].LimitRemaining, "another limit refused the request")
+	// Log counts a thousand at a time.
+	require.Equal(t, "OK: OK", codesOf(r.ask(hits(descriptor("both-log=a"), 2500))))
+	require.EqualValues(t, 500, r.ask(hits(descriptor("both-log=a"), 0)).Statuses[0].LimitRemaining)
 }
 
 // Envoy's own settings can give a limit other numbers for a request.
@@ -460,6 +468,9 @@ limits:
 - {name: local, window: 1h, max: 2, fail: local, envoy: {domain: edge, descriptor: [{key: local}]}}
 - {name: open, window: 1h, max: 1, fail: open, envoy: {domain: edge, descriptor: [{key: open}]}}
 - {name: closed, window: 1h, max: 1000, fail: closed, envoy: {domain: edge, descriptor: [{key: closed}]}}
+- {name: tried, window: 1h, max: 1, mode: shadow, envoy: {domain: edge, descriptor: [{key: tried}]}}
+- {name: tokens, window: 1h, max: 100, fail: closed, envoy: {domain: edge, reserve: {hits: 40}, descriptor: [{key: tokens}, {key: request_id, as: id}]}}
+- {name: bytes, window: 1h, max: 100, fail: closed, envoy: {domain: edge, partly: true, descriptor: [{key: bytes}]}}
 `
 
 // Without Redis, the limit's fail mode decides, and not Envoy's: what is closed is over the limit, and no
@@ -468,7 +479,18 @@ func TestFailModeDecidesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	r := start(t, redis, limitsOfFailModes)
+	require.Empty(t, headersOf(r.ask(descriptor("tried=a"))), "all limits are in shadow mode")
+	request := func(n int64) *ratelimit.RateLimitDescriptor {
+		return hits(descriptor("tokens=a", "request_id=1"), n)
+	}
+	require.EqualValues(t, 60, r.ask(request(0)).Statuses[0].LimitRemaining)
 	redis.Kill()
+	// The end of a request gets no error, and the take stays as it was.
+	require.Equal(t, "OK: OK OK", codesOf(r.ask(request(7), hits(descriptor("bytes=a"), 7))))
+	_, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+	require.NoError(t, err)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="refused"} 1`)
+	require.Contains(t, string(metrics), `tallyroll_limit_decisions_total{limit="bytes",result="error",source=""} 1`)
 	for i, c := range []struct {
 		d    *ratelimit.RateLimitDescriptor
 		want string

@@ -12,7 +12,8 @@
 //     decide (mapping.go).
 //   - Envoy lets a request through on an error, so no client can cause one: a value of any length has a key;
 //     hits that no limit can allow at once are over the limit, and so are closed limits while Redis is away
-//     (answer.go). Only Envoy's settings can cause errors.
+//     (answer.go). Only Envoy's settings can cause errors. Hits that have happened cause none at all, and
+//     each limit counts what it can of them.
 //   - What a process holds is bounded: connections, requests on each, and bytes of each (server.go).
 //
 // If Redis does not decide within RLS_TAKE_TIMEOUT, the limit's fail mode does. If Envoy's own timeout is

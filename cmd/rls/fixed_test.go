@@ -33,7 +33,7 @@ limits:
 	r = start(t, away, `
 limits:
 - {name: never, window: 1h, max: 0, fail: closed, envoy: {domain: edge, partly: true, descriptor: [{key: never}]}}
-- {name: free, window: 1h, unlimited: true, fail: closed, envoy: {domain: edge, reserve: {hits: 9, for: 1m}, descriptor: [{key: free}, {key: id, as: id}]}}
+- {name: free, window: 1h, unlimited: true, fail: closed, envoy: {domain: edge, reserve: {hits: 9}, descriptor: [{key: free}, {key: id, as: id}]}}
 - {name: tried, window: 1h, max: 0, mode: shadow, fail: closed, envoy: {domain: edge, descriptor: [{key: tried}]}}
 `)
 	away.Kill()

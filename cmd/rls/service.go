@@ -76,7 +76,7 @@ func (s *Settings) metricsAddresses() web.Addresses {
 type limiter interface {
 	Take(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
-	Settle(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error)
+	Settle(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 }
 
 type service struct {
@@ -152,7 +152,7 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 		}, []string{"limit", "result", "source"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
-			Help: "Settlements of reservations by limit and result.",
+			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did not count the take, or is open without Redis), unknown (the number counts up to the limit), or refused (Redis does not answer, and the take stays as it was).",
 		}, []string{"limit", "result"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
@@ -208,15 +208,18 @@ func (s *service) why() string {
 
 func (s *service) count(a *envoyRequest, v *verdict) {
 	for i, d := range v.decisions {
-		if d == nil || a.kinds[i].settle {
-			continue
+		if d != nil && !a.kinds[i].happened {
+			s.countDecision(d)
 		}
-		result := "refused"
-		if d.Allowed {
-			result = "allowed"
-		}
-		s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
 	}
+}
+
+func (s *service) countDecision(d *limit.Decision) {
+	result := "refused"
+	if d.Allowed {
+		result = "allowed"
+	}
+	s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
 }
 
 func (s *service) countErrors(takes []limit.Take) {

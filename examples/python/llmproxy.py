@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Stands before the API of a language model. It reserves what a request can cost at most, under the limits
+"""Stands before the API of a language model. It takes what a request can cost at most, under the limits
 tokens-5h and tokens-7d, and settles what it did cost:
 
     TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example examples/python/llmproxy.py
 
 The caller's key is the field Authorization. Requests need max_tokens. A byte of a request is a token at most,
-so no request costs more than was reserved, as long as the model keeps to max_tokens.
+so no request costs more than was taken, as long as the model keeps to max_tokens.
 """
 import hashlib
 import json
@@ -31,7 +31,7 @@ def send(url, body, headers=None):
 
 
 def ask(path, **body):
-    """Sends until there is an answer: with the reservation's id, each request counts once."""
+    """Sends until there is an answer: with its id, each request counts once."""
     for _ in range(5):
         status, headers, _body = send(TALLYROLL + path, json.dumps(body).encode())
         if status < 500:
@@ -43,23 +43,23 @@ def ask(path, **body):
 class Proxy(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        caller, reservation = self.headers.get("Authorization", ""), uuid.uuid4().hex
+        caller, request = self.headers.get("Authorization", ""), uuid.uuid4().hex
         key = hashlib.sha256(caller.encode()).hexdigest()
         budget = [{"limit": name, "key": key} for name in ("tokens-5h", "tokens-7d")]
         try:
             most = int(json.loads(body)["max_tokens"]) + len(body)
         except (ValueError, KeyError, TypeError):
             return self.reply(400, b"max_tokens is missing\n")
-        status, headers = ask("/v1/reserve", reserve=budget, id=reservation, n=most, ttl="10m")
+        status, headers = ask("/v1/take", take=budget, id=request, n=most, ttl="1h")
         if status != 200:
             return self.reply(status, b"no tokens are left\n", headers.get("Retry-After"))
         status, _, answer = send(UPSTREAM + self.path, body, {"Authorization": caller})
-        if answer:  # otherwise the cost is unknown, so the reservation counts at its end
+        if answer:  # otherwise the cost is unknown, so it stays as taken
             try:
                 used = int(json.loads(answer)["usage"]["total_tokens"]) if status == 200 else 0
             except (ValueError, KeyError, TypeError):
                 used = most  # of an answer without usage, such as a stream
-            ask("/v1/settle", settle=budget, reservation=reservation, n=used)
+            ask("/v1/settle", settle=budget, id=request, n=used)
         self.reply(status, answer)
 
     def reply(self, status, body, retry_after=None):

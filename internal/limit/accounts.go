@@ -25,7 +25,7 @@ type accounts struct {
 	// current are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
 	// happens again. An account that is used meanwhile moves back.
 	current, older map[string]*account
-	leases         leases // slots of the policy Concurrent, and reservations
+	leases         leases // slots of the policy Concurrent
 }
 
 // account is what this process allowed of one key.
@@ -34,6 +34,8 @@ type account struct {
 	owed       int64 // of them: hits that Redis lacks
 	sending    int64 // of them: hits that are being counted in Redis
 	pending    int64 // hits that Redis is being asked about
+	underWay   int   // requests that Redis is being asked about
+	begun      int   // requests so far
 }
 
 // extra returns how many hits count in addition to those in Redis. If there are any, pending hits are among
@@ -57,7 +59,8 @@ type entry struct {
 	pending  int64 // the request's own hits
 	extra    int64 // hits that count, though Redis lacks them
 	claimed  int64 // of those: hits that the request first counts in Redis
-	leased   int64 // of extra: the slots or reservations that Redis lacks
+	leased   int64 // of extra: the slots that Redis lacks
+	begun    int   // of the account, if no other request was under way; otherwise 0
 }
 
 func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error) {
@@ -68,15 +71,15 @@ func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error
 	if err == nil {
 		v, err = a.next.decide(ctx, r)
 	}
-	switch {
-	case r.entries == nil:
-	case err != nil:
-		a.commit(r, nil, a.now())
-	case r.share && v.states[0].fits:
+	if r.share && err == nil && v.states[0].fits && r.entries != nil {
 		v.account = r.entries[0].account // where its hits are pending until they are spent
-	default:
-		a.commit(r, v.states, a.now())
+		r.entries[0].pending, v.states[0].counted = 0, 0
 	}
+	states := v.states
+	if err != nil {
+		states = nil
+	}
+	a.commit(r, states, a.now())
 	return v, err
 }
 
@@ -113,11 +116,15 @@ func (a *accounts) beginEntries(r *request, now time.Time) (out []entry) {
 				v.account = a.put(key, &account{})
 			}
 		}
-		v.leased = a.leases.owed(key, take.lease(), now)
+		v.leased = a.leases.owed(key, take.Lease, now)
 		v.extra = v.leased
 		if own := v.account; own != nil {
 			v.extra += own.extra(now, take.Limit.Window)
-			if counts {
+			own.begun++
+			if own.underWay++; own.underWay == 1 && own.pending == 0 {
+				v.begun = own.begun
+			}
+			if counts && !r.settle {
 				v.pending = take.N
 				own.pending += take.N
 			}
@@ -149,18 +156,34 @@ func (a *accounts) confirm(v *entry, n int64) {
 }
 
 // commit ends a request's entries with what Redis counted; states is nil if that is nothing or unknown.
+//
+// What the caller is answered as allowed is in the account, also if Redis counted it before, for this process
+// or another. Then it may be there twice, and what others gave back, settled or reset is still there, too.
+// So if no other request about the key was under way, and Redis lacks nothing, the account keeps no more hits
+// than the window has there: the newest, as if the others had been the oldest. So at any time later it has at
+// least those of this process that are left.
 func (a *accounts) commit(r *request, states []state, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range r.entries {
-		own := r.entries[i].account
+		e := &r.entries[i]
+		own := e.account
 		if own == nil {
 			continue
 		}
-		own.pending -= r.entries[i].pending
-		if states != nil && states[i].counted != 0 && r.takes[i].Reserve == 0 {
-			own.Adjust(now, r.takes[i].Limit.Window, states[i].counted)
-		} else if own.pending == 0 && own.Empty() && a.current[r.keys[i]] == own {
+		own.pending -= e.pending
+		own.underWay--
+		if states != nil {
+			n, window := states[i].counted, r.takes[i].Limit.Window
+			if states[i].again || r.settle {
+				n = states[i].own
+			}
+			own.Adjust(now, window, n)
+			if e.begun == own.begun && own.owed+own.sending == 0 {
+				own.Keep(now, window, states[i].upper+max(0, states[i].counted))
+			}
+		}
+		if own.pending+int64(own.underWay) == 0 && own.Empty() && a.current[r.keys[i]] == own {
 			delete(a.current, r.keys[i]) // of a first take that was refused
 		}
 	}
@@ -172,7 +195,7 @@ func (a *accounts) record(r *request, states []state, now time.Time) {
 	defer a.mu.Unlock()
 	for i := range states {
 		limit := r.takes[i].Limit
-		if limit.Fail != FailLocal || r.takes[i].isLeased() || states[i].counted == 0 {
+		if limit.Fail != FailLocal || limit.Policy == Concurrent || states[i].counted == 0 {
 			continue
 		}
 		a.findOrPut(r.keys[i]).Adjust(now, limit.Window, states[i].counted)
@@ -218,7 +241,7 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	for i := range r.takes {
 		take, own, v := &r.takes[i], views[i].account, &views[i].View
 		counts := count && out[i].fits && take.N > 0
-		if counts && take.isLeased() {
+		if counts && take.Limit.Policy == Concurrent {
 			a.leases.acquire(take, r.keys[i], &out[i], now)
 		}
 		if own == nil {
@@ -229,9 +252,8 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 			own.Give(v, n)
 			own.owed -= min(n, own.owed)
 		}
-		reserved := views[i].reserved
-		out[i].lower, out[i].estimate, out[i].upper, out[i].reserved = v.Lower()+reserved, v.Estimate()+reserved, v.Sum+reserved, reserved
-		if counts && !take.isLeased() {
+		out[i].lower, out[i].estimate, out[i].upper = v.Lower(), v.Estimate(), v.Sum
+		if counts {
 			own.Add(v, take.N)
 			own.owed += take.N
 		}
@@ -242,7 +264,6 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 type accountView struct {
 	*account
 	cells.View
-	reserved int64 // by others than the take
 }
 
 // check decides about one take and counts nothing. It sets the view only if an account decides.
@@ -256,9 +277,8 @@ func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (ou
 	}
 	v.account = a.findOrPut(key)
 	v.View = v.At(now, t.Limit.Window)
-	v.reserved = a.leases.sum(key, t.lease(), now)
-	excess := v.Estimate() + v.pending + v.reserved + t.N - t.Limit.Max
-	out.fits = t.N <= 0 || excess <= 0 && (t.Reserve == 0 || a.leases.canAdd(now))
+	excess := v.Estimate() + v.pending + t.N - t.Limit.Max
+	out.fits = t.N <= 0 || excess <= 0
 	if !out.fits {
 		out.wait = v.Wait(&v.View, excess)
 	}

@@ -28,6 +28,10 @@ import (
 // no process is allowed more than max in any window. If the limit is closed without Redis, all of them
 // together are not. Without trouble, Redis alone decides, and exactly.
 //
+// Takes with ids are repeated and settled, also by other processes than the one that took. Clients go away
+// while Redis is late, and repeat their takes as soon as it answers. A take has the hits that it was settled
+// with; what settlements added is not bounded. One whose answer was lost may have been made.
+//
 // If processes have shares of the limit, each can allow less than a share more: processes that die and lose
 // theirs among them. Takes that are allowed by a share, and timers that are late, are drawn, too.
 //
@@ -39,7 +43,7 @@ func TestBound(t *testing.T) {
 	for _, script := range heldScripts.decide {
 		require.NoError(t, script.Load(t.Context(), client).Err())
 	}
-	var seen struct{ Schedules, Allowed, Local, Shared, Late, Refused, Crashed, Over int }
+	var seen struct{ Schedules, Allowed, Local, Shared, Late, Refused, Crashed, Over, Repeated, Settled, Gone int }
 	began, round := time.Now(), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		if round++; enough(round, 30) {
@@ -63,6 +67,7 @@ func TestBound(t *testing.T) {
 		}
 		seen.Shared += s.shared
 		seen.Crashed += s.crashed
+		seen.Repeated, seen.Settled, seen.Gone = seen.Repeated+s.repeated, seen.Settled+s.settled, seen.Gone+s.gone
 		if s.over {
 			seen.Over++
 		}
@@ -70,7 +75,7 @@ func TestBound(t *testing.T) {
 		seen.Refused += s.refused
 	})
 	t.Logf("%+v in %s", seen, time.Since(began).Round(time.Millisecond))
-	if seen.Local == 0 || seen.Late == 0 || seen.Refused == 0 || seen.Local == seen.Allowed || seen.Shared == 0 || seen.Crashed == 0 {
+	if seen.Local == 0 || seen.Late == 0 || seen.Refused == 0 || seen.Local == seen.Allowed || seen.Shared == 0 || seen.Crashed == 0 || seen.Repeated == 0 || seen.Settled == 0 || seen.Gone == 0 {
 		t.Error("the schedules miss what they are for")
 	}
 }
@@ -95,10 +100,15 @@ type boundRun struct {
 	mu            sync.Mutex // for the rest, which takes in the background read and write, too
 	processes     []*boundProcess
 	behind        int64 // how much Redis's clock is
-	allowed       []boundTake
+	allowed       []*boundTake
 	refused, late int
 	shared        int // takes that a share has allowed
 	crashed       int
+	ids           []*boundTake // those that can be repeated and settled, because Redis has allowed them
+	added         bool         // settlements added hits
+	repeated      int
+	settled       int
+	gone          int
 	over          bool // a window had more than max, within the bound
 	story         []string
 }
@@ -161,6 +171,8 @@ type boundTake struct {
 	at, n   int64
 	process int
 	local   bool
+	id      string
+	asked   int64 // n of the take, which a settlement does not change
 }
 
 func newBoundRun(t *testing.T, rt *rapid.T, clock *redis.Client, namespace string) *boundRun {
@@ -233,7 +245,19 @@ func (s *boundRun) step(rt *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(rt, "timers") > 0 {
 		s.processes[i].ring()
 	}
-	p, n, what := s.processes[i], rapid.Int64Range(1, most).Draw(rt, "n"), ""
+	p, n, what, action := s.processes[i], rapid.Int64Range(1, most).Draw(rt, "n"), "", "take"
+	var known *boundTake
+	if s.limit.Share.Hits == 0 {
+		action = rapid.SampledFrom([]string{"take", "take", "take", "id", "id", "id", "repeat", "settle", "settle", "gone"}).Draw(rt, "action")
+	}
+	switch {
+	case action == "gone" && (s.healthy || p.owes(s.limit)):
+		action = "id"
+	case (action == "repeat" || action == "settle") && len(s.ids) == 0:
+		action = "take"
+	case action == "repeat", action == "settle":
+		known = rapid.SampledFrom(s.ids).Draw(rt, "known")
+	}
 	if !s.healthy {
 		what = rapid.SampledFrom([]string{"", "", "", "", "lost", "unsent", "full", "late", "later", "pending", "pending reply", "away", "heal", "back", "Redis back"}).Draw(rt, "trouble")
 	}
@@ -250,6 +274,13 @@ func (s *boundRun) step(rt *rapid.T) {
 	}
 	require.NoError(s.t, setClock(s.t.Context(), s.client, hashTag("alice"), now-s.behind).Err())
 	p.timeout.Store(int64(time.Minute))
+	if action != "take" && strings.HasPrefix(what, "pending") {
+		what = "lost"
+	}
+	if action == "gone" {
+		s.goAway(rt, i, n)
+		return
+	}
 	switch what {
 	case "heal":
 		p.heal()
@@ -268,12 +299,81 @@ func (s *boundRun) step(rt *rapid.T) {
 	s.mu.Lock()
 	fits := s.inWindow(len(s.allowed), -1, now-s.reach())+n <= s.limit.Max
 	s.mu.Unlock()
-	a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
+	take := takeOf(s.limit, "alice", n)
+	switch action {
+	case "id":
+		take.ID = fmt.Sprint("id-", len(s.story))
+	case "repeat":
+		take.ID, take.N = known.id, known.asked
+	case "settle":
+		s.settle(rt, i, known, what)
+		p.trouble.next("")
+		return
+	}
+	a, err := p.limiter.Take(s.t.Context(), []Take{take})
 	p.trouble.next("")
-	s.note(boundTake{now, n, i, false}, what, a, err)
-	if s.healthy && s.limit.Share.Hits == 0 && a.Allowed != fits {
+	s.note(boundTake{at: now, n: take.N, process: i, id: take.ID}, action+" "+what, a, err)
+	// Memory repeats a refusal for a second, also after another process has settled with fewer hits.
+	remembered := s.settled > 0 && !a.Allowed && a.Decisions != nil && a.Decisions[0].Source == SourceMemory
+	if s.healthy && s.limit.Share.Hits == 0 && action != "repeat" && !s.added && !remembered && a.Allowed != fits {
 		rt.Fatalf("without trouble, process %d and not Redis has decided, or wrongly:\n%s", i, strings.Join(s.story, "\n"))
 	}
+}
+
+// owes reports whether Redis lacks hits that the process has allowed. What it receives then is in addition.
+func (p *boundProcess) owes(l *Limit) bool {
+	take := takeOf(l, "alice", 1)
+	a := p.limiter.fallback.accounts
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own := a.find(p.limiter.key(&take))
+	return own != nil && own.owed+own.sending > 0
+}
+
+// goAway has a client go away while Redis is late, and repeat its take as soon as Redis answers.
+func (s *boundRun) goAway(rt *rapid.T, i int, n int64) {
+	p, take := s.processes[i], takeOf(s.limit, "alice", n)
+	take.ID = fmt.Sprint("id-", len(s.story))
+	p.heal()
+	p.trouble.next(rapid.SampledFrom([]string{"late", "later"}).Draw(rt, "gone"))
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Millisecond)
+	defer cancel()
+	a, err := p.limiter.Take(ctx, []Take{take})
+	if err == nil { // Redis was not asked
+		s.note(boundTake{at: s.now.Load(), n: n, process: i}, "gone", a, err)
+	}
+	p.trouble.next("")
+	p.heal()
+	if err != nil && !p.owes(s.limit) {
+		s.gone++
+		a, err = p.limiter.Take(s.t.Context(), []Take{take})
+		if err == nil && a.Allowed {
+			a.Decisions[0].Repeated = false // for the client, it is the first answer
+		}
+		s.note(boundTake{at: s.now.Load(), n: n, process: i, id: take.ID}, "gone and again", a, err)
+	}
+}
+
+// settle sets how many hits a take has. Without an answer, that may have been done.
+func (s *boundRun) settle(rt *rapid.T, i int, known *boundTake, what string) {
+	take := takeOf(s.limit, "alice", rapid.SampledFrom([]int64{0, 1, known.asked, known.asked + 2}).Draw(rt, "settled"))
+	take.ID = known.id
+	a, err := s.processes[i].limiter.Settle(s.t.Context(), []Take{take})
+	bad, refused := errors.AsType[*IDError](err)
+	_, unavailable := errors.AsType[*UnavailableError](err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.story = append(s.story, fmt.Sprintf("at %d s process %d settles %s of %d with %d, %s: %+v, %v", (s.now.Load()-worldStart)/1000, i, take.ID, known.at, take.N, what, a, err))
+	switch {
+	case refused && (bad.Reason == IDUnknown || s.limit.Policy == Stream):
+		return
+	case err != nil && !unavailable:
+		s.t.Error(err)
+	case err == nil:
+		s.settled++
+	}
+	s.added = s.added || take.N > known.n
+	known.n = min(known.n, take.N)
 }
 
 // take asks in the background, and returns when Redis does not answer yet.
@@ -291,7 +391,7 @@ func (s *boundRun) take(rt *rapid.T, i int, n int64, what string) {
 			}
 		default:
 		}
-		s.note(boundTake{at, n, i, false}, what, a, err)
+		s.note(boundTake{at: at, n: n, process: i}, what, a, err)
 	})
 	select {
 	case held := <-caught:
@@ -317,7 +417,15 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 		if a.Decisions[0].Source == SourceShare {
 			s.shared++
 		}
-		s.allowed = append(s.allowed, take)
+		if a.Decisions[0].Repeated {
+			s.repeated++
+			break
+		}
+		take.asked = take.n
+		s.allowed = append(s.allowed, &take)
+		if take.id != "" && !take.local {
+			s.ids = append(s.ids, &take)
+		}
 	default:
 		s.refused++
 	}
@@ -346,7 +454,7 @@ func (s *boundRun) inWindow(upTo, process int, after int64) (sum int64) {
 // problem says which window has too much, or nothing.
 func (s *boundRun) problem() string {
 	over := max(0, s.limit.Share.Hits-1) // that a process can have and not have spent
-	slices.SortStableFunc(s.allowed, func(a, b boundTake) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(s.allowed, func(a, b *boundTake) int { return cmp.Compare(a.at, b.at) })
 	for last := range s.allowed {
 		end := s.allowed[last].at
 		begin := end - boundWindow.Milliseconds()

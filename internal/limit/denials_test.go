@@ -142,7 +142,7 @@ func TestAccountsThatOweOutliveOthers(t *testing.T) {
 	granted := func(key string) {
 		r := take(key)
 		r.entries = all.beginEntries(r, now)
-		all.commit(r, []state{{counted: 1}}, now)
+		all.commit(r, []state{{counted: 1, upper: 3 * LocalKeys}}, now)
 	}
 	all.decideLocally(take("owes"), now)
 	pending := take("pending")

@@ -13,8 +13,8 @@
 //	accounts   hold what this process allowed, and first count in Redis what Redis lacks        accounts.go
 //	remote     decides with one script in Redis, or in parts (store, redis.go)                    remote.go
 //
-// Slots (slots.go) and reservations (reservations.go) are renewed, released and settled past the chain.
-// leases.go has those of this process.
+// A settlement (ids.go) passes them, too. Slots (slots.go) are renewed and released past the chain; leases.go
+// has those of this process.
 //
 // # What it promises
 //
@@ -22,15 +22,16 @@
 //     limit, and with shares less than max + P × share for P processes (shares.go has the proof).
 //   - Under a limit with the fail mode local, a process never allows more than max in any window, with Redis
 //     or without, so N processes at most N times max. Without Redis it counts as Cells do.
-//   - Hits that are settled and hits that are reserved never pass max, but by what settlements are larger
-//     than their reservations. A take, reservation or settlement whose id Redis remembers counts once.
+//   - In every window, the hits that takes were allowed, as settled, never pass max but by what settlements
+//     added to them. A take whose id Redis remembers counts once, and has the hits that it was settled with
+//     last. No process remembers ids.
 //   - At most max slots of the policy Concurrent are held, as long as Redis decides and its clock does not
 //     jump ahead.
 //   - A refused take counts nothing. Takes of one request are all counted or none. Shadow mode refuses
 //     nothing.
-//   - Everything is bounded. A key has at most 64 cells under Cells, and max hits under Log and Stream. It
-//     expires when its last hit leaves the window. Redis keeps to its maxmemory. No script blocks Redis for
-//     long: large work is done in steps.
+//   - Everything is bounded. A key has at most 64 cells under Cells, and max hits under Log and Stream (under
+//     Log, with settlements, twice that). It expires when its last hit leaves the window. Redis keeps to its
+//     maxmemory. No script blocks Redis for long: large work is done in steps.
 //   - Log and Stream are exact to the millisecond. Cells reports its uncertainty, the hits of the oldest
 //     cell, as Lower and Upper.
 //
@@ -39,8 +40,9 @@
 // If Redis is late or full, the limit's fail mode decides. A take whose reply was lost or late may still be
 // counted, so a limit can refuse too much for up to a window, but never allow too much. If this process has
 // allowed the take, it can count twice. If a give-back without an id is repeated because its reply was lost,
-// hits are given back twice, and as many more are allowed. A fail-over of Redis loses what the new master had
-// not received, so as many hits can be allowed again.
+// hits are given back twice, and as many more are allowed. Without Redis nothing is settled: a take stays as
+// it was taken, and what a settlement would have added is lost if it is not repeated. A fail-over of Redis
+// loses what the new master had not received, so as many hits can be allowed again.
 //
 // Beyond LocalKeys keys a process forgets the oldest; without Redis it can allow their hits once more.
 //

@@ -50,8 +50,8 @@ func (f *fallback) decide(ctx context.Context, r *request) (verdict, error) {
 		}
 		now := f.now()
 		d.EndsIn = max(0, d.EndsIn-now.Sub(r.asked))
-		if d.Take.Limit.Fail == FailLocal && !d.Repeated {
-			f.accounts.addLease(r.keys[i], &d.Take, now.Add(d.Take.length()), now)
+		if d.Take.Limit.Fail == FailLocal {
+			f.accounts.addLease(r.keys[i], d.Take.Lease, now.Add(d.Take.Limit.Window), now)
 		}
 	}
 	return v, nil
@@ -110,11 +110,19 @@ func (f *fallback) decideWithout(r *request, states []state, why error) (verdict
 
 func (f *fallback) decideLocally(r *request, why error) (verdict, error) {
 	for i := range r.takes {
-		if limit := r.takes[i].Limit; limit.Fail == FailClosed && limit.Mode != Shadow {
+		if limit := r.takes[i].Limit; limit.Mode != Shadow && (limit.Fail == FailClosed || r.settle && limit.Fail == FailLocal) {
 			return verdict{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
-	a := buildAnswer(r.takes, f.accounts.decideLocally(r, f.now()), SourceLocal, r.count)
+	states := make([]state, len(r.takes))
+	if r.settle {
+		for i := range states {
+			states[i].fits = true // and nothing changes
+		}
+	} else {
+		states = f.accounts.decideLocally(r, f.now())
+	}
+	a := buildAnswer(r.takes, states, SourceLocal, r.count && !r.settle)
 	for i := range a.Decisions {
 		a.Decisions[i].Certain = false
 	}

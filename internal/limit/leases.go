@@ -2,12 +2,11 @@ package limit
 
 import "time"
 
-// leases are the slots of the policy Concurrent, and the reservations, that this process gave out under
-// limits with the fail mode local. With them it never gives out more than max by itself. What it gave out
-// without Redis is owed, and counts in addition to what Redis has: a slot until its lease is renewed there, a
-// reservation until it is settled. accounts.mu guards them.
+// leases are the slots of the policy Concurrent that this process gave out under limits with the fail mode
+// local. With them it never gives out more than max by itself. What it gave out without Redis is owed, and
+// counts in addition to what Redis has until the lease is renewed there. accounts.mu guards them.
 type leases struct {
-	byKey map[string]map[string]lease // by key in Redis, and the take's lease or id
+	byKey map[string]map[string]lease // by key in Redis, and name
 	owing map[string]int              // leases that are owed, by key, ended ones included
 	all   int
 	swept time.Time
@@ -17,39 +16,34 @@ type leases struct {
 }
 
 type lease struct {
-	n       int64     // hits; 1 for a slot
-	ends    time.Time // then it counts no longer
-	open    time.Time // then a reservation cannot be settled any more
+	ends    time.Time
 	owed    bool
 	inRedis bool // Redis has had it at some time
 }
 
-// add remembers the lease of a take. There are about LocalKeys at most. If one of Redis's finds no room here,
-// check finds none free until it ends.
-func (s *leases) add(key string, t *Take, ends time.Time, owed bool, now time.Time) {
-	before, known := s.byKey[key][t.lease()]
+// add remembers a lease. There are about LocalKeys at most. If one of Redis's finds no room here, check finds
+// none free until it ends.
+func (s *leases) add(key, name string, ends time.Time, owed bool, now time.Time) {
+	before, known := s.byKey[key][name]
 	if !owed && !known && !s.hasRoom(now) {
 		if ends.After(s.lost) {
 			s.lost = ends
 		}
 		return
 	}
-	s.remove(key, t.lease())
+	s.remove(key, name)
 	if s.byKey == nil {
 		s.byKey, s.owing = make(map[string]map[string]lease), make(map[string]int)
 	}
 	if s.byKey[key] == nil {
 		s.byKey[key] = make(map[string]lease, 1)
 	}
-	s.byKey[key][t.lease()] = lease{t.N, ends, now.Add(t.Reserve), owed, before.inRedis || !owed}
+	s.byKey[key][name] = lease{ends, owed, before.inRedis || !owed}
 	s.all++
 	if owed {
 		s.owing[key]++
 	}
 }
-
-// canAdd reports whether one that is given out without Redis can be remembered, and none is unknown here.
-func (s *leases) canAdd(now time.Time) bool { return !now.Before(s.lost) && s.hasRoom(now) }
 
 // hasRoom reports whether one more can be remembered. When full, it forgets ended ones once per second.
 func (s *leases) hasRoom(now time.Time) bool {
@@ -60,15 +54,6 @@ func (s *leases) hasRoom(now time.Time) bool {
 		}
 	}
 	return s.all < LocalKeys
-}
-
-// extend renews a reservation that is known here. owed means that Redis does not have it.
-func (s *leases) extend(t *Take, key string, now time.Time, owed bool) {
-	if held, known := s.byKey[key][t.lease()]; known {
-		renewed := *t
-		renewed.N = held.n
-		s.add(key, &renewed, now.Add(t.length()), owed, now)
-	}
 }
 
 func (s *leases) removeEnded(key string, now time.Time) {
@@ -103,7 +88,7 @@ func (s *leases) forget(key string) {
 	delete(s.owing, key)
 }
 
-// owed returns the hits that count in addition to those in Redis, without those of the lease name.
+// owed returns the slots that count in addition to those in Redis, without that of the lease name.
 func (s *leases) owed(key, name string, now time.Time) (n int64) {
 	if s.owing[key] == 0 {
 		return 0
@@ -111,18 +96,7 @@ func (s *leases) owed(key, name string, now time.Time) (n int64) {
 	s.removeEnded(key, now)
 	for other, held := range s.byKey[key] {
 		if held.owed && other != name {
-			n += held.n
-		}
-	}
-	return n
-}
-
-// sum returns the hits of all leases of a key, without those of the lease name.
-func (s *leases) sum(key, name string, now time.Time) (n int64) {
-	s.removeEnded(key, now)
-	for other, held := range s.byKey[key] {
-		if other != name {
-			n += held.n
+			n++
 		}
 	}
 	return n
@@ -138,30 +112,31 @@ func (s *leases) check(t *Take, key string, now time.Time) (out state) {
 	}
 	_, again := s.byKey[key][t.Lease]
 	out.lower, out.estimate, out.upper = held, held, held
-	out.fits = again || held+t.N <= t.Limit.Max && s.canAdd(now)
+	out.fits = again || held+t.N <= t.Limit.Max && !now.Before(s.lost) && s.hasRoom(now)
 	if !out.fits {
 		out.wait = wait
 	}
 	return out
 }
 
-// acquire gives out a slot or a reservation without Redis. Under the fail mode open, nothing is counted.
+// acquire gives out a slot without Redis. Under the fail mode open, nothing is counted.
 func (s *leases) acquire(t *Take, key string, out *state, now time.Time) {
-	_, known := s.byKey[key][t.lease()]
+	_, known := s.byKey[key][t.Lease]
+	ends := now.Add(t.Limit.Window)
 	if t.Limit.Fail == FailLocal {
-		s.add(key, t, now.Add(t.length()), true, now)
+		s.add(key, t.Lease, ends, true, now)
 	}
-	out.ends = now.Add(t.open()).UnixMilli()
+	out.ends = ends.UnixMilli()
 	if !known {
-		out.counted = t.N
+		out.counted = 1
 	}
 }
 
 // addLease remembers what Redis has given out.
-func (a *accounts) addLease(key string, t *Take, ends, now time.Time) {
+func (a *accounts) addLease(key, name string, ends, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leases.add(key, t, ends, false, now)
+	a.leases.add(key, name, ends, false, now)
 }
 
 // confirmLeases records that Redis has what was given out here, after all.
@@ -169,24 +144,24 @@ func (a *accounts) confirmLeases(r *request, states []state, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range states {
-		t := &r.takes[i]
-		if held := a.leases.byKey[r.keys[i]][t.lease()]; states[i].ends > 0 && held.owed {
-			a.leases.add(r.keys[i], t, held.ends, false, now)
+		name := r.takes[i].Lease
+		if held := a.leases.byKey[r.keys[i]][name]; states[i].ends > 0 && held.owed {
+			a.leases.add(r.keys[i], name, held.ends, false, now)
 		}
 	}
 }
 
 // owesLease reports whether a lease was given out here, and Redis may lack it.
-func (a *accounts) owesLease(key string, t *Take, now time.Time) bool {
+func (a *accounts) owesLease(key, name string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	held := a.leases.byKey[key][t.lease()]
+	held := a.leases.byKey[key][name]
 	return held.owed && now.Before(held.ends)
 }
 
 // removeLease forgets a lease, and reports whether only this process had it.
-func (a *accounts) removeLease(key string, t *Take) (alone bool) {
+func (a *accounts) removeLease(key, name string) (alone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.leases.remove(key, t.lease())
+	return a.leases.remove(key, name)
 }

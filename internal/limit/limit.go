@@ -91,8 +91,8 @@ type Limit struct {
 	Fail   Fail
 	Mode   Mode
 	Share  Share
-	// OnExpiry is about reservations; empty is the default. Concurrent has none.
-	OnExpiry OnExpiry
+	// TTL is how long the ids of takes are remembered, unless a take says so. 0 is the default.
+	TTL time.Duration
 	// Unlimited allows every take, and counts none. Max is 0 then.
 	Unlimited bool
 }
@@ -100,7 +100,7 @@ type Limit struct {
 // isFixed reports whether the limit decides without hits, because it always allows or refuses them.
 func (l *Limit) isFixed() bool { return l.Unlimited || l.Max == 0 }
 
-// FieldError is about one field of a limit: window, max, policy, fail, mode, share or on_expiry.
+// FieldError is about one field of a limit: window, max, policy, fail, mode, share or ttl.
 type FieldError struct{ Field, Message string }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
@@ -129,8 +129,11 @@ func (l *Limit) Check() error {
 	if !slices.Contains(Fails, l.Fail) {
 		return &FieldError{"fail", fmt.Sprintf("%q: allowed are %s", string(l.Fail), list(Fails))}
 	}
-	if l.OnExpiry != "" && (l.Policy == Concurrent || !slices.Contains(OnExpiries, l.OnExpiry)) {
-		return &FieldError{"on_expiry", fmt.Sprintf("%q: allowed are %s, and nothing with the policy concurrent, whose slots are free at their end", l.OnExpiry, list(OnExpiries))}
+	if l.TTL != 0 && (l.Policy == Stream || l.Policy == Concurrent) {
+		return &FieldError{"ttl", fmt.Sprintf("not with the policy %s, whose takes cannot be settled", l.Policy)}
+	}
+	if l.TTL != 0 && (l.TTL < MinTTL || l.TTL > MaxWindow) {
+		return &FieldError{"ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.TTL), human.FormatDuration(MinTTL), human.FormatDuration(MaxWindow))}
 	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
 		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", human.FormatDuration(l.Window), human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
@@ -205,11 +208,12 @@ type Take struct {
 	N      int64
 	// Lease names the slot that a take under Concurrent acquires. Do not reuse it after its end.
 	Lease string
-	// ID makes the take one that can be repeated: the same ID for the same limit and key within ten minutes
-	// counts once. Refused takes leave no trace. It is empty otherwise.
-	ID string
-	// Reserve is how long the hits are reserved under ID, until they are settled. 0 counts them at once.
-	Reserve time.Duration
+	// ID makes the take one that can be repeated and settled, as long as ID is remembered for the limit and key:
+	// for TTL, or if that is 0 for that of the limit. A refused take leaves no trace. Once makes a take whose ID
+	// is remembered an *IDError, even if it is the same, and a settlement of what was settled before.
+	ID   string
+	TTL  time.Duration
+	Once bool
 }
 
 // TakeError means that a take is invalid, alone or among the others of its request.
@@ -252,14 +256,17 @@ type Decision struct {
 	Source     Source
 	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
 	Lower, Upper int64
-	// Reserved is how many of them are reserved and not settled.
-	Reserved int64
 	// Ends is when the lease ends unless it is renewed, by Redis's clock, and EndsIn the time until then.
-	// A reservation has Ends only. They are zero without a lease or reservation.
+	// They are zero without a lease.
 	Ends   time.Time
 	EndsIn time.Duration
-	// Repeated means that the take was counted before, by its ID. The numbers are those of now.
+	// Repeated means that the take was counted before, by its ID, or settled with the same number. The numbers
+	// are those of now.
 	Repeated bool
+	// Settled is the number that the take was settled with; nil if it was not. Over is how many hits there are
+	// beyond max then.
+	Settled *int64
+	Over    int64
 }
 
 // Answer decides takes of one request.

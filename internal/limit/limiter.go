@@ -44,6 +44,7 @@ type request struct {
 	fixed   []int     // indexes of takes that need no hits: of fixed limits, or never fitting ones in shadow mode
 	count   bool      // count the hits if all takes fit
 	ids     bool      // a take has an id, so only Redis can say whether it was counted before
+	settle  bool      // settle the takes; count is set, too
 	share   bool      // the one take is a whole share, which no fail mode can replace
 	down    error     // why Redis does not decide; nil if it may be asked
 }
@@ -89,16 +90,16 @@ func (l *Limiter) Wait() {
 // one of the limits is closed, a *ForbiddenError or a *ForeignError. After an error of ctx, the takes may
 // have been counted.
 func (l *Limiter) Take(ctx context.Context, takes []Take) (Answer, error) {
-	return l.decide(ctx, takes, true)
+	return l.decide(ctx, takes, count)
 }
 
 // Look decides like Take and counts nothing.
 func (l *Limiter) Look(ctx context.Context, takes []Take) (Answer, error) {
-	return l.decide(ctx, takes, false)
+	return l.decide(ctx, takes, look)
 }
 
-func (l *Limiter) decide(ctx context.Context, takes []Take, count bool) (Answer, error) {
-	r, err := l.newRequest(takes, count)
+func (l *Limiter) decide(ctx context.Context, takes []Take, m mode) (Answer, error) {
+	r, err := l.newRequest(takes, m)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -112,7 +113,7 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	l.refusals.forget(key)
 	l.shares.forget(key)
 	l.fallback.accounts.forget(key)
-	down, err := l.fallback.call(ctx, key, func(ctx context.Context) error { return l.store.forget(ctx, key, reservedKey(key)) })
+	down, err := l.fallback.call(ctx, key, func(ctx context.Context) error { return l.store.forget(ctx, key) })
 	if down != nil {
 		return &UnavailableError{take.Limit, &downError{down}}
 	}
@@ -124,20 +125,20 @@ func (l *Limiter) Reserved() map[string]int64 { return l.shares.unspent() }
 
 // newRequest checks takes and names their keys. A take in shadow mode that can never fit is no error, and
 // does not affect the others. The error is a *TakeError.
-func (l *Limiter) newRequest(takes []Take, count bool) (request, error) {
-	r := request{takes: takes, keys: make([]string, len(takes)), count: count}
+func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
+	r := request{takes: takes, keys: make([]string, len(takes)), count: m != look, settle: m == settle}
 	logged := int64(0)
 	for i := range takes {
 		take, members := &takes[i], int64(0)
 		if take.Limit.Policy == Log && !take.Limit.isFixed() {
 			members = max(0, take.N)
 		}
-		tooMany, tooLarge := take.N > take.Limit.Max && !take.Limit.Unlimited, members > 0 && logged+members > MaxLogTake
-		if take.Limit.Mode == Shadow && (tooMany || tooLarge) {
+		tooMany, tooLarge := take.N > take.Limit.Max && !take.Limit.Unlimited && !r.settle, members > 0 && logged+members > MaxLogTake
+		if take.Limit.Mode == Shadow && (tooMany || tooLarge) && !r.settle {
 			r.fixed = append(r.fixed, i)
 			continue
 		}
-		if err := cmp.Or(take.checkID(), take.checkLease(count)); err != nil {
+		if err := cmp.Or(take.checkID(m), take.checkLease(r.count)); err != nil {
 			return request{}, err
 		}
 		logged += members
@@ -146,7 +147,7 @@ func (l *Limiter) newRequest(takes []Take, count bool) (request, error) {
 		switch {
 		case slices.Contains(r.keys[:i], r.keys[i]):
 			return request{}, &TakeError{*take, "key", "the same limit and key twice: write one take with the sum as its n"}
-		case take.Limit.isFixed():
+		case take.Limit.Unlimited, take.Limit.isFixed() && !r.settle: // what was taken before max became 0 can be settled
 			r.fixed = append(r.fixed, i)
 		case tooMany:
 			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits at once: the limit never allows more than %d", take.N, take.Limit.Max)}

@@ -61,10 +61,10 @@ func TestNoSlotIsGivenOutThatCannotBeRemembered(t *testing.T) {
 		return got
 	}
 	for i := range LocalKeys {
-		a.addLease(fmt.Sprint("short", i%1000), &Take{Limit: short, N: 1, Lease: fmt.Sprint(i)}, now.Add(short.Window), now)
+		a.addLease(fmt.Sprint("short", i%1000), fmt.Sprint(i), now.Add(short.Window), now)
 	}
 	require.EqualValues(t, 0, acquire("full ", now))
-	a.addLease("long", &Take{Limit: long, N: 1, Lease: "of Redis"}, now.Add(long.Window), now)
+	a.addLease("long", "of Redis", now.Add(long.Window), now)
 	require.EqualValues(t, 0, acquire("one too many ", now.Add(2*short.Window)))
 	require.EqualValues(t, 3, acquire("room ", now.Add(long.Window)))
 }

@@ -28,15 +28,11 @@ var sources embed.FS
 // scriptSet holds one script per set of policies, because a script with one policy takes half the time of one
 // with all, and that of Cells has a fast path first.
 type scriptSet struct {
-	decide [3 << 4]*redis.Script // the first third without reservations, the last with ids
-	lease  *redis.Script         // renews or ends one
-	settle [1 << 3]*redis.Script // settles or renews reservations
+	decide [2 * withIDs]*redis.Script // the second half with ids
+	lease  *redis.Script              // renews or ends one
 }
 
-const (
-	withReservations = 1 << 4
-	withIDs          = 2 << 4
-)
+const withIDs = 1 << 4
 
 // giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
 const giveStep = 1000
@@ -49,16 +45,13 @@ var scripts = newScripts("", giveStep, source)
 // newScripts puts begin before each script: tests set Redis's clock there, and plant bugs in the sources.
 func newScripts(begin string, step int, source func(name string) string) *scriptSet {
 	var out scriptSet
-	own := fmt.Sprintf("local step, policies, reservations, ids = %d, {}, nil, nil\n", step)
+	own := fmt.Sprintf("local step, policies, ids = %d, {}, nil\n", step)
 	for set := range out.decide {
 		text := begin
-		if set&^withReservations == 1<<0 { // only Policies[0], which is Cells
+		if set == 1<<0 { // only Policies[0], which is Cells
 			text += source("hot")
 		}
 		text += own
-		if set >= withReservations {
-			text += source("reservations")
-		}
 		if set >= withIDs {
 			text += source("ids")
 		}
@@ -70,15 +63,6 @@ func newScripts(begin string, step int, source func(name string) string) *script
 		out.decide[set] = redis.NewScript(text + source("decide"))
 	}
 	out.lease = redis.NewScript(begin + own + source(string(Concurrent)) + source("lease"))
-	for set := range out.settle {
-		text := begin + own + source("reservations") + source("ids")
-		for i, policy := range Policies {
-			if set&(1<<i) != 0 {
-				text += source(string(policy))
-			}
-		}
-		out.settle[set] = redis.NewScript(text + source("settle"))
-	}
 	return &out
 }
 
@@ -105,20 +89,20 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 	return parseStates(reply, r.takes)
 }
 
-// isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids, or it
-// counts nothing.
+// isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids that may
+// have been used, or it counts nothing.
 func isRepeatable(m mode, r *request) bool {
-	return m == look || m == count && !slices.ContainsFunc(r.takes, func(t Take) bool { return t.ID == "" })
+	return m == look || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool { return t.ID == "" || t.Once })
 }
 
 // command returns the script for a request's policies, with its keys and arguments.
 func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []string, []any) {
 	set, keys := 0, r.keys
-	switch {
-	case r.ids:
-		set, keys = withIDs, companions(r)
-	case slices.ContainsFunc(r.takes, func(t Take) bool { return t.Limit.isReservable() }):
-		set, keys = withReservations, companions(r)
+	if r.ids {
+		set, keys = withIDs, slices.Clone(r.keys)
+		for i, key := range r.keys {
+			keys = append(keys, idKey(key, r.takes[i].ID))
+		}
 	}
 	args := make([]any, 1, 2+5*len(r.takes))
 	args[0] = int(m)
@@ -137,7 +121,7 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 		}
 		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, r.takes[i].Lease)
 		if r.ids {
-			args = append(args, r.takes[i].ID, r.takes[i].Reserve.Milliseconds(), l.countsAfter().Milliseconds())
+			args = append(args, r.takes[i].ID, r.takes[i].ttl().Milliseconds(), r.takes[i].Once)
 		}
 	}
 	if m == undo {
@@ -166,14 +150,17 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	}
 	for i, item := range reply {
 		fields, _ := item.([]any)
-		if len(fields) < 5 || len(fields) > 10 {
+		var v [12]int64
+		if len(fields) < 5 || len(fields) > len(v) {
 			return nil, nil, fmt.Errorf("unexpected reply from Redis: %v", item)
 		}
-		var v [10]int64
 		for j, field := range fields {
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
-		states[i] = state{fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1, conflict: v[8] == 2, reserved: v[9]}
+		states[i] = state{
+			fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1, conflict: v[8] == 2, unknown: v[8] == 3,
+			own: v[9], settled: v[10], beyond: v[11],
+		}
 		switch last := v[4]; {
 		case v[0] == 0:
 			states[i].wait = time.Duration(last) * time.Millisecond
@@ -211,38 +198,8 @@ func (s *redisStore) lease(ctx context.Context, action string, take *Take, key s
 	return v[0] == 1, time.Duration(v[1]) * time.Millisecond, v[2] / 1000, nil
 }
 
-func (s *redisStore) settle(ctx context.Context, action string, r request, unknown []unknownAction) (out []settled, err error) {
-	args, set := make([]any, 1, 1+6*len(r.takes)), 0
-	args[0] = action
-	for i := range r.takes {
-		t := &r.takes[i]
-		set |= 1 << slices.Index(Policies, t.Limit.Policy)
-		args = append(args, string(t.Limit.Policy), t.Limit.Window.Milliseconds(), t.N, t.ID, t.Limit.countsAfter().Milliseconds(), int(unknown[i]))
-	}
-	var reply []any
-	err = s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
-		reply, err = s.scripts.settle[set].Run(ctx, node, companions(&r), args...).Slice()
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, item := range reply {
-		fields, _ := item.([]any)
-		var v [4]int64
-		for i := range min(len(v), len(fields)) {
-			v[i], _ = fields[i].(int64)
-		}
-		out = append(out, settled{settleResult(v[0]), v[1], v[2], v[3]})
-	}
-	if len(out) != len(r.takes) {
-		return nil, fmt.Errorf("unexpected reply from Redis: %d results for %d reservations", len(out), len(r.takes))
-	}
-	return out, nil
-}
-
-func (s *redisStore) forget(ctx context.Context, keys ...string) error {
-	return s.onMaster(ctx, keys[0], func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, keys...).Err() })
+func (s *redisStore) forget(ctx context.Context, key string) error {
+	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, key).Err() })
 }
 
 // onMaster calls run with a client of the node that has the key. A cluster client would retry a lost command,
@@ -281,8 +238,8 @@ func refusedByRedis(err error) error {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return &ForeignError{err}
 	}
-	if conflict, ok := errors.AsType[*IDError](err); ok {
-		return conflict
+	if bad, ok := errors.AsType[*IDError](err); ok {
+		return bad
 	}
 	return nil
 }

@@ -51,10 +51,10 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 	isRefused := err == nil && r.count && refuses(r.takes, v.states)
 	for i := range v.states {
 		switch take := &r.takes[i]; {
+		case take.N < 0, r.settle:
+			f.forget(r.keys[i])
 		case !v.states[i].fits && take.Limit.Policy != Concurrent: // a slot can be free again at any time
 			f.remember(take, r.keys[i], v.states[i], r.asked)
-		case take.N < 0:
-			f.forget(r.keys[i])
 		case isRefused && v.states[i].fits:
 			f.remember(take, r.keys[i], v.states[i], r.asked)
 		}

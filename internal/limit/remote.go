@@ -3,6 +3,7 @@ package limit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -27,20 +28,19 @@ type store interface {
 	// lease renews or releases a take's lease, and reports whether it was held. left is the time until it
 	// ends after a renewal, and ends the moment, Unix milliseconds by the store's clock.
 	lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error)
-	// settle settles or renews the reservations of a request's takes, all or none (lua/settle.lua).
-	settle(ctx context.Context, action string, r request, unknown []unknownAction) ([]settled, error)
-	// forget deletes keys of one node.
-	forget(ctx context.Context, keys ...string) error
+	// forget deletes a key.
+	forget(ctx context.Context, key string) error
 }
 
 // mode is what a script does. lua/decide.lua has the same numbers.
 type mode int
 
 const (
-	look  mode = iota
-	count      // what is allowed
-	force      // count without asking, up to max
-	undo       // give back what was counted at a time or before
+	look   mode = iota
+	count       // what is allowed
+	force       // count without asking, up to max
+	undo        // give back what was counted at a time or before
+	settle      // set how many hits the takes with the ids have
 )
 
 // state is a script's result for one take: the hits in the window before counting, or after giving back.
@@ -50,10 +50,12 @@ type state struct {
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
 	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a slot, its score
-	ends                   int64         // of a slot or reservation: Unix milliseconds by Redis's clock
-	again                  bool          // it was counted before
-	reserved               int64         // of the hits, those that are reserved
-	conflict               bool          // its id was used for another take
+	ends                   int64         // of a slot: Unix milliseconds by Redis's clock
+	again                  bool          // it was counted, or settled with this number, before
+	conflict, unknown      bool          // its id was used for something else, or is not remembered
+	own                    int64         // with again: hits that were counted for it; of a settlement: that it added
+	settled                int64         // one more than the number it was settled with; 0 if it was not
+	beyond                 int64         // hits of a settlement that were too many to keep
 }
 
 func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
@@ -61,17 +63,12 @@ func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
 	if err != nil {
 		return verdict{states: states}, err
 	}
-	for i := range states {
-		if states[i].conflict {
-			return verdict{}, &IDError{r.takes[i]}
-		}
+	if err := idErrorOf(r, states); err != nil {
+		return verdict{}, err
 	}
 	for i := range r.entries {
 		s, extra := &states[i], r.entries[i].extra
 		s.lower, s.estimate, s.upper = s.lower+extra, s.estimate+extra, s.upper+extra
-		if r.takes[i].Limit.Policy != Concurrent {
-			s.reserved += r.entries[i].leased
-		}
 	}
 	return verdict{Answer: buildAnswer(r.takes, states, SourceRedis, r.count), states: states}, nil
 }
@@ -80,7 +77,10 @@ func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
 // checks all parts before it counts any, so that it undoes hits only if others were counted in between.
 func (m *remote) decideAll(ctx context.Context, r *request) ([]state, error) {
 	most := m.together(r)
-	if len(r.takes) <= most {
+	switch {
+	case r.settle:
+		return m.settleParts(ctx, r, most)
+	case len(r.takes) <= most:
 		return m.decideOnce(ctx, r)
 	}
 	if r.count && len(r.takes) > MaxTogether {
@@ -106,7 +106,10 @@ func (m *remote) together(r *request) int {
 // certainly given back.
 func (m *remote) decideOnce(ctx context.Context, r *request) ([]state, error) {
 	mode := look
-	if r.count {
+	switch {
+	case r.settle:
+		mode = settle
+	case r.count:
 		mode = count
 	}
 	states, rest, err := m.store.run(ctx, mode, *r, 0)
@@ -123,7 +126,10 @@ func (m *remote) giveRest(ctx context.Context, r *request, states []state, rest 
 	for i, n := range rest {
 		if n > 0 {
 			take := r.takes[i]
-			take.N, take.ID = -n, "" // Redis has remembered the id
+			if take.ID == "" { // otherwise Redis has remembered the rest
+				take.N = -n
+			}
+			part.ids = part.ids || take.ID != ""
 			part.takes, part.keys, indexes = append(part.takes, take), append(part.keys, r.keys[i]), append(indexes, i)
 		}
 	}
@@ -135,6 +141,7 @@ func (m *remote) giveRest(ctx context.Context, r *request, states []state, rest 
 	}
 	for i := range given {
 		given[i].counted += states[indexes[i]].counted
+		given[i].again = states[indexes[i]].again
 		states[indexes[i]] = given[i]
 		if rest != nil {
 			rest[indexes[i]] = givenRest[i]
@@ -172,9 +179,32 @@ func (m *remote) decideParts(ctx context.Context, r request, most int) ([]state,
 	return states, nil
 }
 
+// settleParts settles most takes at a time. Each part can be repeated, so nothing is undone.
+func (m *remote) settleParts(ctx context.Context, r *request, most int) (states []state, err error) {
+	for begin := 0; begin < len(r.takes); begin += most {
+		indexes := make([]int, min(most, len(r.takes)-begin))
+		for i := range indexes {
+			indexes[i] = begin + i
+		}
+		part := r.part(indexes)
+		got, err := m.decideOnce(ctx, &part)
+		if err == nil {
+			err = idErrorOf(&part, got)
+		}
+		if err != nil {
+			if bad, ok := errors.AsType[*IDError](err); ok {
+				bad.Done = r.takes[:begin]
+			}
+			return nil, err
+		}
+		states = append(states, got...)
+	}
+	return states, nil
+}
+
 // part returns a request about the takes at the indexes.
 func (r *request) part(indexes []int) request {
-	out := request{takes: make([]Take, len(indexes)), keys: make([]string, len(indexes)), count: r.count, ids: r.ids}
+	out := request{takes: make([]Take, len(indexes)), keys: make([]string, len(indexes)), count: r.count, ids: r.ids, settle: r.settle}
 	if r.entries != nil {
 		out.entries = make([]entry, len(indexes))
 	}
@@ -281,7 +311,7 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 	for i := range takes {
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow
 		d := Decision{
-			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper, Reserved: s.reserved,
+			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
 			// It is certain if the smallest and the largest possible number of hits lead to the same
 			// decision.
 			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
@@ -296,17 +326,16 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 			if s.counted == 0 {
 				n = 0 // a slot that was held before
 			}
-		} else if s.ends > 0 {
-			d.Ends = time.UnixMilli(s.ends).UTC()
+		}
+		if s.settled > 0 {
+			settled := s.settled - 1
+			n, d.Settled, d.Over = 0, &settled, max(0, s.estimate+s.beyond-most)
 		}
 		if s.again {
 			n, d.Repeated = 0, true
 		}
 		if counted && out.Allowed && s.fits && n > 0 {
 			d.Lower, d.Upper, d.Remaining = d.Lower+n, d.Upper+n, d.Remaining-n
-			if takes[i].Reserve > 0 {
-				d.Reserved += n
-			}
 		}
 		out.Decisions[i] = d
 	}

@@ -42,7 +42,7 @@ func isForbidden(err error) bool {
 // decideWithout gives the takes at the indexes, which are in shadow mode or of fixed limits, a decision made
 // from d, and decides the rest.
 func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d Decision) (verdict, error) {
-	rest := request{count: r.count, ids: r.ids}
+	rest := request{count: r.count, ids: r.ids, settle: r.settle}
 	var own, refused []Decision
 	for i := range r.takes {
 		if !slices.Contains(indexes, i) {
@@ -50,8 +50,10 @@ func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d 
 			continue
 		}
 		own = append(own, s.withoutHits(&r.takes[i], d))
-		if last := own[len(own)-1]; !last.Allowed {
-			refused = append(refused, last)
+		if last := &own[len(own)-1]; r.settle && last.Take.Limit.Unlimited {
+			last.Settled = &last.Take.N
+		} else if !last.Allowed {
+			refused = append(refused, *last)
 		}
 	}
 	if refused != nil && r.count {
@@ -72,7 +74,7 @@ func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d 
 	return out, nil
 }
 
-// withoutHits completes a take's decision. Of an unlimited limit, nobody keeps slots and reservations.
+// withoutHits completes a take's decision. Of an unlimited limit, nobody keeps slots and takes.
 func (s shadow) withoutHits(t *Take, d Decision) Decision {
 	l := t.Limit
 	d.Take, d.Shadow = *t, l.Mode == Shadow
@@ -83,11 +85,8 @@ func (s shadow) withoutHits(t *Take, d Decision) Decision {
 	}
 	if l.Unlimited {
 		d.Remaining = MaxHits
-		if t.N > 0 && t.isLeased() {
-			d.Ends = s.next.now().Add(t.open()).UTC()
-		}
 		if t.N > 0 && t.Lease != "" {
-			d.EndsIn = l.Window
+			d.Ends, d.EndsIn = s.next.now().Add(l.Window).UTC(), l.Window
 		}
 	}
 	return d

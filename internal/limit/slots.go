@@ -26,7 +26,7 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 		return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceMemory}, nil
 	}
 	action, local := "renew", take.Limit.Fail == FailLocal
-	if local && accounts.owesLease(key, &take, now) {
+	if local && accounts.owesLease(key, take.Lease, now) {
 		action = "adopt"
 	}
 	var held bool
@@ -43,12 +43,12 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 		return Lease{}, err
 	case !held:
 		if local {
-			accounts.removeLease(key, &take)
+			accounts.removeLease(key, take.Lease)
 		}
 		return Lease{Source: SourceRedis}, nil
 	}
 	if local {
-		accounts.addLease(key, &take, now.Add(left), now)
+		accounts.addLease(key, take.Lease, now.Add(left), now)
 	}
 	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: SourceRedis}, nil
 }
@@ -66,7 +66,7 @@ func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error)
 		if !accounts.leases.check(take, key, now).fits {
 			return Lease{}, &UnavailableError{take.Limit, &downError{why}}
 		}
-		accounts.leases.add(key, take, now.Add(take.Limit.Window), true, now)
+		accounts.leases.add(key, take.Lease, now.Add(take.Limit.Window), true, now)
 	}
 	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceLocal}, nil
 }
@@ -82,7 +82,7 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 		return true, nil
 	}
 	key := l.key(&take)
-	alone := l.fallback.accounts.removeLease(key, &take)
+	alone := l.fallback.accounts.removeLease(key, take.Lease)
 	var held bool
 	down, err := l.fallback.call(ctx, key, func(ctx context.Context) (err error) {
 		held, _, _, err = l.store.lease(ctx, "release", &take, key)

@@ -177,10 +177,7 @@ function redis.call(name, key, ...)
 	if name == 'TIME' then
 		return {math.floor(held / 1000), held % 1000 * 1000}
 	elseif name == 'PEXPIRE' then
-		local ms, option = ...
-		if option == 'GT' and tonumber(server.call('HGET', expires, key)) >= held + ms then
-			return 0
-		end
+		local ms = ...
 		return server.call('HSET', expires, key, string.format('%.0f', held + ms))
 	elseif name == 'SET' then
 		local value, _, ms = ...

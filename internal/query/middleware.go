@@ -224,7 +224,6 @@ var rights = map[string]access.Right{
 	"POST /v1/take":                 access.Take,
 	"POST " + limitapi.RenewPath:    access.Take,
 	"POST " + limitapi.ReleasePath:  access.Take,
-	"POST " + limitapi.ReservePath:  access.Take,
 	"POST " + limitapi.SettlePath:   access.Take,
 	"GET " + limitapi.LimitPath:     access.Take,
 	limitapi.AuthzPath:              access.Take,

@@ -160,7 +160,6 @@ func endpointsOf(q *questions) map[string]endpoint {
 		"limit":   overNATS(bodyOf(q.limits.Look)),
 		"renew":   overNATS(q.limits.Renew),
 		"release": overNATS(q.limits.Release),
-		"reserve": overNATS(bodyOf(q.limits.Reserve)),
 		"settle":  overNATS(q.limits.Settle),
 	}
 }

@@ -82,8 +82,12 @@ func checkDescribed(t *testing.T, method, path string, op *openapi3.Operation, t
 			require.NotNil(t, m.Example, "%s: %s as %s", at, status, contentType)
 		}
 	}
-	if path != "/v1/take" && path != "/v1/reserve" { // which have it for an id that was used for something else
+	if path != "/v1/take" && path != "/v1/settle" { // which have it for an id that was used for something else
 		require.NotContains(t, responses, "422", at)
+	}
+	if path == "/v1/take" || strings.HasPrefix(path, limitapi.AuthzPath) {
+		require.Contains(t, responses["200"].Value.Headers, "RateLimit", at)
+		require.Contains(t, responses["200"].Value.Headers, "RateLimit-Policy", at)
 	}
 	require.NotContains(t, responses, "default", at)
 	if !answersFromRedis(path) {

@@ -213,16 +213,12 @@ func (f *fakeLimiter) Release(_ context.Context, take limit.Take) (bool, error) 
 	return true, f.err
 }
 
-func (f *fakeLimiter) Settle(_ context.Context, takes []limit.Take) (out []limit.Settlement, err error) {
+func (f *fakeLimiter) Settle(_ context.Context, takes []limit.Take) (out limit.Answer, err error) {
 	f.asked = takes
 	for _, take := range takes {
-		out = append(out, limit.Settlement{Take: take, Settled: take.N, Remaining: take.Limit.Max - take.N, Source: limit.SourceRedis})
+		out.Decisions = append(out.Decisions, limit.Decision{Take: take, Settled: &take.N, Remaining: take.Limit.Max - take.N, Source: limit.SourceRedis})
 	}
 	return out, f.err
-}
-
-func (f *fakeLimiter) RenewReservations(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error) {
-	return f.Settle(ctx, takes)
 }
 
 func (f *fakeLimiter) Reserved() map[string]int64 { return map[string]int64{} }

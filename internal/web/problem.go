@@ -22,9 +22,8 @@ type Kind struct {
 // Kinds that must be distinguished from others with the same status.
 var (
 	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
-	ReservationUnknown   = &Kind{"reservation-unknown", http.StatusNotFound, "No such reservation", "settle under the limits and keys as reserved; if it ended long ago, take the hits instead"}
-	ReservationSettled   = &Kind{"reservation-settled", http.StatusConflict, "The reservation was settled", "nothing is to be done, unless the number was wrong: correct it with a take"}
-	ReservationEnded     = &Kind{"reservation-ended", http.StatusGone, "The reservation has ended", "reserve for longer, or renew in time; correct the number with a take if it matters"}
+	TakeUnknown          = &Kind{"take-unknown", http.StatusNotFound, "No take of this id", "settle under the limits and keys as taken, within ttl; otherwise the hits stay counted as taken"}
+	NotSettled           = &Kind{"not-settled", http.StatusUnprocessableEntity, "It cannot be settled", "settle takes of 1 hit or more, under the policy cells or log"}
 	KeyOutsidePrefix     = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix", "correct the keys, or use another token"}
 	TokenLacksRight      = &Kind{"token-lacks-right", http.StatusForbidden, "The token lacks a right", "use a token that has the right that detail names"}
 	NotStored            = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored", "send the same again after Retry-After: nothing of it is stored"}
@@ -59,7 +58,7 @@ var byStatus = []*Kind{
 
 // Kinds lists all kinds by status.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, ReservationUnknown, ReservationSettled, ReservationEnded, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
+	all := append([]*Kind{IdempotencyKeyReused, TakeUnknown, NotSettled, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
 	return all
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // The proxies in front of a language model never let it be used beyond the limit, with 50 clients at a time
-// whose requests cost less than they reserve. In the end the limits have exactly what the model was used.
+// whose requests cost less than they take. In the end the limits have exactly what the model was used.
 func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
@@ -94,7 +94,7 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 				require.Equal(t, http.StatusOK, status)
 				require.Contains(t, string(answer), fmt.Sprintf(`"remaining":%d,`, limit-used.Load()))
 			}
-			// An answer without usage costs what was reserved.
+			// An answer without usage costs what was taken.
 			const question = `{"max_tokens":1000}`
 			request, _ := http.NewRequest(http.MethodPost, url+"v1/stream", strings.NewReader(question))
 			request.Header.Set("Authorization", "stream "+the.name)

@@ -47,7 +47,7 @@ func runningMetrics(t *testing.T) map[string]string {
 	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"key": "a", "window": "1m", "max": 1}); err != nil || status != http.StatusOK {
 		t.Fatal(status, string(body), err)
 	}
-	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/settle", map[string]any{"limit": "search", "key": "a", "reservation": "r", "n": 1}); err != nil || status != http.StatusNotFound {
+	if status, body, err := stack.Do(http.MethodPost, query.URL()+"/v1/settle", map[string]any{"limit": "search", "key": "a", "id": "r", "n": 1}); err != nil || status != http.StatusNotFound {
 		t.Fatal(status, string(body), err)
 	}
 	if status, body, err := stack.Do(http.MethodPost, collect.URL()+"/v1/hits", map[string]any{"key": "a"}); err != nil || status != http.StatusAccepted {

@@ -125,13 +125,17 @@ func TestRightsForLimits(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"query-take", "tallyroll"} {
-		query, of := start(name), map[string]any{"limit": "per-client-hour", "key": name + " reserves"}
-		for _, step := range []struct{ path, id, idField, want string }{
-			{"reserve", "a", "id", `"remaining":4996,`}, {"reserve", "a", "id", `"repeated":true`}, {"settle", "a", "reservation", `"remaining":4996,`},
-			{"take", "b", "id", `"remaining":4992,`}, {"take", "b", "id", `"repeated":true`},
+		query, of := start(name), map[string]any{"limit": "per-client-hour", "key": name + " settles"}
+		for _, step := range []struct {
+			path, id string
+			n        int
+			want     string
+		}{
+			{"take", "a", 4, `"remaining":4996,`}, {"take", "a", 4, `"repeated":true`}, {"settle", "a", 3, `"remaining":4997,`},
+			{"settle", "a", 5, `"remaining":4995,`}, {"take", "b", -5, `"remaining":5000,`}, {"take", "b", -5, `"repeated":true`},
 		} {
 			body := maps.Clone(of)
-			body["n"], body[step.idField] = 4, step.id
+			body["n"], body["id"] = step.n, step.id
 			status, answer, err := stack.Do(http.MethodPost, query.URL()+"/v1/"+step.path, body)
 			if err != nil || status != http.StatusOK || !strings.Contains(string(answer), step.want) || strings.Contains(string(answer), `"local"`) {
 				t.Errorf("%s: %s %s: %d %s %v", name, step.path, step.id, status, answer, err)

@@ -139,7 +139,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 			t.Fatal("refused")
 		}
 	}
-	status, body, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/reserve", map[string]any{"limit": "tokens", "key": "alice", "n": 40})
+	status, body, err := stack.Do(http.MethodPost, s.query.URL()+"/v1/take", map[string]any{"limit": "tokens", "key": "alice", "n": 40})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, string(body))
 	b := open(t, s.query.URL()+"/?view=limits", desktop)
@@ -151,7 +151,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 		{"exports allows 2 at once to each {key}. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
 		{"tried allows 2 in 1 hour", "2 of 2 used, 0 left", "The next hit is too many. In shadow mode it is allowed, and not counted.", "red"},
 		{"Each process takes hits in advance, and can allow 100 more.", "of 1,000 used", "The next hit is allowed.", "green"},
-		{"tokens allows 100 in 1 hour", "40 of 100 used (40 of them reserved), 60 left", "The next hit is allowed.", "green"},
+		{"tokens allows 100 in 1 hour", "40 of 100 used, 60 left", "The next hit is allowed.", "green"},
 	} {
 		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
 		b.until("about "+c.about, fmt.Sprintf(`document.getElementById("use-about").textContent.includes(%q)`, c.about))

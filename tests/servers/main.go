@@ -56,7 +56,7 @@ var (
 			"TestFailModesAndReadinessWithoutRedis TestManagedRedisIsEnough"},
 		{"./tests/faults", "TestExactAfterAllFaultsInTurn TestCountsAreExactAfterATornAppendOnlyFile TestFlushAllWhileAStreamIsTaken " +
 			"TestCountsAreExactIfAClusterLosesItsMaster TestCountsAreExactIfSentinelsLoseTheirMaster TestCountsAreExactWhileSlotsMove " +
-			"TestLimitsWhenSentinelsFailOver TestLimitsOverABadNetwork TestPlacesWhenRedisLacksThem TestReservationsThroughKills"},
+			"TestLimitsWhenSentinelsFailOver TestLimitsOverABadNetwork TestPlacesWhenRedisLacksThem TestSettlementsThroughKills"},
 	}
 	natsParts = []part{
 		{"./tests/e2e", ""},
@@ -66,7 +66,7 @@ var (
 	}
 	shortParts = []part{
 		{"./internal/window ./internal/limit ./internal/platform/redisconn", ""},
-		{"./tests/faults", "TestCountsAreExactAfterATornAppendOnlyFile TestReservationsThroughKills"},
+		{"./tests/faults", "TestCountsAreExactAfterATornAppendOnlyFile TestSettlementsThroughKills"},
 	}
 )
 

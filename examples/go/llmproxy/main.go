@@ -1,10 +1,10 @@
-// Llmproxy stands before the API of a language model. It reserves what a request can cost at most, under the
+// Llmproxy stands before the API of a language model. It takes what a request can cost at most, under the
 // limits tokens-5h and tokens-7d, and settles what it did cost:
 //
 //	TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example go run ./examples/go/llmproxy
 //
 // The caller's key is the field Authorization. Requests need max_tokens. A byte of a request is a token at
-// most, so no request costs more than was reserved, as long as the model keeps to max_tokens.
+// most, so no request costs more than was taken, as long as the model keeps to max_tokens.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 var tallyroll, upstream = cmp.Or(os.Getenv("TALLYROLL_URL"), "http://127.0.0.1:8080"), os.Getenv("UPSTREAM")
 
-// post sends JSON until it has an answer: with the reservation's id, each request counts once.
+// post sends JSON until it has an answer: with its id, each request counts once.
 func post(path string, body map[string]any) (answer *http.Response, err error) {
 	data, _ := json.Marshal(body)
 	for range 5 {
@@ -48,13 +48,13 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	most := question.Most + len(body)
 	id, key := rand.Text(), fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("Authorization"))))
 	budget := []map[string]any{{"limit": "tokens-5h", "key": key}, {"limit": "tokens-7d", "key": key}}
-	reserved, err := post("/v1/reserve", map[string]any{"reserve": budget, "id": id, "n": most, "ttl": "10m"})
-	if err != nil || reserved.StatusCode != http.StatusOK {
-		log.Print("not reserved: ", err)
+	taken, err := post("/v1/take", map[string]any{"take": budget, "id": id, "n": most, "ttl": "1h"})
+	if err != nil || taken.StatusCode != http.StatusOK {
+		log.Print("not taken: ", err)
 		status := http.StatusServiceUnavailable
 		if err == nil {
-			w.Header().Set("Retry-After", reserved.Header.Get("Retry-After"))
-			status = reserved.StatusCode
+			w.Header().Set("Retry-After", taken.Header.Get("Retry-After"))
+			status = taken.StatusCode
 		}
 		http.Error(w, "no tokens are left", status)
 		return
@@ -67,7 +67,7 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		defer answer.Body.Close()
 		body, err = io.ReadAll(answer.Body)
 	}
-	if err != nil { // what it did cost is unknown, so the reservation counts at its end
+	if err != nil { // what it did cost is unknown, so it stays as taken
 		http.Error(w, "the model does not answer", http.StatusBadGateway)
 		return
 	}
@@ -79,8 +79,8 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	if answer.StatusCode == http.StatusOK && (json.Unmarshal(body, &cost) != nil || cost.Usage.Total == 0) {
 		cost.Usage.Total = most // of an answer without usage, such as a stream
 	}
-	if _, err := post("/v1/settle", map[string]any{"settle": budget, "reservation": id, "n": cost.Usage.Total}); err != nil {
-		log.Print("not settled, so the reservation counts at its end: ", err)
+	if _, err := post("/v1/settle", map[string]any{"settle": budget, "id": id, "n": cost.Usage.Total}); err != nil {
+		log.Print("not settled, so it stays as taken: ", err)
 	}
 	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))
 	w.WriteHeader(answer.StatusCode)

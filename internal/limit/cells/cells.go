@@ -129,6 +129,17 @@ func (r *Ring) Give(v *View, n int64) {
 	}
 }
 
+// Keep drops the oldest hits of the window beyond n.
+func (r *Ring) Keep(now time.Time, window time.Duration, n int64) {
+	v := r.At(now, window)
+	for cell, excess := v.edge, v.Sum-n; cell <= v.last && excess > 0; cell++ {
+		had := r.cell(cell, v.last)
+		less := min(int64(*had), excess)
+		*had -= int32(less)
+		excess -= less
+	}
+}
+
 // Wait returns the time until excess hits have left the window. It goes from the oldest cell to the one of
 // which keep hits may stay. A cell's hits leave evenly, so those are its last keep / n.
 func (r *Ring) Wait(v *View, excess int64) time.Duration {

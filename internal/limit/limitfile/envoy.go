@@ -10,7 +10,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/limit"
-	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/yamlfile"
 )
 
@@ -22,9 +21,9 @@ type Descriptor struct {
 	// Partly is true if hits are counted up to the limit, because they have already happened, such as the
 	// bytes of a response. The take is still over the limit.
 	Partly bool
-	// Reserve is what a request that asks with 0 hits reserves under its id, until it sends their number. The
-	// zero Share reserves nothing.
-	Reserve limit.Share
+	// Reserve is how many hits a request that asks with 0 hits takes under its id, until it sends their number.
+	// 0 takes none.
+	Reserve int64
 }
 
 type Entry struct {
@@ -145,18 +144,15 @@ func (d *Descriptor) check(l *Limit) error {
 }
 
 func (d *Descriptor) checkReserve(l *Limit) error {
-	shortest, longest := limit.MinReservation, limit.MaxReservation
-	switch r := d.Reserve; {
-	case r == limit.Share{}:
+	switch {
+	case d.Reserve == 0:
 		return nil
-	case l.Policy == limit.Log:
-		return fmt.Errorf("reserve: not with the policy log, which counts at most %d hits at once: allowed are cells and stream", limit.MaxLogTake)
-	case r.Hits < 1 || r.Hits > l.Max && l.Max > 0: // max can be 0 for a while
-		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", r.Hits, cmp.Or(l.Max, limit.MaxHits))
-	case r.For < shortest || r.For > longest:
-		return fmt.Errorf("reserve: for %s: allowed is %s to %s", human.FormatDuration(r.For), human.FormatDuration(shortest), human.FormatDuration(longest))
+	case l.Policy != limit.Cells:
+		return fmt.Errorf("reserve: not with the policy %s: log counts at most %d hits at once, and takes of stream cannot be settled", l.Policy, limit.MaxLogTake)
+	case d.Reserve < 0 || d.Reserve > l.Max && l.Max > 0: // max can be 0 for a while
+		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", d.Reserve, cmp.Or(l.Max, limit.MaxHits))
 	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
-		return fmt.Errorf("reserve: no entry is for the id of the reservation: give one of them as: id, such as that of the header x-request-id")
+		return fmt.Errorf("reserve: no entry is for the id of the request: give one of them as: id, such as that of the header x-request-id")
 	}
 	return nil
 }
@@ -212,9 +208,12 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		}
 	}
 	if reserve := fields["reserve"]; reserve != nil {
-		var err error
-		if d.Reserve, err = parseShare("reserve", reserve); err != nil {
+		hits, err := yamlfile.Fields(reserve, "reserve", "hits")
+		if err != nil {
 			return Descriptor{}, err
+		}
+		if d.Reserve, err = strconv.ParseInt(yamlfile.Value(hits["hits"]), 10, 64); err != nil || d.Reserve == 0 {
+			return Descriptor{}, yamlfile.Errorf(reserve.Line, "reserve: must be {hits: N}, a whole number of hits")
 		}
 	}
 	for _, item := range list.Content {

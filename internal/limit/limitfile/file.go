@@ -28,7 +28,7 @@ const MaxName = 64
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, on_expiry and envoy"
+const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl and envoy"
 
 // Parse reads named limits:
 //
@@ -41,7 +41,7 @@ const fileFields = "name, window, max or unlimited, policy, fail, key, mode, sha
 //	    fail: closed       # local (default), open or closed
 //	    mode: shadow       # enforce (default) or shadow
 //	    share: {hits: 100, for: 1s} # none by default
-//	    on_expiry: count   # or release: what a reservation that is not settled becomes
+//	    ttl: 1d            # how long ids of takes are remembered; default 10m
 //	    key: "user:{key}"  # default {key}
 //	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]} # or a list; default none
 //
@@ -76,7 +76,7 @@ func Parse(data []byte) (Set, error) {
 
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	fields, err := yamlfile.Fields(node, "a limit",
-		"name", "window", "max", "unlimited", "policy", "fail", "mode", "share{}", "on_expiry", "key", "envoy{}")
+		"name", "window", "max", "unlimited", "policy", "fail", "mode", "share{}", "ttl", "key", "envoy{}")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -89,7 +89,6 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	l = &Limit{Limit: limit.Limit{
 		Name: fields["name"].Value, Policy: limit.Policy(yamlfile.Value(fields["policy"])),
 		Fail: limit.Fail(yamlfile.Value(fields["fail"])), Mode: limit.Mode(yamlfile.Value(fields["mode"])),
-		OnExpiry: limit.OnExpiry(yamlfile.Value(fields["on_expiry"])),
 	}}
 	wrong := func(field, message string) error {
 		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)
@@ -121,8 +120,14 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			return nil, 0, wrong("key", fmt.Sprintf("%q: %v", key.Value, err))
 		}
 	}
+	if ttl := fields["ttl"]; ttl != nil {
+		l.TTL, err = human.ParseDuration(ttl.Value)
+		if err != nil {
+			return nil, 0, wrong("ttl", err.Error())
+		}
+	}
 	if share := fields["share"]; share != nil {
-		l.Share, err = parseShare("share", share)
+		l.Share, err = parseShare(share)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -141,24 +146,23 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	return l, fields["name"].Line, err
 }
 
-// parseShare reads the hits of a share or reservation, and for how long they are held.
-func parseShare(name string, node *yaml.Node) (s limit.Share, err error) {
-	fields, err := yamlfile.Fields(node, name, "hits", "for")
+func parseShare(node *yaml.Node) (s limit.Share, err error) {
+	fields, err := yamlfile.Fields(node, "share", "hits", "for")
 	if err != nil {
 		return s, err
 	}
 	for _, field := range []string{"hits", "for"} {
 		if fields[field] == nil {
-			return s, yamlfile.Errorf(node.Line, "%s: %s is missing: it needs hits and for", name, field)
+			return s, yamlfile.Errorf(node.Line, "share: %s is missing: it needs hits and for", field)
 		}
 	}
 	s.Hits, err = strconv.ParseInt(fields["hits"].Value, 10, 64)
 	if err != nil {
-		return s, yamlfile.Errorf(fields["hits"].Line, "%s: hits: %q: allowed is a whole number", name, fields["hits"].Value)
+		return s, yamlfile.Errorf(fields["hits"].Line, "share: hits: %q: allowed is a whole number", fields["hits"].Value)
 	}
 	s.For, err = human.ParseDuration(fields["for"].Value)
 	if err != nil {
-		return s, yamlfile.Errorf(fields["for"].Line, "%s: for: %v", name, err)
+		return s, yamlfile.Errorf(fields["for"].Line, "share: for: %v", err)
 	}
 	return s, nil
 }

@@ -3,6 +3,7 @@
 --   t       the time of the last hit; a key's time never goes back
 --   s       the sum of the cells, so that a decision reads four fields and not all. Cells before the one that
 --           the window's beginning cut at t have been removed.
+--   b       the time of the first take with an id since the key's beginning, by which settlements know it
 policies.cells = (function()
 	-- Redis writes numbers with 17 digits, which takes four times as long as %d.
 	local format = string.format
@@ -70,9 +71,9 @@ policies.cells = (function()
 		return s
 	end
 
-	-- others are the fields of the 63 cells before the current one.
+	-- others are the fields of the 63 cells before the current one, and of the key's beginning.
 	local function others(s)
-		local fields = {}
+		local fields = {'b'}
 		for cell = s.current - 63, s.current - 1 do
 			fields[#fields + 1] = field(cell)
 		end
@@ -93,25 +94,38 @@ policies.cells = (function()
 		end
 	end
 
-	-- give takes hits back from the newest cells, or from the newest up to the cell of a time.
-	function p.give(key, s, n, _, at)
-		local last = s.last
+	-- began returns what tells the key from one that was reset or restarted. With a stamp it has that at least.
+	function p.began(key, stamp)
+		local began = redis.call('HGET', key, 'b')
+		if stamp and not began then
+			redis.call('HSET', key, 'b', stamp)
+			return stamp
+		end
+		return began
+	end
+
+	-- give takes hits back from the newest cells, or from those up to the cell of a time, or only from that.
+	function p.give(key, s, n, _, at, _, only)
+		local first, last = s.edge, s.last
 		if at then
 			last = math.min(last or 0, math.floor(at / s.size))
+			first = only and math.max(first, math.floor(at / s.size)) or first
 		end
-		if s.empty or last < s.edge then
+		if s.empty or last < first then
 			return 0, 0, 0
 		end
 		local all = n
 		redis.call('HDEL', key, '') -- removes nothing. It is not refused if Redis is full, nor is what follows it
-		local fields, values = cellsFrom(key, s.edge, last)
+		local fields, values = cellsFrom(key, first, last)
 		for i = #fields, 1, -1 do
 			local had = tonumber(values[i]) or 0
 			local less = math.min(had, n)
 			if less > 0 then
 				n, s.sum = n - less, s.sum - less
-				if i == 1 then
+				if first + i - 1 == s.edge then
 					s.cut = s.cut - less
+				elseif first + i - 1 == s.current then
+					s.filled = s.filled - less
 				end
 				redis.call('HINCRBY', key, fields[i], -less)
 				redis.call('HINCRBY', key, 's', -less)

@@ -1,34 +1,82 @@
--- ids: what became of the take or reservation with an id. A string is
---   t <n>                    a take of n hits; a negative n was given back
---   r <n> <end>              a reservation of n hits, which is open until its end (ms)
---   s <n> <end> <settled>    a reservation that was settled with so many hits
--- It is kept for ten minutes after the take or the settlement. That of a reservation that was not settled is
--- kept for as long after it has ceased to count, so that no id is in reservations twice.
+-- ids: what became of the take with an id, a string of eight words:
+--   n         its hits; a negative n was given back
+--   ttl       how long it is remembered after the take, or its last settlement (ms)
+--   at        when it counted, by the key's time (ms); 0 if those hits are gone
+--   base      its hits that still count there; of a give-back: those that are still to be given back
+--   extra     its hits that settlements added
+--   later     when they counted (ms)
+--   settled   the number it was settled with, or -1
+--   began     what policy.began returned; if it returns something else, the key was reset or restarted since
 ids = (function()
-	local kept = 600000
-
 	local i = {}
 
-	function i.read(key)
+	local function read(key)
 		local text = redis.call('GET', key)
-		if not text then
-			return nil
+		local v = text and {string.match(text, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$')}
+		return v and v[1] and {
+			n = tonumber(v[1]), ttl = tonumber(v[2]), at = tonumber(v[3]), base = tonumber(v[4]),
+			extra = tonumber(v[5]), later = tonumber(v[6]), settled = tonumber(v[7]), began = v[8],
+		}
+	end
+
+	local function began(key, s, stamp) return s.policy.began and s.policy.began(key, stamp) or '-' end
+
+	-- look decides about a take whose id is known. once means that the id must be new, or when it is settled,
+	-- not settled before.
+	function i.look(s, key, mode, ttl, once)
+		local r = mode ~= '3' and read(key)
+		s.id, s.record = key, r
+		if mode == '4' then
+			s.conflict, s.unknown = r and r.n <= 0, not r or once and r.settled >= 0
+			s.fits = not s.conflict and not s.unknown
+			s.again = s.fits and r.settled == s.n
+		elseif mode == '1' and r then
+			s.again = r.n == s.n and not once
+			s.fits, s.conflict = s.again, not s.again
+		elseif mode == '1' then
+			s.record = {n = s.n, ttl = ttl, at = s.now, base = math.abs(s.n), extra = 0, later = 0, settled = -1, began = '-'}
 		end
-		local kind, n, last, settled = string.match(text, '^(%a) (%-?%d+) ?(%d*) ?(%d*)$')
-		return {kind = kind, n = tonumber(n), last = tonumber(last), settled = tonumber(settled)}
 	end
 
-	function i.take(key, n)
-		redis.call('SET', key, string.format('t %.0f', n), 'PX', kept)
+	-- write stores the record of a take, with the key's beginning if there is a stamp for it.
+	function i.write(key, s, stamp)
+		local r = s.record
+		if stamp then
+			r.began = began(key, s, stamp)
+		end
+		redis.call('SET', s.id, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', r.n, r.ttl, r.at, r.base, r.extra, r.later, r.settled, r.began),
+			'PX', string.format('%.0f', r.ttl))
 	end
 
-	-- till is when the reservation ceases to count.
-	function i.reserve(key, now, n, last, till)
-		redis.call('SET', key, string.format('r %.0f %.0f', n, last), 'PX', string.format('%.0f', till - now + kept))
-	end
-
-	function i.settle(key, record, n)
-		redis.call('SET', key, string.format('s %.0f %.0f %.0f', record.n, record.last, n), 'PX', kept)
+	-- settle sets how many hits a take has. Fewer are given back at their time. More are added now: they have
+	-- happened. most bounds what a key may hold; beyond it they are only reported. If the number is the same
+	-- as before, nothing changes.
+	function i.settle(key, s, most, stamp)
+		local r = s.record
+		local base, before = math.min(r.base, s.n), math.max(0, r.settled - r.base)
+		local extra = s.n - base
+		if began(key, s) ~= r.began then
+			r.at, r.extra = 0, 0
+		end
+		local function give(n, at)
+			if n > 0 then
+				s.policy.give(key, s, n, math.huge, at, nil, true)
+			end
+		end
+		give(r.base - base, r.at)
+		r.base, r.settled = base, s.n
+		if extra ~= before then
+			give(r.extra, r.later)
+			r.extra, r.later = math.max(0, math.min(extra, most - s.count)), s.now
+			if r.extra > 0 then
+				s.policy.add(key, s, r.extra)
+				s.lower, s.count, s.upper = s.lower + r.extra, s.count + r.extra, s.upper + r.extra
+			end
+		end
+		if most < math.huge and r.later > s.now - s.window then
+			s.beyond = extra - r.extra
+		end
+		i.write(key, s, r.extra > 0 and stamp)
 	end
 
 	return i

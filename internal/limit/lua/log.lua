@@ -5,7 +5,7 @@ policies.log = (function()
 		s.lower, s.count, s.upper = hits, hits, hits
 	end
 
-	local p = {}
+	local p = {bounded = true} -- a key holds at most twice max, however often it is settled
 
 	function p.look(key, now, window)
 		local s = {now = now, window = window, member = 1e15}
@@ -44,13 +44,16 @@ policies.log = (function()
 		redis.call('PEXPIRE', key, s.ahead + s.window)
 	end
 
-	-- give removes the newest hits, or the newest of those that were counted at a time or before.
-	function p.give(key, s, n, room, at)
+	-- give removes the newest hits, or the newest of those that were counted at a time or before, or only then.
+	function p.give(key, s, n, room, at, _, only)
 		local newer = 0
 		if at then
 			newer = math.min(s.count, redis.call('ZCOUNT', key, '(' .. at, '+inf'))
 		end
 		n = math.min(n, s.count - newer)
+		if only then
+			n = math.min(n, redis.call('ZCOUNT', key, at, at))
+		end
 		local given, work = math.min(n, room), 0
 		if n == s.count then
 			given = n

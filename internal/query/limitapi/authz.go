@@ -172,6 +172,7 @@ func (s *Service) describeAuthz(a *api.API) {
 	for _, op := range []*huma.Operation{&ask, &envoy} {
 		op.Responses = api.SuccessOnly("The request is allowed and counted.", takeExample())
 		op.Responses["200"].Content["application/json"].Schema = api.SchemaOf[TakeAnswer](a)
+		op.Responses["200"].Headers = rateHeaders("4", "60")
 		*op = a.Operation(*op)
 		describeTakes(a, op)
 		a.OpenAPI().AddOperation(op)

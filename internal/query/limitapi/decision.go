@@ -27,14 +27,12 @@ type TakeAnswer struct {
 	Source     string       `json:"source" doc:"redis; share: this process had taken hits from Redis in advance; memory: Redis had refused the same, and until when, or the limit always refuses or is unlimited; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, for a counter of the streams." example:"redis"`
 	Shadow     bool         `json:"shadow,omitempty" doc:"True if the request has a limit in shadow mode, which refuses nothing." example:"true"`
 	WouldAllow *bool        `json:"would_allow,omitempty" doc:"With shadow: whether the hits would be allowed if no limit were in shadow mode." example:"false"`
-	Reserved   int64        `json:"reserved,omitempty" doc:"How many hits are reserved for the key, and not settled. remaining is without them." example:"4000"`
 	Lease      string       `json:"lease,omitempty" doc:"Under a limit with the policy concurrent: the slot that is held. Renew it before it ends, and release it." example:"export-17"`
 	Ends       time.Time    `json:"ends,omitzero" doc:"With lease: when it ends unless it is renewed, by the clock of Redis." example:"2026-11-21T10:00:30.31Z"`
 	EndsIn     float64      `json:"ends_in,omitempty" doc:"With lease: seconds until then." example:"30"`
 	Takes      []takeResult `json:"takes,omitempty" doc:"If the request has take: a decision per take, in order. If memory refuses, only the takes that it refuses."`
-	Repeated   bool         `json:"repeated,omitempty" doc:"True if the same take or reservation, by its id, was counted before: then nothing is counted now. Of several takes, if all were." example:"true"`
-	ID         string       `json:"reservation,omitempty" doc:"The id of the reservation, to settle it." example:"req-17"`
-	Expires    time.Time    `json:"expires,omitzero" doc:"With reservation: when it ends unless it is settled or renewed, by the clock of Redis; of several limits, the first to end." example:"2026-11-21T10:01:00.31Z"`
+	Repeated   bool         `json:"repeated,omitempty" doc:"True if the same take, by its id, was counted before: then nothing is counted now. Of several takes, if all were." example:"true"`
+	Settled    *int64       `json:"settled,omitempty" doc:"With repeated: the number that the take was settled with, if it was." example:"731"`
 	AsOf       time.Time    `json:"as_of,omitzero" doc:"Only for a counter of the streams: every hit stored before this moment is in the decision." example:"2026-11-21T10:00:00.2Z"`
 	Complete   *bool        `json:"complete,omitempty" doc:"Only for a counter of the streams: false if hits of the window are known to be missing, or may be, as in /v1/total." example:"true"`
 }
@@ -49,7 +47,7 @@ type takeResult struct {
 	Source     string    `json:"source" doc:"As above." example:"redis"`
 	Shadow     bool      `json:"shadow,omitempty" doc:"Whether this limit is in shadow mode." example:"true"`
 	WouldAllow *bool     `json:"would_allow,omitempty" doc:"With shadow: whether it would be allowed if the limit were not. If not, it is not counted under this limit." example:"false"`
-	Reserved   int64     `json:"reserved,omitempty" doc:"As above." example:"4000"`
+	Settled    *int64    `json:"settled,omitempty" doc:"As above." example:"731"`
 	Lease      string    `json:"lease,omitempty" doc:"As above." example:"export-17"`
 	Ends       time.Time `json:"ends,omitzero" doc:"As above." example:"2026-11-21T10:00:30.31Z"`
 	EndsIn     float64   `json:"ends_in,omitempty" doc:"As above." example:"30"`
@@ -117,7 +115,7 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	decisive := a.Decisive()
 	d := newTakeResult(decisive, a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
-		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source, Reserved: d.Reserved,
+		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source, Settled: d.Settled,
 	}}
 	if shadow, would := a.Shadowed(); shadow {
 		out.Body.Shadow, out.Body.WouldAllow = true, &would
@@ -141,7 +139,7 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 func newTakeResult(d *limit.Decision, allAllowed bool) takeResult {
 	out := takeResult{
 		Limit: d.Take.Limit.Name, Key: d.Take.Caller, Allowed: d.Allowed, Certain: d.Certain,
-		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), Source: string(d.Source), Reserved: d.Reserved,
+		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), Source: string(d.Source), Settled: d.Settled,
 	}
 	if d.Shadow {
 		out.Shadow, out.WouldAllow = true, &d.WouldAllow
@@ -165,11 +163,9 @@ func takeExample() TakeAnswer {
 }
 
 func describeTakes(a *api.API, op *huma.Operation) {
-	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.", refusedExample(), map[string]*huma.Header{
-		"Retry-After":      textHeader("Whole seconds to wait.", "12"),
-		"RateLimit-Policy": textHeader("The limits: q hits in w seconds.", `"login";q=5;w=60`),
-		"RateLimit":        textHeader("What is left of them: r hits; t is the seconds to wait.", `"login";r=0;t=12`),
-	})
+	headers := rateHeaders("0", "12")
+	headers["Retry-After"] = textHeader("Whole seconds to wait.", "12")
+	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.", refusedExample(), headers)
 	refused.Content[web.ProblemType].Schema = api.SchemaOf[Refusal](a)
 	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = refused
 	describeForbidden(a, op)
@@ -179,6 +175,13 @@ func describeForbidden(a *api.API, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
 		"The service counts no takes: QUERY_TAKE is off. Or a browser sent this for a page of another origin, or the service does not have this host name.",
 		(&limits{mode: TakeOff}).checkCounting(), nil)
+}
+
+func rateHeaders(remaining, seconds string) map[string]*huma.Header {
+	return map[string]*huma.Header{
+		"RateLimit-Policy": textHeader("The limits: q hits in w seconds.", `"login";q=5;w=60`),
+		"RateLimit":        textHeader("What is left of them: r hits, for t seconds; if refused, t is the seconds to wait.", fmt.Sprintf(`"login";r=%s;t=%s`, remaining, seconds)),
+	}
 }
 
 func textHeader(about, example string) *huma.Header {

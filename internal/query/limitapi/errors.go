@@ -7,9 +7,13 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/api"
 )
 
 // limitError turns the limiter's error into one for the client: an *InputError, or one that is or wraps a
@@ -19,15 +23,12 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 	var bad *limit.TakeError
 	var forbidden *limit.ForbiddenError
 	var used *limit.IDError
-	var reservation *limit.ReservationError
 	var foreign *limit.ForeignError
 	switch {
 	case errors.As(err, &bad):
 		return web.BadInput(findPrefix(bad.Take, takes, list)+bad.Field, "%v", bad)
 	case errors.As(err, &used):
-		return web.NewProblem(http.StatusUnprocessableEntity, used.Error()).OfKind(web.IdempotencyKeyReused)
-	case errors.As(err, &reservation):
-		return reservationProblem(reservation)
+		return idProblem(used)
 	case ctx.Err() != nil:
 		return web.ClientGone()
 	case errors.As(err, &foreign):
@@ -38,10 +39,27 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 		return web.RetryLater(forbidden.Error()+missingRight(forbidden.Err), retryForbidden).OfKind(web.RightsMissing)
 	}
 	s.redis.LogFailure(ctx, errors.Unwrap(err), "take not decided")
-	if errors.Is(err, limit.ErrFull) {
-		return web.RetryLater("Redis has no memory left for hits, and the limit is closed then: ask again in a second, or ask the operator for more memory (maxmemory)", "1")
+	why := "the limit is closed then"
+	if down, ok := errors.AsType[*limit.UnavailableError](err); ok && down.Limit.Fail != limit.FailClosed {
+		why = "this needs Redis" // a settlement, or something about a lease
 	}
-	return web.RetryLater("Redis cannot decide now, and the limit is closed then: ask again in a second", "1")
+	if errors.Is(err, limit.ErrFull) {
+		return web.RetryLater(fmt.Sprintf("Redis has no memory left for hits, and %s: ask again in a second, or ask the operator for more memory (maxmemory)", why), "1")
+	}
+	return web.RetryLater(fmt.Sprintf("Redis cannot decide now, and %s: ask again in a second", why), "1")
+}
+
+func idProblem(e *limit.IDError) *web.Problem {
+	kind := [...]*web.Kind{limit.IDReused: web.IdempotencyKeyReused, limit.IDUnknown: web.TakeUnknown, limit.IDNotSettled: web.NotSettled}[e.Reason]
+	return web.NewProblem(kind.Status, e.Error()).OfKind(kind)
+}
+
+// describeIDs describes the problems of ids.
+func describeIDs(a *api.API, op *huma.Operation, about string, reasons ...limit.IDReason) {
+	for _, reason := range reasons {
+		p := idProblem(&limit.IDError{Take: limit.Take{Limit: &limit.Limit{}, ID: "req-17"}, Reason: reason})
+		op.Responses[strconv.Itoa(p.Status)] = a.ProblemResponse(about, p, nil)
+	}
 }
 
 // retryForbidden is the wait, in seconds, if Redis refuses: an operator has to act first.

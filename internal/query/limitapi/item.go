@@ -52,7 +52,7 @@ type takeItem struct {
 	Max    api.Number `query:"max" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
 	N      api.Number `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
 	Policy string     `query:"policy" json:"policy,omitempty" doc:"With window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
-	ID     string     `json:"id,omitempty" doc:"Of a take: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key within 10 minutes counts once." example:"req-17"`
+	ID     string     `json:"id,omitempty" doc:"Of a take: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered." example:"req-17"`
 	Lease  string     `query:"lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
 	Fail   string     `query:"fail" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }

@@ -136,8 +136,8 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 		retry      string
 		says, hide string
 	}{
-		{&limit.UnavailableError{Err: errors.New("10.1.2.3 refused")}, 503, "1", "Redis cannot decide now", "10.1.2.3"},
-		{&limit.UnavailableError{Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
+		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailLocal}, Err: errors.New("10.1.2.3 refused")}, 503, "1", "Redis cannot decide now, and this needs Redis", "10.1.2.3"},
+		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailClosed}, Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
 		{&limit.ForbiddenError{Err: errors.New("NOPERM User bob has no permissions to run the 'evalsha' command")}, 503, "60", "command evalsha", "bob"},
 		{&limit.ForeignError{Err: errors.New("WRONGTYPE")}, 500, "", "was not written by Tallyroll", ""},
 	} {
@@ -149,6 +149,7 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 			s.ask("DELETE", "/v1/limit?limit=login&key=a", ""),
 			s.ask("POST", "/v1/renew", `{"limit":"exports","key":"a","lease":"x"}`),
 			s.ask("POST", "/v1/release", `{"limit":"exports","key":"a","lease":"x"}`),
+			s.ask("POST", "/v1/settle", `{"limit":"login","key":"a","id":"x","n":1}`),
 		} {
 			var p web.Problem
 			require.NoError(t, json.Unmarshal(resp.Body.Bytes(), &p))
@@ -167,7 +168,7 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 func TestProblemsOfBodiesNameTheBody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, TakeNamed, true)
-	for _, path := range []string{"/v1/take", "/v1/reserve", "/v1/settle", "/v1/renew", "/v1/release"} {
+	for _, path := range []string{"/v1/take", "/v1/settle", "/v1/renew", "/v1/release"} {
 		p := apitest.RequireProblem(t, s.ask(http.MethodPost, path, `{"limit":"nowhere","key":"a"}`).Result(), http.StatusBadRequest)
 		require.NotEmpty(t, p.Errors, path)
 		require.True(t, strings.HasPrefix(p.Errors[0].Location, web.InBody), "%s: %+v", path, p.Errors)

@@ -41,7 +41,7 @@ func (r *recorder) note(verb string, takes ...limit.Take) error {
 		if k.Key != k.Caller {
 			line += " under " + k.Key
 		}
-		if verb == "take" || verb == "look" {
+		if verb == "take" || verb == "look" || verb == "settle" {
 			line += fmt.Sprint(" ", k.N)
 		}
 		if k.Lease != "" {
@@ -87,16 +87,9 @@ func (r *recorder) Release(ctx context.Context, take limit.Take) (held bool, err
 	return held, err
 }
 
-func (r *recorder) Settle(ctx context.Context, takes []limit.Take) (out []limit.Settlement, err error) {
+func (r *recorder) Settle(ctx context.Context, takes []limit.Take) (out limit.Answer, err error) {
 	if err = r.note("settle", takes...); err == nil {
 		out, err = r.Limiter.Settle(ctx, takes)
-	}
-	return out, err
-}
-
-func (r *recorder) RenewReservations(ctx context.Context, takes []limit.Take) (out []limit.Settlement, err error) {
-	if err = r.note("renew", takes...); err == nil {
-		out, err = r.Limiter.RenewReservations(ctx, takes)
 	}
 	return out, err
 }

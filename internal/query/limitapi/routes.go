@@ -37,7 +37,7 @@ func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.So
 		}, []string{"limit", "result", "source"}),
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
-			Help: "Settlements of reservations by limit and result: settled, repeated, or refused (the reservation is unknown or has ended, or was settled with other hits; or Redis does not answer).",
+			Help: "Settlements of takes by limit and result: settled, repeated, uncounted (a limit in shadow mode did not count the take, or is open without Redis), or refused (the id is not remembered or cannot be settled, or Redis does not answer).",
 		}, []string{"limit", "result"}),
 	}
 	metrics.Registry.MustRegister(s.decisions, s.settled)
@@ -78,7 +78,7 @@ func newProcess() string {
 func (s *Service) Register(a *api.API, mux *http.ServeMux) {
 	s.registerTake(a)
 	s.registerSlots(a)
-	s.registerReservations(a)
+	s.registerSettle(a)
 	s.registerLimit(a)
 	s.registerLimits(a)
 	s.describeAuthz(a)

@@ -20,8 +20,7 @@ type Limiter interface {
 	Reset(ctx context.Context, take limit.Take) error
 	Renew(ctx context.Context, take limit.Take) (limit.Lease, error)
 	Release(ctx context.Context, take limit.Take) (bool, error)
-	Settle(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error)
-	RenewReservations(ctx context.Context, takes []limit.Take) ([]limit.Settlement, error)
+	Settle(ctx context.Context, takes []limit.Take) (limit.Answer, error)
 	// Reserved returns the unspent hits of this process by the names of limits.
 	Reserved() map[string]int64
 }

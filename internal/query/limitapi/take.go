@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,7 +21,8 @@ type takeBody struct {
 	N      api.Number `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
 	Policy string     `json:"policy,omitempty" doc:"With window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
 	Lease  string     `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
-	ID     string     `json:"id,omitempty" doc:"Makes the takes such that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key within 10 minutes counts once, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
+	ID     string     `json:"id,omitempty" doc:"Makes the takes such that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
+	TTL    string     `json:"ttl,omitempty" doc:"How long the id is remembered, and so the takes can be repeated and settled: 1s to 1h, or to the ttl of the limit. Default: that of the limit, or 10m. Not with the policy stream." example:"10m"`
 	Take   []takeItem `json:"take,omitempty" maxItems:"16" doc:"In place of limit or window: several takes, of which all or none are counted. n and id are for all that have none of their own."`
 
 	idempotencyKey string // of the header
@@ -45,7 +47,7 @@ func (s *Service) registerTake(a *api.API) {
 		Name: "Idempotency-Key", In: "header", Description: "In place of id.", Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"req-17"}},
 	})
 	describeTakes(a, &op)
-	describeReused(a, &op)
+	describeIDs(a, &op, "The id was used for something else.", limit.IDReused)
 	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return s.Take(ctx, web.InBody, b) })
 }
 
@@ -63,12 +65,19 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 	if len(b.Take) > 0 {
 		list = "take"
 	}
+	ttl := time.Duration(0)
+	if b.TTL != "" {
+		if ttl, err = api.ParseDuration("ttl", b.TTL); err != nil {
+			return nil, web.InputProblem(err, part)
+		}
+	}
 	takes := make([]limit.Take, len(items))
 	for i := range items {
 		takes[i], err = s.limits.parseTake(&items[i], itemPrefix(list, i))
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}
+		takes[i].TTL = ttl
 		if takes[i].Limit.Policy == limit.Concurrent && takes[i].Lease == "" && takes[i].N > 0 {
 			takes[i].Lease = limit.NewLease()
 		}

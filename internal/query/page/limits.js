@@ -188,8 +188,7 @@ async function drawUse() {
 
 function showUse(limit, values, answer) {
   const box = $("use-found"), used = Math.max(0, limit.max - answer.remaining), name = keyOf(values);
-  const reserved = answer.reserved ? ` (${number(answer.reserved)} of them reserved)` : "";
-  const text = limit.unlimited ? "Unlimited: nothing is counted" : `${number(used)} of ${number(limit.max)} used${reserved}, ${number(answer.remaining)} left`;
+  const text = limit.unlimited ? "Unlimited: nothing is counted" : `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
   const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
   const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : limit.max === 0 ? `The next ${hit} is refused: this limit refuses always.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
   const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is the count of one process." : " Hits of the oldest cell decide, so the opposite may be true.";
