@@ -107,7 +107,7 @@ var plantedBugs = []plantedBug{
 	{"after a roll-back, times are compared with the last message's alone", []plantedEdit{
 		{"consume/history.go", "h.lastUpTo(ctx, max(latest, message.stored), limit)", "h.lastUpTo(ctx, message.stored, limit)"}}},
 	{"a stream's state is believed from any server", []plantedEdit{
-		{"source/confirm.go", "case !now.Leadership.Clustered:", "case true:"}}},
+		{"consume/source/confirm.go", "case !now.Leadership.Clustered:", "case true:"}}},
 
 	// What is claimed.
 	{"as_of is the clock's", []plantedEdit{
