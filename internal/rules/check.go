@@ -27,11 +27,11 @@ func NewChecker() *Checker {
 // JSON checks an event in structured mode, or one of a batch.
 func (c *Checker) JSON(event []byte) (Identity, *hit.Refusal) {
 	if len(event) == 0 || event[0] != '{' {
-		return Identity{}, newCloudEventRefusal("it is not a JSON object")
+		return Identity{}, newCloudEventRefusal("not a JSON object")
 	}
 	err := c.event.root.readAll(event)
 	if err != nil {
-		return Identity{}, newCloudEventRefusal("it is not a JSON object: " + err.Error())
+		return Identity{}, newCloudEventRefusal("not a JSON object: " + err.Error())
 	}
 	return c.check("")
 }
@@ -75,7 +75,7 @@ func (c *Checker) check(prefix string) (Identity, *hit.Refusal) {
 			err = hit.CheckTime(when)
 		}
 		if err != nil || !at.isText() {
-			return Identity{}, newCloudEventRefusal(prefix + "time is " + at.String() + ": allowed is an RFC 3339 string")
+			return Identity{}, newCloudEventRefusal(prefix + "time is " + at.String() + ": must be an RFC 3339 string")
 		}
 	}
 	var texts [len(required)]string

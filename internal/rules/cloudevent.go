@@ -23,7 +23,7 @@ var required = [...]string{"specversion", "type", "source", "id"}
 
 const specVersion = "1.0"
 
-const noRuleDetail = "it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES"
+const noRuleDetail = "a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES"
 
 type cloudEvent struct {
 	required    [len(required)]*node
@@ -83,11 +83,11 @@ func (c *cloudEvent) check(prefix string) *hit.Refusal {
 	for i, n := range c.required {
 		v := n.value()
 		if v.isMissing() || !v.isText() {
-			return newCloudEventRefusal(prefix + required[i] + " is " + v.String() + ": allowed is text")
+			return newCloudEventRefusal(prefix + required[i] + " is " + v.String() + ": must be text")
 		}
 	}
 	if version := c.required[0].value(); string(version.text) != specVersion {
-		return newCloudEventRefusal(prefix + "specversion is " + version.String() + ": allowed is " + specVersion)
+		return newCloudEventRefusal(prefix + "specversion is " + version.String() + ": must be " + specVersion)
 	}
 	return nil
 }
@@ -118,11 +118,11 @@ func (d *Decoder) readBase64(encoded value) *hit.Refusal {
 	data := d.current.plan.cloud.data
 	for _, v := range data.tree.values[data.first:data.last] {
 		if v.kind != kindAbsent {
-			return newCloudEventRefusal("it has both data and data_base64")
+			return newCloudEventRefusal("has both data and data_base64")
 		}
 	}
 	if encoded.kind != kindText && encoded.kind != kindEscaped {
-		return newCloudEventRefusal("data_base64 is " + encoded.String() + ": allowed is text")
+		return newCloudEventRefusal("data_base64 is " + encoded.String() + ": must be text")
 	}
 	text, ok := encoded.appendTo(d.scratch[:0])
 	d.scratch = text

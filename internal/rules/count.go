@@ -94,7 +94,7 @@ func (d *Decoder) readTime(r *plannedRule) (int64, *hit.Refusal) {
 		text, isTime := v.appendTo(d.scratch[:0])
 		d.scratch = text
 		if !isTime || v.kind == kindInteger || v.kind == kindBool {
-			return 0, d.refuse(r, hit.BadTime, "time: %s is %s: allowed are Unix milliseconds as a whole number, or an RFC 3339 string", r.time.text, v)
+			return 0, d.refuse(r, hit.BadTime, "time: %s is %s: must be Unix milliseconds as a whole number, or an RFC 3339 string", r.time.text, v)
 		}
 		var err error
 		at, err = hit.ParseTime(string(text))
@@ -125,7 +125,7 @@ func (d *Decoder) countCounter(r *plannedRule, c *plannedCounter, at int64) *hit
 		case c.optional && (v.isMissing() || ok && n == 0):
 			return nil
 		case !ok || n < 1 || n > hit.MaxN:
-			return d.refuse(r, hit.BadCount, "n: %s is %s: allowed is a whole number from 1 to %d", c.amount.text, v, int64(hit.MaxN))
+			return d.refuse(r, hit.BadCount, "n: %s is %s: must be a whole number from 1 to %d", c.amount.text, v, int64(hit.MaxN))
 		}
 		h.N = n
 	}
@@ -158,7 +158,7 @@ func (d *Decoder) buildName(r *plannedRule, c *plannedCounter) (name []byte, mis
 		case v.isMissing():
 			return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have (line %d; optional: true would leave the counter out)", bad.text, v, c.line)
 		}
-		return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, v, c.line)
+		return nil, false, d.refuse(r, hit.BadKey, "key: %s is %s, which a name cannot have: must be text without halves of surrogate pairs, a whole number, true or false (line %d)", bad.text, v, c.line)
 	}
 	err := checkLongName(long)
 	if err != nil {
@@ -174,7 +174,7 @@ func (d *Decoder) buildUnique(r *plannedRule, c *plannedCounter) (value []byte, 
 	case bad == nil && utf8.Valid(long):
 		return d.storeText(long), false, nil
 	case bad == nil:
-		return nil, false, d.refuse(r, hit.BadUnique, "unique: it is not valid UTF-8 (line %d)", c.line)
+		return nil, false, d.refuse(r, hit.BadUnique, "unique: not valid UTF-8 (line %d)", c.line)
 	}
 	v := d.lookUp(bad)
 	switch {
@@ -183,7 +183,7 @@ func (d *Decoder) buildUnique(r *plannedRule, c *plannedCounter) (value []byte, 
 	case v.isMissing():
 		return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s (line %d; optional: true would leave the counter out)", bad.text, v, c.line)
 	}
-	return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s: allowed are text without halves of surrogate pairs, whole numbers, true and false (line %d)", bad.text, kindNames[v.kind], c.line)
+	return nil, false, d.refuse(r, hit.BadUnique, "unique: %s is %s: must be text without halves of surrogate pairs, a whole number, true or false (line %d)", bad.text, kindNames[v.kind], c.line)
 }
 
 // joinParts joins text and values in scratch memory. bad is the first value that is missing or no part.
