@@ -22,6 +22,9 @@ const (
 	maxRetryAfter = time.Hour
 	// maxWaiting bounds the changes waiting for one target, some 40 MB. At the bound, reading pauses.
 	maxWaiting = 50_000
+	// renewalGrace is how long a session keeps changes in the progress that it has not met in the stream: if an
+	// operator has removed them, the leader stores them again, for the targets that lack them, within seconds.
+	renewalGrace = 30 * time.Second
 )
 
 // delivery delivers changes to one target while this process has the target's lease. The lease is the
@@ -88,7 +91,8 @@ func (d *delivery) isVacant(current lease) bool {
 // deliver acquires the lease, and delivers until it is lost, or ctx ends.
 func (d *delivery) deliver(ctx context.Context, current lease) error {
 	session := &deliverySession{
-		delivery: d, start: current.progress, cursor: current.Cursor, leaseSeq: current.seq, queues: make(map[string][]*entry), progressChanged: make(chan struct{}, 1),
+		delivery: d, start: current.progress, startedAt: time.Now(), cursor: current.Cursor, leaseSeq: current.seq,
+		queues: make(map[string][]*entry), met: make(map[uint64]bool), progressChanged: make(chan struct{}, 1),
 		spaceFreed: make(chan struct{}, 1), firstSlots: make(chan struct{}, maxConcurrent), retrySlots: make(chan struct{}, maxConcurrent),
 	}
 	if err := session.storeProgress(ctx, d.process); err != nil {
@@ -110,12 +114,14 @@ func (d *delivery) deliver(ctx context.Context, current lease) error {
 type deliverySession struct {
 	*delivery
 	start                       progress
+	startedAt                   time.Time
 	firstSlots, retrySlots      chan struct{} // slots of first attempts, and of those after one that failed
 	progressChanged, spaceFreed chan struct{} // have a value if the progress is to be stored, and if fewer changes wait
 
 	mu            sync.Mutex
 	cursor        uint64              // the last message that was read, or that of start if it is later
 	readSeq       uint64              // the last message that was read
+	met           map[uint64]bool     // of start.Waiting: read from the stream, also as stored again
 	queues        map[string][]*entry // waiting changes by subject; the first is being delivered
 	waiting       int                 // changes in queues
 	silentSince   time.Time           // since when the target has not answered; zero: it has
@@ -133,7 +139,7 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 	s.mu.Lock()
 	p := progress{By: process, Cursor: s.cursor}
 	for _, seq := range s.start.Waiting {
-		if seq > s.readSeq {
+		if seq > s.readSeq || !s.met[seq] && time.Since(s.startedAt) < renewalGrace {
 			p.Waiting = append(p.Waiting, seq)
 		}
 	}
@@ -246,6 +252,11 @@ func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cursor, s.readSeq = max(s.cursor, e.seq), max(s.readSeq, e.seq)
+	for _, seq := range []uint64{e.seq, e.change().Seq} {
+		if _, waits := slices.BinarySearch(s.start.Waiting, seq); waits {
+			s.met[seq] = true
+		}
+	}
 	if s.start.includes(e.seq) || !s.isRecipient(&e.Record) {
 		return false
 	}

@@ -272,6 +272,7 @@ rules:
 		{Name: "am", Alertmanager: "http://127.0.0.1:9093"},
 		{Name: "bus", NATS: "tallyroll.alert", States: []State{Firing, Resolved}},
 	} {
+		want.line = 3 + i
 		require.Equal(t, want, *set.Targets[i])
 	}
 }
