@@ -184,7 +184,8 @@ func testHits(t *testing.T, r *rig) {
 	left(r.ask(user("c"), hits(user("b"), 0)), 3, "OVER_LIMIT: OK OVER_LIMIT")
 	left(r.ask(hits(user("c"), 0)), 3, "OK: OK")
 
-	// A request for more hits than a limit can ever allow is over the limit, and no error: Envoy would let it through.
+	// A request for more hits than a limit can ever allow is over the limit, and no error: Envoy would let it
+	// through.
 	left(r.ask(hits(user("d"), 4)), 3, "OVER_LIMIT: OVER_LIMIT")
 	left(r.ask(hits(user("d"), 11)), 10, "OVER_LIMIT: OVER_LIMIT") // that is of the limit with the longer window
 	left(r.ask(hits(user("d"), 1<<40)), 10, "OVER_LIMIT: OVER_LIMIT")
