@@ -82,7 +82,7 @@ func TestBadSettingsEndTheProgram(t *testing.T) {
 		{"RLS_MAX_CONNECTIONS=0", `rls: RLS_MAX_CONNECTIONS="0": must be a whole number from 1 on`},
 		{"RLS_MAX_STREAMS=-1", `rls: RLS_MAX_STREAMS="-1": must be a whole number from 1 on`},
 		{"RLS_MAX_MESSAGE_BYTES=0", `rls: RLS_MAX_MESSAGE_BYTES="0": must be a whole number from 1 on`},
-		{"RLS_TLS_CERT=x", `rls: RLS_TLS_CERT="x": must be a PEM file together with RLS_TLS_KEY`},
+		{"RLS_TLS_CERT=x", `rls: RLS_TLS_CERT="x": must be set together with RLS_TLS_KEY`},
 		{"TALLYROLL_NAMESPACE=a:b", `rls: TALLYROLL_NAMESPACE="a:b"`},
 	} {
 		env := []string{c.env}
