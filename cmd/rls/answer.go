@@ -37,15 +37,15 @@ type kind struct {
 // parseRequest finds the limits of a request. Its error is for Envoy.
 func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) {
 	if req.GetDomain() == "" {
-		return nil, badRequest("domain: it is missing: allowed is a domain of the limits in RLS_LIMITS_FILE (envoy: domain)")
+		return nil, badRequest("domain: missing: must be a domain of the limits in RLS_LIMITS_FILE (envoy: domain)")
 	}
 	if len(req.GetDescriptors()) == 0 {
-		return nil, badRequest("descriptors: it is empty: allowed is one or more descriptors, each with entries")
+		return nil, badRequest("descriptors: empty: must be one or more descriptors, each with entries")
 	}
 	out := &envoyRequest{byDescriptor: make([][]int, len(req.GetDescriptors()))}
 	for i, d := range req.GetDescriptors() {
 		if len(d.GetEntries()) == 0 {
-			return nil, badRequest("descriptors[%d].entries: it is empty: allowed is one or more entries", i)
+			return nil, badRequest("descriptors[%d].entries: empty: must be one or more entries", i)
 		}
 		rules := m.find(req.GetDomain(), d.GetEntries())
 		if len(rules) == 0 {
@@ -156,11 +156,11 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) erro
 	}
 	length, known := lengths[o.GetUnit()]
 	if !known {
-		return fmt.Errorf("unit: %v: allowed are SECOND, MINUTE, HOUR, DAY, MONTH (30 days) and YEAR (365 days)", o.GetUnit())
+		return fmt.Errorf("unit: %v: must be SECOND, MINUTE, HOUR, DAY, MONTH (30 days) or YEAR (365 days)", o.GetUnit())
 	}
 	if multiplier := o.GetUnitMultiplier(); multiplier != nil {
 		if multiplier.GetValue() == 0 || time.Duration(multiplier.GetValue()) > limit.MaxWindow/length {
-			return fmt.Errorf("unit_multiplier: %d of the unit %v: allowed is 1 and more, up to %d days in all", multiplier.GetValue(), o.GetUnit(), limit.MaxWindow/(24*time.Hour))
+			return fmt.Errorf("unit_multiplier: %d of the unit %v: must be 1 or more, up to %d days in all", multiplier.GetValue(), o.GetUnit(), limit.MaxWindow/(24*time.Hour))
 		}
 		length *= time.Duration(multiplier.GetValue())
 	}

@@ -184,7 +184,8 @@ func testHits(t *testing.T, r *rig) {
 	left(r.ask(user("c"), hits(user("b"), 0)), 3, "OVER_LIMIT: OK OVER_LIMIT")
 	left(r.ask(hits(user("c"), 0)), 3, "OK: OK")
 
-	// More than can ever be allowed is over the limit, and no error: Envoy would let the request through.
+	// A request for more hits than a limit can ever allow is over the limit, and no error: Envoy would let it
+	// through.
 	left(r.ask(hits(user("d"), 4)), 3, "OVER_LIMIT: OVER_LIMIT")
 	left(r.ask(hits(user("d"), 11)), 10, "OVER_LIMIT: OVER_LIMIT") // that is of the limit with the longer window
 	left(r.ask(hits(user("d"), 1<<40)), 10, "OVER_LIMIT: OVER_LIMIT")
@@ -312,7 +313,7 @@ func testOverride(t *testing.T, r *rig) {
 		d    *ratelimit.RateLimitDescriptor
 		want string
 	}{
-		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: allowed are SECOND, MINUTE"},
+		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: must be SECOND, MINUTE"},
 		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
 		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: must be 0 to 1000000000"},
 	} {
@@ -329,16 +330,16 @@ func testBadRequests(t *testing.T, r *rig) {
 		req  *rls.RateLimitRequest
 		want string
 	}{
-		{&rls.RateLimitRequest{}, "domain: it is missing"},
-		{&rls.RateLimitRequest{Domain: "edge"}, "descriptors: it is empty"},
-		{&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), {}}}, "descriptors[1].entries: it is empty"},
+		{&rls.RateLimitRequest{}, "domain: missing: must be a domain"},
+		{&rls.RateLimitRequest{Domain: "edge"}, "descriptors: empty: must be"},
+		{&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), {}}}, "descriptors[1].entries: empty: must be"},
 	} {
 		_, err := r.send(c.req)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.req, err, c.want)
 		}
 	}
-	r.WaitForLog("descriptors[1].entries: it is empty")
+	r.WaitForLog("descriptors[1].entries: empty: must be")
 }
 
 // However many limits a client's headers match, all of them decide: no client gets an error, with which Envoy

@@ -102,8 +102,8 @@ func TestMappingFindsTheMostSpecific(t *testing.T) {
 	})
 }
 
-// Different values have different keys, as long as they are. Those of one address, host or path have one.
-func TestDifferentValuesHaveDifferentKeys(t *testing.T) {
+// Distinct values have distinct keys, however long they are. Those of one address, host or path have one.
+func TestDistinctValuesHaveDistinctKeys(t *testing.T) {
 	t.Parallel()
 	set, err := limitfile.Parse([]byte(`
 limits:

@@ -50,7 +50,7 @@ func TestLimitsAreReloaded(t *testing.T) {
 	r.write("limits:\n- {name: two, window: 1h, max: 1000, envoy: {domain: edge, descriptor: [{key: usr}]}}\n- {name: three, max: 1}\n")
 	r.Signal(syscall.SIGHUP)
 	metric(`tallyroll_last_reload_successful{what="limits"} 0`)
-	r.WaitForLog("line 3: window: it is missing")
+	r.WaitForLog("line 3: window: missing")
 	require.Equal(t, "one", r.limitOf(user), "after a bad file the limit")
 	r.write("limits:\n- {name: two, window: 1h, max: 1000, envoy: [{domain: edge, descriptor: [{key: other}]}, {domain: edge, descriptor: [{key: user}]}]}\n")
 	r.Signal(syscall.SIGHUP)
@@ -73,16 +73,16 @@ func TestBadSettingsEndTheProgram(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yml")
 	require.NoError(t, os.WriteFile(file, []byte("limits:\n- {name: a, window: 1h, max: 5, envoy: {domain: edge}}\n"), 0o600))
 	for _, c := range []struct{ env, want string }{
-		{"LOG_LEVEL=info", "rls: RLS_LIMITS_FILE: allowed is a YAML file of limits"},
+		{"LOG_LEVEL=info", "rls: RLS_LIMITS_FILE: must be a YAML file of limits"},
 		{"RLS_LIMITS_FILE=/none", "rls: RLS_LIMITS_FILE: open /none: no such file"},
 		{"RLS_LIMITS_FILE=" + file, "line 2: envoy: descriptor is missing"},
-		{"RLS_ADDR=8083", `rls: RLS_ADDR="8083": allowed is host:port`},
-		{"RLS_METRICS_ADDR=x", `rls: RLS_METRICS_ADDR="x": allowed is host:port`},
-		{"RLS_TAKE_TIMEOUT=1m", `rls: RLS_TAKE_TIMEOUT="1m0s": allowed is a duration from 1ms to 5s`},
-		{"RLS_MAX_CONNECTIONS=0", `rls: RLS_MAX_CONNECTIONS="0": allowed is a whole number from 1 on`},
-		{"RLS_MAX_STREAMS=-1", `rls: RLS_MAX_STREAMS="-1": allowed is a whole number from 1 on`},
-		{"RLS_MAX_MESSAGE_BYTES=0", `rls: RLS_MAX_MESSAGE_BYTES="0": allowed is a whole number from 1 on`},
-		{"RLS_TLS_CERT=x", `rls: RLS_TLS_CERT="x": allowed is a PEM file together with RLS_TLS_KEY`},
+		{"RLS_ADDR=8083", `rls: RLS_ADDR="8083": must be host:port`},
+		{"RLS_METRICS_ADDR=x", `rls: RLS_METRICS_ADDR="x": must be host:port`},
+		{"RLS_TAKE_TIMEOUT=1m", `rls: RLS_TAKE_TIMEOUT="1m0s": must be a duration from 1ms to 5s`},
+		{"RLS_MAX_CONNECTIONS=0", `rls: RLS_MAX_CONNECTIONS="0": must be a whole number from 1 on`},
+		{"RLS_MAX_STREAMS=-1", `rls: RLS_MAX_STREAMS="-1": must be a whole number from 1 on`},
+		{"RLS_MAX_MESSAGE_BYTES=0", `rls: RLS_MAX_MESSAGE_BYTES="0": must be a whole number from 1 on`},
+		{"RLS_TLS_CERT=x", `rls: RLS_TLS_CERT="x": must be set together with RLS_TLS_KEY`},
 		{"TALLYROLL_NAMESPACE=a:b", `rls: TALLYROLL_NAMESPACE="a:b"`},
 	} {
 		env := []string{c.env}

@@ -157,7 +157,7 @@ func (a *accounts) confirm(v *entry, n int64) {
 
 // commit ends a request's entries with what Redis counted; states is nil if that is nothing or unknown.
 //
-// What the caller is answered as allowed is in the account, also if Redis counted it before, for this process
+// What the answer to the caller allows is in the account, also if Redis counted it before, for this process
 // or another. Then it may be there twice, and what others gave back, settled or reset is still there, too.
 // So if no other request about the key was under way, and Redis lacks nothing, the account keeps no more hits
 // than the window has there: the newest, as if the others had been the oldest. So at any time later it has at

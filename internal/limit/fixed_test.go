@@ -81,7 +81,7 @@ func TestLimitsWithoutNumbersNeedNoRedis(t *testing.T) {
 }
 
 // With such limits in one request, those with numbers decide as ever, and count all or nothing.
-func TestLimitsWithoutNumbersBesideOthers(t *testing.T) {
+func TestLimitsWithoutNumbersAmongOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, backends[2].start(t), "fixed")
 	l := func(name string, most int64, unlimited bool) Take {

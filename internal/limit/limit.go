@@ -121,13 +121,13 @@ func (l *Limit) Check() error {
 		policies = NamedPolicies
 	}
 	if !slices.Contains(policies, l.Policy) {
-		return &FieldError{"policy", fmt.Sprintf("%.64q: allowed are %s", string(l.Policy), list(policies))}
+		return &FieldError{"policy", fmt.Sprintf("%.64q: must be one of %s", string(l.Policy), list(policies))}
 	}
 	if !slices.Contains(Modes, l.Mode) {
-		return &FieldError{"mode", fmt.Sprintf("%q: allowed are %s", string(l.Mode), list(Modes))}
+		return &FieldError{"mode", fmt.Sprintf("%q: must be one of %s", string(l.Mode), list(Modes))}
 	}
 	if !slices.Contains(Fails, l.Fail) {
-		return &FieldError{"fail", fmt.Sprintf("%q: allowed are %s", string(l.Fail), list(Fails))}
+		return &FieldError{"fail", fmt.Sprintf("%q: must be one of %s", string(l.Fail), list(Fails))}
 	}
 	if l.TTL != 0 && (l.Policy == Stream || l.Policy == Concurrent) {
 		return &FieldError{"ttl", fmt.Sprintf("not with the policy %s, whose takes cannot be settled", l.Policy)}
@@ -136,7 +136,7 @@ func (l *Limit) Check() error {
 		return &FieldError{"ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.TTL), human.FormatDuration(MinTTL), human.FormatDuration(MaxWindow))}
 	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
-		return &FieldError{"window", fmt.Sprintf("%s: allowed is %s to %s", human.FormatDuration(l.Window), human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
+		return &FieldError{"window", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.Window), human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
 	}
 	least, most := int64(0), int64(MaxHits)
 	if l.Name == "" {
@@ -166,15 +166,15 @@ func (l *Limit) checkShare() error {
 	case share == Share{}, l.isFixed(): // so that max can be 0 for a while
 		return nil
 	case l.Policy == Concurrent:
-		return &FieldError{"share", "not with the policy concurrent: only Redis knows which slots are held"}
+		return &FieldError{"share", "not with the policy concurrent: only Redis records which slots are held"}
 	case l.Mode == Shadow:
 		return &FieldError{"share", "not with mode: shadow, in which Redis decides about every take"}
 	case most < 2:
 		return &FieldError{"share", "max is 1: a share has 2 hits or more"}
 	case share.Hits < 2 || share.Hits > most:
-		return &FieldError{"share", fmt.Sprintf("%d hits: allowed is 2 to %d", share.Hits, most)}
+		return &FieldError{"share", fmt.Sprintf("%d hits: must be 2 to %d", share.Hits, most)}
 	case share.For < MinWindow || share.For > longest:
-		return &FieldError{"share", fmt.Sprintf("for %s: allowed is %s to %s", human.FormatDuration(share.For), human.FormatDuration(MinWindow), human.FormatDuration(longest))}
+		return &FieldError{"share", fmt.Sprintf("for %s: must be %s to %s", human.FormatDuration(share.For), human.FormatDuration(MinWindow), human.FormatDuration(longest))}
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func (t *Take) checkLease(count bool) error {
 	case t.Lease == "" && (!count || t.N == 0):
 		return nil
 	case !leasePattern.MatchString(t.Lease):
-		return &TakeError{*t, "lease", "allowed are 1 to 64 letters, digits, _, -, . and :"}
+		return &TakeError{*t, "lease", "must be 1 to 64 letters, digits, _, -, . and :"}
 	}
 	return nil
 }

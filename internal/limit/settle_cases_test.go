@@ -175,8 +175,8 @@ func TestAKeyThatWasResetIsNotSettled(t *testing.T) {
 	}
 }
 
-// TestTakesOfBeforeMaxBecameZeroAreSettled: the file of limits can change while a request runs.
-func TestTakesOfBeforeMaxBecameZeroAreSettled(t *testing.T) {
+// TestTakesFromBeforeMaxBecameZeroAreSettled: the file of limits can change while a request runs.
+func TestTakesFromBeforeMaxBecameZeroAreSettled(t *testing.T) {
 	t.Parallel()
 	s := newSettlers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 1)
 	for _, policy := range []Policy{Cells, Log} {

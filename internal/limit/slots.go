@@ -99,7 +99,7 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 
 func (t *Take) checkSlot() error {
 	if t.Limit.Policy != Concurrent {
-		return &TakeError{*t, "limit", "it has no slots: only a limit with the policy concurrent has"}
+		return &TakeError{*t, "limit", "has no slots: only a limit with the policy concurrent has"}
 	}
 	return t.checkLease(true)
 }

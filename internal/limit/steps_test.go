@@ -116,7 +116,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 		require.EqualValues(t, c.remaining, w.remaining(l, "alice"))
 	}
 
-	// After a reset, nothing of it is there. Hits of others are not taken for it.
+	// After a reset, nothing of it is there. Hits of others are not mistaken for it.
 	require.NoError(t, w.limiter.Reset(ctx, take))
 	w.at(90_000)
 	w.take(takeOf(l, "alice", 2))

@@ -35,8 +35,8 @@ func TestProgramsLinkNoClientThatTheyDoNotUse(t *testing.T) {
 	}
 }
 
-// The arithmetic needs no connection, no settings and no log. Besides the standard library, a pure package may
-// import xxhash, the readers of its input, and other pure packages.
+// The arithmetic needs no connection, no settings and no log. Besides the standard library, a pure package
+// may import xxhash, the readers of its input, and other pure packages.
 func TestPurePackagesImportNothingElse(t *testing.T) {
 	t.Parallel()
 	const xxhash, json, yaml = "github.com/cespare/xxhash/v2", "github.com/go-faster/jx", "go.yaml.in/yaml/v4"

@@ -168,7 +168,7 @@ func TestLimitsViewWithoutTakes(t *testing.T) {
 	b.until("why nothing is counted", `/QUERY_TAKE=off/.test(document.getElementById("limits-note").textContent)`)
 	b.until("the limit of the address", `document.querySelectorAll("#limits-rows button")[1]?.getAttribute("aria-pressed") === "true" && document.querySelectorAll("#use-fields input").length === 2`)
 	eval[bool](b, `(document.querySelector('[name=ip]').value = "nowhere", document.querySelector('[name=path]').value = "/", document.getElementById("use-form").requestSubmit(), true)`)
-	b.until("what is wrong", `/Ip: "nowhere": allowed is an address/.test(document.querySelector("#use-found [role=alert]")?.textContent)`)
+	b.until("what is wrong", `/Ip: "nowhere": must be an address/.test(document.querySelector("#use-found [role=alert]")?.textContent)`)
 	eval[bool](b, `(document.querySelector('[name=ip]').value = "192.0.2.1", document.getElementById("use-form").requestSubmit(), true)`)
 	b.until("the use", `/0 of 100 used/.test(document.getElementById("use-found").textContent)`)
 	require.Equal(t, 0, eval[int](b, `document.querySelectorAll("#use-found button").length`), "buttons to reset")

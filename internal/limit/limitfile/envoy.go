@@ -40,7 +40,7 @@ func (e *Entry) Prefix() (prefix string, ok bool) {
 	return strings.CutSuffix(e.Value, "*")
 }
 
-// isAny reports whether different values match.
+// isAny reports whether more than one value matches.
 func (e *Entry) isAny() bool {
 	_, ok := e.Prefix()
 	return ok
@@ -70,7 +70,7 @@ func (d *Descriptor) makesKey(e *Entry) bool {
 }
 
 // Value returns a template variable's value for a descriptor with these values, in the order of the entries.
-// Different values never make the same {key}.
+// Distinct values never make the same {key}.
 func (d *Descriptor) Value(variable string, values []string) (string, error) {
 	if variable != VarKey {
 		for i := range d.Entries {
@@ -150,7 +150,7 @@ func (d *Descriptor) checkReserve(l *Limit) error {
 	case l.Policy != limit.Cells:
 		return fmt.Errorf("reserve: not with the policy %s: log counts at most %d hits at once, and takes of stream cannot be settled", l.Policy, limit.MaxLogTake)
 	case d.Reserve < 0 || d.Reserve > l.Max && l.Max > 0: // max can be 0 for a while
-		return fmt.Errorf("reserve: %d hits: allowed is 1 to %d", d.Reserve, cmp.Or(l.Max, limit.MaxHits))
+		return fmt.Errorf("reserve: %d hits: must be 1 to %d", d.Reserve, cmp.Or(l.Max, limit.MaxHits))
 	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
 		return fmt.Errorf("reserve: no entry is for the id of the request: give one of them as: id, such as that of the header x-request-id")
 	}
@@ -163,7 +163,7 @@ func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 		nodes = node.Content
 	}
 	if len(nodes) == 0 || len(nodes) > MaxDescriptors {
-		return nil, yamlfile.Errorf(node.Line, "envoy: %d descriptors: allowed are 1 to %d", len(nodes), MaxDescriptors)
+		return nil, yamlfile.Errorf(node.Line, "envoy: %d descriptors: must be 1 to %d", len(nodes), MaxDescriptors)
 	}
 	out := make([]Descriptor, 0, len(nodes))
 	for _, node := range nodes {
@@ -175,7 +175,7 @@ func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 			return nil, yamlfile.Errorf(node.Line, "envoy: %v", err)
 		}
 		if i := slices.IndexFunc(out, func(other Descriptor) bool { return other.same(&d) }); i >= 0 {
-			return nil, yamlfile.Errorf(node.Line, "envoy: the descriptor %.200q is there twice", d.String())
+			return nil, yamlfile.Errorf(node.Line, "envoy: the descriptor %.200q is listed twice", d.String())
 		}
 		out = append(out, d)
 	}
@@ -198,13 +198,13 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 	}
 	list := fields["descriptor"]
 	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > MaxEntries {
-		return Descriptor{}, yamlfile.Errorf(list.Line, "descriptor: allowed is a list of 1 to %d entries, such as [{key: path, value: /login}, {key: remote_address}]", MaxEntries)
+		return Descriptor{}, yamlfile.Errorf(list.Line, "descriptor: must be a list of 1 to %d entries, such as [{key: path, value: /login}, {key: remote_address}]", MaxEntries)
 	}
 	d := Descriptor{Domain: fields["domain"].Value}
 	if partly := fields["partly"]; partly != nil {
 		var err error
 		if d.Partly, err = strconv.ParseBool(partly.Value); err != nil {
-			return Descriptor{}, yamlfile.Errorf(partly.Line, "partly: %q: allowed are true and false", partly.Value)
+			return Descriptor{}, yamlfile.Errorf(partly.Line, "partly: %q: must be true or false", partly.Value)
 		}
 	}
 	if reserve := fields["reserve"]; reserve != nil {
@@ -222,11 +222,11 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 			return Descriptor{}, err
 		}
 		if entry["key"] == nil {
-			return Descriptor{}, yamlfile.Errorf(item.Line, "key: it is missing: an entry of descriptor needs one")
+			return Descriptor{}, yamlfile.Errorf(item.Line, "key: missing: an entry of descriptor needs one")
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
 		if e.As != "" && e.As != AsID && !isVariable(e.As) {
-			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: allowed are ip, method, host, path, header.NAME and id", e.As)
+			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: must be ip, method, host, path, header.NAME or id", e.As)
 		}
 		if e.Value == "*" {
 			e.Value = ""

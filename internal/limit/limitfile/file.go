@@ -57,7 +57,7 @@ func Parse(data []byte) (Set, error) {
 	}
 	entries := top["limits"]
 	if entries == nil || entries.Kind != yaml.SequenceNode {
-		return nil, yamlfile.Errorf(document.Line, "limits: it is missing or no list: allowed is a list of limits, each with %s", fileFields)
+		return nil, yamlfile.Errorf(document.Line, "limits: missing or not a list: must be a list of limits, each with %s", fileFields)
 	}
 	out := make(Set, len(entries.Content))
 	lines := make(map[string]int, len(entries.Content))
@@ -83,7 +83,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	for _, name := range []string{"name", "window", "max"} {
 		if fields[name] == nil && (name != "max" || fields["unlimited"] == nil) {
 			return nil, 0, yamlfile.Errorf(node.Line,
-				"%s: it is missing: a limit needs name, window, and max or unlimited", name)
+				"%s: missing: a limit needs name, window, and max or unlimited", name)
 		}
 	}
 	l = &Limit{Limit: limit.Limit{
@@ -94,7 +94,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)
 	}
 	if !namePattern.MatchString(l.Name) {
-		return nil, 0, wrong("name", fmt.Sprintf("%q: allowed are 1 to %d letters, digits, underscores, hyphens and dots", l.Name, MaxName))
+		return nil, 0, wrong("name", fmt.Sprintf("%q: must be 1 to %d letters, digits, underscores, hyphens and dots", l.Name, MaxName))
 	}
 	l.Window, err = human.ParseDuration(fields["window"].Value)
 	if err != nil {
@@ -111,7 +111,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		}
 		l.Max, err = strconv.ParseInt(most.Value, 10, 64)
 		if err != nil {
-			return nil, 0, wrong("max", fmt.Sprintf("%q: allowed is a whole number", most.Value))
+			return nil, 0, wrong("max", fmt.Sprintf("%q: must be a whole number", most.Value))
 		}
 	}
 	if key := fields["key"]; key != nil {
@@ -158,7 +158,7 @@ func parseShare(node *yaml.Node) (s limit.Share, err error) {
 	}
 	s.Hits, err = strconv.ParseInt(fields["hits"].Value, 10, 64)
 	if err != nil {
-		return s, yamlfile.Errorf(fields["hits"].Line, "share: hits: %q: allowed is a whole number", fields["hits"].Value)
+		return s, yamlfile.Errorf(fields["hits"].Line, "share: hits: %q: must be a whole number", fields["hits"].Value)
 	}
 	s.For, err = human.ParseDuration(fields["for"].Value)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // Template makes a limit's key, as in "user:{key}" or "{ip} {header.X-Plan}". The zero Template is "{key}".
 //
-// Different values never make the same key: text separates variables, and its characters are percent-encoded
+// Distinct values never make the same key: text separates variables, and its characters are percent-encoded
 // in the values.
 type Template struct {
 	parts   []part
@@ -31,7 +31,7 @@ const (
 
 var errBetween = errors.New("between two variables is no text, or a %: write other text there, such as a space, so that their values can be told apart")
 
-var errTemplate = errors.New("allowed is text with {key}, {ip}, {method}, {host}, {path} and {header.NAME} in it, at least one of them")
+var errTemplate = errors.New("must be text with at least one of {key}, {ip}, {method}, {host}, {path} and {header.NAME} in it, and no other braces")
 
 func ParseTemplate(text string) (Template, error) {
 	var t Template
@@ -95,7 +95,7 @@ func (t Template) Uses(variable string) bool {
 	return slices.Contains(t.parts, part{variable: variable})
 }
 
-// encode reversibly escapes what could be text between variables, so different values stay different.
+// encode reversibly escapes what could be text between variables, so distinct values stay distinct.
 func (t Template) encode(value string) string {
 	if !strings.ContainsAny(value, t.between) {
 		return value

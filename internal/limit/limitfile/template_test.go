@@ -31,7 +31,7 @@ func TestTemplatesAreFilledOrRefused(t *testing.T) {
 	})
 }
 
-// Different values never share a key, whatever the text between them is. Wherever a key could be cut into
+// Distinct values never share a key, whatever the text between them is. Wherever a key could be cut into
 // other values, these make another key.
 func TestTemplatesKeepValuesApart(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 -- concurrent: a sorted set with a member per slot that is held: the name of its lease. The score is the end
--- of the lease in microseconds. Each renewal increases it by at least one, which tells a take to be undone
--- from a later one of the same name.
+-- of the lease in microseconds. Each renewal increases it by at least one, which distinguishes a take to be
+-- undone from a later one of the same name.
 --
 -- A key has no time of its own. If the clock goes back, leases would last longer by as much. Then leases that
 -- end later than any new one could are cut to a whole window. None ends early.

@@ -20,7 +20,8 @@ func Version() string {
 	return cmp.Or(Revision(), "development")
 }
 
-// revision is set by the linker for builds outside of a repository: -X tallyroll/internal/platform/release.revision=…
+// revision is set by the linker for builds outside of a repository:
+// -X tallyroll/internal/platform/release.revision=…
 var revision string
 
 // Revision is the commit that the binary was built from, with +dirty if there were other changes; "" if it

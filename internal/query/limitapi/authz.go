@@ -98,7 +98,7 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 	out := make([]*limitfile.Limit, len(names))
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
-			return nil, web.BadInput("limit", "%s is there twice", web.Excerpt(name))
+			return nil, web.BadInput("limit", "%s is listed twice", web.Excerpt(name))
 		}
 		var err error
 		out[i], err = l.chooseLimit(&takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
@@ -198,7 +198,7 @@ func (f *forwarded) chooseKey(params url.Values) (err error) {
 		f.keyParam = "key_header"
 		f.key, err = f.header(header[0])
 	case byIP != nil && byIP[0] != "1":
-		return web.BadInput("key_ip", "%s: allowed is 1", web.Excerpt(byIP[0]))
+		return web.BadInput("key_ip", "%s: must be 1", web.Excerpt(byIP[0]))
 	case byIP != nil:
 		f.keyParam = "key_ip"
 		f.key, err = f.address()
@@ -219,7 +219,7 @@ func (f *forwarded) value(variable string) (string, error) {
 			return "", errors.New("a request of this form has no key: use {ip} or {header.NAME}")
 		}
 		if f.keyParam == "" {
-			return "", web.BadInput("key_header", "it is missing: name the header that has the key, or give key_ip=1")
+			return "", web.BadInput("key_header", "missing: name the header that has the key, or give key_ip=1")
 		}
 		return f.key, nil
 	case limitfile.VarIP:
@@ -249,7 +249,7 @@ func (f *forwarded) header(name string) (string, error) {
 
 func (f *forwarded) address() (string, error) {
 	if !f.proxies.Any() {
-		return "", errors.New("the client's address is not known: set QUERY_TRUSTED_PROXIES to the networks of the proxies")
+		return "", errors.New("the client's address is unknown: set QUERY_TRUSTED_PROXIES to the networks of the proxies")
 	}
 	address, err := f.proxies.Client(f.request)
 	if err != nil {

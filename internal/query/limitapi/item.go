@@ -104,7 +104,7 @@ func (i *Subject) fill(lim *limitfile.Limit, prefix string) (caller, under strin
 		if variable != limitfile.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool {
 			return limitfile.SameVariable(v.variable, variable)
 		}) {
-			return "", "", web.BadInput(prefix+variable, "it is missing: the key template of %s is %s", name, lim.Key)
+			return "", "", web.BadInput(prefix+variable, "missing: the key template of %s is %s", name, lim.Key)
 		}
 	}
 	value := func(variable string) (string, error) { return i.value(variable, prefix) }
@@ -132,7 +132,7 @@ func (i *Subject) value(variable, prefix string) (string, error) {
 	case limitfile.VarIP:
 		address, err := netip.ParseAddr(i.IP)
 		if err != nil {
-			return "", web.BadInput(prefix+"ip", "%s: allowed is %s", web.Excerpt(i.IP), addressHint)
+			return "", web.BadInput(prefix+"ip", "%s: must be %s", web.Excerpt(i.IP), addressHint)
 		}
 		return web.AddressKey(web.PlainAddress(address)), nil
 	case limitfile.VarMethod:
@@ -146,11 +146,11 @@ func (i *Subject) value(variable, prefix string) (string, error) {
 	for _, given := range i.values() {
 		if limitfile.SameVariable(given.variable, variable) {
 			if out != "" {
-				return "", web.BadInput(prefix+given.name, "it is there twice: once is allowed")
+				return "", web.BadInput(prefix+given.name, "given twice: must be given once")
 			}
 			out = textproto.TrimString(given.text)
 			if out == "" {
-				return "", web.BadInput(prefix+given.name, "it is empty: allowed is the value of a header")
+				return "", web.BadInput(prefix+given.name, "empty: must be the value of a header")
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 	case item.Limit != "":
 		return l.lookup(item.Limit, prefix+"limit")
 	case given == "":
-		return nil, web.BadInput(prefix+"limit", "it is missing: name a limit, or give window and max")
+		return nil, web.BadInput(prefix+"limit", "missing: name a limit, or give window and max")
 	case l.mode != TakeAny:
 		return nil, web.BadInput(prefix+given, "not allowed: this service takes numbers only with QUERY_TAKE=any: name a limit of QUERY_LIMITS_FILE")
 	}
@@ -200,7 +200,7 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 		return nil, err
 	}
 	if item.Max == "" {
-		return nil, web.BadInput(prefix+"max", "it is missing: allowed is how many hits the window may have")
+		return nil, web.BadInput(prefix+"max", "missing: must be the number of hits that the window may have")
 	}
 	most, err := item.Max.Parse(prefix+"max", 0, 1, limit.MaxHits)
 	if err != nil {
@@ -232,12 +232,12 @@ func (i *takeItem) numbers() []struct{ name, text string } {
 
 func limitWindow(prefix, text string) (time.Duration, error) {
 	if text == "" {
-		return 0, web.BadInput(prefix+"window", "it is missing: allowed is %s", api.WindowHint)
+		return 0, web.BadInput(prefix+"window", "missing: must be %s", api.WindowHint)
 	}
 	return api.ParseDuration(prefix+"window", text)
 }
 
 // checkTakeKey applies the rules of a counter's name.
 func checkTakeKey(param, key string) error {
-	return api.CheckName(param, key, "it is missing or empty", "a key")
+	return api.CheckName(param, key, "missing or empty", "a key")
 }

@@ -87,7 +87,7 @@ func (l *limits) lookup(name, param string) (*limitfile.Limit, error) {
 		more = fmt.Sprintf(" and %d more", len(names)-maxNamesListed)
 		names = names[:maxNamesListed]
 	}
-	return nil, web.BadInput(param, "%s is unknown: allowed are %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
+	return nil, web.BadInput(param, "%s is unknown: must be one of %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
 }
 
 func (l *limits) countsTakes() bool {

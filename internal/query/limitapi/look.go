@@ -117,7 +117,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	item := &takeItem{Subject: p.Subject, Window: p.Window, Policy: p.Policy}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
-			return take, web.BadInput("policy", "it is missing: allowed is %s", policyHint).Problem(web.InQuery)
+			return take, web.BadInput("policy", "missing: must be %s", policyHint).Problem(web.InQuery)
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
@@ -204,7 +204,7 @@ func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
 		return j, err
 	}
 	if item.Max == "" {
-		return j, web.BadInput("max", "it is missing: allowed is how many hits the window may have")
+		return j, web.BadInput("max", "missing: must be the number of hits that the window may have")
 	}
 	j.most, err = item.Max.Parse("max", 0, 1, maxTotal)
 	if err != nil {
@@ -212,7 +212,7 @@ func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
 	}
 	j.fail = limit.Fail(item.Fail)
 	if j.fail != "" && !slices.Contains(limit.Fails, j.fail) {
-		return j, web.BadInput("fail", "%s: allowed is %s", web.Excerpt(item.Fail), failHint)
+		return j, web.BadInput("fail", "%s: must be %s", web.Excerpt(item.Fail), failHint)
 	}
 	j.n, err = item.N.Parse("n", 1, 0, j.most)
 	return j, err

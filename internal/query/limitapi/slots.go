@@ -115,7 +115,7 @@ func (s *Service) leaseTake(part string, b *placeBody) (take limit.Take, err err
 		return take, err
 	}
 	if b.Limit == "" {
-		return take, web.BadInput("limit", "it is missing: name a limit with the policy concurrent").Problem(part)
+		return take, web.BadInput("limit", "missing: name a limit with the policy concurrent").Problem(part)
 	}
 	take, err = s.limits.parseTake(&takeItem{Subject: b.Subject, Lease: b.Lease}, "")
 	if err != nil {

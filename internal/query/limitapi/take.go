@@ -94,7 +94,7 @@ func (b *takeBody) items() ([]takeItem, error) {
 	case b.ID == "":
 		b.ID = b.idempotencyKey
 	case b.idempotencyKey != "" && b.idempotencyKey != b.ID:
-		return nil, web.BadInput("id", "it differs from the field Idempotency-Key: one of them is enough")
+		return nil, web.BadInput("id", "differs from the field Idempotency-Key: one of them is enough")
 	}
 	single := takeItem{Subject: b.Subject, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy, Lease: b.Lease, ID: b.ID}
 	if len(b.Take) == 0 {

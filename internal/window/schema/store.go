@@ -59,8 +59,8 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 	return &Store{Client: c, Claims: Claims{c, k.Claims()}, Rules: RuleTexts{c, k.rules()}, Keys: k}
 }
 
-// RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file if its
-// end may be torn: see cluster.RewriteTorn.
+// RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file if
+// its end may be torn: see cluster.RewriteTorn.
 func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 	return cluster.RewriteTorn(tell)
 }

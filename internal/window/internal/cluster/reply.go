@@ -52,7 +52,8 @@ func (r Reply) Elements() (elements, error) {
 	return elements{}, r.unexpected(r.Text)
 }
 
-// unexpected returns the error for a part of a reply. It is a *window.ForeignError if the key has another type.
+// unexpected returns the error for a part of a reply. It is a *window.ForeignError if the key has another
+// type.
 func (r Reply) unexpected(text string) error {
 	if err := errorIn(text); err != nil {
 		return WrapForeign(r.Key, err)

@@ -15,8 +15,8 @@ import (
 )
 
 // CheckServer checks the settings of Redis (on a cluster, of every master) on which this package's promises
-// rest. It returns human-readable warnings, and an *window.EvictionError if promises cannot be kept. If Redis hides
-// its settings, that is a warning.
+// rest. It returns human-readable warnings, and a *window.EvictionError if promises cannot be kept. If Redis
+// hides its settings, that is a warning.
 func (c *Client) CheckServer(ctx context.Context) (warnings []string, err error) {
 	servers, err := c.Masters(ctx)
 	if err != nil {
