@@ -15,7 +15,6 @@ type matcher struct {
 	plans    map[string]*plan // by the rules' indices
 	limit    int              // subjects to remember
 	misses   int              // since the memory was full
-	prepare  func(*plan)      // called with each new plan
 
 	tokens       []string
 	indices      []byte
@@ -29,8 +28,10 @@ type subjectPlan struct {
 	captures []value
 }
 
-func newMatcher(rules []*rule, prepare func(*plan)) matcher {
-	return matcher{rules: rules, subjects: make(map[string]*subjectPlan), plans: make(map[string]*plan), limit: maxSubjects, prepare: prepare}
+func newMatcher(rules []*rule) matcher {
+	return matcher{
+		rules: rules, subjects: make(map[string]*subjectPlan), plans: make(map[string]*plan), limit: maxSubjects,
+	}
 }
 
 var noPlan = &subjectPlan{}
@@ -81,7 +82,6 @@ func (m *matcher) findPlan(subject string, out *subjectPlan, texts []byte) []byt
 			clear(m.subjects)
 		}
 		p = newPlan(m.matching)
-		m.prepare(p)
 		m.plans[string(m.indices)] = p
 	}
 	out.plan = p

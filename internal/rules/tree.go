@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/go-faster/jx"
@@ -97,6 +98,13 @@ func (n *node) assignSlots(next int) int {
 
 // value returns what the last read found.
 func (n *node) value() value { return n.tree.values[n.slot] }
+
+func (n *node) setValue(v value) { n.tree.values[n.slot] = v }
+
+// isFound reports whether the last read found a value of the node or below it.
+func (n *node) isFound() bool {
+	return slices.ContainsFunc(n.tree.values[n.first:n.last], func(v value) bool { return v.kind != kindAbsent })
+}
 
 func (n *node) clearValues() { clear(n.tree.values[n.first:n.last]) }
 
