@@ -28,7 +28,7 @@ run: ## everything in one process on loopback, with a small load; Ctrl-C ends it
 	@exec bin/dev $(ARGS)
 
 # The programs under test are built once for all packages (alone, `go test` builds its own), as `make run` builds them.
-# The tests of internal and cmd have the race detector, but for those that mostly compute: these have it in `make
+# The tests of internal and cmd have the race detector, except those that mostly compute: these have it in `make
 # test-all`. The tests of tests start programs: they do without, and -count=1 runs them though nothing of theirs has
 # changed, as the cache does not know the programs. One `go test` runs after the other, with as many packages at a time as
 # there are processors and four tests of each per processor: more at once make each server slow (CONTRIBUTING.md).
@@ -49,9 +49,9 @@ test: redis ## every promise once, with the race detector, on real NATS and Redi
 	  -- $(OUTSIDE) -json ./tests/faults ./tests/e2e $(COMPUTING:%=./%) ./tests/docs ./tests/stack ./tests/clients ./tests/drills ./tests/runner ./tests/prose ./tests/layout \
 	  -- $(RACE) -race $(TESTED) -json $$($(GO) list ./internal/... ./cmd/... | grep -vE '/($(subst $() ,|,$(COMPUTING)))$$') \
 	  $(foreach module,$(PROMQL) $(RLS),-- $(RACE) -C $(module) -race $(TESTED) -count=1 -json ./...)
-	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md), for want of python3"
+	@command -v python3 >/dev/null || echo "SKIPPED: the examples in Python (examples/python, docs/queries.md): python3 is missing"
 	@sh tests/install.sh -n node
-	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres, for want of PostgreSQL: make postgres installs it"
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "SKIPPED: the example in examples/postgres: PostgreSQL is missing: make postgres installs it"
 	@echo "make test-all runs all rounds of all tests, and those that need more of the machine: Docker, Chromium, nginx, Caddy, Prometheus, Alertmanager"
 
 test-all: export TEST_ALL := 1
@@ -63,17 +63,17 @@ tested:
 # Chromium's tests run after the others: it drops all its connections if a network comes or goes on the machine, and the
 # image tests make networks.
 test-machine: export TEST_ALL := 1
-test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy, Prometheus and Alertmanager; says what it skips
+test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy, Prometheus and Alertmanager; prints what it skips
 	$(OUTSIDE) ./tests/deploy
 	$(OUTSIDE) ./tests/page
 	cd $(TOOLS) && $(OUTSIDE) ./...
-	@git describe --tags --match 'v[0-9]*' >/dev/null 2>&1 || echo "SKIPPED: the comparison of the OpenAPI documents with those of the last release (deploy/tools/openapi): NO TAG OF A RELEASE IS IN THIS CLONE (git fetch --tags, if there are releases)"
+	@git describe --tags --match 'v[0-9]*' >/dev/null 2>&1 || echo "SKIPPED: the comparison of the OpenAPI documents with those of the last release (deploy/tools/openapi): this clone has no tag of a release (git fetch --tags, if there are releases)"
 	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
-	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd, for want of systemd-analyze"
-	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy, for want of a Docker engine"
+	@command -v systemd-analyze >/dev/null || echo "SKIPPED: the check of deploy/systemd: systemd-analyze is missing"
+	@docker info >/dev/null 2>&1 || echo "SKIPPED: the image tests of tests/deploy: a Docker engine is missing"
 	@for program in nginx caddy chromium prometheus alertmanager; do sh tests/install.sh -n $$program; done
 
-quick: ## what one runs all day: the tests without servers and programs, from the cache if nothing has changed
+quick: ## for every day: the tests without servers and programs, from the cache if nothing has changed
 	@echo "SKIPPED: what needs servers or programs, promql and rls: make test"
 	$(GO) test -vet=off -short ./internal/... ./cmd/...
 
@@ -98,7 +98,7 @@ vet: ## go vet and gofmt
 staticcheck: ## staticcheck, from its module
 	@for module in $(MODULES); do (cd $$module && $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...) || exit 1; done
 
-prose: ## the words of docs and Go comments, by Vale from its module, and the comments' columns: PROSE='internal/consume/fleet README.md' for a part
+prose: ## the words of docs, comments, errors and logs, by Vale from its module, and the columns of lines: PROSE='internal/consume/fleet README.md' for a part
 	@$(GO) run ./tests/prose $(PROSE)
 
 govulncheck: ## known vulnerabilities; needs the vulnerability database
@@ -133,7 +133,7 @@ planted: ## plant known bugs in the production code, one at a time: the simulati
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies, and with trouble (N=100000)
 	TEST_ALL=1 $(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound|TestPlacesBound|TestShadowAgrees|TestSettlementsAgainstModel)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
-bench: redis ## Tallyroll beside the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
+bench: redis ## Tallyroll compared with the articles' techniques, into docs/benchmarks-tables.md: RUNS=5 SCALE=1 ONLY=pattern (an hour and a half on two cores)
 	BENCH=1 RUNS=$(RUNS) SCALE=$(SCALE) ONLY='$(ONLY)' OUT=$(CURDIR)/docs/benchmarks-tables.md FLEET=$(FLEET) $(GO) test -v -count=1 -timeout 0 -run '^TestBench$$' ./tests/bench
 
 microbench: redis ## benchmarks of single parts, for benchstat: COUNT=10 times each; BENCH=Drain is the whole worker
@@ -150,7 +150,7 @@ alertmanager: ## install Alertmanager and amtool, for the check of its example
 postgres: ## install PostgreSQL, for the comparison in the benchmarks
 node: ## install Node, with which tests run the examples in TypeScript
 
-# Each says what it installs before it does; none does anything if the program is there.
+# Each prints what it installs before it does; none does anything if the program is there.
 redis nginx caddy chromium prometheus alertmanager postgres node:
 	@sh tests/install.sh $@
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs a program that tests need, with the system's package manager, without starting it as a service.
-# Does nothing if it is there. Says what it will do before it does it; ends with an error if it does not know
-# how. With -n it installs nothing, and says what is left out for want of the program.
+# Does nothing if it is there. Prints what it will do before it does it; ends with an error if it does not know
+# how. With -n it installs nothing, and says what is left out without the program.
 #
 #   sh tests/install.sh [-n] redis|nginx|caddy|chromium|prometheus|alertmanager|postgres|node
 set -eu
@@ -29,7 +29,7 @@ is_there() {
 ! is_there || exit 0
 program=${program%% *}
 if [ "$only_look" ]; then
-	echo "SKIPPED: $need, for want of $program: make $name installs it"
+	echo "SKIPPED: $need: $program is missing: make $name installs it"
 	exit 0
 fi
 sudo=

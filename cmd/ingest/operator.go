@@ -23,7 +23,7 @@ func retierMode(settings *worker.Settings) program.Mode {
 			flags := newFlags("retier")
 			flags.StringVar(&order, "retier", "", "")
 			if err := flags.Parse(args); err != nil || flags.NArg() > 0 || strings.TrimSpace(order) == "" {
-				return 0, setting.BadUsage("--retier: allowed are tiers such as '1s/1m,1m/1h,15m/1d,1h/32d,1d/5y', or confirm: see ingest --help")
+				return 0, setting.BadUsage("--retier: must be tiers such as '1s/1m,1m/1h,15m/1d,1h/32d,1d/5y', or confirm: see ingest --help")
 			}
 			return 0, changeNamespace(settings, func(ctx context.Context) error {
 				return worker.Retier(ctx, *settings, order, os.Stdout, settings.Log.New(os.Stderr))
@@ -42,7 +42,7 @@ func completeFromMode(settings *worker.Settings) program.Mode {
 			flags.StringVar(&from, "complete-from", "", "")
 			flags.StringVar(&by, "by", "", "")
 			if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-				return 0, setting.BadUsage("--complete-from: allowed are a date or an RFC 3339 time, or none, and then --by NAME: see ingest --help")
+				return 0, setting.BadUsage("--complete-from: must be a date, an RFC 3339 time or none, and then --by NAME: see ingest --help")
 			}
 			return 0, changeNamespace(settings, func(ctx context.Context) error {
 				return worker.DeclareComplete(ctx, *settings, from, by, os.Stdout, settings.Log.New(os.Stderr))

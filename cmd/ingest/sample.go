@@ -82,7 +82,7 @@ func (s *sample) set(name, text string) (err error) {
 			err = hit.CheckTime(at)
 		}
 		if err != nil {
-			return fmt.Errorf("stored %q: allowed is a time such as 2026-11-21T10:00:00Z", text)
+			return fmt.Errorf("stored %q: must be a time such as 2026-11-21T10:00:00Z", text)
 		}
 		s.stored = time.UnixMilli(at)
 	default:
@@ -107,7 +107,7 @@ func (s *sample) complete() error {
 func checkSubject(text string) error {
 	for token := range strings.SplitSeq(text, ".") {
 		if token == "" || strings.ContainsAny(token, "*> \t") {
-			return fmt.Errorf("subject %q: allowed is a subject without wildcards, such as orders.eu.created", text)
+			return fmt.Errorf("subject %q: must be a subject without wildcards, such as orders.eu.created", text)
 		}
 	}
 	return nil

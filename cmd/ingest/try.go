@@ -78,7 +78,7 @@ func tryFlags(args []string) (file string, defaults sample, err error) {
 	case err == nil && flags.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q: messages are read from standard input", flags.Arg(0))
 	case err == nil && file == "":
-		err = errors.New("--try: allowed is a rules file")
+		err = errors.New("--try: must be a rules file")
 	case err == nil && defaults.subject != "":
 		err = checkSubject(defaults.subject)
 	}

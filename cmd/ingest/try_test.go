@@ -69,7 +69,7 @@ x
 7	rejected	bad_key	item 0	rule on line 1: key: country is missing, which a name cannot have (line 6; optional: true would leave the counter out)
 9	counted	pings	1	2026-11-20T10:00:00.000Z
 11	counted	a	3	2026-11-20T10:00:00.000Z
-14	rejected	no_rule	item 0	it is a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES
+14	rejected	no_rule	item 0	a CloudEvent, and no rule of its stream matches its subject: add one with format cloudevents to INGEST_RULES
 15	nothing
 16	rejected	too_late	item 0	rule on line 1: ts 1605866399000 (2020-11-20T09:59:59Z) is`
 	if err != nil || code != 1 || !strings.HasPrefix(out, want) {
@@ -106,15 +106,15 @@ func TestTryRefusesWhatItCannotUse(t *testing.T) {
 		args      []string
 		want      string
 	}{
-		{"- a", "", nil, "rules.yaml: line 1: a rule is no mapping"},
+		{"- a", "", nil, "rules.yaml: line 1: a rule must be a mapping"},
 		{orders, "{}", nil, "line 1: the message's subject is unknown: give --subject"},
 		{strings.ReplaceAll(orders, "ORDERS", "O*"), "{}", []string{"--subject", "ping"}, "line 1: the message's stream is unknown: give --stream"},
-		{orders, "{}", []string{"--subject", "a.*"}, `subject "a.*": allowed is a subject without wildcards`},
-		{orders, "# stored: 2026-11-20T9:00:00Z\n{}", []string{"--subject", "a"}, `line 1: stored "2026-11-20T9:00:00Z": allowed is a time`},
-		{orders, "# stored: noon\n{}", []string{"--subject", "a"}, `line 1: stored "noon": allowed is a time`},
+		{orders, "{}", []string{"--subject", "a.*"}, `subject "a.*": must be a subject without wildcards`},
+		{orders, "# stored: 2026-11-20T9:00:00Z\n{}", []string{"--subject", "a"}, `line 1: stored "2026-11-20T9:00:00Z": must be a time`},
+		{orders, "# stored: noon\n{}", []string{"--subject", "a"}, `line 1: stored "noon": must be a time`},
 		{orders, "{}", []string{"more"}, `unexpected argument "more"`},
 		{orders, "{}", []string{"--more"}, `flag provided but not defined`},
-		{orders, "{}", []string{"--try", ""}, "--try: allowed is a rules file"},
+		{orders, "{}", []string{"--try", ""}, "--try: must be a rules file"},
 		{orders, "{}", []string{"--try", "/nowhere.yaml"}, "/nowhere.yaml"},
 	} {
 		_, code, err := tried(t, test.rules, test.in, test.args...)

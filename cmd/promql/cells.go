@@ -212,7 +212,7 @@ func buildWarnings(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
 	switch {
 	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(counterFunctions, sel.function)):
-		out.Add(fmt.Errorf("%s has the number of different ones of each cell, and one that appears in several cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques of query for a window", uniqueName, sel.function))
+		out.Add(fmt.Errorf("%s has the number of unique values of each cell, and a value that appears in several cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques of query for a window", uniqueName, sel.function))
 	case slices.Contains(counterFunctions, sel.function):
 		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
 	}

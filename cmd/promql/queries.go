@@ -54,7 +54,7 @@ func (s *service) queryRange(r *http.Request) (result, error) {
 	period := timeRange{start, end, step}
 	switch points := end.Sub(start).Milliseconds() / step.Milliseconds(); {
 	case end.Before(start):
-		return result{}, newBadData("invalid parameter %q: it is before start", "end")
+		return result{}, newBadData("invalid parameter %q: must not be before start", "end")
 	case points > maxSteps:
 		return result{}, newBadData("%d points per series: at most %d are allowed: choose a longer step", points, maxSteps)
 	}

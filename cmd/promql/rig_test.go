@@ -82,7 +82,7 @@ func uniqueTiers(t testing.TB) window.Tiers {
 	return tiers
 }
 
-// seedUniques adds different ones of a counter to the unique cells of a moment, as a worker does.
+// seedUniques adds unique values of a counter to the unique cells of a moment, as a worker does.
 func seedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
 	shard := window.Layout{Shards: 4}.ShardOf(window.HashCounter([]byte(key)))

@@ -117,7 +117,7 @@ func (s *service) handler() http.Handler {
 	mux.Handle("GET /api/v1/metadata", s.serve(encodeResult(s.metadata)))
 	mux.Handle("GET /api/v1/status/buildinfo", s.serve(encodeResult(s.buildInfo)))
 	mux.Handle("/api/", s.serve(encodeResult(func(r *http.Request) (result, error) {
-		return result{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("no resource for %s at %.64q: allowed are query, query_range, labels, label/<name>/values, series, metadata and status/buildinfo below /api/v1", r.Method, r.URL.Path)}
+		return result{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("no resource for %s at %.64q: must be query, query_range, labels, label/<name>/values, series, metadata or status/buildinfo below /api/v1", r.Method, r.URL.Path)}
 	})))
 
 	s.server.RouteStatus(mux, func(ctx context.Context) string {
@@ -187,7 +187,7 @@ type Settings struct {
 
 	MaxCounters    int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or scan; each costs up to two hash reads per selector and tier with the default tiers"`
 	MaxCells       int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
-	MaxUniqueCells int64         `env:"PROMQL_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques read for one selector; a cell of 2,000 different ones or more costs Redis 39 µs at its first read after a change, and then 1 µs"`
+	MaxUniqueCells int64         `env:"PROMQL_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques read for one selector; a cell of 2,000 unique values or more costs Redis 39 µs at its first read after a change, and then 1 µs"`
 	MaxSamples     int           `env:"PROMQL_MAX_SAMPLES" envDefault:"1000000" help:"most samples that one query may read or hold at a time, and most steps of a subquery"`
 	Timeout        time.Duration `env:"PROMQL_TIMEOUT" envDefault:"10s" help:"longest time that a query or a list may take, its wait for others included"`
 	Concurrency    int           `env:"PROMQL_CONCURRENCY" envDefault:"4" help:"most queries and lists that run at a time; others wait"`
@@ -214,7 +214,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.Timeout < time.Millisecond || s.Timeout > maxTimeout {
-		return &setting.Error{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), Allowed: "a duration from 1ms to " + maxTimeout.String()}
+		return &setting.Error{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), MustBe: "a duration from 1ms to " + maxTimeout.String()}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Each sample of tallyroll_uniques is the number of different ones of a cell, stamped with its end.
+// Each sample of tallyroll_uniques is the number of unique values of a cell, stamped with its end.
 func TestUniquesOfACellAreStampedWithItsEnd(t *testing.T) {
 	t.Parallel()
 	redis, at := stack.Redis(t), time.Now().Add(-5*time.Hour).Truncate(time.Hour) // so long ago, cells are of an hour

@@ -219,7 +219,7 @@ func requestTarget(request []byte) ([]byte, error) {
 
 func parseField(s string) (field, error) {
 	if !slices.Contains([]string{"path", "url", "host", "status", "method"}, s) {
-		return "", errors.New("allowed is path, url, host, status or method")
+		return "", errors.New("must be path, url, host, status or method")
 	}
 	return field(s), nil
 }

@@ -34,7 +34,7 @@ func newFlags(o *options) *program.FlagSet {
 	fs := program.NewFlagSet("publish")
 	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
 		if o.format = s; !slices.Contains([]string{"combined", "ndjson", "lines"}, s) {
-			return errors.New("allowed is combined, ndjson or lines")
+			return errors.New("must be combined, ndjson or lines")
 		}
 		return nil
 	})
@@ -42,7 +42,7 @@ func newFlags(o *options) *program.FlagSet {
 		o.key, err = parseField(s)
 		return err
 	})
-	fs.Add("unique", "", "count how many different ones there were of this `part` of an access log's line, such as host, on each counter: path, url, host, status, method", func(s string) (err error) {
+	fs.Add("unique", "", "count on each counter the unique values of this `part` of an access log's line, such as host: path, url, host, status, method", func(s string) (err error) {
 		o.unique, err = parseField(s)
 		return err
 	})
@@ -60,7 +60,7 @@ func newFlags(o *options) *program.FlagSet {
 			err = hit.CheckTime(o.rebase.at)
 		}
 		if err != nil {
-			return errors.New("allowed is now, or a time such as 2026-11-21T10:00:00Z")
+			return errors.New("must be now, or a time such as 2026-11-21T10:00:00Z")
 		}
 		return nil
 	})
@@ -69,11 +69,11 @@ func newFlags(o *options) *program.FlagSet {
 	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish stops", program.Whole(&o.names, 1, 1e9))
 	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible", program.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", program.Whole(&o.load.counters, 1, 1e12))
-	fs.Add("zipf", "0", "synthetic load: draw counters by Zipf's law with this `exponent` above 1; 0 draws them evenly", program.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
+	fs.Add("zipf", "0", "synthetic load: Zipf-distributed counters with this `exponent` above 1; uniformly distributed with 0", program.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
 	fs.Add("duration", "", "synthetic load: for this `time`, such as 10s (default until Ctrl-C or --count)", func(s string) (err error) {
 		o.load.duration, err = setting.ParseDuration(s)
 		if err != nil || o.load.duration <= 0 {
-			return errors.New("allowed is a duration above 0, such as 10s, 5m or 1d")
+			return errors.New("must be a duration above 0, such as 10s, 5m or 1d")
 		}
 		return nil
 	})

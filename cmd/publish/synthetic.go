@@ -9,11 +9,11 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// synthetic generates hits of the counters api-1 … api-N, drawn evenly or by Zipf's law, at a steady rate.
+// synthetic generates hits of the counters api-1 … api-N, uniformly or Zipf-distributed, at a steady rate.
 // They have no time of their own, and count when they are stored.
 type synthetic struct {
 	counters int64
-	zipf     float64       // the exponent, above 1; 0 draws evenly
+	zipf     float64       // the exponent, above 1; 0 is a uniform distribution
 	rate     float64       // hits per second; 0 is as fast as possible
 	duration time.Duration // 0 is without end
 	count    int64         // hits in all; 0 is without end

@@ -53,13 +53,13 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.LimitsFile == "" {
-		return &setting.Error{Key: "RLS_LIMITS_FILE", Allowed: "a YAML file of limits (docs/limits.md): without limits there is nothing to decide"}
+		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): without limits there is nothing to decide"}
 	}
 	if err := errors.Join(s.addresses().Validate(), s.metricsAddresses().Validate()); err != nil {
 		return err
 	}
 	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
-		return &setting.Error{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), Allowed: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
+		return &setting.Error{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), MustBe: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
 	return setting.CheckMost(setting.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)}, setting.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
 		setting.Most{Key: "RLS_MAX_MESSAGE_BYTES", N: int64(s.MaxMessageBytes)})

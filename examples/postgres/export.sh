@@ -13,7 +13,7 @@ url=${QUERY_URL:-http://127.0.0.1:8080}/v1/export?format=csv${1:+&$1}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-# An export that breaks off has no end, and curl fails with it: then nothing is copied. No --max-time: it may take long.
+# An export that ends early has no end, and curl fails with it: then nothing is copied. No --max-time: it may take long.
 curl -sS --fail-with-body --compressed -D "$dir/headers" -o "$dir/rows.csv" \
 	${QUERY_TOKEN:+-H "Authorization: Bearer $QUERY_TOKEN"} "$url" || {
 	cat "$dir/rows.csv" >&2 2>/dev/null || :

@@ -14,7 +14,7 @@ trap 'rm -rf "$dir"' EXIT
 sed -e 's/[\\"]/\\&/g' -e 's/.*/{"key":"&"}/' >"$dir/hits"
 [ -s "$dir/hits" ] || exit 0
 
-# After a lost answer nobody knows whether the hits are stored. So each attempt has the same Idempotency-Key:
+# After a lost answer it is unknown whether the hits are stored. So each attempt has the same Idempotency-Key:
 # of those within two minutes, the first is stored. collect waits for JetStream for 30 seconds, curl for 35.
 id=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 end=$(($(date +%s) + 60))

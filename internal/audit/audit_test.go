@@ -291,7 +291,7 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 
 // A cell that a cursor marks as incomplete is no difference. Nor is one that a transaction explains of which
 // Redis has run a part and that no commit has marked yet.
-func TestAdmittedCellsAreNoDifference(t *testing.T) {
+func TestCellsMarkedIncompleteAreNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream("HITS", "hits.>")
@@ -306,11 +306,11 @@ func TestAdmittedCellsAreNoDifference(t *testing.T) {
 	require.NoError(t, err)
 	cursor := r.store.Keys.Cursor(layout.ShardOf(window.HashCounter([]byte("a"))), "HITS")
 	restore := r.keep()
-	for name, admit := range map[string]func(){
-		"the cursor admits it": func() { client.HSet(ctx, cursor, "incomplete_before", time.Now().UnixMilli()) },
-		"a torn transaction":   func() { client.HIncrBy(ctx, cursor, "opened", 1) },
+	for name, mark := range map[string]func(){
+		"the cursor marks it": func() { client.HSet(ctx, cursor, "incomplete_before", time.Now().UnixMilli()) },
+		"a torn transaction":  func() { client.HIncrBy(ctx, cursor, "opened", 1) },
 	} {
-		admit()
+		mark()
 		if got := r.mustFindNothing(); got.incomplete != 1 || !strings.Contains(got.text, "incomplete: 1 cells") {
 			t.Errorf("%s: %d incomplete\n%s", name, got.incomplete, got.text)
 		}
@@ -416,7 +416,7 @@ func TestCommitWithPartsToComeHasNoDifference(t *testing.T) {
 }
 
 // After a stream was rolled back and the worker has reported the loss, audit finds no difference.
-func TestRolledBackStreamHasNoDifferenceOnceAdmitted(t *testing.T) {
+func TestRolledBackStreamHasNoDifferenceOnceMarkedIncomplete(t *testing.T) {
 	t.Parallel()
 	store, kept := t.TempDir(), t.TempDir()
 	nats, database := stack.NATS(t, func(o *server.Options) { o.StoreDir = store }), stack.SharedRedis(t)
@@ -444,7 +444,7 @@ func TestRolledBackStreamHasNoDifferenceOnceAdmitted(t *testing.T) {
 	r.awaitApplied("HITS")
 	stop()
 	restart(func() error { return errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(kept))) })
-	r.mustFind(1, "it is at message 20, and the stream ends with 10")
+	r.mustFind(1, "at message 20, and the stream ends with 10")
 	r.start()
 	send(5)
 	r.awaitApplied("HITS")
@@ -598,7 +598,7 @@ func TestMessagesAreReadByTheRulesAndSubjectsOfTheWorkers(t *testing.T) {
 }
 
 // Audit finds no difference while workers count, come and go, and split their commits.
-func TestAuditBesideLiveWorkersFindsNoDifference(t *testing.T) {
+func TestAuditWithLiveWorkersFindsNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream("HITS_0", "hits.0.>")

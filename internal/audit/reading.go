@@ -53,7 +53,7 @@ type reading struct {
 func (r *reading) subtract(ctx context.Context) (complete int64, err error) {
 	for seq, named := range r.stream.marks {
 		if last := r.stream.state.Last; seq > last {
-			r.report.cursorDiffers(r.cursorKey(named[0].shard), "it is at message %d, and the stream ends with %d", seq, last)
+			r.report.cursorDiffers(r.cursorKey(named[0].shard), "at message %d, and the stream ends with %d", seq, last)
 		}
 	}
 	if err := r.run(ctx); err != nil {

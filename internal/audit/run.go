@@ -41,7 +41,7 @@ type options struct {
 }
 
 const about = `counts again what the streams hold, and compares it with every cell in Redis. It changes
-nothing, and may run beside live workers.
+nothing, and may run while workers count.
 
   audit                      as fast as --rate allows
   audit --memory 4096        reads the streams fewer times, if there are many counters

@@ -116,7 +116,7 @@ func encodingOf(r *http.Request) (encoding, *web.Problem) {
 		return zstdized, nil
 	default:
 		return plain, web.NewProblem(http.StatusUnsupportedMediaType,
-			fmt.Sprintf("Content-Encoding %s is not taken: allowed are gzip, zstd and none", web.Excerpt(given))).WithHeader("Accept-Encoding", "gzip, zstd")
+			fmt.Sprintf("Content-Encoding %s is not supported: must be gzip, zstd or none", web.Excerpt(given))).WithHeader("Accept-Encoding", "gzip, zstd")
 	}
 }
 
@@ -155,7 +155,7 @@ type errPacked struct {
 }
 
 func (e errPacked) Error() string {
-	return fmt.Sprintf("body: it is not %s, as Content-Encoding says (%v)", e.how, e.err)
+	return fmt.Sprintf("body: not %s, although Content-Encoding names it (%v)", e.how, e.err)
 }
 
 var (
@@ -197,7 +197,7 @@ func bodyProblem(err error) *web.Problem {
 	case errors.As(err, &packed):
 		return web.NewProblem(http.StatusBadRequest, packed.Error())
 	case errors.As(err, &network) && network.Timeout():
-		return web.NewProblem(http.StatusRequestTimeout, fmt.Sprintf("body: it did not arrive within %v", bodyWithin))
+		return web.NewProblem(http.StatusRequestTimeout, fmt.Sprintf("body: did not arrive within %v", bodyWithin))
 	}
-	return web.NewProblem(http.StatusBadRequest, "body: it broke off before its end")
+	return web.NewProblem(http.StatusBadRequest, "body: ended before its end")
 }

@@ -24,7 +24,7 @@ const (
 )
 
 // eventMode returns how a request carries CloudEvents. A header of one attribute is enough for the binary
-// mode, so that an event without its specversion is not taken for a hit.
+// mode, so that an event without its specversion is not read as a hit.
 func eventMode(r *http.Request) rules.Mode {
 	mode := rules.DetectMode(r.Header.Get("Content-Type"), r.Header.Get)
 	if mode != rules.NoCloudEvent {
@@ -48,10 +48,10 @@ func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
 	switch {
 	case err != nil || name != structuredType && name != batchType:
 		return nil, web.NewProblem(http.StatusUnsupportedMediaType,
-			fmt.Sprintf("Content-Type %s is not taken: allowed for CloudEvents are %s, %s, and headers such as ce-type with any type", web.Excerpt(given), structuredType, batchType)).
+			fmt.Sprintf("Content-Type %s is not supported: for CloudEvents it must be %s or %s, or any type with headers such as ce-type", web.Excerpt(given), structuredType, batchType)).
 			WithHeader("Accept-Post", structuredType+", "+batchType)
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
-		return nil, web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: a body is in UTF-8", web.Excerpt(given)))
+		return nil, web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not supported: a body must be in UTF-8", web.Excerpt(given)))
 	}
 	return nats.Header{"Content-Type": {name}}, nil
 }
@@ -68,9 +68,9 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 		case short == "" || strings.Trim(short, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return nil, notEvent(0, "ce-%s: the name of an attribute has letters and digits only", short)
 		case short == "datacontenttype" && request.Get("Content-Type") != "":
-			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type has the same meaning: allowed is one of them")
+			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type has the same meaning: send one of them")
 		case len(values) > 1:
-			return nil, notEvent(0, "ce-%s is there %d times: allowed is once", short, len(values))
+			return nil, notEvent(0, "ce-%s is given %d times: must be given once", short, len(values))
 		}
 	}
 	values, refused := rules.BinaryHeaders(request)
@@ -100,9 +100,9 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 	trimmed := bytes.Trim(hit.TrimMark(body), " \t\r\n")
 	switch {
 	case len(trimmed) == 0:
-		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a CloudEvent as a JSON object")
+		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: empty: must be a CloudEvent as a JSON object")
 	case trimmed[0] == '[':
-		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: it is an array: allowed is one CloudEvent; an array has the Content-Type "+batchType)
+		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: an array: must be one CloudEvent; an array has the Content-Type "+batchType)
 	}
 	identity, refused := c.JSON(trimmed)
 	if refused != nil {
@@ -119,7 +119,7 @@ func notEvent(i int, format string, a ...any) *web.Problem {
 func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Problem) {
 	trimmed := bytes.Trim(hit.TrimMark(body), " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != '[' {
-		return 0, web.NewProblem(http.StatusBadRequest, "body: it is not an array: allowed is an array of CloudEvents; one alone has the Content-Type "+structuredType)
+		return 0, web.NewProblem(http.StatusBadRequest, "body: not an array: must be an array of CloudEvents; one alone has the Content-Type "+structuredType)
 	}
 	var bad badItems
 	all := hit.Split(trimmed)
@@ -129,7 +129,7 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 			bad.add(all.Item, all.Wrong)
 		case all.Item == most:
 			return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
-				fmt.Sprintf("body: it has more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
+				fmt.Sprintf("body: more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
 		default:
 			events++
 			_, refused := c.JSON(all.Raw)

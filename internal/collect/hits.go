@@ -133,7 +133,7 @@ func parse(p *hit.Parser, body []byte, maxHits int) ([]hit.Hit, *web.Problem) {
 
 func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit, *web.Problem) {
 	if hit.Blank(body) {
-		return nil, web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed are a hit such as {\"key\":\"/cart\"}, an array of hits, or one hit per line")
+		return nil, web.NewProblem(http.StatusBadRequest, "body: empty: must be a hit such as {\"key\":\"/cart\"}, an array of hits, or one hit per line")
 	}
 	hits, rejects := p.ParseBody(body, maxHits)
 	if len(rejects) == 0 && len(hits) == 0 {
@@ -144,7 +144,7 @@ func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit
 	}
 	if rejects[0].Reason == hit.TooLarge {
 		return nil, web.NewProblem(http.StatusRequestEntityTooLarge,
-			fmt.Sprintf("body: it has more than %d hits, the most allowed (%s): send them in several requests", maxHits, bound))
+			fmt.Sprintf("body: more than %d hits, the most allowed (%s): send them in several requests", maxHits, bound))
 	}
 	var bad badItems
 	for _, r := range rejects {
@@ -180,12 +180,12 @@ func checkType(r *http.Request) *web.Problem {
 	switch {
 	case err != nil:
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
-		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: a body is in UTF-8", web.Excerpt(given)))
+		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not supported: a body must be in UTF-8", web.Excerpt(given)))
 	case strings.HasPrefix(name, "text/"), strings.HasSuffix(name, "+json"), isTextual[name]:
 		return nil
 	}
 	return web.NewProblem(http.StatusUnsupportedMediaType,
-		fmt.Sprintf("Content-Type %s is not taken: allowed are application/json (an object or an array), application/x-ndjson (an object per line), text/plain, application/cloudevents+json, application/cloudevents-batch+json and none", web.Excerpt(given))).
+		fmt.Sprintf("Content-Type %s is not supported: must be application/json (an object or an array), application/x-ndjson (an object per line), text/plain, application/cloudevents+json, application/cloudevents-batch+json or none", web.Excerpt(given))).
 		WithHeader("Accept-Post", "application/json, application/x-ndjson, text/plain, application/cloudevents+json, application/cloudevents-batch+json")
 }
 
@@ -211,7 +211,7 @@ func messageID(r *http.Request, sender string) (string, *web.Problem) {
 	}
 	if !ok {
 		return "", web.NewProblem(http.StatusBadRequest,
-			fmt.Sprintf("%s: allowed is one key of 1 to %d visible ASCII characters, in double quotes or without", keyHeader, maxKey))
+			fmt.Sprintf("%s: must be one key of 1 to %d visible ASCII characters, in double quotes or without", keyHeader, maxKey))
 	}
 	if sender == "" {
 		return key, nil
@@ -274,7 +274,7 @@ func (h *hitsHandler) serveHandshake(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(names) > 1 || !senderName.MatchString(names[0]) {
-		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: allowed is one name of a sender, such as events.example.com", requestOrigin)).Write(w)
+		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: must be one name of a sender, such as events.example.com", requestOrigin)).Write(w)
 		return
 	}
 	token, p := h.callers.check(r)

@@ -16,7 +16,7 @@ type object struct {
 	N   int64  `json:"n,omitempty" doc:"How many happened. 1 if it is missing." example:"3" minimum:"1" maximum:"1099511627776"`
 	TS  any    `json:"ts,omitempty" doc:"When: Unix milliseconds as an integer, or an RFC 3339 string. When JetStream stores it if it is missing." example:"1763683200000"`
 
-	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count how many different ones there were: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
+	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count unique values: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
 }
 
 // cloudEvent is a CloudEvent in JSON. internal/rules reads it.
@@ -100,12 +100,12 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 	problems := []describedProblem{
 		{http.StatusBadRequest, "The body or the key is wrong. errors names each bad item. Nothing is stored.",
 			itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: "body[3]", Message: "n must be an integer from 1 to 1099511627776"}}, 1)},
-		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
+		{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: did not arrive within 10s")},
 		{http.StatusUnprocessableEntity, "The Idempotency-Key, or the source and id of a CloudEvent, was used for something else. Nothing is stored.",
 			keyReused(keyHeader, outcome{stream: "HITS", sequence: 812})},
 		{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", tooLarge(maxBody)},
-		{http.StatusUnsupportedMediaType, "A content type or encoding that is not taken. Nothing is stored.",
-			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not taken: allowed are gzip, zstd and none")},
+		{http.StatusUnsupportedMediaType, "A content type or encoding that is not supported. Nothing is stored.",
+			web.NewProblem(http.StatusUnsupportedMediaType, "Content-Encoding \"br\" is not supported: must be gzip, zstd or none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in Retry-After.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with the same Idempotency-Key.",
 			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
@@ -148,7 +148,7 @@ type pageObject struct {
 	Key string `json:"key" doc:"The counter. COLLECT_BEACON_PREFIX is put before it." example:"/cart"`
 	N   int64  `json:"n,omitempty" doc:"How many, 1 to COLLECT_BEACON_MAX_N." example:"1"`
 
-	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count how many different ones there were: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
+	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count unique values: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
 }
 
 func describePages(a *api.API) {
@@ -166,9 +166,9 @@ func describePages(a *api.API) {
 			}},
 		},
 		Responses: pageProblems(a, map[string]*huma.Response{"204": {Description: "JetStream has stored the hits."}},
-			describedProblem{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive within 10s")},
-			describedProblem{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: it has more than 65536 bytes, which is what browsers allow a beacon: send several")},
-			describedProblem{http.StatusUnsupportedMediaType, "A content type that is not taken. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not taken: allowed are text/plain, application/json and none")},
+			describedProblem{http.StatusRequestTimeout, "The body did not arrive in time. Nothing is stored.", web.NewProblem(http.StatusRequestTimeout, "body: did not arrive within 10s")},
+			describedProblem{http.StatusRequestEntityTooLarge, "More bytes or hits than allowed. Nothing is stored.", web.NewProblem(http.StatusRequestEntityTooLarge, "body: more than 65536 bytes, which is what browsers allow a beacon: send several")},
+			describedProblem{http.StatusUnsupportedMediaType, "A content type that is not supported. Nothing is stored.", web.NewProblem(http.StatusUnsupportedMediaType, "Content-Type \"text/css\" is not supported: must be text/plain, application/json or none")},
 		),
 	})
 	param := func(name, about string, required bool, schema *huma.Schema) *huma.Param {
@@ -194,7 +194,7 @@ func pageProblems(a *api.API, responses map[string]*huma.Response, more ...descr
 	all := append([]describedProblem{
 		{http.StatusBadRequest, "A hit is wrong. Nothing is stored.", web.NewProblem(http.StatusBadRequest, "key: the counter's name has 0 bytes; 1 to 512 are allowed")},
 		{http.StatusForbidden, "The page's origin is not one of COLLECT_ORIGINS, or the request names none. Nothing is stored.",
-			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: allowed are those of COLLECT_ORIGINS`)},
+			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: the origin must be one of COLLECT_ORIGINS`)},
 		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOffDetail(beaconPath))},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown.", web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is unknown")},

@@ -61,7 +61,7 @@ func (s PageSettings) checkPage(r *http.Request) *web.Problem {
 	case !named:
 		return web.NewProblem(http.StatusForbidden, "the request does not say which page it comes from: browsers send Origin or, unless the page's referrer policy forbids it, Referer")
 	case !s.Origins.Allow(origin):
-		return web.NewProblem(http.StatusForbidden, fmt.Sprintf("pages of the origin %s may not count here: allowed are those of COLLECT_ORIGINS", web.Excerpt(origin)))
+		return web.NewProblem(http.StatusForbidden, fmt.Sprintf("pages of the origin %s may not count here: the origin must be one of COLLECT_ORIGINS", web.Excerpt(origin)))
 	}
 	return nil
 }
@@ -119,11 +119,11 @@ func checkBeacon(r *http.Request) *web.Problem {
 	if given := r.Header.Get("Content-Type"); given != "" {
 		kind, _, err := mime.ParseMediaType(given)
 		if err != nil || !beaconTypes[kind] {
-			return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken: allowed are text/plain, application/json and none", web.Excerpt(given)))
+			return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not supported: must be text/plain, application/json or none", web.Excerpt(given)))
 		}
 	}
 	if given := r.Header.Get("Content-Encoding"); given != "" {
-		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %s is not taken: a beacon is not packed", web.Excerpt(given)))
+		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %s is not supported: a beacon must not be packed", web.Excerpt(given)))
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (s *pages) readBeacon(w http.ResponseWriter, r *http.Request, space *worksp
 	boundArrival(w)
 	err := space.receive(w, r, maxBeacon, &held)
 	if errors.Is(err, errLarge) {
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it has more than %d bytes, which is what browsers allow a beacon: send several", maxBeacon))
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: more than %d bytes, which is what browsers allow a beacon: send several", maxBeacon))
 	}
 	return bodyProblem(err)
 }
@@ -145,7 +145,7 @@ func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *w
 		return nil, p
 	}
 	if len(hits) == 0 {
-		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty: allowed are a hit such as {\"key\":\"/cart\"}, or an array of hits")
+		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty: must be a hit such as {\"key\":\"/cart\"}, or an array of hits")
 	}
 	var bad badItems
 	for i, h := range hits {
@@ -198,10 +198,10 @@ func gifHit(query string) (h hit.Hit, param string, err error) {
 	}
 	for name, values := range params {
 		if !slices.Contains(gifParams, name) {
-			return hit.Hit{}, "", errors.New("allowed are key, n and r, which is ignored")
+			return hit.Hit{}, "", errors.New("must be key, n or r, which is ignored")
 		}
 		if len(values) > 1 {
-			return hit.Hit{}, name, errors.New("it is there more than once: one hit per request")
+			return hit.Hit{}, name, errors.New("given more than once: one hit per request")
 		}
 	}
 	h = hit.Hit{Counter: []byte(params.Get("key")), N: 1, At: hit.NoTime}
@@ -212,7 +212,7 @@ func gifHit(query string) (h hit.Hit, param string, err error) {
 	if params.Has("n") {
 		h.N, err = strconv.ParseInt(params.Get("n"), 10, 64)
 		if err != nil {
-			return hit.Hit{}, "n", errors.New("allowed is a whole number")
+			return hit.Hit{}, "n", errors.New("must be a whole number")
 		}
 	}
 	return h, "", nil

@@ -18,7 +18,7 @@ func noRoom(setting string) *web.Problem {
 
 func tooLarge(maxBody int64) *web.Problem {
 	return web.NewProblem(http.StatusRequestEntityTooLarge,
-		fmt.Sprintf("body: it has more than %d bytes, the most allowed (COLLECT_MAX_BODY): send the hits in several requests", maxBody))
+		fmt.Sprintf("body: more than %d bytes, the most allowed (COLLECT_MAX_BODY): send the hits in several requests", maxBody))
 }
 
 func tooLargeFor(bound string) *web.Problem {

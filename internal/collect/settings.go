@@ -54,7 +54,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if outbox.CheckSubject(s.Subject) != nil {
-		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, Allowed: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
+		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, MustBe: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
 	}
 	return cmp.Or(
 		setting.CheckDuration("COLLECT_MAX_WAIT", s.MaxWait, 0, maxMaxWait),
@@ -82,10 +82,10 @@ func (s PageSettings) on() bool { return !s.Origins.IsEmpty() && s.Prefix != "" 
 
 func (s *PageSettings) Validate() error {
 	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
-		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, Allowed: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
+		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, MustBe: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
 	}
 	if s.MaxN < 1 || s.MaxN > hit.MaxN {
-		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), Allowed: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
+		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), MustBe: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
 	}
 	return setting.CheckMost(setting.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
 }

@@ -100,7 +100,7 @@ func (t *target) report(found streamCheck) {
 	case found.err == nil:
 		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Stringer("duplicate_window", found.window).Msg("hits go to the stream")
 	case errors.Is(found.err, outbox.ErrNoStream):
-		t.log.Error().Msgf("NO HIT CAN BE TAKEN: %s", noStream(t.subject))
+		t.log.Error().Msgf("cannot accept hits: %s", noStream(t.subject))
 	default:
 		t.log.Warn().Err(found.err).Str("subject", t.subject).Msg("which stream takes hits is unknown")
 	}
@@ -120,7 +120,7 @@ func (t *target) recordRefusal(why error) {
 		if refusal.Lasts() {
 			hint = "messages of hits do not suit this stream: set COLLECT_SUBJECT to a subject of another one"
 		}
-		t.log.Error().Err(why).Str("subject", t.subject).Msgf("HITS ARE REFUSED: %s (docs/collect.md)", hint)
+		t.log.Error().Err(why).Str("subject", t.subject).Msgf("the stream refuses hits: %s (docs/collect.md)", hint)
 	}
 }
 

@@ -101,7 +101,7 @@ type drain struct {
 	filled time.Time
 }
 
-// fill stores the hits, drawn by Zipf's law from 100,000 counters, and again
+// fill stores the hits, of 100,000 Zipf-distributed counters, and again
 // once they are old: cells of the finest tier that have expired are not written,
 // and a drain would cost less. They live for 75 seconds at least.
 func (d *drain) fill() {

@@ -41,7 +41,7 @@ var errRolledBack = errors.New("the stream was rolled back")
 
 // errUnidentified means that the stream may not be the one that was counted. It ends the session. The next
 // one checks again: a mirror may not have received the cursor's message yet.
-var errUnidentified = errors.New("it is not known whether its messages were counted")
+var errUnidentified = errors.New("cannot tell whether its messages were counted")
 
 // history compares cursors, which are mostly equal, with the stream's messages. It reads each message once.
 type history struct {
@@ -220,7 +220,7 @@ func (h *history) isContinued(ctx context.Context, c window.Cursor) (bool, error
 			"(%d, stored at %s): %w: it may still be on its way; if this is a mirror of another stream, give it another name",
 			moment(s.Created), c.Seq, moment(c.Stored), errUnidentified)
 	}
-	return false, fmt.Errorf("it was created at %s, holds messages %d to %d, of which the first was stored at %s, "+
+	return false, fmt.Errorf("created at %s, holds messages %d to %d, of which the first was stored at %s, "+
 		"and not the one that was applied last (%d, stored at %s), so it may be an older backup or a copy of another stream: "+
 		"%w: restore a backup that holds that message; or purge the messages that were counted before "+
 		"(nats stream purge NAME --seq=N, where N is the first one that was not); "+

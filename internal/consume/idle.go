@@ -83,7 +83,7 @@ func (c *claims) writePeriodically(ctx context.Context, store *schema.Store, all
 		cancel()
 		if ctx.Err() == nil && c.record(next, changed, err) {
 			log.Warn().Err(err).Int("streams", len(next)).
-				Msg("as_of of idle streams could not be written: their cursors move instead")
+				Msg("cannot write as_of of idle streams; moving their cursors instead")
 		}
 	}
 }

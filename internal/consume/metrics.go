@@ -54,7 +54,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.lost = counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream")
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and were not counted.", "stream")
 	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note, schedule one whose message will come, other_namespace a message for another namespace.", "stream", "reason")
-	m.lossReports = counter("admissions_total", "Times that cursors were marked because hits may be missing or count twice, by reason.", "stream", "reason")
+	m.lossReports = counter("incomplete_marks_total", "Times that cursors were marked because hits may be missing or count twice, by reason.", "stream", "reason")
 	m.commands = counter("commands_total", "Redis commands in applied transactions.").WithLabelValues()
 	m.retries = counter("commit_retries_total", "Commits without a reply, so that the worker checked them again.").WithLabelValues()
 	m.commitSeconds = histogram("commit_seconds", "Seconds of one transaction, cursor check included.", 0.0005, 2, 14)

@@ -107,12 +107,12 @@ var plantedBugs = []plantedBug{
 	{"after a roll-back, times are compared with the last message's alone", []plantedEdit{
 		{"consume/history.go", "h.lastUpTo(ctx, max(latest, message.stored), limit)", "h.lastUpTo(ctx, message.stored, limit)"}}},
 	{"a stream's state is believed from any server", []plantedEdit{
-		{"source/confirm.go", "case !now.Leadership.Clustered:", "case true:"}}},
+		{"consume/source/confirm.go", "case !now.Leadership.Clustered:", "case true:"}}},
 
 	// What is claimed.
 	{"as_of is the clock's", []plantedEdit{
 		{"consume/commit.go", "AsOf: l.stored / 1e6, Inc", "AsOf: time.Now().UnixMilli(), Inc"}}},
-	{"a torn transaction is not admitted", []plantedEdit{
+	{"a torn transaction is not reported", []plantedEdit{
 		{"window/commit/transact.go", "if found.IsTorn() {", "if false {"}}},
 	{"a declaration closes a transaction that was torn", []plantedEdit{
 		{"window/schema/declaration.go", "var created *redis.StringCmd", "var created, opened *redis.StringCmd"},
@@ -120,12 +120,12 @@ var plantedBugs = []plantedBug{
 		{"window/schema/declaration.go", "p.HSet(ctx, key, declaredField, d.value())", "p.HSet(ctx, key, declaredField, d.value(), \"closed\", opened.Val())"}}},
 	{"a worker that takes a cursor closes a transaction that was torn", []plantedEdit{
 		{"window/commit/transact.go", "if found.IsTorn() {", "if found.IsTorn() && next.Seq > w.held.Seq {"}}},
-	{"a fall of the clock of Redis is not admitted", []plantedEdit{
+	{"a fall of the clock of Redis is not reported", []plantedEdit{
 		{"window/commit/transact.go", "if clock.Before(w.suspected) {", "if false {"}}},
 	{"rejects are stored after the cursor has passed them", []plantedEdit{
 		{"consume/commit.go", "	if err := c.storeRejects(ctx, l); err != nil {\n		return err\n	}\n	now :=", "	now :="},
 		{"consume/commit.go", "	if now.Sub(c.registeredAt) >= registerEvery {", "	if err := c.storeRejects(ctx, l); err != nil {\n		return err\n	}\n	if now.Sub(c.registeredAt) >= registerEvery {"}}},
-	{"a loss to a foreign key is not admitted", []plantedEdit{
+	{"a loss to a foreign key is not reported", []plantedEdit{
 		{"consume/commit.go", "if failed := c.reportLostHits(flushing, shard, cells.End()); failed != nil", "if failed := error(nil); failed != nil"}}},
 	{"the layout and the stream are not written", []plantedEdit{
 		{"consume/setup.go", "err := s.Store.EnsureLayout(ctx, s.Layout)\n	if err == nil {\n		err = s.Store.AddStream", "var err error\n	if false {\n		err = s.Store.AddStream"}}},

@@ -15,7 +15,7 @@ import (
 // and no others; it has those of every hit that has to be counted, and of every hit that its other cells have
 // counted.
 
-// simUniques is how many different values there are.
+// simUniques is how many unique values there are.
 const simUniques = 60
 
 func simUnique(n int) string { return fmt.Sprintf("visitor %d", n%simUniques) }

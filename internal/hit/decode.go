@@ -92,7 +92,7 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 		refused = d.limits.Judge(h, d.stored)
 	}
 	if refused == nil && d.producer && h.At != NoTime && h.At < earliest {
-		refused = &Refusal{TooLate, fmt.Sprintf("ts %d is %s: no tier holds hits of before the year 2000%s", h.At, Moment(h.At), inMillis(h.At))}
+		refused = &Refusal{TooLate, fmt.Sprintf("ts %d is %s: no tier holds hits from before the year 2000%s", h.At, Moment(h.At), inMillis(h.At))}
 	}
 	return refused
 }

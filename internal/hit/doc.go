@@ -30,7 +30,7 @@
 //   - ts, the time: an integer of Unix milliseconds, without fraction or exponent, or a string that ParseTime
 //     reads, in the years 1 to 9999; by default the time stored. A later time, by at most Limits.MaxAhead,
 //     counts as the time stored.
-//   - unique, a string that CheckUnique accepts, such as a visitor: different ones are counted per counter,
+//   - unique, a string that CheckUnique accepts, such as a visitor: unique values are counted per counter,
 //     in addition to the hits. Errors do not contain the value.
 //   - The Mistakes of Fields, such as count, are refused, because the hit would count wrongly.
 //   - Other fields are skipped. They must be JSON, but their names and strings need not be UTF-8.

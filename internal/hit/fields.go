@@ -17,7 +17,7 @@ var Fields = []Field{
 	{"n", "How many happened. 1 if it is missing.", "integer", 1, MaxN, []string{"N", "count", "value"}},
 	{"ts", "When: Unix milliseconds as an integer, or an RFC 3339 string. When JetStream stores it if it is missing.",
 		"integer string", MinTime, MaxTime, []string{"time", "timestamp"}},
-	{"unique", "Whom or what the hit is of, such as a visitor, to count how many different ones there were: " +
+	{"unique", "Whom or what the hit is of, such as a visitor, to count unique values: " +
 		"1 to 512 bytes of UTF-8.", "string", 1, MaxUnique, []string{"Unique", "uniques", "uniq"}},
 }
 

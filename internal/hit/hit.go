@@ -24,7 +24,7 @@ type Hit struct {
 	N       int64
 	At      int64  // Unix milliseconds, or NoTime
 	Hash    uint64 // of the counter, as Limits.Place returns it; 0 in a producer's hits
-	Unique  []byte // the value of which different ones are counted, such as a visitor; nil without one. Never log it.
+	Unique  []byte // the value that is counted once, such as a visitor; nil without one. Never log it.
 }
 
 // MaxUnique is the longest unique value, in bytes.
@@ -35,9 +35,9 @@ const MaxUnique = 512
 func CheckUnique(value []byte) error {
 	switch {
 	case len(value) == 0 || len(value) > MaxUnique:
-		return fmt.Errorf("it has %d bytes; 1 to %d are allowed", len(value), MaxUnique)
+		return fmt.Errorf("must have 1 to %d bytes; got %d", MaxUnique, len(value))
 	case !utf8.Valid(value):
-		return errors.New("it is not valid UTF-8")
+		return errors.New("not valid UTF-8")
 	}
 	return nil
 }

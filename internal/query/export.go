@@ -23,7 +23,7 @@ const exportPath = "/v1/export"
 
 const (
 	// exportReadTimeout is how long a client may leave sent data unread. Then its export, which holds up no
-	// other, is broken off.
+	// other, is aborted.
 	exportReadTimeout = time.Minute
 	// exportRetry is after how many seconds a client should retry that found no slot.
 	exportRetry = "10"
@@ -200,7 +200,7 @@ func sendExport(ctx context.Context, w http.ResponseWriter, control *http.Respon
 func (x *exports) breakOff(r *http.Request, e *answer.Export, why error) {
 	var p *web.Problem
 	if r.Context().Err() == nil && errors.As(why, &p) { // not if the client is gone
-		x.log.Warn().Ctx(r.Context()).Str("why", p.Detail).Int64("rows", e.Rows()).Msg("an export has been broken off")
+		x.log.Warn().Ctx(r.Context()).Str("why", p.Detail).Int64("rows", e.Rows()).Msg("export aborted")
 	}
 	panic(http.ErrAbortHandler)
 }

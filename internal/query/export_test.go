@@ -112,7 +112,7 @@ func (s *service) awaitExports(t *testing.T, want int) {
 }
 
 // If Redis fails on the way, the answer does not end as if it were whole.
-func TestExportIsBrokenOffIfRedisFails(t *testing.T) {
+func TestExportIsAbortedIfRedisFails(t *testing.T) {
 	t.Parallel()
 	for i, encoding := range []string{"", "gzip", "identity"} {
 		s := serveFake(t)

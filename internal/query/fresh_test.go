@@ -217,7 +217,7 @@ func TestRequestsThatWaitCostRedisNoMoreThanOne(t *testing.T) {
 func errOf(_ any, err error) error { return err }
 
 // Requests over NATS that wait hold up no others, and all of them are answered before the service stops.
-func TestRequestsOverNATSWaitBesideOthers(t *testing.T) {
+func TestRequestsOverNATSWaitWithOthers(t *testing.T) {
 	t.Parallel()
 	broker, server, now := stack.NATS(t), stack.Redis(t), apitest.Now()
 	apitest.Seed(t, server.Client(), now, apitest.NewSample("a", now.Add(-time.Minute), 5))

@@ -151,7 +151,7 @@ func checkType(r *http.Request) *web.Problem {
 	if err == nil && (kind == api.JSONType || strings.HasSuffix(kind, "+json")) {
 		return nil
 	}
-	return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not taken from a browser: allowed is application/json", web.Excerpt(given))).
+	return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not accepted from a browser: must be application/json", web.Excerpt(given))).
 		WithHeader("Accept-Post", api.JSONType)
 }
 

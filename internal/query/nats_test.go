@@ -166,7 +166,7 @@ func (m meeting) Answer(ctx context.Context, questions []window.Question) (windo
 
 // Requests are answered concurrently, once where two services run, and those under way are answered when it
 // stops.
-func TestRequestsOverNATSAreAnsweredOnceAndBesideEachOther(t *testing.T) {
+func TestRequestsOverNATSAreAnsweredOnceAndConcurrently(t *testing.T) {
 	t.Parallel()
 	broker := stack.NATS(t)
 	conn := broker.Conn()

@@ -104,7 +104,7 @@ func (q *questions) getTotals(ctx context.Context, in *answer.Input) (*windowsOu
 func (q *questions) registerUniques(a *api.API) {
 	o := windowsOperation{
 		id: "uniques", path: uniquesPath, what: "Uniques", answers: "The estimates, as of now.", answer: answer.UniquesExample(),
-		about: "How many different values of unique the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
+		about: "How many unique values the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
 			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
 			"A counter whose hits carry no unique has 0. If no worker has counted lately, upper is null, and complete is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
@@ -126,7 +126,7 @@ const seriesAbout = "The hits of a counter in each step of a range. From, to and
 	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; " +
 	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters that begin with it, gives the object below; if key " +
 	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups that are not listed. " +
-	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many different values of unique the hits of " +
+	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many unique values the hits of " +
 	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or counters cannot be added up."
 
 func (q *questions) registerSeries(a *api.API) {
@@ -150,7 +150,7 @@ func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api
 		format = preferredFormat(p.Accept)
 	}
 	if _, ok := formatTypes[format]; !ok {
-		return nil, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(format), answer.FormatNames).Problem(web.InQuery)
+		return nil, web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(format), answer.FormatNames).Problem(web.InQuery)
 	}
 	lines, err := q.Series(ctx, p.Input())
 	if err != nil {

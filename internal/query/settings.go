@@ -39,7 +39,7 @@ type Settings struct {
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
 
-	MaxUniqueCells int64 `env:"QUERY_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques that one request reads, each as often as a bound needs it; one of 2,000 different ones or more costs Redis 39 µs, a smaller one a few"`
+	MaxUniqueCells int64 `env:"QUERY_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques that one request reads, each as often as a bound needs it; one of 2,000 unique values or more costs Redis 39 µs, a smaller one a few"`
 
 	MaxSum int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 
@@ -79,7 +79,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
-		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), Allowed: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
+		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), MustBe: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
 	err := cmp.Or(
 		setting.CheckMost(setting.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, setting.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, setting.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
@@ -91,7 +91,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
-		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, Allowed: "with NATS, a namespace without a dot at its ends or two in a row, because it is the first part of the subjects; or set NATS_URL to nothing"}
+		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, MustBe: "a namespace without a dot at its ends or two in a row, because with NATS it is the first part of the subjects; or set NATS_URL to nothing"}
 	}
 	return nil
 }

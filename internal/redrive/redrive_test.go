@@ -330,7 +330,7 @@ func TestRedriveSendsWhatItsFlagsChoose(t *testing.T) {
 	r.want("HITS", `[{"key":"a"}]`, `[{"key":"b"}]`)
 }
 
-func TestRedriveSaysThatThereAreNoRejects(t *testing.T) {
+func TestRedriveReportsThatThereAreNoRejects(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	if got := r.redrive(t.Context(), io.Discard).String(); !strings.HasPrefix(got, "found 0 rejects, 0 match; sent 0 again in 0 messages") {
@@ -398,7 +398,7 @@ func TestRedriveSurvivesARestartOfTheServer(t *testing.T) {
 	r.want(rejects.Stream)
 }
 
-func TestRedriveSaysWhatItCannotRemove(t *testing.T) {
+func TestRedriveReportsWhatItCannotRemove(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
 	require.NoError(t, r.js.DeleteStream(t.Context(), rejects.Stream))

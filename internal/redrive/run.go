@@ -67,7 +67,7 @@ func newFlags(o *options) *program.FlagSet {
 	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those that would be refused again are left)", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			if !slices.Contains(hit.Reasons, hit.Reason(name)) {
-				return fmt.Errorf("allowed is one or more of %s", rejects.Reasons)
+				return fmt.Errorf("must be one or more of %s", rejects.Reasons)
 			}
 			o.reasons = append(o.reasons, hit.Reason(name))
 		}
@@ -76,13 +76,13 @@ func newFlags(o *options) *program.FlagSet {
 	fs.Add("stream", "", "only rejects of messages of this `stream`", func(s string) error {
 		o.stream = s
 		if outbox.CheckSubject(s) != nil || strings.Contains(s, ".") {
-			return errors.New("allowed is the name of a stream, such as HITS")
+			return errors.New("must be the name of a stream, such as HITS")
 		}
 		return nil
 	})
 	fs.Add("ts", "keep", "which `time` they get: keep (their own), now (they count when they are stored again), stored (when the refused message was stored)", func(s string) error {
 		if o.ts = timing(s); !slices.Contains([]timing{keepTime, nowTime, storedTime}, o.ts) {
-			return errors.New("allowed is keep, now or stored")
+			return errors.New("must be keep, now or stored")
 		}
 		return nil
 	})

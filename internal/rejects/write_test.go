@@ -200,7 +200,7 @@ func TestRejectsAreStoredOncePerIncarnation(t *testing.T) {
 	require.Equal(t, []string{"hits_rejected.HITS", "HITS:401:2", "{}"}, []string{msg.Subject, msg.Header.Get("Nats-Msg-Id"), string(msg.Data)})
 }
 
-// Without a stream to take them, rejects are not taken for stored.
+// Without a stream to take them, rejects do not count as stored.
 func TestPublishRejectsNeedsTheStream(t *testing.T) {
 	t.Parallel()
 	js := stack.NATS(t).JetStream()

@@ -120,8 +120,8 @@ func newHeaderRefusal(name, text string, err error) *hit.Refusal {
 }
 
 var (
-	errOpenQuote  = errors.New("it begins with a quote: allowed is one more, at its end, with \\ before those in between")
-	errHeaderUTF8 = errors.New("allowed is valid UTF-8, as it is or percent-encoded")
+	errOpenQuote  = errors.New("begins with a quote: must end with one, too, and have \\ before those in between")
+	errHeaderUTF8 = errors.New("must be valid UTF-8, as it is or percent-encoded")
 )
 
 // appendValue decodes the value of an attribute from its header. The bindings for HTTP (1.0.2) and NATS

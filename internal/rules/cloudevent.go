@@ -57,9 +57,9 @@ func (c *cloudEvent) finishJSON(texts []byte) ([]byte, *hit.Refusal) {
 	case refusal != nil || !json || encoded.isMissing():
 		return texts, refusal
 	case c.data.isFound():
-		return texts, newCloudEventRefusal("it has both data and data_base64")
+		return texts, newCloudEventRefusal("has both data and data_base64")
 	case encoded.kind != kindText && encoded.kind != kindEscaped:
-		return texts, newCloudEventRefusal("data_base64 is " + encoded.String() + ": allowed is text")
+		return texts, newCloudEventRefusal("data_base64 is " + encoded.String() + ": must be text")
 	}
 	start := len(texts)
 	texts, ok := encoded.appendTo(texts)
@@ -133,11 +133,11 @@ func (c *cloudEvent) check(prefix string) *hit.Refusal {
 	for i, n := range c.required {
 		v := n.value()
 		if v.isMissing() || !v.isText() {
-			return newCloudEventRefusal(prefix + required[i] + " is " + v.String() + ": allowed is text")
+			return newCloudEventRefusal(prefix + required[i] + " is " + v.String() + ": must be text")
 		}
 	}
 	if version := c.required[0].value(); string(version.text) != specVersion {
-		return newCloudEventRefusal(prefix + "specversion is " + version.String() + ": allowed is " + specVersion)
+		return newCloudEventRefusal(prefix + "specversion is " + version.String() + ": must be " + specVersion)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (d detector) isEvent(object []byte) bool {
 	return mayBeEvent(object) && (d.root.readAll(object) != nil || d.values[0].kind != kindAbsent)
 }
 
-var noRule = &hit.Refusal{Reason: hit.NoRule, Detail: "it is a CloudEvent, and no rule of its stream matches its " +
+var noRule = &hit.Refusal{Reason: hit.NoRule, Detail: "a CloudEvent, and no rule of its stream matches its " +
 	"subject: add one with format cloudevents to INGEST_RULES"}
 
 // refuse refuses an object with all required attributes. Of text that is not JSON, hit.Decoder has the better
@@ -210,11 +210,11 @@ func NewChecker() *Checker {
 // JSON checks an event in structured mode, or one of a batch.
 func (c *Checker) JSON(event []byte) (Identity, *hit.Refusal) {
 	if len(event) == 0 || event[0] != '{' {
-		return Identity{}, newCloudEventRefusal("it is not a JSON object")
+		return Identity{}, newCloudEventRefusal("not a JSON object")
 	}
 	err := c.cloud.event.root.readAll(event)
 	if err != nil {
-		return Identity{}, newCloudEventRefusal("it is not a JSON object: " + err.Error())
+		return Identity{}, newCloudEventRefusal("not a JSON object: " + err.Error())
 	}
 	return c.check("")
 }
@@ -251,7 +251,7 @@ func (c *Checker) check(prefix string) (Identity, *hit.Refusal) {
 			err = hit.CheckTime(when)
 		}
 		if err != nil || !at.isText() {
-			return Identity{}, newCloudEventRefusal(prefix + "time is " + at.String() + ": allowed is an RFC 3339 string")
+			return Identity{}, newCloudEventRefusal(prefix + "time is " + at.String() + ": must be an RFC 3339 string")
 		}
 	}
 	var texts [len(required)]string

@@ -22,7 +22,7 @@ type counter struct {
 
 func (r *rule) readCount(node *yaml.Node) error {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
-		return fileErrorf(node.Line, "count: allowed is a list of counters, each with %s", "key, n, unique, optional")
+		return fileErrorf(node.Line, "count: must be a list of counters, each with %s", "key, n, unique, optional")
 	}
 	if len(node.Content) > MaxCounters {
 		return fileErrorf(node.Content[MaxCounters].Line, "count: this is counter %d of the rule: at most %d are allowed", MaxCounters+1, MaxCounters)
@@ -66,7 +66,7 @@ func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter,
 		}
 		c.unique, err = r.parseTemplate(text)
 		if err == nil && len(c.unique) == 1 && c.unique[0].kind == constant {
-			err = errors.New("it is the same for all events: allowed is text with at least one value in braces, such as {user.id}")
+			err = errors.New("the same for all events: must be text with at least one value in braces, such as {user.id}")
 		}
 		if err != nil {
 			return c, fileErrorf(node.Line, "unique: %s: %v", quoteNode(node), err)
@@ -74,7 +74,7 @@ func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter,
 	}
 	if node := fields["optional"]; node != nil {
 		if node.Value != "true" && node.Value != "false" || node.ShortTag() != "!!bool" {
-			return c, fileErrorf(node.Line, "optional: allowed is true or false")
+			return c, fileErrorf(node.Line, "optional: must be true or false")
 		}
 		c.optional = node.Value == "true"
 	}
@@ -93,7 +93,7 @@ func (r *rule) parseTemplate(text string) ([]source, error) {
 }
 
 func (r *rule) readAmount(c *counter, node *yaml.Node) error {
-	form := fmt.Sprintf("allowed is a path, or a whole number from 1 to %d", int64(hit.MaxN))
+	form := fmt.Sprintf("must be a path, or a whole number from 1 to %d", int64(hit.MaxN))
 	var err error
 	switch node.ShortTag() {
 	case "!!int", "!!float":

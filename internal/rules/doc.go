@@ -9,7 +9,7 @@
 //   - All counters of all matching rules count an event, or none does. A reject has the event's bytes
 //     unchanged.
 //   - internal/hit decodes messages that no rule matches, except CloudEvents, which get hit.NoRule.
-//   - Different values never make the same name because they are long or badly encoded: a long name is cut
+//   - Distinct values never make the same name because they are long or badly encoded: a long name is cut
 //     and marked with its hash, and half of a surrogate pair is refused. But dots in values are kept, so
 //     adjacent values can make the same name.
 //   - Everything is bounded: the file (Max…), the hits of a message (hit.Limits), and a Decoder's memory.

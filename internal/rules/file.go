@@ -27,7 +27,7 @@ func fileErrorf(line int, format string, a ...any) *FileError {
 // readFile parses a file's rules, or those that were in force earlier (stored). Its errors are *FileError.
 func readFile(text []byte, stored bool) ([]*rule, error) {
 	if len(text) > MaxFile {
-		return nil, fileErrorf(0, "it has %d bytes: at most %d are allowed", len(text), MaxFile)
+		return nil, fileErrorf(0, "%d bytes: at most %d are allowed", len(text), MaxFile)
 	}
 	allowed := "a list of rules, each with " + ruleForm
 	top, err := yamlfile.Document(text, allowed)
@@ -35,7 +35,7 @@ func readFile(text []byte, stored bool) ([]*rule, error) {
 		return nil, err
 	}
 	if top.Kind != yaml.SequenceNode || len(top.Content) == 0 {
-		return nil, fileErrorf(top.Line, "allowed is %s", allowed)
+		return nil, fileErrorf(top.Line, "must be %s", allowed)
 	}
 	if len(top.Content) > MaxRules {
 		return nil, fileErrorf(top.Content[MaxRules].Line, "this is rule %d: at most %d are allowed", MaxRules+1, MaxRules)

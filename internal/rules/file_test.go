@@ -39,8 +39,8 @@ func TestFileBeyondABoundIsRefused(t *testing.T) {
 	for _, test := range []struct{ name, good, bad, want string }{
 		{"rules", strings.Repeat(good, MaxRules), strings.Repeat(good, MaxRules+1), "line 4001: this is rule 1001: at most 1000 are allowed"},
 		{"counters", full, full + "    - key: one more\n", "line 104: count: this is counter 101 of the rule: at most 100 are allowed"},
-		{"conditions", good + "  when: {" + strings.Join(conditions, ", ") + "}\n", good + "  when: {" + strings.Join(conditions, ", ") + ", b: 1}\n", "line 5: when: it has 33 conditions: at most 32 are allowed"},
-		{"bytes", good + strings.Repeat("#", MaxFile-len(good)), good + strings.Repeat("#", MaxFile-len(good)+1), "it has 1048577 bytes: at most 1048576 are allowed"},
+		{"conditions", good + "  when: {" + strings.Join(conditions, ", ") + "}\n", good + "  when: {" + strings.Join(conditions, ", ") + ", b: 1}\n", "line 5: when: 33 conditions: at most 32 are allowed"},
+		{"bytes", good + strings.Repeat("#", MaxFile-len(good)), good + strings.Repeat("#", MaxFile-len(good)+1), "1048577 bytes: at most 1048576 are allowed"},
 	} {
 		mustParse(t, test.good)
 		_, err := Parse([]byte(test.bad))

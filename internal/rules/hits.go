@@ -136,7 +136,7 @@ func (b *hitBuilder) readTime(r *plannedRule) (int64, *hit.Refusal) {
 		text, isTime := v.appendTo(b.scratch[:0])
 		b.scratch = text
 		if !isTime || v.kind == kindInteger || v.kind == kindBool {
-			return 0, refusef(hit.BadTime, "time: %s is %s: allowed are Unix milliseconds as a whole number, "+
+			return 0, refusef(hit.BadTime, "time: %s is %s: must be Unix milliseconds as a whole number, "+
 				"or an RFC 3339 string", r.time.text, v)
 		}
 		var err error
@@ -173,7 +173,7 @@ func (b *hitBuilder) build(c *plannedCounter, at int64) (h hit.Hit, counts bool,
 		case c.optional && (v.isMissing() || ok && n == 0):
 			return h, false, nil
 		case !ok || n < 1 || n > hit.MaxN:
-			return h, false, refusef(hit.BadCount, "n: %s is %s: allowed is a whole number from 1 to %d",
+			return h, false, refusef(hit.BadCount, "n: %s is %s: must be a whole number from 1 to %d",
 				c.amount.text, v, int64(hit.MaxN))
 		}
 		h.N = n
@@ -184,7 +184,7 @@ func (b *hitBuilder) build(c *plannedCounter, at int64) (h hit.Hit, counts bool,
 			return h, false, refusal
 		}
 		if !utf8.Valid(text) {
-			return h, false, refusef(hit.BadUnique, "unique: it is not valid UTF-8 (line %d)", c.line)
+			return h, false, refusef(hit.BadUnique, "unique: not valid UTF-8 (line %d)", c.line)
 		}
 		h.Unique = b.store(text)
 	}
@@ -215,8 +215,8 @@ func (b *hitBuilder) join(c *plannedCounter, t *template) ([]byte, *hit.Refusal)
 		if t.secret {
 			shown = kindNames[v.kind]
 		}
-		return nil, refusef(t.reason, "%s: %s is %s%s: allowed are text without halves of surrogate pairs, "+
-			"whole numbers, true and false (line %d)", t.field, part.text, shown, t.purpose, c.line)
+		return nil, refusef(t.reason, "%s: %s is %s%s: must be text without halves of surrogate pairs, "+
+			"a whole number, true or false (line %d)", t.field, part.text, shown, t.purpose, c.line)
 	}
 	b.scratch = text
 	return text, nil

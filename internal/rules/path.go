@@ -22,7 +22,7 @@ type path struct {
 	names []string
 }
 
-const pathForm = `allowed are names with dots between them, such as customer.id or items.0.sku, with \ before one of .*?|#@!{}[]()=<>%&"':,\^ in a name`
+const pathForm = `must be names with dots between them, such as customer.id or items.0.sku, with \ before one of .*?|#@!{}[]()=<>%&"':,\^ in a name`
 
 // special are the characters with a meaning in gjson, now or in a later release.
 const special = `.*?|#@!{}[]()=<>%&"':,\^`

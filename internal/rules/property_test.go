@@ -382,7 +382,7 @@ func TestCallersSideBySide(t *testing.T) {
 		for len(together) < most {
 			objects := rapid.SliceOfN(rapid.Custom(drawObject), 1, 3).Draw(t, "caller")
 			if strings.HasPrefix(objects[0], "7") || len(together)+len(objects) > most {
-				break // a body that starts with 7 is no list of objects
+				break // a body that starts with 7 is not a list of objects
 			}
 			alone, unmet := decode(objects)
 			together, want, wantUnmet = append(together, objects...), append(want, alone...), wantUnmet+unmet
@@ -400,7 +400,7 @@ func TestCallersSideBySide(t *testing.T) {
 }
 
 // An event whose arrays do not fit is rejected alone.
-func TestAnEventTooManyIsRejectedAlone(t *testing.T) {
+func TestAnEventOverTheLimitIsRejectedAlone(t *testing.T) {
 	t.Parallel()
 	set := mustParse(t, oneRule("each: x\ncount: [{key: a}]"))
 	many := `{"x":[1,2,3,4,5,6,7,8,9,10,11]}`

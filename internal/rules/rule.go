@@ -78,7 +78,7 @@ func readRule(node *yaml.Node, stored bool) (*rule, error) {
 		}
 	}
 	if r.each != nil && len(r.each.names) == 0 {
-		return nil, fileErrorf(fields["each"].Line, "each: allowed is the path of an array in the event, not @this")
+		return nil, fileErrorf(fields["each"].Line, "each: must be the path of an array in the event, not @this")
 	}
 	if err := r.readWhen(fields["when"]); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func readRule(node *yaml.Node, stored bool) (*rule, error) {
 
 func checkFormat(f Format) error {
 	if !slices.Contains(Formats, f) {
-		return errors.New("allowed is json, cloudevents, none")
+		return errors.New("must be json, cloudevents or none")
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (r *rule) checkPath(s source) error {
 	case s.kind != field:
 		return nil
 	case r.format == None:
-		return fmt.Errorf("path %q: with format none the body is ignored: allowed is {subject} and {subject.1}", s.text)
+		return fmt.Errorf("path %q: with format none the body is ignored: must be {subject} or {subject.1}", s.text)
 	case len(s.path.names) == 0 && r.each == nil:
 		return fmt.Errorf("path %q is the element of each, which the rule does not have", s.text)
 	}
@@ -122,7 +122,7 @@ func (r *rule) checkPath(s source) error {
 
 var wholeNumber = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-const whenForm = "allowed are paths, each with the value that it must be equal to: text, a whole number, true or false"
+const whenForm = "must be paths, each with the value that it must be equal to: text, a whole number, true or false"
 
 func (r *rule) readWhen(node *yaml.Node) error {
 	if node == nil {
@@ -132,7 +132,7 @@ func (r *rule) readWhen(node *yaml.Node) error {
 		return fileErrorf(node.Line, "when: %s", whenForm)
 	}
 	if len(node.Content)/2 > MaxWhen {
-		return fileErrorf(node.Line, "when: it has %d conditions: at most %d are allowed", len(node.Content)/2, MaxWhen)
+		return fileErrorf(node.Line, "when: %d conditions: at most %d are allowed", len(node.Content)/2, MaxWhen)
 	}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, wantedNode := node.Content[i], node.Content[i+1]
@@ -178,7 +178,7 @@ func checkFormats(all []*rule) error {
 	for i, r := range all {
 		for _, earlier := range all[:i] {
 			if r.format != earlier.format && r.filter.overlaps(earlier.filter) && (r.stream == earlier.stream || IsGlob(r.stream) || IsGlob(earlier.stream)) {
-				return fileErrorf(r.line, "format: it is %s here, but %s in the rule on line %d, which can match the same messages: rules for the same messages have one format", r.format, earlier.format, earlier.line)
+				return fileErrorf(r.line, "format: %s here, but %s in the rule on line %d, which can match the same messages: rules for the same messages have one format", r.format, earlier.format, earlier.line)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ type filter struct {
 // MaxSubject bounds the subject of a rule, in bytes.
 const MaxSubject = 1024
 
-var errSubject = errors.New("allowed are tokens with dots between them, such as orders.*.created or orders.>: * stands for one token, and > at the end for all that follow")
+var errSubject = errors.New("must be tokens with dots between them, such as orders.*.created or orders.>: * stands for one token, and > at the end for all that follow")
 
 func parseFilter(text string) (filter, error) {
 	f := filter{text, strings.Split(text, ".")}
@@ -87,7 +87,7 @@ func (f filter) overlaps(other filter) bool {
 func checkGlob(text string) error {
 	_, err := matchGlob(text, "")
 	if err != nil || text == "" || len(text) > 255 || strings.ContainsAny(text, ". \t\r\n>/\\,") {
-		return errors.New("allowed is the name of a stream, or a glob such as ORDERS* or SHOP_?")
+		return errors.New("must be the name of a stream, or a glob such as ORDERS* or SHOP_?")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func parseSource(text string, subjectFilter filter) (source, error) {
 // MaxParts bounds the pieces of a key or a unique value: text, and values in braces.
 const MaxParts = 32
 
-const keyForm = "allowed is text with values in braces, such as orders.{country}; write {{ and }} for braces"
+const keyForm = "must be text with values in braces, such as orders.{country}; write {{ and }} for braces"
 
 // parseKey parses a counter's key, or a unique value, which has the same form.
 func parseKey(text string, subjectFilter filter) ([]source, error) {
@@ -95,9 +95,9 @@ func parseKey(text string, subjectFilter filter) ([]source, error) {
 	flush()
 	switch {
 	case len(parts) == 0:
-		return nil, errors.New("it is empty: " + keyForm)
+		return nil, errors.New("empty: " + keyForm)
 	case len(parts) > MaxParts:
-		return nil, fmt.Errorf("it has %d pieces of text and values: at most %d are allowed", len(parts), MaxParts)
+		return nil, fmt.Errorf("%d pieces of text and values: at most %d are allowed", len(parts), MaxParts)
 	case total > hit.MaxName:
 		return nil, fmt.Errorf("its text has %d bytes: the name of a counter has 1 to %d", total, hit.MaxName)
 	}

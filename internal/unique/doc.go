@@ -1,4 +1,4 @@
-// Package unique is the arithmetic of counting different values: the register of a HyperLogLog that a value
+// Package unique is the arithmetic of counting unique values: the register of a HyperLogLog that a value
 // updates, the argument of Redis's PFADD that updates exactly that register, and the estimate of a
 // HyperLogLog from Redis.
 //

@@ -18,7 +18,7 @@ const (
 )
 
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
-var ErrNotHYLL = errors.New("it is not a HyperLogLog of Redis")
+var ErrNotHYLL = errors.New("not a Redis HyperLogLog")
 
 // CheckHeader returns ErrNotHYLL unless PFADD accepts the first HeaderSize bytes of a text, in an encoding
 // that Decode reads.
@@ -42,7 +42,7 @@ func Decode(text string) (*Sketch, error) {
 		return decodeSparse(text[HeaderSize:])
 	}
 	if len(text) != denseSize {
-		return nil, fmt.Errorf("%w: it has %d bytes, and %d were expected", ErrNotHYLL, len(text), denseSize)
+		return nil, fmt.Errorf("%w: %d bytes in place of %d", ErrNotHYLL, len(text), denseSize)
 	}
 	s := new(Sketch)
 	s.makeDense()
@@ -89,7 +89,7 @@ func decodeSparse(body string) (*Sketch, error) {
 		}
 	}
 	if index != Registers {
-		return nil, fmt.Errorf("%w: it has other than %d registers", ErrNotHYLL, Registers)
+		return nil, fmt.Errorf("%w: other than %d registers", ErrNotHYLL, Registers)
 	}
 	return s, nil
 }

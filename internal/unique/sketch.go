@@ -171,7 +171,7 @@ func (s *Sketch) Bytes() int {
 	return cap(s.list) * 4
 }
 
-// Estimate returns the number of different values, as Redis estimates it: with a relative standard error of
+// Estimate returns the number of unique values, as Redis estimates it: with a relative standard error of
 // 0.81 % (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6).
 func (s *Sketch) Estimate() float64 {
 	var registers [MaxRank + 1]float64 // how many registers have a rank

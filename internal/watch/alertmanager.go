@@ -100,7 +100,7 @@ func (a *alertSync) tick(ctx context.Context) {
 		a.nextPost = began.Add(pause)
 		a.metrics.deliveries.WithLabelValues(a.target.Name, "failed").Inc()
 		a.metrics.undeliveredAge.WithLabelValues(a.target.Name).Set(failing.Seconds())
-		a.problems.warn(a.log.With().Str("target", a.target.Name).Logger(), err, "Alertmanager sync failed: it is retried")
+		a.problems.warn(a.log.With().Str("target", a.target.Name).Logger(), err, "Alertmanager sync failed: retrying")
 	}
 }
 

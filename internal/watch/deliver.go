@@ -390,7 +390,7 @@ func (s *deliverySession) giveUpChange(ctx context.Context, e *entry, failure er
 		return err
 	}
 	s.metrics.deliveries.WithLabelValues(s.target.Name, "given_up").Inc()
-	s.describeChange(s.log.Error(), e, failure).Msg("change given up: it is no longer delivered")
+	s.describeChange(s.log.Error(), e, failure).Msg("change given up: no longer delivered")
 	return nil
 }
 
@@ -404,7 +404,7 @@ func (s *deliverySession) reportFailure(e *entry, err error, age, pause time.Dur
 		event = s.log.Warn()
 	}
 	s.mu.Unlock()
-	s.describeChange(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in", pause.Round(time.Millisecond)).Msg("delivery failed: it is retried")
+	s.describeChange(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in", pause.Round(time.Millisecond)).Msg("delivery failed: retrying")
 }
 
 func (s *deliverySession) describeChange(event *zerolog.Event, e *entry, err error) *zerolog.Event {

@@ -154,7 +154,7 @@ func (e *evaluator) restoreLostStates(ctx context.Context, base baseline) {
 	stored, _, err := e.stream.publishRecords(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil {
-		e.problems.warn(e.log, err, "lost changes not stored again: they are retried")
+		e.problems.warn(e.log, err, "lost changes not stored again: retrying")
 		return
 	}
 	e.lostStates = nil
@@ -189,7 +189,7 @@ func (e *evaluator) publishChanges(ctx context.Context, began time.Time, drafts 
 	stored, conflicts, err := e.stream.publishRecords(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil && ctx.Err() == nil {
-		e.problems.warn(e.log, err, "changes not stored: they are retried")
+		e.problems.warn(e.log, err, "changes not stored: retrying")
 	}
 	if conflicts > 0 {
 		e.log.Debug().Int("changes", conflicts).Msg("another process was first")

@@ -262,7 +262,7 @@ func (f notifyFunc) notify(context.Context, notification) error {
 
 // A process that delivers a change knows it from then on, though it may not have followed the stream so far:
 // NATS may lose the change, and its target has it.
-func TestAProcessKnowsTheChangeThatItDelivers(t *testing.T) {
+func TestAProcessRemembersTheChangeThatItDelivers(t *testing.T) {
 	t.Parallel()
 	js := stack.SharedNATS(t).JetStream()
 	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})

@@ -92,10 +92,10 @@ func Parse(data []byte) (*RuleSet, error) {
 	}
 	entries := top["rules"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: allowed is a list of rules, each with %s", ruleFields)
+		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: must be a list of rules, each with %s", ruleFields)
 	}
 	if n := len(entries.Content); n > maxRules {
-		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: allowed are %d", n, maxRules)
+		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: at most %d are allowed", n, maxRules)
 	}
 	lines := make(map[string]int)
 	for _, node := range entries.Content {
@@ -135,14 +135,14 @@ func parseWithFiles(data []byte) (*RuleSet, error) {
 
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: allowed are names, each with %s", targetFields)
+		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: must be names, each with %s", targetFields)
 	}
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name := node.Content[i]
 		switch {
 		case !targetName.MatchString(name.Value):
-			return nil, yamlfile.Errorf(name.Line, "the name of a target: allowed are 1 to 32 letters, digits, underscores and hyphens")
+			return nil, yamlfile.Errorf(name.Line, "the name of a target: must be 1 to 32 letters, digits, underscores and hyphens")
 		case lines[name.Value] > 0:
 			return nil, yamlfile.Errorf(name.Line, "%s: the target on line %d has the same name", name.Value, lines[name.Value])
 		case len(out) == maxTargets:
@@ -172,24 +172,24 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 	}
 	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
 		if address != "" && !isURL(address) {
-			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: allowed is %s", name, field, urlHint)
+			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: must be %s", name, field, urlHint)
 		}
 	}
 	if strings.Contains(t.WebhookFile, "://") {
-		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: this is a URL: allowed is the name of a file that has it", name)
+		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: must name a file, not hold the URL", name)
 	}
 	if t.SecretFile != "" && !t.posts() {
 		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: only a webhook is signed", name)
 	}
 	if strings.HasPrefix(t.SecretFile, secretPrefix) {
-		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: this is a secret: allowed is the name of a file that has it", name)
+		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: must name a file, not hold the secret", name)
 	}
 	if t.NATS != "" && (!hit.ValidSubject(t.NATS) || strings.ContainsAny(t.NATS, "*>") || strings.HasPrefix(t.NATS, subjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
-		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: allowed is a subject without wildcards that does not begin with %s or $, such as tallyroll.alert", name, subjectPrefix)
+		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: must be a subject without wildcards that does not begin with %s or $, such as tallyroll.alert", name, subjectPrefix)
 	}
 	for _, s := range yamlfile.Values(fields["states"]) {
 		if !slices.Contains(States, State(s)) {
-			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: allowed are ok, pending, firing, resolved and unknown", name, s)
+			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: must be ok, pending, firing, resolved or unknown", name, s)
 		}
 		t.States = append(t.States, State(s))
 	}
@@ -230,14 +230,14 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	r := &Rule{Name: text("name"), Key: text("key"), To: yamlfile.Values(fields["to"])}
 	if !ruleName.MatchString(r.Name) {
-		return nil, fieldErrorf("name", "%q: allowed are 1 to 64 letters, digits, underscores and hyphens", r.Name)
+		return nil, fieldErrorf("name", "%q: must be 1 to 64 letters, digits, underscores and hyphens", r.Name)
 	}
 	if countNonEmpty(text("key"), text("prefix"), text("top")) != 1 {
 		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix and top", r.Name)
 	}
 	for _, field := range []string{"key", "prefix"} {
 		if name := text(field); name != "" && hit.CheckName([]byte(name)) != nil {
-			return nil, fieldErrorf(field, "%v: allowed are 1 to %d bytes of UTF-8 without control characters", hit.CheckName([]byte(name)), hit.MaxName)
+			return nil, fieldErrorf(field, "%v: must be 1 to %d bytes of UTF-8 without control characters", hit.CheckName([]byte(name)), hit.MaxName)
 		}
 	}
 	if prefix := text("prefix"); prefix != "" {
@@ -245,12 +245,12 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	if fields["top"] != nil {
 		if r.Top, err = strconv.Atoi(text("top")); err != nil || r.Top < 1 || r.Top > maxTop {
-			return nil, fieldErrorf("top", "%q: allowed is a whole number from 1 to %d", text("top"), maxTop)
+			return nil, fieldErrorf("top", "%q: must be a whole number from 1 to %d", text("top"), maxTop)
 		}
 	}
 	if fields["group"] != nil {
 		if r.Group, err = strconv.Atoi(text("group")); err != nil || r.Group < 1 || r.Group > maxGroup {
-			return nil, fieldErrorf("group", "%q: allowed is a whole number from 1 to %d", text("group"), maxGroup)
+			return nil, fieldErrorf("group", "%q: must be a whole number from 1 to %d", text("group"), maxGroup)
 		}
 		if r.Prefix == nil {
 			return nil, fieldErrorf("group", "allowed only with prefix")
@@ -262,7 +262,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	if fields["for"] != nil {
 		if r.For, err = setting.ParseDuration(text("for")); err != nil || r.For < 0 || r.For > maxFor {
-			return nil, fieldErrorf("for", "%q: allowed is a duration from 0s to 31d, such as 1m", text("for"))
+			return nil, fieldErrorf("for", "%q: must be a duration from 0s to 31d, such as 1m", text("for"))
 		}
 	}
 	switch text("surely") {
@@ -270,7 +270,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		r.Condition.Surely = true
 	case "", "false":
 	default:
-		return nil, fieldErrorf("surely", "%q: allowed is true or false", text("surely"))
+		return nil, fieldErrorf("surely", "%q: must be true or false", text("surely"))
 	}
 	if countNonEmpty(text("above"), text("below"), text("change")) != 1 {
 		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of above, below and change", r.Name)
@@ -281,7 +281,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		}
 		var allowed string
 		if r.Condition.Threshold, allowed = parseThreshold(kind, text(string(kind))); allowed != "" {
-			return nil, fieldErrorf(string(kind), "%q: allowed is %s", text(string(kind)), allowed)
+			return nil, fieldErrorf(string(kind), "%q: must be %s", text(string(kind)), allowed)
 		}
 		r.Condition.Kind = kind
 	}
@@ -293,7 +293,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 			return nil, fieldErrorf("least", "allowed only with change")
 		}
 		if r.Condition.Least, err = strconv.ParseInt(text("least"), 10, 64); err != nil || r.Condition.Least < 1 {
-			return nil, fieldErrorf("least", "%q: allowed is a whole number of hits from 1 on", text("least"))
+			return nil, fieldErrorf("least", "%q: must be a whole number of hits from 1 on", text("least"))
 		}
 	}
 	if r.Top > 0 && r.Condition.Kind == Below {
@@ -301,7 +301,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	for i, name := range r.To {
 		if s.findTarget(name) == nil {
-			return nil, fieldErrorf("to", "%q is not a target of this file: allowed are %s", name, s.targetNames())
+			return nil, fieldErrorf("to", "%q is not a target of this file: must be one of %s", name, s.targetNames())
 		}
 		if slices.Contains(r.To[:i], name) {
 			return nil, fieldErrorf("to", "%q is listed twice", name)

@@ -298,7 +298,7 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 	_, err := Parse([]byte(targets))
 	require.EqualError(t, err, "line 34: a32: the file has more than 32 targets")
 	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)))
-	require.EqualError(t, err, "line 10003: the file has 10001 rules: allowed are 10000")
+	require.EqualError(t, err, "line 10003: the file has 10001 rules: at most 10000 are allowed")
 }
 
 // newStore returns a namespace in Redis that a worker has created with the default tiers.

@@ -129,7 +129,7 @@ func (s *service) runSessions(ctx context.Context) error {
 			continue
 		}
 		s.setNotReady(err.Error())
-		problems.warn(s.log, err, "session failed: it is restarted")
+		problems.warn(s.log, err, "session failed: restarting")
 		_ = wait.Sleep(ctx, sessionRetryDelay)
 	}
 	return nil

@@ -124,8 +124,8 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 	})
 	w := &webhook{urlFile: file, client: newClient()}
 	for _, c := range []struct{ text, want string }{
-		{"hunter2", "webhook_file " + file + " has no URL: allowed is " + urlHint + ", and nothing else"},
-		{a.URL + "/hunter2\n" + a.URL + "/b\n", "webhook_file " + file + " has no URL: allowed is " + urlHint + ", and nothing else"},
+		{"hunter2", "webhook_file " + file + " has no URL: must hold " + urlHint + ", and nothing else"},
+		{a.URL + "/hunter2\n" + a.URL + "/b\n", "webhook_file " + file + " has no URL: must hold " + urlHint + ", and nothing else"},
 		{a.URL + "/hunter2\n", "404 Not Found"},
 		{a.URL + "/b", "<nil>"},
 	} {

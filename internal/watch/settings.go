@@ -43,7 +43,7 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.File == "" {
-		return &setting.Error{Key: "WATCH_FILE", Allowed: "the name of a YAML file with rules and targets (docs/watch.md)"}
+		return &setting.Error{Key: "WATCH_FILE", MustBe: "the name of a YAML file with rules and targets (docs/watch.md)"}
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
@@ -59,11 +59,11 @@ func (s *Settings) Validate() error {
 		{"WATCH_GIVE_UP", s.GiveUp, time.Second, s.Keep},
 	} {
 		if d.value < d.least || d.value > d.most {
-			return &setting.Error{Key: d.key, Value: d.value.String(), Allowed: fmt.Sprintf("a duration from %v to %v", d.least, d.most)}
+			return &setting.Error{Key: d.key, Value: d.value.String(), MustBe: fmt.Sprintf("a duration from %v to %v", d.least, d.most)}
 		}
 	}
 	if s.Replicas < 1 || s.Replicas > 5 {
-		return &setting.Error{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas), Allowed: "a whole number from 1 to 5"}
+		return &setting.Error{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas), MustBe: "a whole number from 1 to 5"}
 	}
 	if s.Worker == "" {
 		s.Worker, _ = os.Hostname()

@@ -40,7 +40,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: name, Description: "tallyroll: states of rules, their history, and what targets are told",
+			Name: name, Description: "tallyroll: states of rules, their history, and what targets receive",
 			Subjects: []string{buildSubject(namespace, ">")},
 			MaxAge:   keep.Age, MaxMsgsPerSubject: keep.PerKey, Replicas: keep.Replicas,
 			AllowRollup: true, AllowDirect: true,

@@ -146,7 +146,7 @@ func (w *webhook) readURL() (string, error) {
 	}
 	address := strings.TrimSpace(string(text))
 	if !isURL(address) {
-		return "", fmt.Errorf("webhook_file %s has no URL: allowed is %s, and nothing else", w.urlFile, urlHint)
+		return "", fmt.Errorf("webhook_file %s has no URL: must hold %s, and nothing else", w.urlFile, urlHint)
 	}
 	return address, nil
 }
@@ -184,7 +184,7 @@ func signBody(file, id string, now time.Time, body []byte) (string, error) {
 	}
 	secrets := strings.Fields(string(text))
 	if len(secrets) == 0 || len(secrets) > maxSecrets {
-		return "", fmt.Errorf("secret_file %s has %d secrets: allowed are 1 to %d, each on a line", file, len(secrets), maxSecrets)
+		return "", fmt.Errorf("secret_file %s has %d secrets: must have 1 to %d, each on a line", file, len(secrets), maxSecrets)
 	}
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {

@@ -19,7 +19,7 @@ func (f ServerFiles) Validate() error {
 		return err
 	}
 	if f.Cert.File == "" {
-		return &setting.Error{Key: f.ClientCA.Key, Value: f.ClientCA.File, Allowed: "a PEM file together with " + f.Cert.Key}
+		return &setting.Error{Key: f.ClientCA.Key, Value: f.ClientCA.File, MustBe: "set together with " + f.Cert.Key}
 	}
 	_, err := f.ClientCA.Pool()
 	return err

@@ -45,7 +45,7 @@ var (
 var byStatus = []*Kind{
 	{Name: "bad-request", Status: http.StatusBadRequest, Do: "correct what detail and errors name"},
 	{Name: "unauthorized", Status: http.StatusUnauthorized, Do: "send Authorization: Bearer with a token that is known"},
-	{Name: "forbidden", Status: http.StatusForbidden, Do: "nothing: it is not allowed from there"},
+	{Name: "forbidden", Status: http.StatusForbidden, Do: "nothing: not allowed from there"},
 	{Name: "not-found", Status: http.StatusNotFound, Do: "see /docs for what there is"},
 	{Name: "method-not-allowed", Status: http.StatusMethodNotAllowed, Do: "use a method of Allow"},
 	{Name: "request-timeout", Status: http.StatusRequestTimeout, Do: "send the body without pauses"},

@@ -28,7 +28,7 @@ const maxShutdownDelay = 10 * time.Minute
 
 func (s *Shutdown) Validate() error {
 	if s.Delay < 0 || s.Delay > maxShutdownDelay {
-		return &setting.Error{Key: "SHUTDOWN_DELAY", Value: s.Delay.String(), Allowed: "a duration from 0s to 10m"}
+		return &setting.Error{Key: "SHUTDOWN_DELAY", Value: s.Delay.String(), MustBe: "a duration from 0s to 10m"}
 	}
 	return nil
 }
@@ -145,13 +145,13 @@ func Listen(key, addr string) (net.Listener, error) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			allowed = fmt.Sprintf("a host:port that is free (%v): stop what listens there, or set %s to another port; port 0 is any free one", err, key)
 		}
-		return nil, &setting.Error{Key: key, Value: addr, Allowed: allowed}
+		return nil, &setting.Error{Key: key, Value: addr, MustBe: allowed}
 	}
 	return l, nil
 }
 
-// ListenNear opens the address or, if its port is taken, any free port of the same host. It is for an address
-// that was not configured and that others do not need to know.
+// ListenNear opens the address or, if its port is in use, any free port of the same host. It is for an
+// address that was not configured and that others do not need to know.
 func ListenNear(key, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
@@ -159,7 +159,7 @@ func ListenNear(key, addr string) (net.Listener, error) {
 	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, &setting.Error{Key: key, Value: addr, Allowed: "host:port"}
+		return nil, &setting.Error{Key: key, Value: addr, MustBe: "host:port"}
 	}
 	return Listen(key, net.JoinHostPort(host, "0"))
 }

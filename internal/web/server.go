@@ -212,7 +212,7 @@ func NoRoute(w http.ResponseWriter, r *http.Request, plain http.Handler) {
 	plain.ServeHTTP(answer, r)
 	if allow := answer.header.Get("Allow"); answer.status == http.StatusMethodNotAllowed && allow != "" {
 		w.Header().Set("Allow", allow)
-		NewProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not allowed for %s: allowed is %s", Excerpt(r.Method), Excerpt(r.URL.Path), allow)).Write(w)
+		NewProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not allowed for %s: must be one of %s", Excerpt(r.Method), Excerpt(r.URL.Path), allow)).Write(w)
 		return
 	}
 	NewProblem(http.StatusNotFound, fmt.Sprintf("there is nothing at %s: /docs lists what there is", Excerpt(r.URL.Path))).Write(w)

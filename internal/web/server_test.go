@@ -166,7 +166,7 @@ func TestUnknownRoutesAreProblems(t *testing.T) {
 	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, "/nothing", ""), http.StatusNotFound)
 	require.Contains(t, p.Detail, `"/nothing"`)
 	resp := apitest.Send(h, http.MethodPost, "/tagged", "{}")
-	require.Contains(t, apitest.RequireProblem(t, resp, http.StatusMethodNotAllowed).Detail, `"POST" is not allowed for "/tagged": allowed is GET, HEAD`)
+	require.Contains(t, apitest.RequireProblem(t, resp, http.StatusMethodNotAllowed).Detail, `"POST" is not allowed for "/tagged": must be one of GET, HEAD`)
 	require.Equal(t, "GET, HEAD", resp.Header.Get("Allow"))
 }
 

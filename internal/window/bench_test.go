@@ -26,7 +26,7 @@ func BenchmarkBatchAdd(b *testing.B) {
 	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC).UnixMilli()
 	for _, counters := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("counters=%d", counters), func(b *testing.B) {
-			// Drawn by Zipf's law with exponent 1.1, as those of a web site's pages are.
+			// Zipf-distributed with exponent 1.1, as those of a web site's pages are.
 			draw := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(counters-1))
 			hits, hashes := make([][]byte, flush), make([]uint64, flush)
 			for i := range hits {

@@ -307,7 +307,7 @@ func (h *interrupts) send(_ context.Context, cmds []redis.Cmder, send func([]red
 	return errors.Join(first, send(cmds[at:]))
 }
 
-func (r *rig) TestCommitCountsOnceBesideAnotherWriter(t *testing.T) { r.mustCountOnce(func() {}) }
+func (r *rig) TestCommitCountsOnceWithAnotherWriter(t *testing.T) { r.mustCountOnce(func() {}) }
 
 // EXEC must not go out on a new connection, where no key is watched.
 func (r *rig) TestCommitCountsOnceAfterACut(t *testing.T) {

@@ -122,7 +122,7 @@ func (r *rig) TestErasureBeforeATransaction(t *testing.T) {
 
 // What happens after an eraser has read the streams and their summaries: a new stream gets its first hits, or
 // a commit adds another counter to a summary.
-func (r *rig) TestErasureBesideACommit(t *testing.T) {
+func (r *rig) TestErasureDuringACommit(t *testing.T) {
 	now, s, next := time.Now(), r.open("HITS"), r.addTrouble()
 	beside := sameShardAs("a")
 	s.commit("a", now, 3)

@@ -10,7 +10,7 @@ import (
 // number of shards, which are fixed for the life of a namespace.
 type Layout struct {
 	Tiers       Tiers
-	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if different ones are not counted
+	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if unique values are not counted
 	Shards      int
 }
 

@@ -210,7 +210,7 @@ func TestRetierFencesWriters(t *testing.T) {
 
 // Whatever command of an erasure a change of tiers comes before: what is erased stays erased in the new
 // tiers, or the erasure is refused and nothing is erased.
-func TestErasuresBesideAChangeOfTiers(t *testing.T) {
+func TestErasuresDuringAChangeOfTiers(t *testing.T) {
 	t.Parallel()
 	b := startServer(t)
 	ctx, hook, to := t.Context(), b.addInterrupts(t), must(window.ParseTiers("2m/2h,30m/1d,1h/32d"))

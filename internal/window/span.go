@@ -70,14 +70,14 @@ func Absolute(moment, now int64) int64 {
 type AheadError struct{ To, Now int64 } // Unix milliseconds
 
 func (e *AheadError) Error() string {
-	return fmt.Sprintf("%s is later than now, %s: allowed is a moment up to now", Moment(e.To), Moment(e.Now))
+	return fmt.Sprintf("%s is later than now, %s: must be a moment up to now", Moment(e.To), Moment(e.Now))
 }
 
 // EmptyError means that a question ends at its beginning, or before it.
 type EmptyError struct{ Range }
 
 func (e *EmptyError) Error() string {
-	return fmt.Sprintf("%s is not before to, %s: allowed is an earlier moment", Moment(e.From), Moment(e.To))
+	return fmt.Sprintf("%s is not before to, %s: must be an earlier moment", Moment(e.From), Moment(e.To))
 }
 
 // IsMoment reports whether Unix milliseconds lie in 1970 to 9999. Others cannot be encoded in answers.

@@ -63,7 +63,7 @@ type Listing struct {
 	Count int64
 }
 
-var errListedTwice = errors.New("it lists a counter twice")
+var errListedTwice = errors.New("lists a counter twice")
 
 // Merge adds the hits of a batch, which names each counter once, and keeps the size largest counts.
 func (s *Summary) Merge(batch []Listing, size int) error {
@@ -141,7 +141,7 @@ func (s *Summary) Encode() string {
 	return string(out)
 }
 
-var errSummaryEnds = errors.New("it ends early")
+var errSummaryEnds = errors.New("ends early")
 
 // ParseSummary parses what encode wrote. The names share the text's memory.
 func ParseSummary(text string) (s Summary, err error) {
@@ -149,7 +149,7 @@ func ParseSummary(text string) (s Summary, err error) {
 		return Summary{}, errSummaryEnds
 	}
 	if text[0] != summaryVersion {
-		return Summary{}, fmt.Errorf("it has version %d; this program knows version %d", text[0], summaryVersion)
+		return Summary{}, fmt.Errorf("has version %d, and this program reads version %d", text[0], summaryVersion)
 	}
 	s.Floor, text, err = takeCount(text[1:])
 	for err == nil && text != "" {
@@ -190,5 +190,5 @@ func takeCount(text string) (n int64, rest string, err error) {
 	if len(text) < maxCountBytes {
 		return 0, "", errSummaryEnds
 	}
-	return 0, "", errors.New("it has a number that is not a count")
+	return 0, "", errors.New("has a number that is not a count")
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Uniques are the number of different values, estimated by PFCOUNT over the union of a range's cells. A union
+// Uniques are the number of unique values, estimated by PFCOUNT over the union of a range's cells. A union
 // cannot subtract, so a cell that an edge cuts is in or out: Lower counts the cells inside the range, Upper
 // those that touch it, and the estimate lies between them, by the share of time. Both have the standard error
 // uniqueSigma, so, unlike those of a total, these bounds only hold with a confidence.
@@ -160,7 +160,7 @@ func (c *uniqueCover) Estimate(counts []int64, latest int64) Estimate {
 	return out
 }
 
-// leastUniques and mostUniques bound the number of different values if Redis replies n. An error of less than
+// leastUniques and mostUniques bound the number of unique values if Redis replies n. An error of less than
 // a half does not count, so for small n the bounds are n.
 func leastUniques(n int64) int64 {
 	return max(min(n, 1), int64(math.Round(float64(n)/(1+uniqueDeviations*uniqueSigma))))

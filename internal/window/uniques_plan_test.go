@@ -171,7 +171,7 @@ func TestBoundsOfUniques(t *testing.T) {
 	}
 }
 
-// The bounds hold as often as they say for any number of different ones, however few: an estimate of few is
+// The bounds hold as often as they say for any number of unique values, however few: an estimate of few is
 // hardly ever wrong, and one of many is off by about its standard error.
 func TestBoundsOfUniquesHoldForAnyNumber(t *testing.T) {
 	t.Parallel()

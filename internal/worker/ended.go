@@ -19,8 +19,8 @@ type absence struct {
 	server int64     // by the server's clock, which also stores messages, Unix milliseconds
 }
 
-// endings finds streams that were deleted, and ends those of which this worker is the leader. One goroutine uses
-// it.
+// endings finds streams that were deleted, and ends those of which this worker is the leader. One goroutine
+// uses it.
 type endings struct {
 	consume.Endings
 	fleet    *fleet.Fleet

@@ -31,7 +31,7 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 		}
 		d = schema.Declaration{From: at.UnixMilli(), At: time.Now().UnixMilli(), By: cmp.Or(by, processUser())}
 		if err := hit.CheckName([]byte(d.By)); err != nil {
-			return setting.BadUsage("--by: allowed is what a counter can be called: %w", err)
+			return setting.BadUsage("--by: must be what a counter can be called: %w", err)
 		}
 	}
 	client := settings.Redis.Logging(log).ClientOnConnect(schema.RewriteTorn(func(error) {}))

@@ -109,7 +109,7 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 }
 
 // The unique tiers of a namespace stay, too, also those of an older record, which names none: a worker with
-// "off" refuses to start, and one with the same or nothing set goes on and counts different ones.
+// "off" refuses to start, and one with the same or nothing set goes on and counts unique values.
 // The same holds for a namespace that was created with "off". No worker writes another record.
 func TestUniqueTiersOtherThanTheNamespacesAreRefused(t *testing.T) {
 	t.Parallel()

@@ -129,7 +129,7 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 	for name := range subjects {
 		if !o.settings.Streams.Match(name) {
 			return nil, &setting.Error{Key: "INGEST_STREAMS", Value: o.settings.Streams.String(),
-				Allowed: fmt.Sprintf("names of existing streams, or globs that match the new stream %s", name)}
+				MustBe: fmt.Sprintf("names of existing streams, or globs that match the new stream %s", name)}
 		}
 	}
 	var names []string
@@ -162,7 +162,7 @@ func (o *ownStreams) warnUnusedSettings(ctx context.Context, all []string) {
 		warn("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates the others)")
 	}
 	if s.Partitions == 1 && len(existing) == 0 && s.SubjectGiven {
-		warn("INGEST_SUBJECT", s.Subject, "it is the subject of the stream HITS, which is created only if no stream matches INGEST_STREAMS")
+		warn("INGEST_SUBJECT", s.Subject, "only for the stream HITS, which is created only if no stream matches INGEST_STREAMS")
 	}
 	for _, name := range existing {
 		infoCtx, cancel := context.WithTimeout(ctx, source.CheckWithin)
@@ -209,7 +209,7 @@ func (s *Settings) createError(err error) error {
 	switch answer.ErrorCode {
 	case noPeers, noReplicas:
 		return &setting.Error{Key: "INGEST_REPLICAS", Value: strconv.Itoa(s.Replicas),
-			Allowed: fmt.Sprintf("at most the number of servers that NATS has for streams (%v)", err)}
+			MustBe: fmt.Sprintf("at most the number of servers that NATS has for streams (%v)", err)}
 	case subjectsOverlap:
 		return setting.UsageError{Err: fmt.Errorf("%w: give that stream other subjects", err)}
 	}
@@ -230,10 +230,10 @@ func (o *ownStreams) createError(ctx context.Context, name, subject string, err 
 	}
 	if o.settings.Partitions > 1 {
 		return &setting.Error{Key: "INGEST_PARTITIONS", Value: strconv.Itoa(o.settings.Partitions),
-			Allowed: fmt.Sprintf("1, or more if no other stream has subjects of hitp.> (%v)", failed)}
+			MustBe: fmt.Sprintf("1, or more if no other stream has subjects of hitp.> (%v)", failed)}
 	}
 	return &setting.Error{Key: "INGEST_SUBJECT", Value: subject,
-		Allowed: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
+		MustBe: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
 }
 
 // isTransient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it

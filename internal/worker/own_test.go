@@ -205,7 +205,7 @@ func TestPartitionsWithoutAMappingAreLogged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start("INGEST_PARTITIONS=2")
-	r.logs.await(t, "HITS PUBLISHED TO hits.> ARE LOST", "deploy/nats-partitions.conf", `hitp.{{partition(2)}}.>`)
+	r.logs.await(t, "hits published to hits.> are lost", "deploy/nats-partitions.conf", `hitp.{{partition(2)}}.>`)
 	require.NoError(t, r.js.Conn().Publish("hits.c", nil))
 	r.awaitTotal(0)
 }

@@ -63,7 +63,7 @@ func (r *retiering) run(ctx context.Context, order string) error {
 	}
 	tiers, err := window.ParseTiers(order)
 	if err != nil {
-		return setting.BadUsage("--retier: allowed are cell/window pairs such as 1s/1m,1m/1h, or confirm: %w", err)
+		return setting.BadUsage("--retier: must be cell/window pairs such as 1s/1m,1m/1h, or confirm: %w", err)
 	}
 	layout := r.settings.layout
 	layout.Tiers = tiers

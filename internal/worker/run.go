@@ -68,7 +68,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	go func() { ended <- group.Wait() }()
 	err, late := awaitEnd(ctx, ended)
 	if late {
-		log.Error().Strs("streams", w.status.streams()).Msg("stopping has taken too long: exiting without the rest")
+		log.Error().Strs("streams", w.status.streams()).Msg("shutdown timed out; uncommitted hits will be read again")
 		return nil
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -78,7 +78,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 	return nil
 }
 
-// listen opens the status address. If INGEST_ADDR is not set and the default port is taken, it uses a free
+// listen opens the status address. If INGEST_ADDR is not set and the default port is in use, it uses a free
 // port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
@@ -86,7 +86,8 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	}
 	listener, err := web.ListenNear("INGEST_ADDR", settings.Addr)
 	if err == nil && listener.Addr().String() != settings.Addr {
-		log.Warn().Str("taken", settings.Addr).Str("status", listener.Addr().String()).Msg("the usual status address is taken; set INGEST_ADDR to choose one")
+		log.Warn().Str("status", listener.Addr().String()).
+			Msgf("status address %s is in use; listening on %s: set INGEST_ADDR to choose one", settings.Addr, listener.Addr())
 	}
 	return listener, err
 }

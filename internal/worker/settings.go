@@ -27,7 +27,7 @@ type Settings struct {
 
 	Tiers            string        `env:"TIERS" envDefault:"1s/1m,1m/1h,15m/1d,1h/32d" help:"cell/window pairs, finest first; units s m h d w y; changed by --retier alone; if it is not set, those of the namespace if there is one"`
 	TiersGiven       bool          `given:"TIERS"`
-	UniqueTiers      string        `env:"UNIQUE_TIERS" envDefault:"5m/1h,1h/1d,1d/32d" help:"cell/window pairs in which hits with \"unique\" are counted as different ones, or off; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
+	UniqueTiers      string        `env:"UNIQUE_TIERS" envDefault:"5m/1h,1h/1d,1d/32d" help:"cell/window pairs in which unique values of hits are counted, or off; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	UniqueTiersGiven bool          `given:"UNIQUE_TIERS"`
 	Shards           int           `env:"SHARDS" envDefault:"16" help:"number of Redis hash tags that counters are spread over; fixed for the life of a namespace; if it is not set, those of the namespace if there is one"`
 	ShardsGiven      bool          `given:"SHARDS"`
@@ -46,7 +46,7 @@ type Settings struct {
 	MaxAge           time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
 	MaxAgeGiven      bool          `given:"INGEST_MAX_AGE"`
 	AllowEviction    bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
-	Addr             string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is taken, the worker takes a free port and logs it"`
+	Addr             string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is in use, the worker takes a free port and logs it"`
 	AddrGiven        bool          `given:"INGEST_ADDR"`
 	Worker           string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
 
@@ -58,18 +58,18 @@ const subjectForm = "a NATS subject such as hits.>"
 func (s *Settings) Validate() error {
 	tiers, err := window.ParseTiers(s.Tiers)
 	if err != nil {
-		return &setting.Error{Key: "TIERS", Value: s.Tiers, Allowed: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
+		return &setting.Error{Key: "TIERS", Value: s.Tiers, MustBe: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
 	uniqueTiers, err := window.ParseUniqueTiers(s.UniqueTiers)
 	if err != nil {
-		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, Allowed: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
+		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
 	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
 		return err
 	}
 	if !hit.ValidSubject(s.Subject) {
-		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, Allowed: subjectForm}
+		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, MustBe: subjectForm}
 	}
 	for _, n := range []struct {
 		key             string
@@ -97,7 +97,7 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return &setting.Error{Key: d.key, Value: human.FormatDuration(d.value), Allowed: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min), human.FormatDuration(d.max))}
+			return &setting.Error{Key: d.key, Value: human.FormatDuration(d.value), MustBe: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min), human.FormatDuration(d.max))}
 		}
 	}
 	if err := setting.CheckAddress("INGEST_ADDR", s.Addr); err != nil {
@@ -119,7 +119,7 @@ func (s *Settings) checkCommands(layout window.Layout) error {
 
 func checkWhole(key string, value, least, most int) error {
 	if value < least || value > most {
-		return &setting.Error{Key: key, Value: strconv.Itoa(value), Allowed: fmt.Sprintf("a whole number from %d to %d", least, most)}
+		return &setting.Error{Key: key, Value: strconv.Itoa(value), MustBe: fmt.Sprintf("a whole number from %d to %d", least, most)}
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (s *status) unready() (why string, idleRules []string) {
 	defer s.mu.Unlock()
 	switch {
 	case s.conn == nil:
-		return "the share of the streams is not known yet", nil
+		return "the share of the streams is unknown yet", nil
 	case s.conn.Status() != nats.CONNECTED:
 		return "NATS does not answer", nil
 	}

@@ -229,7 +229,7 @@ func TestCursorsMoveWhileClaimsCannotBeWritten(t *testing.T) {
 	r := newRig(t)
 	w := r.startCounting(5)
 	require.NoError(t, r.redis.Client().Set(t.Context(), "test:idle", "not ours", 0).Err())
-	r.logs.await(t, "could not be written", "test:idle")
+	r.logs.await(t, "cannot write as_of of idle streams", "test:idle")
 	r.publish(5)
 	r.awaitCursors("at 10", func(c window.Cursor) bool { return c.Seq == 10 })
 	for range 3 {

@@ -76,7 +76,7 @@ func SeedLate(t testing.TB, client redis.UniversalClient, asOf time.Time, hits .
 	Commit(t, schema.NewStore(client, Namespace), Layout(t), asOf, 2, hits)
 }
 
-// SeedUniques puts different ones of a counter into the unique cells of a moment, as a worker does with hits
+// SeedUniques puts unique values of a counter into the unique cells of a moment, as a worker does with hits
 // that say who came.
 func SeedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()

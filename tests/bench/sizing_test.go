@@ -15,7 +15,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// sizing is what a namespace with the default tiers is to count. Counters have hits by Zipf's law, or evenly.
+// sizing is what a namespace with the default tiers is to count. The hits of counters are Zipf-distributed
+// or uniform.
 type sizing struct {
 	counters int
 	zipf     float64 // the exponent; 0: evenly

@@ -31,7 +31,7 @@ type uniquesRun struct {
 	counters int // per request
 }
 
-// measureUniques asks how many different ones 500 counters had in an hour, a day and a month: all at once,
+// measureUniques asks how many unique values 500 counters had in an hour, a day and a month: all at once,
 // and one counter at a time.
 func measureUniques(t *testing.T, r *rig, o options) []*uniquesRun {
 	wanted := chosen(o,
@@ -96,7 +96,7 @@ func (r *rig) fillUniques(t *testing.T, perDay int) (cells int, bytes int64) {
 	return cells, r.dataBytes(t) - before
 }
 
-// addUniques adds n different ones to a cell.
+// addUniques adds n unique values to a cell.
 func addUniques(t *testing.T, c redis.Cmdable, key string, n int, random *rand.Rand) {
 	t.Helper()
 	args := make([]any, 0, min(n, 2000))
@@ -110,7 +110,7 @@ func addUniques(t *testing.T, c redis.Cmdable, key string, n int, random *rand.R
 	}
 }
 
-// visits is hits that name their visitors, drawn evenly from this many; 0: they name none. Figures are per
+// visits is hits that name their visitors, uniformly from this many; 0: they name none. Figures are per
 // hit.
 type visits struct {
 	sample

@@ -20,7 +20,7 @@ type workload struct {
 	name     string // part of the path that ONLY selects
 	title    string
 	counters int
-	zipf     float64 // the exponent; 0 draws evenly
+	zipf     float64 // the exponent; 0 is a uniform distribution
 	// Hits of a run, one and 100 to a message: it is long compared with the wait for the last flush, and short
 	// compared with the life of the finest cells.
 	single, batched int

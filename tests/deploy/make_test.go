@@ -112,7 +112,7 @@ func TestMakeRunInstallsNothing(t *testing.T) {
 }
 
 // The tests need redis-server: what is installed is said before it is.
-func TestMakeTestSaysWhatItInstalls(t *testing.T) {
+func TestMakeTestPrintsWhatItInstalls(t *testing.T) {
 	b := newBare(t)
 	out, err := b.make("test", "GO=true").CombinedOutput()
 	said, done, called := strings.Cut(string(out), "CALLED")

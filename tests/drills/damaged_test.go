@@ -23,8 +23,8 @@ func (d *drill) repairReplica(t *testing.T) {
 	require.NoError(t, err)
 	s.startCounts()
 	s.publish(d.size)
-	if lost, twice := s.settle(); lost+twice > 0 || s.isLossAdmitted() {
-		t.Errorf("before the damage, %d hits are lost, %d count twice, and a loss is admitted: %v", lost, twice, s.isLossAdmitted())
+	if lost, twice := s.settle(); lost+twice > 0 || s.isLossReported() {
+		t.Errorf("before the damage, %d hits are lost, %d count twice, and a loss is reported: %v", lost, twice, s.isLossReported())
 	}
 	s.ingest.Stop()
 	damaged := cluster.Servers[1]
@@ -54,8 +54,8 @@ func (d *drill) repairReplica(t *testing.T) {
 			for c := range stream.ListConsumers(t.Context()).Info() {
 				at = c.Cluster.Leader
 			}
-			if admitted := o.isLossAdmitted(); twice > 0 || (lost > 0) != admitted {
-				t.Errorf("read at %s, %d hits are lost, %d count twice, and a loss is admitted: %v", at, lost, twice, admitted)
+			if reported := o.isLossReported(); twice > 0 || (lost > 0) != reported {
+				t.Errorf("read at %s, %d hits are lost, %d count twice, and a loss is reported: %v", at, lost, twice, reported)
 			}
 			o.ingest.Stop()
 			o.query.Stop()
@@ -79,5 +79,5 @@ func (d *drill) repairReplica(t *testing.T) {
 		}
 	})
 	d.took = time.Since(began)
-	d.note = "until the repair, where a worker reads there; admitted: true"
+	d.note = "until the repair, where a worker reads there; reported: true"
 }

@@ -69,8 +69,8 @@ func (d *drill) awaitRecovery(s *site, began time.Time) {
 	s.t.Helper()
 	d.lost, d.twice = s.settle()
 	d.took = time.Since(began)
-	if d.lost+d.twice > 0 && !s.isLossAdmitted() {
-		s.t.Errorf("%d hits are lost and %d count twice, and nobody admits it", d.lost, d.twice)
+	if d.lost+d.twice > 0 && !s.isLossReported() {
+		s.t.Errorf("%d hits are lost and %d count twice, and no worker reports it", d.lost, d.twice)
 	}
 }
 

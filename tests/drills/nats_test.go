@@ -43,10 +43,10 @@ func (d *drill) restoreNATSFromBackup(t *testing.T) {
 	d.step(t, "start the workers", s.ingest.Start)
 	s.publish(d.size)
 	d.awaitRecovery(s, began)
-	if !s.isLossAdmitted() {
-		t.Error("nobody admits that the stream has lost messages")
+	if !s.isLossReported() {
+		t.Error("no worker reports that the stream has lost messages")
 	}
-	d.note = "admitted: answers from before say complete: false"
+	d.note = "reported: answers from before say complete: false"
 }
 
 // Without Redis the backup is all that is left.
@@ -68,7 +68,7 @@ func (d *drill) loseBoth(t *testing.T) {
 	s.publish(d.size)
 	d.lost, d.twice = s.settle()
 	d.took = time.Since(began)
-	d.note = fmt.Sprintf("what the backup had not got; admitted: %v", s.isLossAdmitted())
+	d.note = fmt.Sprintf("what the backup had not got; reported: %v", s.isLossReported())
 	if d.lost != gone || d.twice > 0 {
 		t.Errorf("%d hits are lost and %d count twice; the backup had not got %d", d.lost, d.twice, gone)
 	}
@@ -159,7 +159,7 @@ func (d *drill) loseRegion(t *testing.T) {
 	d.step(t, "send producers and questions there", func() { away.publish(d.size) })
 	d.lost, d.twice = away.settle()
 	d.took = time.Since(began)
-	d.note = fmt.Sprintf("what the mirror had not got, of the last %.1f s; admitted: %v", lastAck.Sub(last.State.LastTime).Seconds(), away.isLossAdmitted())
+	d.note = fmt.Sprintf("what the mirror had not got, of the last %.1f s; reported: %v", lastAck.Sub(last.State.LastTime).Seconds(), away.isLossReported())
 	if d.lost != gone || d.twice > 0 || gone == 0 {
 		t.Errorf("%d hits are lost and %d count twice; the mirror had not got %d", d.lost, d.twice, gone)
 	}

@@ -150,16 +150,16 @@ func (s *site) settle() (lost, double int64) {
 	return lost, double
 }
 
-var admission = regexp.MustCompile(`(?m)^tallyroll_ingest_(?:admissions|discarded_messages)_total\{.*\} ([0-9.]+)$`)
+var incompleteMark = regexp.MustCompile(`(?m)^tallyroll_ingest_(?:incomplete_marks|discarded_messages)_total\{.*\} ([0-9.]+)$`)
 
-// isLossAdmitted reports whether the worker has reported that hits may be missing or count twice.
-func (s *site) isLossAdmitted() bool {
+// isLossReported reports whether the worker has reported that hits may be missing or count twice.
+func (s *site) isLossReported() bool {
 	s.t.Helper()
 	status, body, err := stack.Do(http.MethodGet, s.ingest.URL()+"/metrics", nil)
 	if err != nil || status != http.StatusOK {
 		s.t.Fatalf("metrics of ingest: %d %v", status, err)
 	}
-	for _, found := range admission.FindAllSubmatch(body, -1) {
+	for _, found := range incompleteMark.FindAllSubmatch(body, -1) {
 		if string(found[1]) != "0" {
 			return true
 		}

@@ -43,7 +43,7 @@ func sumRows(r io.Reader) (sums map[string]int64, keys []string, err error) {
 
 // An export of what a worker has counted has every hit. If Redis dies on the way, the answer breaks
 // off, and what is missing can be asked for.
-func TestExportBreaksOffWithoutRedisAndGoesOnLater(t *testing.T) {
+func TestExportEndsWithoutRedisAndGoesOnLater(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	to := time.Now().UTC().Truncate(time.Hour)

@@ -53,7 +53,7 @@ func TestProgressBarLeavesLogLinesWhole(t *testing.T) {
 }
 
 // Without a setting, logs are human-readable on a terminal, and JSON elsewhere.
-func TestLogsAreForPeopleOnATerminal(t *testing.T) {
+func TestLogsAreHumanReadableOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		env  []string

@@ -17,7 +17,7 @@ const secret = "hunter2" // a part of every password and token of these tests
 
 // With a secret in every setting that takes one, in a file or given as it is, no program reveals it: neither
 // in its log, its answers and metrics, nor in the list of the machine's processes.
-func TestNoProgramTellsItsSecrets(t *testing.T) {
+func TestNoProgramRevealsItsSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	nats, redis := stack.NATS(t, allowOnly("user", secret)), stack.Redis(t)

@@ -48,7 +48,7 @@ func TestTokensAreReloadedIfTheirFileChanges(t *testing.T) {
 		stack.Eventually(t, name+" to see the change", func() (bool, string) { return knows("hunter3") && !knows("hunter2"), service.Logs() })
 		write(t, tokensFile, "tokens: [{name: shop, sha256: hunter4, may: [read]}]\n")
 		service.WaitForLog("tokens not reloaded")
-		if logs := service.Logs(); !knows("hunter3") || !strings.Contains(logs, tokensFile+": line 1: sha256: allowed are the 64") || strings.Contains(logs, "hunter") {
+		if logs := service.Logs(); !knows("hunter3") || !strings.Contains(logs, tokensFile+": line 1: sha256: must be the 64") || strings.Contains(logs, "hunter") {
 			t.Errorf("%s after a bad file: %s", name, logs)
 		}
 	}

@@ -56,7 +56,7 @@ func (s *system) eventuallyUnique(what, key string, right func(unique) bool) (go
 	return got
 }
 
-// Hits that say who came are counted as different ones, through a killed worker and a Redis that has lost
+// Hits that say who came are counted as unique values, through a killed worker and a Redis that has lost
 // everything: the stream is read again, and the estimate is the same.
 func TestUniquesAreEstimatedFromEndToEnd(t *testing.T) {
 	t.Parallel()

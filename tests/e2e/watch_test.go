@@ -125,7 +125,7 @@ func rulesFor(t *testing.T, r *receiver, rules string) string {
 }
 
 // All processes together deliver once that a threshold is passed, and once that this ends.
-func TestWatchTellsWebhooksOfChanges(t *testing.T) {
+func TestWatchNotifiesWebhooksOfChanges(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := newReceiver(t)
@@ -155,7 +155,7 @@ func TestWatchTellsWebhooksOfChanges(t *testing.T) {
 }
 
 // If nobody counts, a rule that waits for too few hits is unknown, and not firing.
-func TestWatchSaysUnknownWhileNoWorkerCounts(t *testing.T) {
+func TestWatchReportsUnknownWhileNoWorkerCounts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := newReceiver(t)
@@ -184,7 +184,7 @@ func TestWatchSaysUnknownWhileNoWorkerCounts(t *testing.T) {
 }
 
 // A real Alertmanager shows what fires, and ends it when it is resolved.
-func TestWatchTellsAlertmanager(t *testing.T) {
+func TestWatchNotifiesAlertmanager(t *testing.T) {
 	t.Parallel()
 	path, err := exec.LookPath("alertmanager")
 	if err != nil {

@@ -126,7 +126,7 @@ func TestCountsAreExactAfterATornAppendOnlyFile(t *testing.T) {
 				logs := worker.Logs()
 				return strings.Contains(logs, "torn append-only file") && strings.Contains(logs, "cannot be asked to rewrite"), ""
 			})
-			require.Positive(t, s.metric(worker, `tallyroll_ingest_admissions_total{reason="torn_file",stream="HITS"}`), "admissions")
+			require.Positive(t, s.metric(worker, `tallyroll_ingest_incomplete_marks_total{reason="torn_file",stream="HITS"}`), "incomplete marks")
 		})
 	}
 }

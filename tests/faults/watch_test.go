@@ -143,7 +143,7 @@ func storedChanges(t *testing.T, js jetstream.JetStream) (out map[string][]strin
 // times and another one all the while, in the long selection for ten minutes; the worker is killed, and NATS
 // and Redis are restarted. Every change arrives once by its id, in order per rule, at each target; and while
 // nobody counts, no rule says that there are too few hits.
-func TestWatchTellsEachChangeOnceThroughFaults(t *testing.T) {
+func TestWatchDeliversEachChangeOnceThroughFaults(t *testing.T) {
 	t.Parallel()
 	s := startServers(t)
 	s.startWorker(s.redis)
@@ -259,8 +259,8 @@ func TestWatchTellsEachChangeOnceThroughFaults(t *testing.T) {
 }
 
 // How long it takes from a hit until a webhook has it: WATCH_LATENCY=1 go test -v -run
-// TestWatchTellsWithinItsLatency ./tests/faults
-func TestWatchTellsWithinItsLatency(t *testing.T) {
+// TestWatchDeliversWithinItsLatency ./tests/faults
+func TestWatchDeliversWithinItsLatency(t *testing.T) {
 	if os.Getenv("WATCH_LATENCY") == "" {
 		t.Skip("NOT MEASURED: from hit to webhook, which takes two minutes: WATCH_LATENCY=1 measures it")
 	}

@@ -27,28 +27,28 @@ func (s *system) visit(key string, visitors int, over time.Duration) {
 	stack.EventuallyTotal(s.t, s.query.URL(), key, "24h", int64(2*visitors))
 }
 
-// uniquesShown evaluates to the counters that the page shows with a number of different ones, each with the
+// uniquesShown evaluates to the counters that the page shows with a number of unique values, each with the
 // words.
 const uniquesShown = `[...document.querySelectorAll("#uniques li")].map((item) => item.innerText.replace(/\s+/g, " ").trim()).join("; ")`
 
-// With a counter's hits, the page shows how many different ones it had in the range, as far as that is known.
+// With a counter's hits, the page shows how many unique values it had in the range, as far as that is known.
 // The chart shows these in place of the hits, at the click of a button, for the keyboard, and by the address.
-func TestUniquesBesideHits(t *testing.T) {
+func TestUniquesWithHits(t *testing.T) {
 	s := start(t)
 	s.publishOldHits()
 	s.visit("visitors", 3000, 5*time.Hour)
 	s.visit("few", 3, 10*time.Minute)
 	s.hit("plain")
 	b := open(t, s.query.URL()+"/?key=visitors&key=few&key=plain&range=24h&compare=0", desktop)
-	b.until("how many different ones", `/^visitors (2\.[89]\d|3\.[01]\d|3) ?K? different, ± [12]\.?\d? %; few 3 different$/.test((`+uniquesShown+`).replaceAll("\u202f", " ").replace(/visitors (\d),(\d)(\d)\d/, "visitors $1.$2$3 K"))`)
-	if title := eval[string](b, `document.querySelector("#uniques li").title`); !strings.Contains(title, "different in the last 24 hours, between ") || !strings.Contains(title, "with a confidence of 95") {
+	b.until("the unique values", `/^visitors (2\.[89]\d|3\.[01]\d|3) ?K? unique, ± [12]\.?\d? %; few 3 unique$/.test((`+uniquesShown+`).replaceAll("\u202f", " ").replace(/visitors (\d),(\d)(\d)\d/, "visitors $1.$2$3 K"))`)
+	if title := eval[string](b, `document.querySelector("#uniques li").title`); !strings.Contains(title, "unique in the last 24 hours, between ") || !strings.Contains(title, "with a confidence of 95") {
 		t.Errorf("the title is %q", title)
 	}
 	if eval[bool](b, `document.getElementById("of").hidden`) {
 		t.Error("no way to see them in the chart")
 	}
 	b.click(`#of input[value="uniques"]`)
-	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && /of=uniques/.test(location.search) && document.getElementById("plot").dataset.step === "1h"`)
+	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Unique values over time" && /of=uniques/.test(location.search) && document.getElementById("plot").dataset.step === "1h"`)
 	b.until("what they are not", `/cannot be added up/.test(document.getElementById("chart-note").textContent)`)
 	b.tabTo("#plot")
 	b.press(kb.ArrowLeft, kb.ArrowLeft)
@@ -56,7 +56,7 @@ func TestUniquesBesideHits(t *testing.T) {
 	eval[bool](b, `(history.back(), true)`)
 	b.until("the hits again", `document.getElementById("chart-title").textContent === "Hits over time" && document.querySelector("#of input:checked").value === "hits"`)
 
-	// Sums over names have no different ones, and a counter without some says nothing.
+	// Sums over names have no unique values, and a counter without some says nothing.
 	b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?prefix=v&range=24h&of=uniques")))
 	b.until("why there is no line", `/Sums over names are not shown/.test(document.getElementById("chart-note").textContent) && !document.getElementById("of").hidden`)
 	b.must(chromedp.Do(b.ctx, chromedp.Navigate(s.query.URL()+"/?key=plain&range=24h")))
@@ -65,10 +65,10 @@ func TestUniquesBesideHits(t *testing.T) {
 	b.clean(s.query.URL())
 
 	b = open(t, s.query.URL()+"/?key=visitors&range=1h", phone)
-	b.until("how many on a phone", `/^visitors \d+ different/.test(`+uniquesShown+`)`)
+	b.until("how many on a phone", `/^visitors \d+ unique/.test(`+uniquesShown+`)`)
 	b.tabTo("#of input")
 	b.press(kb.ArrowRight)
-	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Different ones over time" && document.getElementById("plot").dataset.step === "5m"`)
+	b.until("the chart of them", plotted+` && document.getElementById("chart-title").textContent === "Unique values over time" && document.getElementById("plot").dataset.step === "5m"`)
 	b.requireNarrow(phone)
 	b.clean(s.query.URL())
 }

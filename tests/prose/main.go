@@ -1,7 +1,8 @@
-// Command prose checks the words of the Markdown pages and of Go comments with Vale, and that Go comments
-// have at most 110 columns and name only what exists. It prints each finding with file, line and column,
-// then the findings per directory, and exits with 1 if there are any. Arguments are files and directories;
-// without any it checks the whole tree.
+// Command prose checks all words that people read with Vale: those of pages, of Go comments and string
+// literals, of names of tests, and of scripts, settings and the Makefile. It also checks that Go comments
+// have at most 110 columns and name only what exists, and that code has at most 120 columns. It prints each
+// finding with file, line and column, then the findings per directory, and exits with 1 if there are any.
+// Arguments are files and directories; without any it checks the whole tree.
 package main
 
 import (
@@ -33,7 +34,6 @@ const (
 
 // unchecked are files and directories that nobody is to reword, each with the reason.
 var unchecked = map[string]string{
-	"CHANGELOG.md":              "it is history: entries keep the words of their release",
 	"docs/benchmarks-tables.md": "make bench writes it",
 	"bin":                       "built programs",
 	"data":                      "data of local servers",
@@ -67,8 +67,18 @@ func check(paths []string) (found []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for chunk := range slices.Chunk(files, batch) {
-		lines, err := runVale(chunk)
+	texts, err := os.MkdirTemp("", "prose")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(texts)
+	names, of, err := writeTexts(texts, files)
+	if err != nil {
+		return nil, err
+	}
+	pages := slices.DeleteFunc(slices.Clone(files), isWhole)
+	for chunk := range slices.Chunk(append(pages, names...), batch) {
+		lines, err := runVale(chunk, of)
 		if err != nil {
 			return nil, err
 		}
@@ -84,18 +94,21 @@ func check(paths []string) (found []string, err error) {
 	}
 	found = append(found, stale...)
 	for _, file := range files {
-		if strings.HasSuffix(file, ".go") {
-			lines, err := longComments(file)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, lines...)
+		lines, err := longCode(file)
+		if err == nil && strings.HasSuffix(file, ".go") {
+			var comments []string
+			comments, err = longComments(file)
+			lines = append(lines, comments...)
 		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, lines...)
 	}
 	return found, nil
 }
 
-// list returns the Markdown pages and Go files in paths.
+// list returns the Markdown pages, Go files and files that are read whole in paths.
 func list(paths []string) (files []string, err error) {
 	for _, root := range paths {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -108,7 +121,7 @@ func list(paths []string) (files []string, err error) {
 			switch ext := filepath.Ext(path); {
 			case entry.IsDir() && (skip || hidden || entry.Name() == "testdata"):
 				return filepath.SkipDir
-			case !entry.IsDir() && !skip && (ext == ".md" || ext == ".go"):
+			case !entry.IsDir() && !skip && (ext == ".md" || ext == ".go" || isWhole(path)):
 				files = append(files, path)
 			}
 			return nil
@@ -120,8 +133,9 @@ func list(paths []string) (files []string, err error) {
 	return files, nil
 }
 
-// runVale returns Vale's findings in files. Its exit code is 1 if there are any.
-func runVale(files []string) (found []string, err error) {
+// runVale returns Vale's findings in files. A finding in a text is one of the file that it is of. Vale's exit
+// code is 1 if there are any.
+func runVale(files []string, of map[string]string) (found []string, err error) {
 	args := append([]string{"run", vale, "--config=tests/prose/vale.ini", "--output=line"}, files...)
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // Vale parses Go with a parser in C
@@ -130,7 +144,11 @@ func runVale(files []string) (found []string, err error) {
 	err = cmd.Run()
 	lines := bufio.NewScanner(&out)
 	for lines.Scan() {
-		found = append(found, locate(lines.Text()))
+		finding := lines.Text()
+		if name, rest, ok := strings.Cut(finding, ":"); ok && of[name] != "" {
+			finding = of[name] + ":" + rest
+		}
+		found = append(found, locate(finding))
 	}
 	if failed := new(exec.ExitError); err != nil && (!errors.As(err, &failed) || len(found) == 0) {
 		return nil, fmt.Errorf("run Vale: %w\n%s%s", err, &errs, strings.Join(found, "\n"))
@@ -194,7 +212,7 @@ func longComments(file string) (found []string, err error) {
 				continue // after code: gofmt aligns it
 			}
 			if n := utf8.RuneCountInString(webAddress.ReplaceAllString(line, "")); n > maxColumns {
-				found = append(found, fmt.Sprintf("%s:%d:%d:Columns:Wrap this comment: it has %d columns, and at most %d are allowed.",
+				found = append(found, fmt.Sprintf("%s:%d:%d:Columns:Wrap this comment: it has %d columns of at most %d.",
 					file, first.Line+i, maxColumns+1, n, maxColumns))
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are the licences that a linked module may have: they require that their text is shipped with the
+// allowed lists the licences that a linked module may have: they require that their text is shipped with the
 // programs, and no more.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "Unlicense", "CC0-1.0"}
 
@@ -106,7 +106,7 @@ func identify(content []byte) (ids []string, why string) {
 		}
 	}
 	if found.Percent < enough {
-		return ids, fmt.Sprintf("it is not known: %.0f %% of it are words of a licence", found.Percent)
+		return ids, fmt.Sprintf("unknown: %.0f %% of it are words of a licence", found.Percent)
 	}
 	for _, id := range ids {
 		if !slices.Contains(allowed, id) {

@@ -72,7 +72,7 @@ func parseTargets(text string) (out []target, err error) {
 	for one := range strings.SplitSeq(text, ",") {
 		system, arch, ok := strings.Cut(strings.TrimSpace(one), "/")
 		if !ok {
-			return nil, fmt.Errorf("target %q: allowed is os/arch, such as linux/amd64", one)
+			return nil, fmt.Errorf("target %q: must be os/arch, such as linux/amd64", one)
 		}
 		out = append(out, target{system, arch})
 	}
@@ -104,11 +104,11 @@ func (r *release) describe(ctx context.Context, version string) error {
 			seconds = committed
 		}
 	} else if seconds == "" {
-		return fmt.Errorf("the time of the sources is not known: run it in a repository, or set SOURCE_DATE_EPOCH (%w)", err)
+		return fmt.Errorf("the time of the sources is unknown: run it in a repository, or set SOURCE_DATE_EPOCH (%w)", err)
 	}
 	unix, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return fmt.Errorf("SOURCE_DATE_EPOCH=%q: allowed are seconds since 1970", seconds)
+		return fmt.Errorf("SOURCE_DATE_EPOCH=%q: must be seconds since 1970", seconds)
 	}
 	r.time, r.commit = time.Unix(unix, 0).UTC(), commit
 	if tag, err := r.command(ctx, r.root, "git", "describe", "--tags", "--exact-match", "--match", "v*"); version == "" && err == nil {
@@ -119,7 +119,7 @@ func (r *release) describe(ctx context.Context, version string) error {
 	}
 	found := versions.FindStringSubmatch(version)
 	if found == nil {
-		return fmt.Errorf("version %q: allowed is v1.2.3, or v1.2.3-rc.1", version)
+		return fmt.Errorf("version %q: must be v1.2.3, or v1.2.3-rc.1", version)
 	}
 	r.version = found[1]
 	return nil

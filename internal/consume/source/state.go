@@ -34,8 +34,8 @@ const (
 )
 
 var (
-	errBehind = errors.New("it has messages that have not arrived")
-	errSilent = fmt.Errorf("it has not been heard for %s", sourceSilent)
+	errBehind = errors.New("some of its messages have not arrived")
+	errSilent = fmt.Errorf("not heard for %s", sourceSilent)
 )
 
 // Check gets the state from the stream's leader. At is the server's time less the time that the request took.
@@ -125,7 +125,7 @@ func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.S
 	case origin.err != nil:
 		why = origin.err
 	case j.isOrigin:
-		why = errors.New("it is a mirror itself")
+		why = errors.New("that stream is a mirror, too")
 	case s.Last < origin.state.Last, s.EndStored() < origin.state.EndStored(): // or another incarnation's
 		if why = j.behind(ctx, s.Last, origin.state.Last, mirrored(info.Config.Mirror)); why == nil {
 			s.At = min(s.At, origin.state.At)
@@ -208,7 +208,7 @@ func heardSources(info *jetstream.StreamInfo) (heard int64, why error) {
 		case source.Error != nil:
 			trouble = source.Error
 		case source.Active < 0:
-			trouble = errors.New("it has not been heard yet")
+			trouble = errors.New("not heard yet")
 		case source.Lag > 0:
 			trouble = errBehind
 		case source.Active > sourceSilent:
@@ -244,7 +244,7 @@ func NewEndUnknownLog(log zerolog.Logger, name string) func(error) {
 	return func(why error) {
 		switch before := unknown.Swap(why != nil); {
 		case why != nil && !before:
-			log.Warn().Err(why).Str("stream", name).Msg("how far this copy has got is not known: as_of passes only what has arrived")
+			log.Warn().Err(why).Str("stream", name).Msg("cannot tell how far this copy has got: as_of passes only what has arrived")
 		case why == nil && before:
 			log.Info().Str("stream", name).Msg("how far this copy has got is known again")
 		}

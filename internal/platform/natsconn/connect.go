@@ -55,7 +55,7 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 		opts = append(opts, func(o *nats.Options) error {
 			option, err := nats.NkeyOptionFromSeed(n.NKey)
 			if err != nil {
-				return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, Allowed: "a file with the seed of a user's NKey"}
+				return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, MustBe: "a file with the seed of a user's NKey"}
 			}
 			return option(o)
 		})
@@ -151,7 +151,7 @@ func (n Settings) explainRefusal(err error) error {
 	case errors.Is(err, nats.ErrNkeysNotSupported):
 		return setting.UsageError{Err: fmt.Errorf("NATS at %s does not support NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
 	case !reachable(err):
-		return &setting.Error{Key: "NATS_URL", Allowed: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
+		return &setting.Error{Key: "NATS_URL", MustBe: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func (n *Access) Validate() error {
 		return err
 	}
 	if n.Creds != "" && n.NKey != "" {
-		return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, Allowed: "a file, if NATS_CREDS is not set: only one of them can be the identity"}
+		return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, MustBe: "unset if NATS_CREDS is set: only one of them can be the identity"}
 	}
 	if err := checkJetStream("NATS_JS_DOMAIN", n.JSDomain, "NATS_JS_API_PREFIX", n.JSAPIPrefix); err != nil {
 		return err
@@ -64,17 +64,17 @@ func (n *Access) Validate() error {
 	if n.Context != "" {
 		c, err := readContext(n.Context)
 		if err != nil {
-			return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, Allowed: err.Error()}
+			return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, MustBe: err.Error()}
 		}
 		n.context = c
 	}
 	own := map[string]string{"CREDS": n.Creds, "NKEY": n.NKey, "CA": n.CA, "CERT": n.Cert, "KEY": n.Key}
 	return n.complete(false).checkFiles(func(field, path, allowed string) error {
 		if own[field] != "" {
-			return &setting.Error{Key: "NATS_" + field, Value: path, Allowed: allowed}
+			return &setting.Error{Key: "NATS_" + field, Value: path, MustBe: allowed}
 		}
 		allowed = strings.ReplaceAll(allowed, "NATS_KEY", "key")
-		return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, Allowed: fmt.Sprintf("a context whose %s is %s", strings.ToLower(field), allowed)}
+		return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, MustBe: fmt.Sprintf("a context whose %s is %s", strings.ToLower(field), allowed)}
 	})
 }
 
@@ -130,7 +130,7 @@ func (n Access) readCreds() (*nats.Options, error) {
 func (n Access) checkNKey() error {
 	option, err := nats.NkeyOptionFromSeed(n.NKey)
 	if err != nil {
-		return errors.New("it has no such seed")
+		return errors.New("no such seed in it")
 	}
 	return option(&nats.Options{})
 }
@@ -333,14 +333,14 @@ func parseContext(text []byte) (natsContext, error) {
 			}
 		case !slices.Contains(contextNotes, name) && !isBlank(value):
 			if !slices.Contains(contextOthers, name) {
-				return natsContext{}, fmt.Errorf("it has an unknown field: supported are %s", strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"), ", ")) // its name may be a secret in the wrong place
+				return natsContext{}, fmt.Errorf("unknown field: supported are %s", strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"), ", ")) // its name may be a secret in the wrong place
 			}
 			return natsContext{}, fmt.Errorf("its field %q is not supported here", name)
 		}
 	}
 	if servers != "" {
 		if err := c.servers.UnmarshalText([]byte(servers)); err != nil {
-			return natsContext{}, fmt.Errorf("url: allowed is %w", err)
+			return natsContext{}, fmt.Errorf("url: must be %w", err)
 		}
 	}
 	return c, c.complete()
@@ -427,20 +427,20 @@ func (c natsContext) options() []nats.Option {
 // checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
 func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
 	if domain != "" && prefix != "" {
-		return &setting.Error{Key: domainKey, Value: domain, Allowed: fmt.Sprintf("a domain, if %s=%q is not set: a domain is the prefix $JS.<domain>.API", prefixKey, prefix)}
+		return &setting.Error{Key: domainKey, Value: domain, MustBe: fmt.Sprintf("unset if %s=%q is set: a domain is the prefix $JS.<domain>.API", prefixKey, prefix)}
 	}
 	if domain != "" && (!plainTokens(domain) || strings.Contains(domain, ".")) {
-		return &setting.Error{Key: domainKey, Value: domain, Allowed: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
+		return &setting.Error{Key: domainKey, Value: domain, MustBe: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
 	}
 	if prefix != "" && !plainTokens(strings.TrimSuffix(prefix, ".")) {
-		return &setting.Error{Key: prefixKey, Value: prefix, Allowed: "a subject without wildcards, such as JS.counts.API"}
+		return &setting.Error{Key: prefixKey, Value: prefix, MustBe: "a subject without wildcards, such as JS.counts.API"}
 	}
 	return nil
 }
 
 func checkInboxPrefix(key, prefix string) error {
 	if prefix != "" && !plainTokens(prefix) {
-		return &setting.Error{Key: key, Value: prefix, Allowed: "a subject without wildcards, such as _INBOX_tallyroll"}
+		return &setting.Error{Key: key, Value: prefix, MustBe: "a subject without wildcards, such as _INBOX_tallyroll"}
 	}
 	return nil
 }

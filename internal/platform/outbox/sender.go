@@ -78,7 +78,7 @@ func (m *Message) Free() { messages.Put(m) }
 // CheckSubject refuses a subject that cannot be published to.
 func CheckSubject(s string) error {
 	if !hit.ValidSubject(s) || strings.ContainsAny(s, "*>") {
-		return errors.New("allowed is a subject without wildcards or spaces, such as hits.publish")
+		return errors.New("must be a subject without wildcards or spaces, such as hits.publish")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func Number(to *float64, allowed string, ok func(float64) bool) func(string) err
 	return func(s string) error {
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || !ok(f) {
-			return fmt.Errorf("allowed is %s", allowed)
+			return fmt.Errorf("must be %s", allowed)
 		}
 		*to = f
 		return nil
@@ -66,7 +66,7 @@ func Whole(to *int64, least, most int64) func(string) error {
 	return func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < least || n > most {
-			return fmt.Errorf("allowed is a whole number from %d to %d", least, most)
+			return fmt.Errorf("must be a whole number from %d to %d", least, most)
 		}
 		*to = n
 		return nil

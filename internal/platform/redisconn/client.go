@@ -41,12 +41,12 @@ func (r *Settings) Validate() error {
 		return err
 	}
 	if r.Password != "" && r.URL.options.Password != "" {
-		return &setting.Error{Key: "REDIS_PASSWORD", Allowed: "a password, if REDIS_URL has none: leave out one of them"}
+		return &setting.Error{Key: "REDIS_PASSWORD", MustBe: "unset if REDIS_URL has a password"}
 	}
 	t := &r.TLS
 	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
 		if file.path != "" && r.URL.options.TLSConfig == nil {
-			return &setting.Error{Key: file.key, Value: file.path, Allowed: "a PEM file if REDIS_URL begins with rediss, and nothing if it does not: the connection would not be encrypted"}
+			return &setting.Error{Key: file.key, Value: file.path, MustBe: "unset unless REDIS_URL begins with rediss: the connection would not be encrypted"}
 		}
 	}
 	if t.CA != "" {

@@ -57,7 +57,7 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 		return nil, fmt.Errorf("this is not a URL") // err quotes it
 	}
 	if !strings.Contains(text, "://") {
-		return nil, fmt.Errorf("it has no scheme")
+		return nil, fmt.Errorf("no scheme")
 	}
 	base, kindName, _ := strings.Cut(u.Scheme, "+")
 	kind, ok := redisKinds[kindName]
@@ -66,7 +66,7 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	}
 	host := u.Hostname()
 	if host == "" {
-		return nil, fmt.Errorf("it has no host")
+		return nil, fmt.Errorf("no host")
 	}
 	if !setting.IsHost(host) {
 		return nil, fmt.Errorf("its host is neither a name nor an address")
@@ -107,7 +107,7 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 		o.Addrs = append(o.Addrs, addr)
 	}
 	if kindName == "sentinel" && o.MasterName == "" {
-		return nil, fmt.Errorf("it has no master_name")
+		return nil, fmt.Errorf("no master_name")
 	}
 	if db := strings.Trim(u.Path, "/"); db != "" {
 		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {

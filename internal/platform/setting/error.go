@@ -11,19 +11,18 @@ import (
 	"unicode"
 )
 
-// Error means that a setting cannot be used. Its text is one line: variable, value, and what is
-// allowed.
+// Error means that a setting cannot be used. Its text is one line: variable, value, and what it must be.
 type Error struct {
-	Key     string // the environment variable
-	Value   string // as it was given; empty for secrets
-	Allowed string // a phrase: "a duration from 1ms to 1m, such as 250ms"
+	Key    string // the environment variable
+	Value  string // as it was given; empty for secrets
+	MustBe string // a phrase: "a duration from 1ms to 1m, such as 250ms"
 }
 
 func (e *Error) Error() string {
 	if e.Value == "" || isContent(e.Value) {
-		return fmt.Sprintf("%s: allowed is %s", e.Key, Conceal(e.Value, e.Allowed))
+		return fmt.Sprintf("%s: must be %s", e.Key, Conceal(e.Value, e.MustBe))
 	}
-	return fmt.Sprintf("%s=%q: allowed is %s", e.Key, e.Value, e.Allowed)
+	return fmt.Sprintf("%s=%q: must be %s", e.Key, e.Value, e.MustBe)
 }
 
 // Permanent reports that waiting does not mend it.
@@ -34,7 +33,7 @@ func Check(key, value string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Key: key, Value: value, Allowed: err.Error()}
+	return &Error{Key: key, Value: value, MustBe: err.Error()}
 }
 
 // contents matches what files of secrets hold: an NKey seed, a JWT, PEM, several lines, or tokens in YAML.
@@ -90,7 +89,7 @@ func ExitCode(err error) int {
 // CheckAddress refuses a setting that is not an address to listen on.
 func CheckAddress(key, value string) error {
 	if _, _, err := net.SplitHostPort(value); err != nil {
-		return &Error{Key: key, Value: value, Allowed: "host:port"}
+		return &Error{Key: key, Value: value, MustBe: "host:port"}
 	}
 	return nil
 }
@@ -105,7 +104,7 @@ type Most struct {
 func CheckMost(all ...Most) error {
 	for _, m := range all {
 		if m.N < 1 {
-			return &Error{Key: m.Key, Value: strconv.FormatInt(m.N, 10), Allowed: "a whole number from 1 on"}
+			return &Error{Key: m.Key, Value: strconv.FormatInt(m.N, 10), MustBe: "a whole number from 1 on"}
 		}
 	}
 	return nil
@@ -127,7 +126,7 @@ func IsPort(text string) bool {
 // CheckDuration refuses a duration outside of its bounds.
 func CheckDuration(key string, d, least, most time.Duration) error {
 	if d < least || d > most {
-		return &Error{Key: key, Value: d.String(), Allowed: fmt.Sprintf("a duration from %v to %v", least, most)}
+		return &Error{Key: key, Value: d.String(), MustBe: fmt.Sprintf("a duration from %v to %v", least, most)}
 	}
 	return nil
 }

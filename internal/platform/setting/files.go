@@ -85,7 +85,7 @@ func readBounded(path string) ([]byte, error) {
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%s: it has more than %d bytes: allowed is a file of at most that size", path, maxFile)
+		err = fmt.Errorf("%s: more than %d bytes, which is the most that it may have", path, maxFile)
 	}
 	return text, err
 }

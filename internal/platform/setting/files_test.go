@@ -154,7 +154,7 @@ func TestFileThatCannotBeUsedEndsTheStart(t *testing.T) {
 	for path, want := range map[string]string{
 		r.two:              "ONE: " + r.two + ": line 1: it is bad",
 		r.one + ".no":      "ONE: open " + r.one + ".no: no such file or directory",
-		large:              "ONE: " + large + ": it has more than 4194304 bytes: allowed is a file of at most that size",
+		large:              "ONE: " + large + ": more than 4194304 bytes, which is the most that it may have",
 		"tokens: [secret]": "ONE: open …, which is the content of such a file: no such file or directory",
 	} {
 		_, err := Open(r.files, "pair", Path{Key: "ONE", File: path}, text, nil)

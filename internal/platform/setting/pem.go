@@ -15,7 +15,7 @@ func CheckKeyPair(cert, key Path) error {
 		return err
 	}
 	if _, err := tls.LoadX509KeyPair(cert.File, key.File); err != nil {
-		return &Error{Key: cert.Key, Value: cert.File, Allowed: fmt.Sprintf("a PEM certificate that belongs to the key in %s (%v)", key.Key, err)}
+		return &Error{Key: cert.Key, Value: cert.File, MustBe: fmt.Sprintf("a PEM certificate that belongs to the key in %s (%v)", key.Key, err)}
 	}
 	return nil
 }
@@ -24,9 +24,9 @@ func CheckKeyPair(cert, key Path) error {
 func BothOrNeither(cert, key Path) error {
 	switch {
 	case cert.File != "" && key.File == "":
-		return &Error{Key: cert.Key, Value: cert.File, Allowed: "a PEM file together with " + key.Key}
+		return &Error{Key: cert.Key, Value: cert.File, MustBe: "set together with " + key.Key}
 	case cert.File == "" && key.File != "":
-		return &Error{Key: key.Key, Value: key.File, Allowed: "a PEM file together with " + cert.Key}
+		return &Error{Key: key.Key, Value: key.File, MustBe: "set together with " + cert.Key}
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func BothOrNeither(cert, key Path) error {
 func (s Path) Pool() (*x509.CertPool, error) {
 	pem, err := os.ReadFile(s.File)
 	if err != nil {
-		return nil, &Error{Key: s.Key, Value: s.File, Allowed: fmt.Sprintf("a PEM file that can be read (%v)", err)}
+		return nil, &Error{Key: s.Key, Value: s.File, MustBe: fmt.Sprintf("a PEM file that can be read (%v)", err)}
 	}
 	return s.PoolOf(pem)
 }
@@ -44,7 +44,7 @@ func (s Path) Pool() (*x509.CertPool, error) {
 func (s Path) PoolOf(pem []byte) (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, &Error{Key: s.Key, Value: s.File, Allowed: "a PEM file with a certificate, which this one has not"}
+		return nil, &Error{Key: s.Key, Value: s.File, MustBe: "a PEM file with a certificate"}
 	}
 	return pool, nil
 }

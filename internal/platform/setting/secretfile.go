@@ -47,9 +47,9 @@ func (f SecretFile) Read() (string, error) {
 // Refuse names the file, unless the name may be the secret itself.
 func (f SecretFile) Refuse(allowed string) error {
 	if _, err := os.Lstat(f.Path); err != nil && (!filepath.IsAbs(f.Path) || strings.Contains(f.Path, "://")) {
-		return &Error{Key: f.Key, Allowed: allowed + "; its name is not shown, because it may be the secret itself: write the whole path, from / on"}
+		return &Error{Key: f.Key, MustBe: allowed + "; its name is not shown, because it may be the secret itself: write the whole path, from / on"}
 	}
-	return &Error{Key: f.Key, Value: f.Path, Allowed: allowed}
+	return &Error{Key: f.Key, Value: f.Path, MustBe: allowed}
 }
 
 // readSecrets reads the files of the secret settings into the environment, and changes nothing else there. A
@@ -62,7 +62,7 @@ func readSecrets(settings any, environment map[string]string, override []string)
 			continue
 		}
 		if environment[key] != "" {
-			return nil, &Error{Key: file.Key, Allowed: "a file if " + key + " is not set: unset one of them"}
+			return nil, &Error{Key: file.Key, MustBe: "unset if " + key + " is set"}
 		}
 		if directory := os.Getenv("CREDENTIALS_DIRECTORY"); directory != "" && !strings.Contains(file.Path, "/") {
 			file.Path = filepath.Join(directory, file.Path) // of systemd, which has another one for each unit

@@ -86,7 +86,7 @@ func settingError(settings any, err error, environment map[string]string, files 
 		if file := files[f.Key]; file.Set() {
 			return file.Refuse(allowed(parse))
 		}
-		out := &Error{Key: f.Key, Allowed: allowed(parse)}
+		out := &Error{Key: f.Key, MustBe: allowed(parse)}
 		if !f.secret {
 			out.Value = environment[f.Key]
 		}

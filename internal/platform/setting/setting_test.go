@@ -77,7 +77,7 @@ func TestSettingsAreParsedWithDefaultsAndValidated(t *testing.T) {
 	if err := Parse(&s, "TEST_NAME=bad"); !errors.As(err, &setting) || setting.Key != "TEST_NAME" {
 		t.Errorf("a struct within the settings is not validated: %v", err)
 	}
-	if err := Parse(&s, "TEST_FOR=2days"); !errors.As(err, &setting) || setting.Key != "TEST_FOR" || setting.Allowed != durationForms {
+	if err := Parse(&s, "TEST_FOR=2days"); !errors.As(err, &setting) || setting.Key != "TEST_FOR" || setting.MustBe != durationForms {
 		t.Errorf("%v", err)
 	}
 }
@@ -137,16 +137,16 @@ func TestUnusableSecretFileIsAnErrorThatKeepsTheSecret(t *testing.T) {
 		key, value, file string
 		want             string
 	}{
-		"both":           {"TEST_WORD", "hunter2", good, "TEST_WORD_FILE: allowed is a file if TEST_WORD is not set"},
-		"empty":          {"TEST_WORD", "", empty, `TEST_WORD_FILE="` + empty + `": allowed is a file that is not empty`},
-		"none":           {"TEST_WORD", "", path("none"), `TEST_WORD_FILE="` + path("none") + `": allowed is a file that can be read (no such file or directory)`},
+		"both":           {"TEST_WORD", "hunter2", good, "TEST_WORD_FILE: must be unset if TEST_WORD is set"},
+		"empty":          {"TEST_WORD", "", empty, `TEST_WORD_FILE="` + empty + `": must be a file that is not empty`},
+		"none":           {"TEST_WORD", "", path("none"), `TEST_WORD_FILE="` + path("none") + `": must be a file that can be read (no such file or directory)`},
 		"a directory":    {"TEST_WORD", "", dir, "a regular file"},
 		"a pipe":         {"TEST_WORD", "", path("pipe"), "a regular file"},
 		"too large":      {"TEST_WORD", "", large, "at most 65536 bytes"},
-		"no such tokens": {"TEST_TOKENS", "", spaces, `TEST_TOKENS_FILE="` + spaces + `": allowed is comma-separated tokens`},
-		"the secret":     {"TEST_WORD", "", "hunter2", "TEST_WORD_FILE: allowed is a file that can be read"},
-		"a URL":          {"TEST_WORD", "", "/x://:hunter2@h", "TEST_WORD_FILE: allowed is a file that can be read"},
-		"a key":          {"TEST_WORD", "", "/eyJ\nhunter2", "TEST_WORD_FILE: allowed is a file that can be read"},
+		"no such tokens": {"TEST_TOKENS", "", spaces, `TEST_TOKENS_FILE="` + spaces + `": must be comma-separated tokens`},
+		"the secret":     {"TEST_WORD", "", "hunter2", "TEST_WORD_FILE: must be a file that can be read"},
+		"a URL":          {"TEST_WORD", "", "/x://:hunter2@h", "TEST_WORD_FILE: must be a file that can be read"},
+		"a key":          {"TEST_WORD", "", "/eyJ\nhunter2", "TEST_WORD_FILE: must be a file that can be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(c.key, c.value)
@@ -203,7 +203,7 @@ func TestSecretInPlaceOfItsFileIsConcealed(t *testing.T) {
 		"tokens: [{name: a, token: hunter2}]", "{name: a, token: hunter2}", "name: a, sha256: hunter2",
 	} {
 		for _, err := range []error{
-			&Error{Key: "NATS_NKEY", Value: content, Allowed: fmt.Sprintf("a file that can be read (open %s: no such file)", content)},
+			&Error{Key: "NATS_NKEY", Value: content, MustBe: fmt.Sprintf("a file that can be read (open %s: no such file)", content)},
 			fmt.Errorf("COLLECT_TOKENS_FILE: %s", Conceal(content, "open "+content+": no such file")),
 		} {
 			text := err.Error()
@@ -213,7 +213,7 @@ func TestSecretInPlaceOfItsFileIsConcealed(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/etc/tokens.yml", "tokens.yaml", `C:\tokens`, "user.creds", "SHORT", "./a b/c", "key.pem"} {
-		text := (&Error{Key: "NATS_NKEY", Value: path, Allowed: "a file that can be read (open " + path + ": no such file)"}).Error()
+		text := (&Error{Key: "NATS_NKEY", Value: path, MustBe: "a file that can be read (open " + path + ": no such file)"}).Error()
 		if !strings.Contains(text, fmt.Sprintf("NATS_NKEY=%q", path)) || !strings.Contains(text, "open "+path+": ") {
 			t.Errorf("%s: %s", path, text)
 		}

@@ -37,14 +37,14 @@ func Errorf(line int, format string, args ...any) *Error {
 	return &Error{line, fmt.Sprintf(format, args...)}
 }
 
-// Document returns the value of a file that has one document. allowed is what such a file has: "a
+// Document returns the value of a file that has one document. allowed names what such a file has: "a
 // list of limits under limits:".
 func Document(data []byte, allowed string) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
 	err := decoder.Decode(&document)
 	if errors.Is(err, io.EOF) || err == nil && len(document.Content) == 0 {
-		return nil, Errorf(0, "it is empty: allowed is %s", allowed)
+		return nil, Errorf(0, "empty: must be %s", allowed)
 	}
 	if err != nil {
 		return nil, syntaxError(err)
@@ -52,7 +52,7 @@ func Document(data []byte, allowed string) (*yaml.Node, error) {
 	var second yaml.Node
 	err = decoder.Decode(&second)
 	if err == nil {
-		return nil, Errorf(second.Line, "a second YAML document begins here: allowed is one")
+		return nil, Errorf(second.Line, "a second YAML document begins here: must be one")
 	}
 	if !errors.Is(err, io.EOF) {
 		return nil, syntaxError(err)
@@ -60,7 +60,7 @@ func Document(data []byte, allowed string) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// syntaxError is about a text that is no YAML.
+// syntaxError is about a text that is not YAML.
 func syntaxError(err error) *Error {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
@@ -69,7 +69,7 @@ func syntaxError(err error) *Error {
 	if strings.Contains(load.Message, "anchor") { // it quotes the alias, which may be a secret that begins with *
 		return &Error{load.Mark.Line, errAlias}
 	}
-	message := "it is no YAML: " + load.Message
+	message := "not YAML: " + load.Message
 	if context := load.ContextMark.Line; context > 0 && context != load.Mark.Line {
 		message += fmt.Sprintf(" (%s that begins on line %d)", load.ContextMsg, context)
 	}
@@ -103,30 +103,30 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 		trees[allowed[i]] = strings.HasSuffix(name, "{}")
 	}
 	if node.Kind != yaml.MappingNode {
-		return nil, Errorf(node.Line, "%s is no mapping: allowed is %s", what, strings.Join(allowed, ", "))
+		return nil, Errorf(node.Line, "%s must be a mapping with the fields %s", what, strings.Join(allowed, ", "))
 	}
 	out := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], node.Content[i+1]
 		switch {
 		case !slices.Contains(allowed, name.Value):
-			return nil, Errorf(name.Line, "unknown field%s: allowed is %s", quote(name.Value), strings.Join(allowed, ", "))
+			return nil, Errorf(name.Line, "unknown field%s: must be one of %s", quote(name.Value), strings.Join(allowed, ", "))
 		case out[name.Value] != nil:
-			return nil, &Error{name.Line, name.Value + ": it is there twice"}
+			return nil, &Error{name.Line, name.Value + ": given twice"}
 		case value.Kind == yaml.AliasNode:
 			return nil, &Error{value.Line, name.Value + ": " + errAlias}
 		case value.Kind == yaml.ScalarNode && (value.Value == "" || value.ShortTag() == "!!null"):
-			return nil, &Error{name.Line, name.Value + ": it is empty"}
+			return nil, &Error{name.Line, name.Value + ": empty"}
 		case lists[name.Value]:
 			if !isList(value) {
-				return nil, &Error{value.Line, name.Value + ": allowed is a list, such as [a, b], of values that are not empty"}
+				return nil, &Error{value.Line, name.Value + ": must be a list, such as [a, b], of values that are not empty"}
 			}
 		case trees[name.Value]:
 			if value.Kind == yaml.ScalarNode {
-				return nil, &Error{value.Line, name.Value + ": allowed is a mapping or a list"}
+				return nil, &Error{value.Line, name.Value + ": must be a mapping or a list"}
 			}
 		case len(allowed) > 1 && value.Kind != yaml.ScalarNode:
-			return nil, &Error{value.Line, name.Value + ": allowed is a single value"}
+			return nil, &Error{value.Line, name.Value + ": must be a single value"}
 		}
 		out[name.Value] = value
 	}

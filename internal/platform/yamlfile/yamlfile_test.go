@@ -38,7 +38,7 @@ func TestSecretFieldsQuoteNoName(t *testing.T) {
 		node, err := Document([]byte(text), "a thing")
 		require.NoErrorf(t, err, "%q", text)
 		_, err = SecretFields(node, "a thing", "a", "b")
-		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "allowed is a, b") {
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "must be one of a, b") {
 			t.Errorf("%q: %v", text, err)
 		}
 		if _, err = Fields(node, "a thing", "a", "b"); err == nil || len(err.Error()) > 300 {

@@ -73,11 +73,11 @@ func parseZone(text string) (*time.Location, error) {
 	}
 	name := strings.ReplaceAll(text, " ", "+") // a query string turns the + of Etc/GMT+5 into a space
 	if !zoneName.MatchString(name) || name == "Local" {
-		return nil, web.BadInput("tz", "%s is not a time zone: allowed is %s", web.Excerpt(text), zoneHint)
+		return nil, web.BadInput("tz", "%s is not a time zone: must be %s", web.Excerpt(text), zoneHint)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, web.BadInput("tz", "no time zone is named %s: allowed is %s", web.Excerpt(text), zoneHint)
+		return nil, web.BadInput("tz", "no time zone is named %s: must be %s", web.Excerpt(text), zoneHint)
 	}
 	return zone, nil
 }

@@ -23,7 +23,7 @@ const eraseTimeout = 30 * time.Second
 type EraseParams struct {
 	Key     string     `query:"key" doc:"The counter to erase." example:"shop.cart"`
 	Prefix  string     `query:"prefix" doc:"In place of key: erase all counters whose names begin like this." example:"shop."`
-	Confirm api.Number `query:"confirm" doc:"Beside prefix: how many counters begin like this, as GET /v1/counters lists them. With any other number nothing is erased." example:"12"`
+	Confirm api.Number `query:"confirm" doc:"With prefix: how many counters begin like this, as GET /v1/counters lists them. With any other number nothing is erased." example:"12"`
 }
 
 const confirmHint = "how many counters begin with prefix, as GET /v1/counters lists them"
@@ -45,15 +45,15 @@ type EraseAnswer struct {
 func (p *EraseParams) check() (confirmed int64, err error) {
 	switch {
 	case p.Key != "" && p.Prefix != "":
-		return 0, web.BadInput("prefix", "not allowed beside key: allowed is one of the two")
+		return 0, web.BadInput("prefix", "not together with key: give one of the two")
 	case p.Key != "" && p.Confirm != "":
-		return 0, web.BadInput("confirm", "only beside prefix")
+		return 0, web.BadInput("confirm", "only with prefix")
 	case p.Key != "":
 		return 0, api.CheckKey("key", p.Key)
 	case p.Prefix == "":
-		return 0, web.BadInput("key", "it is missing: allowed is a counter's name, or prefix and confirm in its place")
+		return 0, web.BadInput("key", "missing: must be a counter's name; or give prefix and confirm in its place")
 	case p.Confirm == "":
-		return 0, web.BadInput("confirm", "it is missing: allowed is %s", confirmHint)
+		return 0, web.BadInput("confirm", "missing: must be %s", confirmHint)
 	}
 	if err := api.CheckKey("prefix", p.Prefix); err != nil {
 		return 0, err

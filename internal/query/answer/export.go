@@ -55,7 +55,7 @@ func (p *ExportParams) isNDJSON() (bool, error) {
 	case "":
 		return strings.Contains(p.Accept, "ndjson"), nil
 	}
-	return false, web.BadInput("format", "%s is not a format: allowed are %s", web.Excerpt(p.Format), ExportFormats)
+	return false, web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(p.Format), ExportFormats)
 }
 
 func (p *ExportParams) question() (q read.ExportQuestion, err error) {

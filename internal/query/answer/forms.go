@@ -73,10 +73,10 @@ func endedBefore(answers []window.Answer, now int64) bool {
 	return !slices.ContainsFunc(answers, func(a window.Answer) bool { return a.Range.To >= now })
 }
 
-// Series is a counter's or a sum's hits, or numbers of different values, step by step.
+// Series is a counter's or a sum's hits, or numbers of unique values, step by step.
 type Series struct {
 	Key            string     `json:"key" doc:"The counter, or the prefix or the group of a sum." example:"api-1"`
-	Of             string     `json:"of,omitempty" doc:"uniques if the points are how many different values of unique the hits had; absent if they are hits." example:"uniques"`
+	Of             string     `json:"of,omitempty" doc:"uniques if the points are how many unique values the hits had; absent if they are hits." example:"uniques"`
 	Step           string     `json:"step" doc:"The time from one point to the next: the step asked for, rounded up to whole cells, or 1d, 1w, 1mo or 1y." example:"1m"`
 	TZ             string     `json:"tz,omitempty" doc:"The time zone of the steps 1d, 1w, 1mo and 1y; absent with other steps." example:"Europe/Berlin"`
 	AsOf           time.Time  `json:"as_of" doc:"Every hit stored before this moment is in the points. Later hits are still being counted, and so is the last point while its step reaches beyond this moment." example:"2026-11-21T10:00:00.2Z"`
@@ -109,7 +109,7 @@ type SeriesLines struct {
 	Keys  []string        // what the lines are called
 	Found []window.Series // the lines: at least one; all have the same steps
 
-	Uniques bool // they are not hits, but how many different ones
+	Uniques bool // they are not hits, but numbers of unique values
 
 	groups bool // they are groups, also if there is one; without any, Found is a line of zeros
 	listed int  // how many lines are counters or groups; the last line may be the others

@@ -18,7 +18,7 @@ type FreshParams struct {
 // AgeParams are those of FreshParams that name no message.
 type AgeParams struct {
 	MaxAge string `query:"max_age" json:"max_age,omitempty" doc:"How old as_of may be when the request comes, by Redis's clock: a number and a unit (ms, s, m, h). Until as_of is recent enough, the answer waits." example:"2s"`
-	Wait   string `query:"wait" json:"wait,omitempty" doc:"Beside after or max_age: how long the answer may wait before it is 503, from 0s to 10s. Default: 2s." example:"500ms"`
+	Wait   string `query:"wait" json:"wait,omitempty" doc:"With after or max_age: how long the answer may wait before it is 503, from 0s to 10s. Default: 2s." example:"500ms"`
 }
 
 func (p *FreshParams) Read(g api.Request) error {

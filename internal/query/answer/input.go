@@ -53,7 +53,7 @@ func (c choice) parse(param string) (bool, error) {
 	case "", "0", "false", "null", `"0"`, `"false"`:
 		return false, nil
 	}
-	return false, web.BadInput(param, "%s: allowed is %s", web.Excerpt(string(c)), choiceHint)
+	return false, web.BadInput(param, "%s: must be %s", web.Excerpt(string(c)), choiceHint)
 }
 
 // Input is a request's counters and time, not yet checked. Each resource uses some of the fields.
@@ -85,24 +85,24 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	}
 	switch {
 	case in.group != "" && in.prefix == "":
-		return nil, web.BadInput("group", "it is missing a prefix: only sums over names have groups")
+		return nil, web.BadInput("group", "only with prefix: only sums over names have groups")
 	case len(in.Windows) > 0:
 		return in.Periods()
 	case in.tz != "":
-		return nil, web.BadInput("tz", "it is only for the windows %s", calendarHint)
+		return nil, web.BadInput("tz", "only for the windows %s", calendarHint)
 	case in.from != "":
 		return in.rangePeriod()
 	case in.to != "":
-		return nil, web.BadInput("from", "it is missing although to is given: a range is from=…&to=…, and to is now by default")
+		return nil, web.BadInput("from", "missing although to is given: a range is from=…&to=…, and to is now by default")
 	}
-	return nil, web.BadInput(in.WindowsParam, "it is missing: ask about one or more windows, such as 24h, or about a range with from and to")
+	return nil, web.BadInput(in.WindowsParam, "missing: ask about one or more windows, such as 24h, or about a range with from and to")
 }
 
 // seriesQuestion checks an input about series, and returns the question for one of the counters.
 func (in *Input) seriesQuestion(maxKeys int) (out window.SeriesQuestion, err error) {
 	switch {
 	case in.limit != "" && in.group == "":
-		err = web.BadInput("limit", "it is only beside group: it bounds how many groups are listed")
+		err = web.BadInput("limit", "only with group: it bounds how many groups are listed")
 	case in.isSum():
 		err = in.checkSum()
 	default:
@@ -158,7 +158,7 @@ func (in *Input) readStep(q *window.SeriesQuestion) error {
 		return nil
 	}
 	if in.tz != "" && !in.hasCalendarWindow() {
-		return web.BadInput("tz", "it is only for the steps %s, and the windows %s: all others are the same in every zone", stepHint, calendarHint)
+		return web.BadInput("tz", "only for the steps %s, and the windows %s: all others are the same in every zone", stepHint, calendarHint)
 	}
 	if in.step == "" {
 		return nil
@@ -170,7 +170,7 @@ func (in *Input) readStep(q *window.SeriesQuestion) error {
 
 func (in *Input) CheckKeys(most int) error {
 	if len(in.Keys) == 0 {
-		return web.BadInput(in.KeyParam, "it is missing: name at least one counter")
+		return web.BadInput(in.KeyParam, "missing: name at least one counter")
 	}
 	if len(in.Keys) > most {
 		return web.TooMuchInput(in.KeyParam, "%d counters in one request: at most %d are allowed (QUERY_MAX_KEYS)", len(in.Keys), most)
@@ -217,7 +217,7 @@ func (in *Input) Periods() ([]period, error) {
 		periods[i] = period{text, window.Span{Length: length, To: to}}
 	}
 	if in.tz != "" && !anyCalendar {
-		return nil, web.BadInput("tz", "it is only for the windows %s: all windows of this request are durations", calendarHint)
+		return nil, web.BadInput("tz", "only for the windows %s: all windows of this request are durations", calendarHint)
 	}
 	return periods, nil
 }
@@ -328,7 +328,7 @@ func (in *Input) ofUniques() (bool, error) {
 		}
 		return true, nil
 	}
-	return false, web.BadInput("of", "%s: allowed is %s", web.Excerpt(in.of), ofHint)
+	return false, web.BadInput("of", "%s: must be %s", web.Excerpt(in.of), ofHint)
 }
 
 // depth returns how many parts of their names groups have in common, which checkSum has checked; 0: no

@@ -24,7 +24,7 @@ type topParams struct {
 	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
 	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty beside group." example:"shop."`
+	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty with group." example:"shop."`
 	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	FreshParams
 }
@@ -62,7 +62,7 @@ func (d *Service) Top(ctx context.Context, part string, p *topParams) (topAnswer
 		return topAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Window == "" {
-		return topAnswer{}, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint).Problem(part)
+		return topAnswer{}, web.BadInput("window", "missing: must be %s", api.WindowHint).Problem(part)
 	}
 	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix, group: p.Group}
 	periods, err := in.Periods()
@@ -323,7 +323,7 @@ type AboutTier struct {
 type Features struct {
 	NATS    bool `json:"nats" doc:"This service is set to ask NATS: /v1/streams, /v1/rejects and /v1/watch answer, and so do requests over NATS." example:"true"`
 	Limits  bool `json:"limits" doc:"/v1/take counts: QUERY_TAKE is any, or it is named and QUERY_LIMITS_FILE names a limit." example:"true"`
-	Uniques bool `json:"uniques" doc:"The namespace has tiers of uniques: /v1/uniques estimates how many different values hits had." example:"true"`
+	Uniques bool `json:"uniques" doc:"The namespace has tiers of uniques: /v1/uniques estimates how many unique values hits had." example:"true"`
 	Watch   bool `json:"watch" doc:"This service is set to ask NATS, so /v1/watch answers with the states of rules." example:"true"`
 }
 

@@ -66,11 +66,11 @@ func (d *Service) probeItems(ctx context.Context, in *Input, p *ProbeParams) ([]
 	}
 	switch {
 	case sources == 0:
-		return nil, web.BadInput("key", "it is missing: name counters with key, or ask for top=20 or for a prefix")
+		return nil, web.BadInput("key", "missing: name counters with key, or ask for top=20 or for a prefix")
 	case sources > 1:
 		return nil, web.BadInput("key", "only one of key, top and prefix is allowed")
 	case len(in.Windows) == 0:
-		return nil, web.BadInput("window", "it is missing: allowed is %s", api.WindowHint)
+		return nil, web.BadInput("window", "missing: must be %s", api.WindowHint)
 	}
 	periods, err := in.Periods()
 	if err != nil {

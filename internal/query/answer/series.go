@@ -21,10 +21,10 @@ type SeriesParams struct {
 	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string     `query:"step" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w, y), rounded up to whole cells; or 1d, 1w, 1mo or 1y, the days, weeks (from Monday), months or years of tz. Default: a cell." example:"1m"`
 	TZ     string     `query:"tz" doc:"The time zone of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
-	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. It may be empty beside group." example:"shop."`
-	Group  api.Number `query:"group" doc:"Beside prefix: a line for each group of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
-	Limit  api.Number `query:"limit" doc:"Beside group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
-	Of     string     `query:"of" doc:"What to count: hits, or uniques for how many different values of unique they had. Default: hits." example:"uniques"`
+	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. It may be empty with group." example:"shop."`
+	Group  api.Number `query:"group" doc:"With prefix: a line for each group of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	Limit  api.Number `query:"limit" doc:"With group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
+	Of     string     `query:"of" doc:"What to count: hits, or uniques for how many unique values they had. Default: hits." example:"uniques"`
 	Format string     `query:"format" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
 	FreshParams
 

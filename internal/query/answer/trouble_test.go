@@ -116,8 +116,8 @@ func TestReadErrorsBecomeProblems(t *testing.T) {
 	}
 }
 
-// An erasure that Redis breaks off says how many counters are erased, and what to do.
-func TestErasureThatIsBrokenOffSaysWhy(t *testing.T) {
+// An erasure that Redis ends early reports how many counters are erased, and what to do.
+func TestErasureThatEndsEarlyReportsWhy(t *testing.T) {
 	t.Parallel()
 	f := &apitest.FakeReader{Layout: apitest.Layout(t), Now: apitest.FakeNow}
 	for want, err := range map[string]error{

@@ -15,8 +15,8 @@ type UniquesBody struct {
 	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
 	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
-	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	To      api.Moment `json:"to,omitempty" doc:"With from: the end of the range, not included. Default: now." example:"1795255200000"`
+	TZ      string     `json:"tz,omitempty" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 
@@ -30,13 +30,13 @@ type UniquesAnswer struct {
 	Uniques []Unique  `json:"uniques" doc:"An estimate for every counter and window: the first counter with each of the windows, then the next one."`
 }
 
-// Unique is how many different values the hits of one counter had in one range.
+// Unique is how many unique values the hits of one counter had in one range.
 type Unique struct {
 	Key           string       `json:"key" doc:"The counter." example:"visitors"`
 	Window        string       `json:"window,omitempty" doc:"The window as it was asked for, such as 24h or today; absent for a range." example:"24h"`
 	From          time.Time    `json:"from" doc:"The start of the window." example:"2026-11-20T10:00:00Z"`
 	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
-	Estimate      int64        `json:"estimate" doc:"How many different values of unique the hits in the window had. Of what a cell that the start cuts adds, it has the share of time that lies inside." example:"12431"`
+	Estimate      int64        `json:"estimate" doc:"How many unique values the hits in the window had. Of what a cell that the start cuts adds, it has the share of time that lies inside." example:"12431"`
 	Lower         int64        `json:"lower" doc:"There were at least this many, with this confidence: two standard errors below the estimate of the cells that lie inside the window." example:"12180"`
 	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many, with this confidence: two standard errors above the estimate of all cells that the window touches. Null if it is unknown: the window ends more than 5 seconds after as_of." example:"12702"`
 	Confidence    float64      `json:"confidence" doc:"How often the truth lies between lower and upper, at least. Unlike the bounds of a total, these are no certainty." example:"0.95"`

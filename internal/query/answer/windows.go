@@ -15,8 +15,8 @@ type WindowsParams struct {
 	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
 	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      api.Moment `query:"to" doc:"Beside from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	TZ      string     `query:"tz" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	To      api.Moment `query:"to" doc:"With from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
+	TZ      string     `query:"tz" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 
@@ -38,7 +38,7 @@ func (p *WindowsParams) Input() *Input {
 type TotalParams struct {
 	WindowsParams
 	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group  api.Number `query:"group" doc:"Beside prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	Group  api.Number `query:"group" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 }
 
 func (p *TotalParams) Read(g api.Request) error {
@@ -63,10 +63,10 @@ type TotalBody struct {
 	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
 	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
-	To      api.Moment `json:"to,omitempty" doc:"Beside from: the end of the range, not included. Default: now." example:"1795255200000"`
+	To      api.Moment `json:"to,omitempty" doc:"With from: the end of the range, not included. Default: now." example:"1795255200000"`
 	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
-	Group   api.Number `json:"group,omitempty" doc:"Beside prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
-	TZ      string     `json:"tz,omitempty" doc:"Beside today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	Group   api.Number `json:"group,omitempty" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	TZ      string     `json:"tz,omitempty" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 

@@ -60,20 +60,20 @@ func (n Names) Parse(after []string, maxAge, wait string) (c Condition, err erro
 		colon := strings.LastIndexByte(text, ':')
 		seq, err := strconv.ParseUint(text[colon+1:], 10, 64)
 		if colon < 1 || err != nil || seq == 0 {
-			return c, web.BadInput(n.After, "%s is not STREAM:SEQUENCE: allowed is the name of a stream, a colon and a sequence from 1 on, such as HITS:812", web.Excerpt(text))
+			return c, web.BadInput(n.After, "%s is not STREAM:SEQUENCE: must be the name of a stream, a colon and a sequence from 1 on, such as HITS:812", web.Excerpt(text))
 		}
 		c.after = append(c.after, message{text[:colon], seq})
 	}
 	if maxAge != "" {
 		if c.maxAge, err = time.ParseDuration(maxAge); err != nil || c.maxAge <= 0 {
-			return c, web.BadInput(n.MaxAge, "%s: allowed is %s", web.Excerpt(maxAge), MaxAgeHint)
+			return c, web.BadInput(n.MaxAge, "%s: must be %s", web.Excerpt(maxAge), MaxAgeHint)
 		}
 	}
 	if wait != "" && c.IsZero() {
-		return c, web.BadInput(n.Wait, "it is only beside %s or %s", n.After, n.MaxAge)
+		return c, web.BadInput(n.Wait, "only with %s or %s", n.After, n.MaxAge)
 	}
 	if c.wait, err = time.ParseDuration(cmp.Or(wait, defaultWait.String())); err != nil || c.wait < 0 || c.wait > maxWait {
-		return c, web.BadInput(n.Wait, "%s: allowed is %s", web.Excerpt(wait), WaitHint)
+		return c, web.BadInput(n.Wait, "%s: must be %s", web.Excerpt(wait), WaitHint)
 	}
 	return c, nil
 }

@@ -381,7 +381,7 @@ func TestAQuestionCanWaitForWholeCells(t *testing.T) {
 func TestConditionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ after, maxAge, wait, want string }{
-		{after: "HITS", want: `after: "HITS" is not STREAM:SEQUENCE: allowed is the name of a stream, a colon and a sequence from 1 on, such as HITS:812`},
+		{after: "HITS", want: `after: "HITS" is not STREAM:SEQUENCE: must be the name of a stream, a colon and a sequence from 1 on, such as HITS:812`},
 		{after: ":1", want: "after: "},
 		{after: "HITS:", want: "after: "},
 		{after: "", want: "after: "},
@@ -389,10 +389,10 @@ func TestConditionsThatAreRefused(t *testing.T) {
 		{after: "HITS:-1", want: "after: "},
 		{after: "HITS:1.5", want: "after: "},
 		{after: "HITS:18446744073709551616", want: "after: "},
-		{after: "HITS:1", wait: "11s", want: `wait: "11s": allowed is a duration from 0s to 10s, such as 2s or 500ms`},
+		{after: "HITS:1", wait: "11s", want: `wait: "11s": must be a duration from 0s to 10s, such as 2s or 500ms`},
 		{after: "HITS:1", wait: "-1s", want: "wait: "},
 		{after: "HITS:1", wait: "1", want: "wait: "},
-		{after: "HITS:1", maxAge: "0s", want: `max_age: "0s": allowed is a duration such as 2s, 500ms or 1m`},
+		{after: "HITS:1", maxAge: "0s", want: `max_age: "0s": must be a duration such as 2s, 500ms or 1m`},
 		{after: "HITS:1", maxAge: "soon", want: "max_age: "},
 	} {
 		_, err := Names{"after", "max_age", "wait"}.Parse([]string{c.after}, c.maxAge, c.wait)
@@ -401,7 +401,7 @@ func TestConditionsThatAreRefused(t *testing.T) {
 		require.Contains(t, err.Error(), c.want)
 	}
 	_, err := Names{"after", "max_age", "wait"}.Parse(nil, "", "1s")
-	require.EqualError(t, err, "wait: it is only beside after or max_age")
+	require.EqualError(t, err, "wait: only with after or max_age")
 	_, err = Names{After: "after"}.Parse(slices.Repeat([]string{"HITS:1"}, maxMessages+1), "", "")
 	require.EqualError(t, err, "after: 101 messages in one request: at most 100 are allowed")
 }

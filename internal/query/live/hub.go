@@ -115,7 +115,7 @@ func (h *hub) join(questions []question, lengths []time.Duration, asOf bool) (*l
 		}
 	}
 	if len(h.topics)+added > h.maxQuestions {
-		return nil, refuseClient(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: the most allowed are %d (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
+		return nil, refuseClient(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: at most %d are allowed (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
 			len(h.topics), added, h.maxQuestions))
 	}
 	l := newListener(h, len(questions), asOf)

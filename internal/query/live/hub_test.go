@@ -198,7 +198,7 @@ func TestHubRefusesBeyondItsBounds(t *testing.T) {
 	h.maxClients, h.maxQuestions = 3, 3
 	mustJoin(t, h, "a")
 	_, err := h.ask(false, "a", "b", "c", "d")
-	require.ErrorContains(t, err, "would add 3: the most allowed are 3 (QUERY_LIVE_QUESTIONS)")
+	require.ErrorContains(t, err, "would add 3: at most 3 are allowed (QUERY_LIVE_QUESTIONS)")
 	requireSizes(t, h, 1, 1)
 	l := mustJoin(t, h, "a", "b", "c")
 	mustJoin(t, h, "a")

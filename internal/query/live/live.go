@@ -104,10 +104,10 @@ func (p *params) questions(maxKeys int) (questions []question, lengths []time.Du
 		return nil, nil, err
 	}
 	if len(p.Windows) == 0 {
-		return nil, nil, web.BadInput("window", "it is missing: ask about a window, such as 1m")
+		return nil, nil, web.BadInput("window", "missing: ask about a window, such as 1m")
 	}
 	if p.AsOf != "" && p.AsOf != "true" && p.AsOf != "false" {
-		return nil, nil, web.BadInput("as_of", "%s: allowed is %s", web.Excerpt(p.AsOf), asOfHint)
+		return nil, nil, web.BadInput("as_of", "%s: must be %s", web.Excerpt(p.AsOf), asOfHint)
 	}
 	periods, err := in.Periods()
 	if err != nil {

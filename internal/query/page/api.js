@@ -112,7 +112,7 @@ function askToken(refused) {
         return;
       }
       sessionStorage.setItem(stored, given);
-      last.clear(); // it may have been for the eyes of another
+      last.clear(); // it may have been for another reader
       dialog.removeEventListener("cancel", keepOpen);
       form.removeEventListener("submit", take);
       dialog.close();

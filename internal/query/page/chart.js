@@ -10,7 +10,7 @@ import { copy, menu, save } from "./menu.js";
 import { csv, curl, picture, promql } from "./copies.js";
 
 const lateAfter = 5000; // milliseconds; from here on answers have no upper bound
-const flat = 50; // a line that has so many times fewer hits than another looks like nothing beside it
+const flat = 50; // a line that has this many times fewer hits than another cannot be seen with it
 const draggedPixels = 6; // less is a click
 
 let hooks = {}, about, question = { lines: [], window: "", from: null, to: null, step: "", zone: "", before: false, of: "hits" };
@@ -23,7 +23,7 @@ let pointed = -1, at = -1, moment = 0, byKey = false, dragFrom; // what is read,
 export function start(given) {
   hooks = given;
   about = given.about;
-  segments($("of"), "of", [["hits", "Hits"], ["uniques", "Different"]], question.of, (of) => hooks.of?.(of));
+  segments($("of"), "of", [["hits", "Hits"], ["uniques", "Uniques"]], question.of, (of) => hooks.of?.(of));
   segments($("scales"), "scale", [["linear", "Linear"], ["log", "Log"], ["apart", "Split"]], scale, show);
   $("step").addEventListener("change", () => {
     ownStep = $("step").value;
@@ -56,7 +56,7 @@ export function start(given) {
 }
 
 // draw shows the answer to a question: {lines, window, from, to, step, zone, before, of}. A line has a name, and a key or a
-// prefix. of is "hits", or "uniques" for how many different ones. before may be the milliseconds by which the period before is earlier, else it is as long as the range.
+// prefix. of is "hits", or "uniques" for unique values. before may be the milliseconds by which the period before is earlier, else it is as long as the range.
 export function draw(asked) {
   if (asked.window !== question.window || asked.from !== question.from || asked.to !== question.to) {
     ownStep = "";
@@ -115,7 +115,7 @@ async function load() {
 }
 
 function showWhat(uniques) {
-  put($("chart-title"), uniques ? "Different ones over time" : "Hits over time");
+  put($("chart-title"), uniques ? "Unique values over time" : "Hits over time");
 }
 
 // nothingOf returns why the chart has no line.
@@ -226,7 +226,7 @@ function showLegend() {
   legend.classList.toggle("one", isolated !== "");
 }
 
-// showHint offers another scale if some lines, or most of one, cannot be seen beside the largest counts.
+// showHint offers another scale if some lines, or most of one, cannot be seen with the largest counts.
 function showHint(here) {
   const tops = here.map(({ name, points }) => ({ name, most: points.reduce((most, [, , n]) => Math.max(most, n), 0) })).sort((a, b) => b.most - a.most);
   const small = tops.filter(({ most }) => most > 0 && most * flat < tops[0].most);
@@ -249,30 +249,30 @@ function shadesOf(here) {
   if (end > seen.from) {
     const early = first + step <= since ? " Earlier points have only hits that carried their own time." : "";
     out.push({ from: seen.from, to: Math.min(end, seen.to), kind: young ? "young" : "lost", label: first + step <= end ? "hits may be missing" : "not counted",
-      sentence: young ? `Counting began at ${said(since, clocks)}.${early}` : `Hits of the time before ${said(whole, clocks)} are known to be missing.` });
+      sentence: young ? `Counting began at ${momentText(since, clocks)}.${early}` : `Hits of the time before ${momentText(whole, clocks)} are known to be missing.` });
   }
   const asOf = Math.min(...here.map((line) => line.asOf)), now = Math.min(clock.now(), seen.to);
   if (now - asOf > lateAfter && here.some(({ complete }) => !complete)) {
-    out.push({ from: Math.max(asOf, seen.from), to: seen.to, kind: "late", label: "not counted yet", sentence: `Hits after ${said(asOf, clocks)} are not counted yet.` });
+    out.push({ from: Math.max(asOf, seen.from), to: seen.to, kind: "late", label: "not counted yet", sentence: `Hits after ${momentText(asOf, clocks)} are not counted yet.` });
   }
   return out;
 }
 
-// said is a moment, as short as is clear today.
-function said(t, clocks) {
+// momentText is a moment, as short as is clear today.
+function momentText(t, clocks) {
   const now = clock.now();
   if (Math.abs(now - t) < 600_000) return clocks.second(t);
   return clocks.dated(t) === clocks.dated(now) ? clocks.minute(t) : now - t < 300 * 86400_000 ? clocks.full(t) : clocks.dated(t);
 }
 
 function showNote(here, shades) {
-  const said = shades.map((shade) => shade.sentence);
-  if (here.some(({ open }) => open < seen.to)) said.push("The hatched end is still being counted.");
-  if (drawn.crowd > 1) said.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
-  if (lengthOf(seen.step) !== lengthOf(seen.wanted)) said.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
-  if (seen.note) said.push(seen.note);
-  put($("chart-note"), said.join(" "));
-  $("chart-more").hidden = said.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
+  const notes = shades.map((shade) => shade.sentence);
+  if (here.some(({ open }) => open < seen.to)) notes.push("The hatched end is still being counted.");
+  if (drawn.crowd > 1) notes.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
+  if (lengthOf(seen.step) !== lengthOf(seen.wanted)) notes.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
+  if (seen.note) notes.push(seen.note);
+  put($("chart-note"), notes.join(" "));
+  $("chart-more").hidden = notes.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
 }
 
 // point shows the period before of one line only, because those of all would hide each other; -1 shows none.

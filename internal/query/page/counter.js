@@ -1,12 +1,12 @@
 // The panel of one counter, below a chart that shows only this one: its totals in all windows, its peak in the range, how many
-// different ones it had, and the alerts about it.
+// unique values it had, and the alerts about it.
 import { $, el, put, repeat } from "./dom.js";
 import { ask, clock, post } from "./api.js";
 import { seriesOf } from "./counts.js";
 import { brief, explain, inLine } from "./figure.js";
 import { apart, moment, shown, spoken } from "./format.js";
 import { nameOf, spanOf } from "./range.js";
-import { told } from "./uniques.js";
+import { inShort } from "./uniques.js";
 import { view, onChange } from "./view.js";
 
 const mostWindows = 8; // that one question may name
@@ -50,7 +50,7 @@ function peakIn(series) {
 }
 
 function uniquesIn(answer) {
-  return (answer?.uniques ?? []).filter(({ upper }) => upper !== 0).map((found) => [`Different, ${spoken(found.window)}`, told(found).replace(/ different/, "")]);
+  return (answer?.uniques ?? []).filter(({ upper }) => upper !== 0).map((found) => [`Uniques, ${spoken(found.window)}`, inShort(found).replace(/ unique/, "")]);
 }
 
 function alertsIn(answer) {

@@ -12,7 +12,7 @@ import { drawSummary } from "./summary.js";
 import { largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed } from "./counts.js";
 
 const page = 50; // rows at first, and more on demand
-const compared = 200; // of many counters, so many of the largest are ordered by their change
+const compared = 200; // of many counters, this many of the largest are ordered by their change
 const atFirst = 3; // lines for a reader who has chosen none
 const nothing = { total: 0, lower: 0, upper: 0 };
 
@@ -128,7 +128,7 @@ async function linesBeyond(span, known) {
   return out;
 }
 
-// sums are the lines that are sums, but for those that the service does not add up, because they are of too many counters.
+// sums are the lines that are sums, except those that the service does not add up, because they are of too many counters.
 const crowds = new Set();
 const sums = () => view.lines.filter(({ prefix }) => prefix !== undefined && !crowds.has(prefix));
 

@@ -10,15 +10,15 @@ export const brief = (n) => (n < 10_000 ? number(n) : threeDigits.format(n).repl
 // figure is a total in two parts: the number, and how far off it may be. A total that no worker has counted lately is only
 // a lower bound, and a time that was not counted has none.
 export function figure({ total, lower, upper, uncounted }) {
-  if (uncounted) return { value: "–", doubt: "" };
-  if (upper === null) return { value: `≥\u202f${brief(lower)}`, doubt: "" };
-  if (lower === upper) return { value: brief(total), doubt: "" };
+  if (uncounted) return { value: "–", margin: "" };
+  if (upper === null) return { value: `≥\u202f${brief(lower)}`, margin: "" };
+  if (lower === upper) return { value: brief(total), margin: "" };
   const percent = (Math.max(upper - total, total - lower) / total) * 100;
-  if (!(percent <= 50)) return { value: brief(total), doubt: `${brief(lower)} – ${brief(upper)}` };
-  return { value: brief(total), doubt: `± ${Math.ceil(percent)}\u202f%` };
+  if (!(percent <= 50)) return { value: brief(total), margin: `${brief(lower)} – ${brief(upper)}` };
+  return { value: brief(total), margin: `± ${Math.ceil(percent)}\u202f%` };
 }
 
-// inLine is a total with its doubt.
+// inLine is a total with its margin.
 export const inLine = (total) => Object.values(figure(total)).join(" ").trim();
 
 // explain returns all about a total in sentences.

@@ -191,7 +191,7 @@ function showUse(limit, values, answer) {
   const text = limit.unlimited ? "Unlimited: nothing is counted" : `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
   const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
   const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : limit.max === 0 ? `The next ${hit} is refused: this limit refuses always.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
-  const doubt = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is the count of one process." : " Hits of the oldest cell decide, so the opposite may be true.";
+  const margin = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is the count of one process." : " Hits of the oldest cell decide, so the opposite may be true.";
   if (box.dataset.of !== `${chosen} ${JSON.stringify(values)}` || !box.querySelector("[role=meter]")) {
     box.dataset.of = `${chosen} ${JSON.stringify(values)}`;
     box.replaceChildren(el("h3", {}, el("bdi", {}, shown(name))),
@@ -208,7 +208,7 @@ function showUse(limit, values, answer) {
   meter.dataset.state = fits ? (used > 0.8 * limit.max ? "amber" : "green") : "red";
   meter.firstChild.style.width = `${limit.max === 0 ? (fits ? 0 : 100) : Math.min(100, (100 * used) / limit.max)}%`;
   put(box.querySelector(".used"), text);
-  put(box.querySelector("[data-part=next]"), next + doubt);
+  put(box.querySelector("[data-part=next]"), next + margin);
 }
 
 function offerReset(name, focus = false) {

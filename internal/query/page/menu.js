@@ -13,7 +13,7 @@ export function tell(text) {
 }
 
 // menu makes the button. items gives, whenever the menu is opened, a list of [label, act]; what act returns, or promises,
-// is told.
+// is shown.
 export function menu(label, items) {
   const list = el("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
   const button = el("button", { type: "button", class: "menu-button", "aria-label": label, title: label, "aria-haspopup": "menu", "aria-expanded": "false" }, "⋯");

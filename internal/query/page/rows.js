@@ -9,12 +9,12 @@ const made = new Map(); // the rows that are shown, by the id of their node
 function newRow() {
   const parts = {
     caret: el("button", { type: "button", class: "caret", tabindex: "-1", "aria-label": "Show its parts" }), swatch: el("span", { class: "swatch", "aria-hidden": "true" }), name: el("bdi"),
-    counters: el("span", { class: "counters" }), value: el("span", { class: "value" }), doubt: el("span", { class: "doubt" }),
+    counters: el("span", { class: "counters" }), value: el("span", { class: "value" }), margin: el("span", { class: "margin" }),
     bar: el("span", { class: "bar-fill" }), change: el("span", { class: "change" }), trend: el("td", { role: "gridcell", class: "trend" }),
   };
   parts.row = el("tr", { role: "row", tabindex: "-1" },
     el("th", { role: "rowheader", scope: "row", class: "name" }, el("div", {}, parts.caret, parts.swatch, parts.name, parts.counters)),
-    parts.trend, el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.doubt),
+    parts.trend, el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.margin),
     el("td", { role: "gridcell", class: "share", "aria-hidden": "true" }, parts.bar), el("td", { role: "gridcell", class: "rate" }, parts.change));
   return parts;
 }
@@ -37,10 +37,10 @@ function fill(parts, node, { largest, line, open, first }) {
   mark(parts.name, "title", shown(node.name));
   put(parts.counters, node.members ? number(node.counters) : "");
   mark(parts.counters, "title", node.members ? `${number(node.counters)} counters` : undefined);
-  const { value, doubt } = node.now ? figure(node.now) : { value: "–", doubt: "" };
+  const { value, margin } = node.now ? figure(node.now) : { value: "–", margin: "" };
   const moved = before && before.id === node.id && parts.value.textContent !== value && parts.value.textContent !== "–";
   put(parts.value, value);
-  put(parts.doubt, doubt);
+  put(parts.margin, margin);
   parts.bar.style.width = `${largest > 0 && node.now ? Math.max(node.now.total > 0 ? .8 : 0, Math.min(100, (node.now.total / largest) * 100)) : 0}%`;
   put(parts.change, node.change?.text ?? "");
   mark(parts.change, "data-kind", node.change?.kind);

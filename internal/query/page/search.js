@@ -4,7 +4,7 @@ import { view, change, counterLine, lineOf, onChange } from "./view.js";
 import { visible, pick } from "./explore.js";
 import { first } from "./grid.js";
 
-const patience = 150; // milliseconds without a letter, before the service is asked
+const quiet = 150; // milliseconds without a letter, before the service is asked
 let timer;
 
 export function start() {
@@ -16,7 +16,7 @@ export function start() {
   field.value = view.find;
   field.addEventListener("input", () => {
     clearTimeout(timer);
-    timer = setTimeout(search, patience);
+    timer = setTimeout(search, quiet);
   });
   field.addEventListener("keydown", (event) => {
     if (!["Escape", "Enter", "ArrowDown"].includes(event.key)) return;

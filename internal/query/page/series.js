@@ -58,8 +58,8 @@ export function pointsOf({ points, bounds, step }) {
   });
 }
 
-// movedTo are the points of the period before, moved to this one: beside its own steps, at the height that they would
-// have if they were as long as these. Days that are longer or shorter than others stand beside a day all the same.
+// movedTo are the points of the period before, moved to this one: next to its own steps, at the height that they would
+// have if they were as long as these. Days that are longer or shorter than others stand next to a day all the same.
 export function movedTo(points, answer, step, shift) {
   const share = lengthOf(step) / lengthOf(answer.step), moments = points.map(([t]) => t);
   return pointsOf(answer).map(([a, b, n]) => {

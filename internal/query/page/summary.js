@@ -30,11 +30,11 @@ async function load() {
 
 // drawSummary shows the sum: {now, change, whole}. whole is false if it is that of the largest counters only.
 export function drawSummary({ now, change, whole }, compared) {
-  const { value, doubt } = figure(now), [hits, bounds] = $("sum-hits").children, changed = $("sum-change").firstElementChild;
+  const { value, margin } = figure(now), [hits, bounds] = $("sum-hits").children, changed = $("sum-change").firstElementChild;
   $("summary").hidden = !$("welcome").hidden;
   put($("sum-when"), nameOf(view));
   put(hits, value);
-  put(bounds, doubt || (now.lower === now.upper && !now.uncounted ? "exact" : ""));
+  put(bounds, margin || (now.lower === now.upper && !now.uncounted ? "exact" : ""));
   $("sum-hits").title = whole ? explain(now).join(" ") : "The largest counters together. There are more of them than one answer lists.";
   $("sum-changed").hidden = !compared;
   put(changed, change?.text ?? "–");

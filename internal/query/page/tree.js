@@ -1,5 +1,5 @@
 // Names as a tree: shop ▸ checkout ▸ eu. A node is a counter, or the sum of those whose names have their first parts in
-// common. It knows nothing of the document.
+// common. It does not use the document.
 
 // groupOf is the first parts of a name, which . and / part, as the service's group has them: one at the beginning, as in a
 // path, parts nothing.

@@ -1,4 +1,4 @@
-// Uniques: how many different ones the counters of the chart had in its range, beside their hits. Counters that have none
+// Uniques: how many unique values the counters of the chart had in its range, with their hits. Counters that have none
 // say nothing, and if all have none, nothing of this is shown.
 import { $, el, repeat } from "./dom.js";
 import { number, seconds, shown, apart } from "./format.js";
@@ -34,29 +34,29 @@ async function load() {
   return span.to === null ? 10 : 60;
 }
 
-// told is an estimate in words, as short as its precision allows.
-export function told({ estimate, lower, upper }) {
-  if (upper === null) return `≥\u202f${brief(lower)} different`;
-  if (lower === upper) return `${brief(estimate)} different`;
+// inShort is an estimate in words, as short as its precision allows.
+export function inShort({ estimate, lower, upper }) {
+  if (upper === null) return `≥\u202f${brief(lower)} unique`;
+  if (lower === upper) return `${brief(estimate)} unique`;
   const percent = (Math.max(upper - estimate, estimate - lower) / estimate) * 100;
-  if (!(percent <= 50)) return `${brief(lower)} – ${brief(upper)} different`;
-  return `${brief(estimate)} different, ±\u202f${percent < 10 ? Math.ceil(percent * 10) / 10 : Math.ceil(percent)}\u202f%`;
+  if (!(percent <= 50)) return `${brief(lower)} – ${brief(upper)} unique`;
+  return `${brief(estimate)} unique, ±\u202f${percent < 10 ? Math.ceil(percent * 10) / 10 : Math.ceil(percent)}\u202f%`;
 }
 
 // inWords returns the whole of it in words.
 function inWords({ key, estimate, lower, upper, confidence }) {
   const sure = `with a confidence of ${Math.round(confidence * 100)}\u202f%`;
   const bounds = upper === null ? `at least ${number(lower)}, ${sure}; no worker has counted lately, so how many more is unknown` : `between ${number(lower)} and ${number(upper)}, ${sure}`;
-  return `${apart(key)}: about ${number(estimate)} different ${nameOf(view)}, ${bounds}`;
+  return `${apart(key)}: about ${number(estimate)} unique ${nameOf(view)}, ${bounds}`;
 }
 
 function show(found) {
-  const list = $("uniques"), text = JSON.stringify(found.map((one) => [one.key, one.line, told(one)]));
+  const list = $("uniques"), text = JSON.stringify(found.map((one) => [one.key, one.line, inShort(one)]));
   $("of").hidden = found.length === 0 && view.of === "hits";
   if (list.dataset.found !== text) {
     list.dataset.found = text;
     list.replaceChildren(...found.map(({ line, key, ...rest }) => el("li", { "data-line": line },
-      el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(key)), el("span", { class: "different" }, told(rest)))));
+      el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(key)), el("span", { class: "estimate" }, inShort(rest)))));
   }
   found.forEach((one, i) => { list.children[i].title = inWords(one); });
   return 10;

@@ -17,7 +17,7 @@ const timeout = 2 * time.Second
 
 // Callers that ask together cause one check per second, also if it fails, and none waits for longer than that
 // check.
-func TestManyWhoAskTogetherCauseOneLookPerSecond(t *testing.T) {
+func TestManyWhoAskTogetherCauseOneReadPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]
 		var looks atomic.Int32
@@ -64,7 +64,7 @@ func TestManyWhoAskTogetherCauseOneLookPerSecond(t *testing.T) {
 }
 
 // A caller that leaves does not wait, and does not spoil the check for the others.
-func TestLookGoesOnWithoutTheOneWhoCausedIt(t *testing.T) {
+func TestReadGoesOnWithoutTheClientThatCausedIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r recent[int]

@@ -98,7 +98,7 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 		return RejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return RejectsAnswer{}, web.BadInput("reason", "%s: allowed are %s", web.Excerpt(p.Reason), rejects.Reasons).Problem(part)
+		return RejectsAnswer{}, web.BadInput("reason", "%s: must be one of %s", web.Excerpt(p.Reason), rejects.Reasons).Problem(part)
 	}
 	before, err := p.Before.Parse("before", math.MaxInt64, 1, math.MaxInt64)
 	if err != nil {

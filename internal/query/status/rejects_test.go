@@ -131,7 +131,7 @@ func TestRejectsAreListedWithTheirReasons(t *testing.T) {
 	}
 	checkRefusals(t, h, map[string]string{
 		"/v1/rejects?limit=0": "limit: ", "/v1/rejects?limit=101": "from 1 to 100", "/v1/rejects?before=0": "before: ",
-		"/v1/rejects?reason=bad": `reason: "bad": allowed are bad_json, bad_field, bad_key`, "/v1/rejects?reason=": "reason: it is empty", "/v1/rejects?stream=": "stream: it is empty",
+		"/v1/rejects?reason=bad": `reason: "bad": must be one of bad_json, bad_field, bad_key`, "/v1/rejects?reason=": "reason: empty", "/v1/rejects?stream=": "stream: empty",
 	})
 
 	stack.Eventually(t, "no consumer to be left", func() (bool, string) {

@@ -49,7 +49,7 @@ type WatchAnswer struct {
 	Counts      map[watch.State]int `json:"counts" doc:"How many of the states that were asked for there are of each kind." example:"{\"firing\":1}"`
 	States      []watch.Standing    `json:"states" doc:"The states now, at most 1000: those that fire first, then unknown, pending, resolved and ok. A rule with group or top has a state of its own, with an empty key, and one for each key for which its condition has held."`
 	Changes     []watch.Change      `json:"changes" doc:"The changes of states, the newest first."`
-	Next        uint64              `json:"next,omitempty" doc:"The value of before for the next page of changes; absent at the end." example:"712"`
+	Next        uint64              `json:"next,omitempty" doc:"What to set before to for the next page of changes; absent at the end." example:"712"`
 }
 
 func (s *ruleStates) register(a *api.API) {
@@ -73,7 +73,7 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 		return out, web.InputProblem(err, part)
 	}
 	if p.State != "" && !slices.Contains(watch.States, watch.State(p.State)) {
-		return out, web.BadInput("state", "%s is no state: allowed is %s", web.Excerpt(p.State), stateHint).Problem(part)
+		return out, web.BadInput("state", "%s is not a state: must be %s", web.Excerpt(p.State), stateHint).Problem(part)
 	}
 	if p.Key != "" {
 		if err := api.CheckKey("key", p.Key); err != nil {

@@ -46,10 +46,10 @@ func parse(data []byte) ([]grant, error) {
 	}
 	entries := top["tokens"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "tokens: it is missing, empty or no list: allowed is a list of tokens, each with %s", tokenFields)
+		return nil, yamlfile.Errorf(document.Line, "tokens: missing, empty or not a list: must be a list of tokens, each with %s", tokenFields)
 	}
 	if n := len(entries.Content); n > maxTokens {
-		return nil, yamlfile.Errorf(entries.Content[maxTokens].Line, "the file has %d tokens: allowed are %d", n, maxTokens)
+		return nil, yamlfile.Errorf(entries.Content[maxTokens].Line, "the file has %d tokens: at most %d are allowed", n, maxTokens)
 	}
 	names, hashes := make(map[string]int), make(map[[sha256.Size]byte]int)
 	out := make([]grant, len(entries.Content))
@@ -62,7 +62,7 @@ func parse(data []byte) ([]grant, error) {
 			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the token on line %d, too", g.name, line)
 		}
 		if line := hashes[g.hash]; line > 0 {
-			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: allowed is one entry per token", line)
+			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: write one entry per token", line)
 		}
 		names[g.name], hashes[g.hash], out[i] = node.Line, node.Line, g
 	}
@@ -76,7 +76,7 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	}
 	for _, needed := range []string{"name", "sha256", "may"} {
 		if fields[needed] == nil {
-			return g, yamlfile.Errorf(node.Line, "%s: it is missing: a token needs %s", needed, tokenFields)
+			return g, yamlfile.Errorf(node.Line, "%s: missing: a token needs %s", needed, tokenFields)
 		}
 	}
 	wrong := func(field, format string, args ...any) (grant, error) {
@@ -84,16 +84,16 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	}
 	g.name = fields["name"].Value
 	if !tokenName.MatchString(g.name) {
-		return wrong("name", "allowed are 1 to 64 letters, digits, underscores, hyphens and dots") // it may be a token in the wrong place
+		return wrong("name", "must be 1 to 64 letters, digits, underscores, hyphens and dots") // it may be a token in the wrong place
 	}
 	hash, err := hex.DecodeString(fields["sha256"].Value)
 	if err != nil || len(hash) != sha256.Size {
-		return wrong("sha256", "allowed are the 64 hexadecimal digits of the token's SHA-256: printf %%s TOKEN | sha256sum")
+		return wrong("sha256", "must be the 64 hexadecimal digits of the token's SHA-256: printf %%s TOKEN | sha256sum")
 	}
 	g.hash = [sha256.Size]byte(hash)
 	for _, text := range yamlfile.Values(fields["may"]) {
 		if !slices.Contains(allRights, Right(text)) {
-			return wrong("may", "allowed is a list of some of %s", list(allRights))
+			return wrong("may", "must be a list of some of %s", list(allRights))
 		}
 		g.may = append(g.may, Right(text))
 	}
@@ -104,7 +104,7 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	if until := fields["until"]; until != nil {
 		g.until, err = parseMoment(until.Value)
 		if err != nil {
-			return wrong("until", "allowed is a day, such as 2027-01-01, or an RFC 3339 time, such as 2027-01-01T12:00:00Z")
+			return wrong("until", "must be a day, such as 2027-01-01, or an RFC 3339 time, such as 2027-01-01T12:00:00Z")
 		}
 	}
 	return g, nil
@@ -112,7 +112,7 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 
 func plainPrefixes(given []string) (out []string, err error) {
 	if len(given) > maxPrefixes {
-		return nil, fmt.Errorf("there are %d: allowed are %d", len(given), maxPrefixes)
+		return nil, fmt.Errorf("there are %d: at most %d are allowed", len(given), maxPrefixes)
 	}
 	for _, p := range given {
 		if err := hit.CheckName([]byte(p)); err != nil {

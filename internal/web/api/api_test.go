@@ -133,13 +133,13 @@ func (timeoutError) Timeout() bool { return true }
 
 func (timeoutError) Temporary() bool { return true }
 
-// A body of the greatest size is read; one that is larger or breaks off is the client's fault.
+// A body of the greatest size is read; one that is larger or ends early is the client's fault.
 func TestBodiesHaveABound(t *testing.T) {
 	t.Parallel()
 	h := newThings()
 	require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-2)).StatusCode)
 	p := apitest.RequireProblem(t, apitest.Send(h, http.MethodPost, "/v1/things", "{}"+strings.Repeat(" ", api.MaxBody-1)), http.StatusRequestEntityTooLarge)
-	require.Contains(t, p.Detail, "body: it is larger than 1048576 bytes")
+	require.Contains(t, p.Detail, "body: larger than 1048576 bytes")
 	for err, status := range map[error]int{io.ErrUnexpectedEOF: http.StatusBadRequest, timeoutError{errors.New("late")}: http.StatusRequestTimeout} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/things", io.MultiReader(strings.NewReader("{"), brokenBody{err})))

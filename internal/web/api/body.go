@@ -38,11 +38,11 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	var network net.Error
 	switch {
 	case errors.As(err, &large):
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: it is larger than %d bytes, the most allowed: ask in parts", MaxBody))
+		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: larger than %d bytes, the most allowed: ask in parts", MaxBody))
 	case errors.As(err, &network) && network.Timeout():
-		return web.NewProblem(http.StatusRequestTimeout, "body: it did not arrive in time")
+		return web.NewProblem(http.StatusRequestTimeout, "body: did not arrive in time")
 	case err != nil:
-		return web.NewProblem(http.StatusBadRequest, "body: it broke off before its end")
+		return web.NewProblem(http.StatusBadRequest, "body: ended before its end")
 	}
 	if p := CheckBody(body.Bytes()); p != nil {
 		return p
@@ -57,13 +57,13 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 func CheckBody(data []byte) *web.Problem {
 	switch {
 	case len(data) == 0:
-		return web.NewProblem(http.StatusBadRequest, "body: it is empty: allowed is a JSON object")
+		return web.NewProblem(http.StatusBadRequest, "body: empty: must be a JSON object")
 	case !utf8.Valid(data):
 		// The decoder would replace bad bytes by U+FFFD and so ask about another counter.
-		return web.NewProblem(http.StatusBadRequest, "body: it is not valid UTF-8: allowed is a JSON object in UTF-8")
+		return web.NewProblem(http.StatusBadRequest, "body: not valid UTF-8: must be a JSON object in UTF-8")
 	case bytes.IndexByte(data, '\\') >= 0 && hit.HalfSurrogate(data):
 		// The same holds for half a pair.
-		return web.NewProblem(http.StatusBadRequest, `body: it has half of a surrogate pair, such as \ud83d alone: allowed are both halves, or the character itself`)
+		return web.NewProblem(http.StatusBadRequest, `body: has half of a surrogate pair, such as \ud83d alone: must have both halves, or the character itself`)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func DecodeBody(data []byte, into any) error {
 		return bodyError(err, reflect.TypeOf(into).Elem())
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("body: something follows the JSON object: allowed is one object")
+		return errors.New("body: something follows the JSON object: must be one object")
 	}
 	return checkNames(jx.DecodeBytes(data), reflect.TypeOf(into).Elem())
 }
@@ -101,9 +101,9 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 			inner, known := fieldType(t, name)
 			switch {
 			case !known:
-				return fmt.Errorf("unknown field %s: allowed are %s", web.Excerpt(name), fieldNames(t))
+				return fmt.Errorf("unknown field %s: must be one of %s", web.Excerpt(name), fieldNames(t))
 			case slices.Contains(seen, name):
-				return fmt.Errorf("%s: it is given twice: once is allowed", web.Excerpt(name))
+				return fmt.Errorf("%s: given twice: must be given once", web.Excerpt(name))
 			}
 			seen = append(seen, name)
 			if err := checkNames(j, inner); err != nil {
@@ -141,15 +141,15 @@ func bodyError(err error, t reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
-		return fmt.Errorf("body: it is not JSON at byte %d (%w): allowed is an object with the fields %s", syntax.Offset, err, fieldNames(t))
+		return fmt.Errorf("body: not JSON at byte %d (%w): must be an object with the fields %s", syntax.Offset, err, fieldNames(t))
 	case errors.As(err, &mismatch) && mismatch.Field == "":
-		return fmt.Errorf("body: its JSON is of the type %s: allowed is an object with the fields %s", mismatch.Value, fieldNames(t))
+		return fmt.Errorf("body: its JSON is of the type %s: must be an object with the fields %s", mismatch.Value, fieldNames(t))
 	case errors.As(err, &mismatch):
-		return fmt.Errorf("%s: it has a value of the type %s: allowed is %s", fieldPath(mismatch), mismatch.Value, typeName(mismatch.Type))
+		return fmt.Errorf("%s: has a value of the type %s: must be %s", fieldPath(mismatch), mismatch.Value, typeName(mismatch.Type))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("body: its JSON ends early: allowed is an object with the fields %s", fieldNames(t))
+		return fmt.Errorf("body: its JSON ends early: must be an object with the fields %s", fieldNames(t))
 	}
-	return fmt.Errorf("body: %w: allowed is an object with the fields %s", err, fieldNames(t))
+	return fmt.Errorf("body: %w: must be an object with the fields %s", err, fieldNames(t))
 }
 
 // fieldPath returns the path of a field without the names of embedded structs. They are Go's, so they have a

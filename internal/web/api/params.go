@@ -57,9 +57,9 @@ func (k *knownParams) refuse(values url.Values) error {
 		case !ok && len(k.repeats) == 0:
 			return queryProblem("", fmt.Sprintf("unknown parameter %s: %s takes none", web.Excerpt(name), k.operation))
 		case !ok:
-			return queryProblem("", fmt.Sprintf("unknown parameter %s: allowed are %s", web.Excerpt(name), strings.Join(slices.Sorted(maps.Keys(k.repeats)), ", ")))
+			return queryProblem("", fmt.Sprintf("unknown parameter %s: must be one of %s", web.Excerpt(name), strings.Join(slices.Sorted(maps.Keys(k.repeats)), ", ")))
 		case !repeats && len(values[name]) > 1:
-			return queryProblem(name, fmt.Sprintf("it is given %d times: once is allowed", len(values[name])))
+			return queryProblem(name, fmt.Sprintf("given %d times: must be given once", len(values[name])))
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (g Request) Singles(params ...Single) error {
 			continue
 		}
 		if values[0] == "" {
-			return queryProblem(p.name, "it is empty: allowed is "+p.allowed)
+			return queryProblem(p.name, "empty: must be "+p.allowed)
 		}
 		*p.into = values[0]
 	}
@@ -123,7 +123,7 @@ func (g Request) Headers() (map[string]string, error) {
 		case !ok:
 			continue
 		case values[0] == "":
-			return nil, queryProblem(name, "it is empty: allowed is the value of a header")
+			return nil, queryProblem(name, "empty: must be the value of a header")
 		case out == nil:
 			out = make(map[string]string)
 		}
@@ -165,7 +165,7 @@ func CheckName(param, name, empty, what string) error {
 	default:
 		wrong = web.Excerpt(name) + " has a control character"
 	}
-	return web.BadInput(param, "%s: allowed are 1 to %d bytes of UTF-8 without control characters", wrong, hit.MaxName)
+	return web.BadInput(param, "%s: must be 1 to %d bytes of UTF-8 without control characters", wrong, hit.MaxName)
 }
 
 // maxDurationText is longer than the text of any duration up to ten years.
@@ -208,7 +208,7 @@ func (t Number) Parse(param string, byDefault, least, most int64) (int64, error)
 	}
 	n, err := strconv.ParseInt(string(t), 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, web.BadInput(param, "%s: allowed is %s", web.Excerpt(string(t)), NumberHint(least, most))
+		return 0, web.BadInput(param, "%s: must be %s", web.Excerpt(string(t)), NumberHint(least, most))
 	}
 	return n, nil
 }
@@ -261,7 +261,7 @@ func (m Moment) Milli(param string) (int64, error) {
 		n, err = hit.ParseTime(restorePlus(string(m)))
 	}
 	if err != nil || n < 0 || n > hit.MaxTime {
-		return 0, web.BadInput(param, "%s is not a time: allowed is RFC 3339, such as 2026-11-21T10:00:00Z, Unix milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, such as -7d", web.Excerpt(string(m)))
+		return 0, web.BadInput(param, "%s is not a time: must be RFC 3339, such as 2026-11-21T10:00:00Z, Unix milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, such as -7d", web.Excerpt(string(m)))
 	}
 	return n, nil
 }

@@ -63,7 +63,7 @@ type Writer struct {
 
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
-	ErrTorn = errors.New("a part of a transaction was run beside whole ones (a torn append-only file of Redis, or a refused MULTI): some hits may be counted twice")
+	ErrTorn = errors.New("a part of a transaction was run next to whole ones (a torn append-only file of Redis, or a refused MULTI): some hits may be counted twice")
 	// ErrClockFell means that Redis's clock was ahead: keys may have expired, increments may be missing.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )

@@ -167,7 +167,7 @@ const knownRegisters = 8 << 20
 const leastRegisters = unique.Registers
 
 // registerMemory remembers the registers that this writer has updated, so that it sends only those that can
-// update one: of a million different values of a counter, 1 in 16. They are in Redis, or in an expired cell,
+// update one: of a million unique values of a counter, 1 in 16. They are in Redis, or in an expired cell,
 // because only a transaction known to have been applied adds to it, and any unknown outcome empties it
 // (Writer.forget). It has two generations of cells: a used cell stays, and of the others the older half is
 // dropped.

@@ -89,7 +89,7 @@ func (e *StepError) Error() string {
 	for i, t := range e.Tiers {
 		cells[i] = human.FormatDuration(t.Cell)
 	}
-	return fmt.Sprintf("%s is not a step of an export: allowed are the cells (%s), and several of them of which a day is a whole number",
+	return fmt.Sprintf("%s is not a step of an export: must be a cell (%s), or several of one of which a day is a whole number",
 		human.FormatDuration(e.Step), strings.Join(cells, ", "))
 }
 

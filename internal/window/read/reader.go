@@ -26,7 +26,7 @@ type Reader struct {
 	MaxPoints int64
 
 	// MaxUniqueCells bounds the unique cells that one call reads, once per union; 0: no bound. A cell of
-	// 2,000 different values or more costs Redis 39 µs, and a smaller one less.
+	// 2,000 unique values or more costs Redis 39 µs, and a smaller one less.
 	MaxUniqueCells int64
 
 	// Local is the local clock; nil means time.Now. Only differences between its times matter.

@@ -166,7 +166,7 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 		}
 		found, err := window.ParseSummary(text)
 		if err != nil {
-			return nil, 0, &window.ForeignError{Key: s.keys[i], Err: fmt.Errorf("as a summary %w", err)}
+			return nil, 0, &window.ForeignError{Key: s.keys[i], Err: fmt.Errorf("its summary %w", err)}
 		}
 		for _, e := range found.Listed {
 			above[e.Name] = window.AddCounts(above[e.Name], max(e.Count-found.Floor, 0))

@@ -27,7 +27,7 @@ func nameForeign(ctx context.Context, r *Reader, err error) error {
 	return fmt.Errorf("a unique cell was not Tallyroll's, and is gone: %w", foreign.Err)
 }
 
-// Uniques estimates the number of different values. The bounds hold with UniqueConfidence. Its errors are
+// Uniques estimates the number of unique values. The bounds hold with UniqueConfidence. Its errors are
 // those of Answer. If the clock of NATS is ahead of Redis's, it asks Redis twice.
 func (r *Reader) Uniques(ctx context.Context, questions []window.Question) (window.Answers, error) {
 	found, plans, err := askUniques(ctx, r, questions, false)
@@ -57,7 +57,7 @@ func askUniques(ctx context.Context, r *Reader, questions []window.Question, dou
 	return found, plans, err
 }
 
-// UniqueSeries estimates the number of different values per step of Series, in cells of the unique tiers,
+// UniqueSeries estimates the number of unique values per step of Series, in cells of the unique tiers,
 // with bounds that hold with UniqueConfidence. Its errors are those of Answer.
 func (r *Reader) UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error) {
 	found, steps, err := askSeries(ctx, r, questions, true)

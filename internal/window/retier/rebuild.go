@@ -301,7 +301,7 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 				n, err = strconv.ParseInt(value, 10, 64)
 			}
 			if err != nil || n < 0 || at < 0 || at >= t.CellsPerEpoch() {
-				return nil, &window.ForeignError{Key: r.reply.Args()[1].(string), Err: fmt.Errorf("it has a field %q of %q", field, value)}
+				return nil, &window.ForeignError{Key: r.reply.Args()[1].(string), Err: fmt.Errorf("a field %q of %q", field, value)}
 			}
 			out[r.counter][r.tier] = append(out[r.counter][r.tier], sourceCell{t.CellStart(t.CellIn(r.epoch, at)), n})
 		}

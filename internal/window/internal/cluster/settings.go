@@ -82,7 +82,7 @@ func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 		var refused redis.Error
 		switch {
 		case errors.As(err, &refused):
-			say(fmt.Errorf("it is not known whether Redis has an append-only file: %w", err))
+			say(fmt.Errorf("cannot tell whether Redis has an append-only file: %w", err))
 			return nil
 		case err == nil && strings.Contains(info, "\nloading:1"):
 			return errors.New("the server is loading its data") // and this connection would be used when it has
