@@ -156,10 +156,6 @@ func (c *cloudEvent) readData(json []byte) *hit.Refusal {
 	return nil
 }
 
-func newCloudEventRefusal(detail string) *hit.Refusal {
-	return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a CloudEvent: " + detail}
-}
-
 // detector finds the CloudEvents among objects that nothing announces as such.
 type detector struct{ *tree }
 

@@ -1,21 +1,6 @@
 package rules
 
-import (
-	"fmt"
-
-	"tallyroll/internal/hit"
-)
-
-type Message struct {
-	Subject string
-	// Header returns a header's first value, or "". Names are case-sensitive, as in nats.Header. May be nil.
-	Header  func(name string) string
-	Counter string // that the subject names, for a message without a rule
-	Stored  int64  // when the stream stored it, in Unix milliseconds
-	Body    []byte
-	// Increment is the value of hit.IncrementHeader: counters without n count so many. Empty: it has none.
-	Increment string
-}
+import "tallyroll/internal/hit"
 
 // Decoder turns messages into hits and rejects. It reuses its memory, so only one goroutine may use it.
 type Decoder struct {
@@ -29,6 +14,17 @@ type Decoder struct {
 	hits    []hit.Hit
 	rejects []hit.Reject
 	unmet   int
+}
+
+type Message struct {
+	Subject string
+	// Header returns a header's first value, or "". Names are case-sensitive, as in nats.Header. May be nil.
+	Header  func(name string) string
+	Counter string // that the subject names, for a message without a rule
+	Stored  int64  // when the stream stored it, in Unix milliseconds
+	Body    []byte
+	// Increment is the value of hit.IncrementHeader: counters without n count so many. Empty: it has none.
+	Increment string
 }
 
 // NewDecoder returns a decoder for the messages of a stream with these rules.
@@ -121,10 +117,10 @@ func (d *Decoder) decodeObjects(m *Message, p *plan, mixed bool) {
 		item, raw := objects.Item, objects.Raw
 		switch {
 		case objects.Wrong != "":
-			d.reject(m, hit.OfEvent, item, raw, &hit.Refusal{Reason: hit.BadJSON, Detail: objects.Wrong})
+			d.reject(m, hit.OfEvent, item, raw, refusef(hit.BadJSON, "%s", objects.Wrong))
 		case item == d.limits.MaxHits:
 			d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
-			d.reject(m, hit.OfEvent, 0, m.Body, &hit.Refusal{Reason: hit.TooLarge, Detail: d.limits.TooMany()})
+			d.reject(m, hit.OfEvent, 0, m.Body, refusef(hit.TooLarge, "%s", d.limits.TooMany()))
 			return
 		case p == nil:
 			d.reject(m, hit.OfEvent, item, raw, noRule)
@@ -133,7 +129,9 @@ func (d *Decoder) decodeObjects(m *Message, p *plan, mixed bool) {
 			if refusal == nil {
 				d.hits = append(d.hits, h)
 			} else {
-				d.rejects = append(d.rejects, hit.Reject{Reason: refusal.Reason, Detail: refusal.Detail, Item: item, Body: raw})
+				d.rejects = append(d.rejects, hit.Reject{
+					Reason: refusal.Reason, Detail: refusal.Detail, Item: item, Body: raw,
+				})
 			}
 		default:
 			var refusal *hit.Refusal
@@ -164,17 +162,4 @@ func (d *Decoder) reject(m *Message, kind hit.Kind, item int, raw []byte, refusa
 	d.rejects = append(d.rejects, hit.Reject{
 		Reason: refusal.Reason, Detail: refusal.Detail, Item: item, Body: raw, Kind: kind,
 	})
-}
-
-func refusef(reason hit.Reason, format string, a ...any) *hit.Refusal {
-	return &hit.Refusal{Reason: reason, Detail: fmt.Sprintf(format, a...)}
-}
-
-// reuse empties a buffer. It frees one that an unusually long value has grown.
-func reuse(b []byte) []byte {
-	const maxIdle = 64 << 10
-	if cap(b) > maxIdle {
-		return nil
-	}
-	return b[:0]
 }

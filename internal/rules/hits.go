@@ -36,6 +36,15 @@ func (b *hitBuilder) begin(match *subjectPlan, stored, increment int64) {
 	b.most = b.limits.MaxHits * max(1, match.plan.counters)
 }
 
+// reuse empties a buffer. It frees one that an unusually long value has grown.
+func reuse(b []byte) []byte {
+	const maxIdle = 64 << 10
+	if cap(b) > maxIdle {
+		return nil
+	}
+	return b[:0]
+}
+
 // appendHits appends the hits of the plan's event, all or none. skipped means that a condition has skipped a
 // rule or an element.
 func (b *hitBuilder) appendHits(hits []hit.Hit) (out []hit.Hit, skipped bool, refusal *hit.Refusal) {

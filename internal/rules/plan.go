@@ -146,12 +146,12 @@ func (p *plan) addReference(r *rule, s source, root *tree) reference {
 // readJSON reads an event. Its values point to raw and to texts, to which it appends.
 func (p *plan) readJSON(texts, raw []byte) ([]byte, *hit.Refusal) {
 	if len(raw) == 0 || raw[0] != '{' {
-		return texts, &hit.Refusal{Reason: hit.BadJSON, Detail: "an event is a JSON object"}
+		return texts, refusef(hit.BadJSON, "an event is a JSON object")
 	}
 	err := p.event.root.readAll(raw)
 	switch {
 	case err != nil:
-		return texts, &hit.Refusal{Reason: hit.BadJSON, Detail: "not a JSON object: " + err.Error()}
+		return texts, refusef(hit.BadJSON, "not a JSON object: %v", err)
 	case p.cloud != nil:
 		return p.cloud.finishJSON(texts)
 	}
@@ -179,4 +179,8 @@ func (r *plannedRule) locate(refusal *hit.Refusal, element int) *hit.Refusal {
 		where += fmt.Sprintf("element %d of %s: ", element, r.path)
 	}
 	return &hit.Refusal{Reason: refusal.Reason, Detail: where + refusal.Detail}
+}
+
+func refusef(reason hit.Reason, format string, a ...any) *hit.Refusal {
+	return &hit.Refusal{Reason: reason, Detail: fmt.Sprintf(format, a...)}
 }

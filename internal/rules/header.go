@@ -39,7 +39,8 @@ type attribute struct {
 }
 
 func newAttribute(n *node) attribute {
-	return attribute{n, [styles]string{"ce-" + n.name, "ce_" + n.name, "Ce-" + strings.ToUpper(n.name[:1]) + n.name[1:]}}
+	upper := strings.ToUpper(n.name[:1]) + n.name[1:]
+	return attribute{n, [styles]string{"ce-" + n.name, "ce_" + n.name, "Ce-" + upper}}
 }
 
 var specVersionNames = newAttribute(&node{name: required[0]}).names
@@ -113,6 +114,10 @@ func IsEventHeader(name string) bool {
 	const prefix = "ce-" // or ce_
 	return strings.EqualFold(name, "Content-Type") ||
 		len(name) > len(prefix) && strings.EqualFold(name[:2], prefix[:2]) && (name[2] == '-' || name[2] == '_')
+}
+
+func newCloudEventRefusal(detail string) *hit.Refusal {
+	return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a CloudEvent: " + detail}
 }
 
 func newHeaderRefusal(name, text string, err error) *hit.Refusal {
