@@ -86,6 +86,7 @@ func (c *cloudEvent) readBinary(
 	return texts, c.readData(hit.TrimMark(body))
 }
 
+// readHeaders reads attributes. datacontenttype may also be the message's Content-Type, as in HTTP.
 func (c *cloudEvent) readHeaders(
 	texts []byte, names style, header func(name string) string,
 ) ([]byte, *hit.Refusal) {
@@ -108,8 +109,8 @@ func (c *cloudEvent) readHeaders(
 	return texts, nil
 }
 
-// checkJSON refuses an event that is no CloudEvent. json means that a rule looks into its data, which is JSON:
-// the default. Data of other types has no values.
+// checkJSON refuses an event that is no CloudEvent. json means that a rule looks into its data, and that it
+// is JSON, which is the default. Data of other types has no values.
 func (c *cloudEvent) checkJSON(texts []byte) (out []byte, json bool, refusal *hit.Refusal) {
 	refusal = c.check("")
 	if refusal != nil || c.data == nil {

@@ -68,6 +68,8 @@ func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet
 	return d.hits, d.rejects, 0
 }
 
+// decodeByRules decodes a message that rules match. On a subject of CloudEvents, each object of a body without
+// a content mode is read as what it is, because collect joins hits of several callers with their events.
 func (d *Decoder) decodeByRules(m *Message, match *subjectPlan) ([]hit.Hit, []hit.Reject, int) {
 	increment, p := int64(0), match.plan
 	if m.Increment != "" {
@@ -85,7 +87,6 @@ func (d *Decoder) decodeByRules(m *Message, match *subjectPlan) ([]hit.Hit, []hi
 	if p.cloud != nil {
 		mode, names = detectMessageMode(m.Header)
 	}
-	// collect joins hits of several callers with their events, on the subject of CloudEvents.
 	mixed := p.cloud != nil && mode == NoCloudEvent
 	switch {
 	case p.format == None:
@@ -106,8 +107,8 @@ func (d *Decoder) decodeByRules(m *Message, match *subjectPlan) ([]hit.Hit, []hi
 	return d.hits, d.rejects, d.unmet
 }
 
-// decodeObjects decodes a body that is not blank. Without a plan no rule matches. With mixed, each object that
-// is no event is a hit. It must name its key, so that nothing counts by mistake.
+// decodeObjects decodes a body that is not blank. Without a plan no rule matches. With mixed, each object
+// that is no event is a hit. It must name its key, so that nothing counts by mistake.
 func (d *Decoder) decodeObjects(m *Message, p *plan, mixed bool) {
 	if mixed {
 		d.plain.Begin("", m.Stored)

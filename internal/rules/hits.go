@@ -200,8 +200,8 @@ func (b *hitBuilder) build(c *plannedCounter, at int64) (h hit.Hit, counts bool,
 	return h, true, nil
 }
 
-// join joins text and values in scratch memory. It returns nil without a refusal if a value is missing and the
-// counter is optional. A refusal does not contain a unique value.
+// join joins text and values in scratch memory. It returns nil without a refusal if a value is missing and
+// the counter is optional. A refusal does not contain a unique value.
 func (b *hitBuilder) join(c *plannedCounter, t *template) ([]byte, *hit.Refusal) {
 	text, ok := b.scratch[:0], true
 	for i := range t.parts {
