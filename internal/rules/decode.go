@@ -68,8 +68,9 @@ func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet
 	return d.hits, d.rejects, 0
 }
 
-// decodeByRules decodes a message that rules match. On a subject of CloudEvents, each object of a body without
-// a content mode is read as what it is, because collect joins hits of several callers with their events.
+// decodeByRules decodes a message that rules match. On a subject of CloudEvents, each object of a body
+// without a content mode is read as what it is, because collect joins hits of several callers with their
+// events.
 func (d *Decoder) decodeByRules(m *Message, match *subjectPlan) ([]hit.Hit, []hit.Reject, int) {
 	increment, p := int64(0), match.plan
 	if m.Increment != "" {
