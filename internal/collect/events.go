@@ -122,25 +122,23 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 		return 0, web.NewProblem(http.StatusBadRequest, "body: not an array: must be an array of CloudEvents; one alone has the Content-Type "+structuredType)
 	}
 	var bad badItems
-	large := false
-	all := hit.Splitter{
-		Most: most,
-		Item: func(i int, raw []byte) bool {
+	all := hit.Split(trimmed)
+	for all.Next() {
+		switch {
+		case all.Wrong != "":
+			bad.add(all.Item, all.Wrong)
+		case all.Item == most:
+			return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
+				fmt.Sprintf("body: more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
+		default:
 			events++
-			_, refused := c.JSON(raw)
+			_, refused := c.JSON(all.Raw)
 			if refused != nil {
-				bad.add(i, refused.Detail)
+				bad.add(all.Item, refused.Detail)
 			}
-			return true
-		},
-		Wrong:   func(i int, _ []byte, detail string) { bad.add(i, detail) },
-		TooMany: func([]byte) { large = true },
+		}
 	}
-	all.Split(trimmed)
 	switch {
-	case large:
-		return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
-			fmt.Sprintf("body: more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
 	case bad.total > 0:
 		return 0, bad.problem(http.StatusBadRequest)
 	case events == 0:

@@ -2,98 +2,94 @@ package hit
 
 import (
 	"bytes"
-	"math"
 
 	"github.com/go-faster/jx"
 )
 
-// Splitter splits the bodies of messages into their objects.
+// Splitter splits the body of a message into its objects, one per Next.
 type Splitter struct {
-	Most int // objects in one body
-	// Item is called with each object, unchecked, and its index. If it returns false, Split ends.
-	Item func(item int, raw []byte) (more bool)
-	// Wrong is called with text that cannot be an object.
-	Wrong func(item int, raw []byte, detail string)
-	// TooMany is called if there are more than Most objects. Split ends.
-	TooMany func(body []byte)
+	Item  int    // index of the object
+	Raw   []byte // the object, unchecked
+	Wrong string // why Raw, with which the body ends, cannot be an object; "" if it can
+
+	rest []byte // after Raw
+	form bodyForm
 }
+
+// bodyForm is what the rest of a body has.
+type bodyForm int
+
+const (
+	nothing   bodyForm = iota
+	lines              // an object per line
+	oneObject          // one object that spans lines
+	elements           // an array's elements, and its end
+	arrayEnd           // nothing, or something wrong, after an array
+	noObject
+)
 
 const (
 	notClosed   = "the array is not closed"
 	moreFollows = "more follows the end of the array"
 )
 
-// Split reads a body that is not blank.
-func (s *Splitter) Split(body []byte) {
-	trimmed := trimSpace(TrimMark(body))
+// Split splits a body that is not blank. The Splitter is before the first object.
+func Split(body []byte) Splitter {
+	s := Splitter{Item: -1, rest: trimSpace(TrimMark(body)), form: lines}
 	switch {
-	case len(trimmed) > 0 && trimmed[0] == '{':
-		s.lines(body, trimmed)
-	case len(trimmed) > 0 && trimmed[0] == '[':
-		s.array(body, trimmed)
+	case len(s.rest) > 0 && s.rest[0] == '{':
+		first, _, several := bytes.Cut(s.rest, newline)
+		if several && !IsObject(first) && IsObject(s.rest) {
+			s.form = oneObject
+		}
+	case len(s.rest) > 0 && s.rest[0] == '[':
+		s.rest, s.form = trimSpace(s.rest[1:]), elements
+		if len(s.rest) > 0 && s.rest[0] == ']' {
+			s.rest, s.form = s.rest[1:], arrayEnd
+		}
 	default:
-		s.Wrong(0, body, "a body is empty, a JSON object per line, or a JSON array of objects")
+		s.rest, s.form = body, noObject
 	}
+	return s
 }
 
-// lines reads one JSON object, which may span lines, or one per line.
-func (s *Splitter) lines(body, trimmed []byte) {
-	first, _, several := bytes.Cut(trimmed, newline)
-	if several && !IsObject(first) && IsObject(trimmed) {
-		s.Item(0, trimmed)
-		return
+// Next reports whether there is another object, or something Wrong.
+func (s *Splitter) Next() bool {
+	s.Item++
+	switch s.form {
+	case lines:
+		for len(s.rest) > 0 {
+			line, rest, _ := bytes.Cut(s.rest, newline)
+			s.Raw, s.rest = trimSpace(line), rest
+			if len(s.Raw) > 0 {
+				return true
+			}
+		}
+	case oneObject:
+		s.Raw, s.form = s.rest, nothing
+		return true
+	case elements: // one by one, so that a bad one does not spoil the others
+		end := elementEnd(s.rest)
+		if end == len(s.rest) { // no comma and no bracket follows
+			return s.end(notClosed)
+		}
+		if s.rest[end] == ']' {
+			s.form = arrayEnd
+		}
+		s.Raw, s.rest = trimSpace(s.rest[:end]), s.rest[end+1:]
+		return true
+	case arrayEnd:
+		s.rest = trimSpace(s.rest)
+		return len(s.rest) > 0 && s.end(moreFollows)
+	case noObject:
+		return s.end("a body is empty, a JSON object per line, or a JSON array of objects")
 	}
-	item := 0
-	for line := range bytes.SplitSeq(trimmed, newline) {
-		line = trimSpace(line)
-		if len(line) == 0 {
-			continue
-		}
-		if item == s.Most {
-			s.TooMany(body)
-			return
-		}
-		if !s.Item(item, line) {
-			return
-		}
-		item++
-	}
+	return false
 }
 
-// array reads the elements of a JSON array one by one, so that a bad one does not spoil the others.
-func (s *Splitter) array(body, trimmed []byte) {
-	rest := trimSpace(trimmed[1:])
-	if len(rest) > 0 && rest[0] == ']' {
-		s.endArray(0, rest[1:])
-		return
-	}
-	for item := 0; ; item++ {
-		end := elementEnd(rest)
-		if end == len(rest) { // no comma and no bracket follows
-			s.Wrong(item, rest, notClosed)
-			return
-		}
-		if item == s.Most {
-			s.TooMany(body)
-			return
-		}
-		if !s.Item(item, trimSpace(rest[:end])) {
-			return
-		}
-		closing := rest[end] == ']'
-		rest = rest[end+1:]
-		if closing {
-			s.endArray(item+1, rest)
-			return
-		}
-	}
-}
-
-func (s *Splitter) endArray(item int, rest []byte) {
-	rest = trimSpace(rest)
-	if len(rest) > 0 {
-		s.Wrong(item, rest, moreFollows)
-	}
+func (s *Splitter) end(wrong string) bool {
+	s.Raw, s.Wrong, s.form = s.rest, wrong, nothing
+	return true
 }
 
 // elementEnd returns the index of the comma or bracket after the first element, or len(b). It reads only the
@@ -151,23 +147,18 @@ func Items(body []byte) (items [][]byte, rest []byte) {
 	if Blank(body) {
 		return nil, nil
 	}
-	s := Splitter{
-		Most: math.MaxInt,
-		Item: func(_ int, raw []byte) bool {
-			items = append(items, raw)
-			return true
-		},
-		Wrong: func(_ int, raw []byte, detail string) {
-			switch detail {
-			case notClosed:
-				rest = append([]byte("["), raw...)
-			case moreFollows:
-				rest = append([]byte("[]"), raw...)
-			default: // the whole body
-				items = append(items, trimSpace(raw))
-			}
-		},
+	s := Split(body)
+	for s.Next() {
+		switch s.Wrong {
+		case notClosed:
+			rest = append([]byte("["), s.Raw...)
+		case moreFollows:
+			rest = append([]byte("[]"), s.Raw...)
+		case "":
+			items = append(items, s.Raw)
+		default: // the whole body
+			items = append(items, trimSpace(s.Raw))
+		}
 	}
-	s.Split(body)
 	return items, rest
 }

@@ -25,7 +25,6 @@ type Decoder struct {
 	limits   Limits
 	producer bool // the hits are not stored yet, so their times cannot be checked
 	object   *object
-	splitter Splitter
 	hits     []Hit
 	rejects  []Reject
 
@@ -36,12 +35,7 @@ type Decoder struct {
 
 // NewDecoder returns a Decoder with a worker's limits.
 func NewDecoder(limits Limits) *Decoder {
-	d := &Decoder{limits: limits, object: newObject()}
-	d.splitter = Splitter{
-		Most: limits.MaxHits, Item: d.readItem, TooMany: d.tooMany,
-		Wrong: func(item int, raw []byte, detail string) { d.reject(item, raw, BadJSON, detail) },
-	}
-	return d
+	return &Decoder{limits: limits, object: newObject()}
 }
 
 // Decode reads a message that a stream stored at the Unix millisecond stored. subject is the counter of hits
@@ -56,8 +50,20 @@ func (d *Decoder) Decode(subject string, stored int64, body []byte) ([]Hit, []Re
 			refused = d.limits.Judge(h, stored)
 		}
 		d.finishHit(0, body, refused)
-	} else {
-		d.splitter.Split(body)
+		return d.hits, d.rejects
+	}
+	objects := Split(body)
+	for objects.Next() {
+		switch {
+		case objects.Wrong != "":
+			d.reject(objects.Item, objects.Raw, BadJSON, objects.Wrong)
+		case objects.Item == d.limits.MaxHits:
+			d.hits, d.rejects = d.hits[:0], d.rejects[:0]
+			d.reject(0, body, TooLarge, d.limits.TooMany())
+			return d.hits, d.rejects
+		default:
+			d.finishHit(objects.Item, objects.Raw, d.read(d.appendHit(), objects.Raw))
+		}
 	}
 	return d.hits, d.rejects
 }
@@ -89,11 +95,6 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 		refused = &Refusal{TooLate, fmt.Sprintf("ts %d is %s: no tier holds hits from before the year 2000%s", h.At, Moment(h.At), inMillis(h.At))}
 	}
 	return refused
-}
-
-func (d *Decoder) readItem(item int, raw []byte) (more bool) {
-	d.finishHit(item, raw, d.read(d.appendHit(), raw))
-	return true
 }
 
 // appendHit appends an empty hit and returns it: to copy a hit costs as much as to read a field.
@@ -141,11 +142,6 @@ func inMillis(at int64) string {
 	return fmt.Sprintf("; ts is Unix milliseconds: %s is %d", Moment(at*1000), at*1000)
 }
 
-func (d *Decoder) tooMany(body []byte) {
-	d.hits, d.rejects = d.hits[:0], d.rejects[:0]
-	d.reject(0, body, TooLarge, d.limits.TooMany())
-}
-
 // TooMany returns the detail for a message that has more than MaxHits hits.
 func (l *Limits) TooMany() string {
 	return fmt.Sprintf("the message carries more than %d hits: send smaller batches or raise INGEST_MAX_HITS", l.MaxHits)
@@ -169,7 +165,7 @@ func NewParser() *Parser {
 // body is refused. A body with more than maxHits hits is refused as a whole. Hits without ts have NoTime. The
 // result is valid until the next call, as long as body is not changed.
 func (p *Parser) ParseBody(body []byte, maxHits int) ([]Hit, []Reject) {
-	p.bodies.limits.MaxHits, p.bodies.splitter.Most = maxHits, maxHits
+	p.bodies.limits.MaxHits = maxHits
 	return p.bodies.Decode("", NoTime, body)
 }
 

@@ -1,12 +1,20 @@
 package rules
 
-import (
-	"fmt"
+import "tallyroll/internal/hit"
 
-	"github.com/go-faster/jx"
+// Decoder turns messages into hits and rejects. It reuses its memory, so only one goroutine may use it.
+type Decoder struct {
+	limits   hit.Limits
+	matcher  matcher
+	detector detector
+	plain    *hit.Decoder // for messages and objects that no rule counts
+	builder  hitBuilder
+	texts    []byte // that the current event's values point to, like the body
 
-	"tallyroll/internal/hit"
-)
+	hits    []hit.Hit
+	rejects []hit.Reject
+	unmet   int
+}
 
 type Message struct {
 	Subject string
@@ -19,179 +27,141 @@ type Message struct {
 	Increment string
 }
 
-// Decoder turns messages into hits and rejects. It reuses its memory, so only one goroutine may use it.
-type Decoder struct {
-	limits            hit.Limits
-	matcher           matcher
-	hitDecoder        *hit.Decoder // for messages without a rule
-	eventDetector     *tree        // detects CloudEvents in these
-	splitter          hit.Splitter
-	unmatchedSplitter hit.Splitter // rejects all events, because no rule matches
-	mixedSplitter     hit.Splitter // decodes hits and CloudEvents
-
-	hits    []hit.Hit
-	rejects []hit.Reject
-	names   []byte // of the hits' counters, and their unique values
-	unmet   int
-
-	// Of the current message and event.
-	message        Message
-	increment      int64    // of the message; 0: it has none
-	kind           hit.Kind // of its rejects
-	current        *subjectPlan
-	skipped        bool // a condition has skipped a rule or element
-	element        int  // index of the current element, or -1
-	elementRefusal *hit.Refusal
-	scratch        []byte
-	texts          []byte // of headers, and of data
-	array          jx.Decoder
-}
-
 // NewDecoder returns a decoder for the messages of a stream with these rules.
 func NewDecoder(r *Rules, limits hit.Limits) *Decoder {
-	d := &Decoder{limits: limits, eventDetector: newEventDetector()}
-	d.matcher = newMatcher(r.rules, d.preparePlan)
-	hitLimits := limits
-	hitLimits.Veto = d.refuseCloudEvent
-	d.hitDecoder = hit.NewDecoder(hitLimits)
-	rejectJSON := func(item int, raw []byte, detail string) { d.reject(item, raw, hit.BadJSON, detail) }
-	d.splitter = hit.Splitter{Most: limits.MaxHits, Item: d.decodeItem, Wrong: rejectJSON, TooMany: d.rejectTooMany}
-	d.unmatchedSplitter = d.splitter
-	d.unmatchedSplitter.Item = func(item int, raw []byte) bool {
-		d.reject(item, raw, hit.NoRule, noRuleDetail)
-		return true
+	d := &Decoder{
+		limits: limits, matcher: newMatcher(r.rules), detector: newDetector(), builder: hitBuilder{limits: limits},
 	}
-	d.mixedSplitter = d.splitter
-	d.mixedSplitter.Item = d.decodeMixedItem
+	plainLimits := limits
+	plainLimits.Veto = d.detector.refuse
+	d.plain = hit.NewDecoder(plainLimits)
 	return d
-}
-
-func (d *Decoder) preparePlan(p *plan) {
-	for _, r := range p.rules {
-		r.apply = func(j *jx.Decoder) error { return d.countElement(r, j) }
-	}
 }
 
 // Decode reads a message. unmet is the number of events that nothing counted because of a rule's `when`. The
 // result is valid until the next call, as long as the body is unchanged.
 func (d *Decoder) Decode(m Message) (hits []hit.Hit, rejects []hit.Reject, unmet int) {
-	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
-	d.names, d.texts = d.names[:0], d.texts[:0]
-	d.message, d.kind, d.increment = m, hit.OfEvent, 0
-	d.current = d.matcher.match(m.Subject)
+	d.hits, d.rejects, d.unmet, d.texts = d.hits[:0], d.rejects[:0], 0, reuse(d.texts)
+	match := d.matcher.match(m.Subject)
 	switch {
-	case d.current.plan == nil && m.Increment != "":
-		hits, rejects = d.hitDecoder.DecodeIncrement(m.Counter, m.Stored, m.Increment, m.Body)
-		return hits, rejects, 0
-	case d.current.plan == nil:
-		return d.decodeWithoutRule()
+	case match.plan != nil:
+		return d.decodeByRules(&m, match)
 	case m.Increment != "":
+		hits, rejects = d.plain.DecodeIncrement(m.Counter, m.Stored, m.Increment, m.Body)
+		return hits, rejects, 0
+	}
+	mode, _ := detectMessageMode(m.Header)
+	switch {
+	case mode == NoCloudEvent:
+		hits, rejects = d.plain.Decode(m.Counter, m.Stored, m.Body)
+		for i := range rejects {
+			if rejects[i].Reason == hit.NoRule {
+				rejects[i].Kind = hit.OfEvent
+			}
+		}
+		return hits, rejects, 0
+	case mode == Binary, hit.Blank(m.Body):
+		d.reject(&m, hit.OfMessage, 0, m.Body, noRule)
+	default:
+		d.decodeObjects(&m, nil, false)
+	}
+	return d.hits, d.rejects, 0
+}
+
+// decodeByRules decodes a message that rules match. On a subject of CloudEvents, each object of a body
+// without a content mode is read as what it is, because collect joins hits of several callers with their
+// events.
+func (d *Decoder) decodeByRules(m *Message, match *subjectPlan) ([]hit.Hit, []hit.Reject, int) {
+	increment, p := int64(0), match.plan
+	if m.Increment != "" {
 		n, refusal := hit.ParseIncrement(m.Increment)
 		if refusal != nil {
-			d.reject(0, m.Body, refusal.Reason, refusal.Detail)
+			d.reject(m, hit.OfIncrement, 0, m.Body, refusal)
 		}
 		if n == 0 {
 			return d.hits, d.rejects, 0
 		}
-		d.increment = n
+		increment = n
 	}
-	switch d.current.plan.format {
-	case None:
-		d.kind = hit.OfMessage
-		d.countOrReject(0, m.Body, nil)
-	case JSON:
-		d.decodeBody()
-	case CloudEvents:
-		mode, style := detectMessageMode(m.Header)
-		switch {
-		case mode == Binary:
-			d.kind = hit.OfMessage
-			d.countOrReject(0, m.Body, d.readBinary(style))
-		case mode == NoCloudEvent && !hit.Blank(m.Body):
-			return d.decodeMixed()
-		default:
-			d.decodeBody()
-		}
+	d.builder.begin(match, m.Stored, increment)
+	mode, names := NoCloudEvent, style(0)
+	if p.cloud != nil {
+		mode, names = detectMessageMode(m.Header)
 	}
-	d.freeBuffers()
+	mixed := p.cloud != nil && mode == NoCloudEvent
+	switch {
+	case p.format == None:
+		d.countOrReject(m, hit.OfMessage, 0, m.Body, nil)
+	case mode == Binary:
+		var refusal *hit.Refusal
+		d.texts, refusal = p.cloud.readBinary(d.texts, names, m.Header, m.Body)
+		d.countOrReject(m, hit.OfMessage, 0, m.Body, refusal)
+	case hit.Blank(m.Body): // another format may count it
+		d.reject(m, hit.OfMessage, 0, m.Body, refusef(hit.BadJSON, "the body is empty: a rule with format none, "+
+			"unlike that on line %d, counts messages without a body", p.rules[0].line))
+	case mixed && !mayBeEvent(m.Body): // the usual case, in one pass
+		hits, rejects := d.plain.Decode("", m.Stored, m.Body)
+		return hits, rejects, 0
+	default:
+		d.decodeObjects(m, p, mixed)
+	}
 	return d.hits, d.rejects, d.unmet
 }
 
-func (d *Decoder) decodeBody() {
-	if hit.Blank(d.message.Body) {
-		d.kind = hit.OfMessage // another format may count it
-		d.reject(0, d.message.Body, hit.BadJSON, fmt.Sprintf("the body is empty: a rule with format none, unlike that on line %d, counts messages without a body", d.current.plan.rules[0].line))
-		return
+// decodeObjects decodes a body that is not blank. Without a plan no rule matches. With mixed, each object
+// that is no event is a hit. It must name its key, so that nothing counts by mistake.
+func (d *Decoder) decodeObjects(m *Message, p *plan, mixed bool) {
+	if mixed {
+		d.plain.Begin("", m.Stored)
 	}
-	d.splitter.Split(d.message.Body)
+	objects := hit.Split(m.Body)
+	for objects.Next() {
+		item, raw := objects.Item, objects.Raw
+		switch {
+		case objects.Wrong != "":
+			d.reject(m, hit.OfEvent, item, raw, refusef(hit.BadJSON, "%s", objects.Wrong))
+		case item == d.limits.MaxHits:
+			d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
+			d.reject(m, hit.OfEvent, 0, m.Body, refusef(hit.TooLarge, "%s", d.limits.TooMany()))
+			return
+		case p == nil:
+			d.reject(m, hit.OfEvent, item, raw, noRule)
+		case mixed && !d.detector.isEvent(raw):
+			h, refusal := d.plain.Object(raw)
+			if refusal == nil {
+				d.hits = append(d.hits, h)
+			} else {
+				d.rejects = append(d.rejects, hit.Reject{
+					Reason: refusal.Reason, Detail: refusal.Detail, Item: item, Body: raw,
+				})
+			}
+		default:
+			var refusal *hit.Refusal
+			d.texts, refusal = p.readJSON(d.texts[:0], raw)
+			d.countOrReject(m, hit.OfEvent, item, raw, refusal)
+		}
+	}
 }
 
-func (d *Decoder) decodeItem(item int, raw []byte) (more bool) {
-	return d.countOrReject(item, raw, d.readEvent(raw))
-}
-
-func (d *Decoder) readEvent(raw []byte) *hit.Refusal {
-	p := d.current.plan
-	if len(raw) == 0 || raw[0] != '{' {
-		return &hit.Refusal{Reason: hit.BadJSON, Detail: "an event is a JSON object"}
-	}
-	err := p.event.root.readAll(raw)
-	switch {
-	case err != nil:
-		return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a JSON object: " + err.Error()}
-	case p.cloud != nil:
-		return d.checkCloudEvent()
-	}
-	return nil
-}
-
-// countOrReject counts an event that was read, or rejects it.
-func (d *Decoder) countOrReject(item int, raw []byte, refusal *hit.Refusal) (more bool) {
-	hits, names := len(d.hits), len(d.names)
-	d.skipped = false
+// countOrReject counts the event that was read, or rejects it.
+func (d *Decoder) countOrReject(m *Message, kind hit.Kind, item int, raw []byte, refusal *hit.Refusal) {
+	before, skipped := len(d.hits), false
 	if refusal == nil {
-		refusal = d.countEvent()
+		d.hits, skipped, refusal = d.builder.appendHits(d.hits)
 	}
 	switch {
 	case refusal != nil:
-		d.hits, d.names = d.hits[:hits], d.names[:names]
-		d.reject(item, raw, refusal.Reason, refusal.Detail)
-	case d.skipped && len(d.hits) == hits:
+		d.reject(m, kind, item, raw, refusal)
+	case skipped && len(d.hits) == before:
 		d.unmet++
 	}
-	return true
 }
 
-// maxHits bounds the hits of a message: MaxHits for each counter of the rules. Only arrays can exceed it, so
-// an event without an array is never rejected because of others.
-func (d *Decoder) maxHits() int { return d.limits.MaxHits * max(1, d.current.plan.counters) }
-
-func (d *Decoder) newTooManyRefusal() *hit.Refusal {
-	return &hit.Refusal{Reason: hit.TooLarge, Detail: fmt.Sprintf(
-		"with its arrays, the message makes more than %d hits (INGEST_MAX_HITS for each counter of the rules): send its events apart, or smaller arrays", d.maxHits())}
-}
-
-// rejectTooMany rejects a message with too many objects.
-func (d *Decoder) rejectTooMany(body []byte) {
-	d.hits, d.rejects, d.unmet = d.hits[:0], d.rejects[:0], 0
-	d.reject(0, body, hit.TooLarge, d.limits.TooMany())
-}
-
-func (d *Decoder) reject(item int, body []byte, reason hit.Reason, detail string) {
-	kind := d.kind
-	if d.message.Increment != "" {
+func (d *Decoder) reject(m *Message, kind hit.Kind, item int, raw []byte, refusal *hit.Refusal) {
+	if m.Increment != "" {
 		kind = hit.OfIncrement
 	}
-	d.rejects = append(d.rejects, hit.Reject{Reason: reason, Detail: detail, Item: item, Body: body, Kind: kind})
-}
-
-// freeBuffers frees buffers that an unusually long value has grown.
-func (d *Decoder) freeBuffers() {
-	const maxIdle = 64 << 10
-	if cap(d.scratch) > maxIdle {
-		d.scratch = nil
-	}
-	if cap(d.texts) > maxIdle {
-		d.texts = nil
-	}
+	d.rejects = append(d.rejects, hit.Reject{
+		Reason: refusal.Reason, Detail: refusal.Detail, Item: item, Body: raw, Kind: kind,
+	})
 }

@@ -16,10 +16,19 @@
 //
 // # An event
 //
+// The way of an event. Each step returns to Decoder, which keeps the hits and rejects:
+//
+//	Decoder     decode.go      asks for the plan of a message, and for its events one by one
+//	matcher     matcher.go     finds the rules that match a subject: a plan, and the parts that they use
+//	plan        plan.go        reads an event; of CloudEvents, cloudEvent reads attributes and data
+//	cloudEvent  cloudevent.go  (header.go has the headers, in binary mode)
+//	tree        tree.go        keeps the values at the rules' paths until the next event
+//	hitBuilder  hits.go        makes the hits of these values
+//
 // hit.Splitter splits a message into events: an object, several line by line, or an array of objects. With
 // the format none, and in the binary mode of CloudEvents, the message is one event.
 //
-// A Decoder applies the rules in the order of the file. Per event, or per element of each, it checks the
+// The rules apply in the order of the file. Per event, or per element of each, hitBuilder checks the
 // conditions, reads the time, and then builds every counter's hit. The first error rejects the event. An
 // event that a condition skips need not be valid, but its JSON must be. If a message has more events than
 // hit.Limits.MaxHits, it is rejected as one.

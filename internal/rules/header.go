@@ -12,6 +12,16 @@ import (
 	"tallyroll/internal/hit"
 )
 
+// Mode is how a message carries CloudEvents.
+type Mode int
+
+const (
+	NoCloudEvent Mode = iota
+	Structured        // the body is one event as JSON
+	Batch             // the body is a JSON array of events
+	Binary            // the headers are the event's attributes, and the body is its data
+)
+
 // style is how headers name an event's attributes. Headers of NATS are case-sensitive.
 type style int
 
@@ -29,7 +39,8 @@ type attribute struct {
 }
 
 func newAttribute(n *node) attribute {
-	return attribute{n, [styles]string{"ce-" + n.name, "ce_" + n.name, "Ce-" + strings.ToUpper(n.name[:1]) + n.name[1:]}}
+	upper := strings.ToUpper(n.name[:1]) + n.name[1:]
+	return attribute{n, [styles]string{"ce-" + n.name, "ce_" + n.name, "Ce-" + upper}}
 }
 
 var specVersionNames = newAttribute(&node{name: required[0]}).names
@@ -72,6 +83,11 @@ func detectModeAndStyle(contentType string, header func(name string) string) (Mo
 	return NoCloudEvent, 0
 }
 
+func mediaType(contentType string) string {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(kind))
+}
+
 // BinaryHeaders converts the headers of an HTTP request with a DetectMode in binary mode to a NATS message's.
 // It encodes values as in the bindings, so the same event always has the same headers.
 func BinaryHeaders(request map[string][]string) (map[string]string, *hit.Refusal) {
@@ -100,31 +116,8 @@ func IsEventHeader(name string) bool {
 		len(name) > len(prefix) && strings.EqualFold(name[:2], prefix[:2]) && (name[2] == '-' || name[2] == '_')
 }
 
-// readBinary reads an event whose attributes are headers.
-func (d *Decoder) readBinary(names style) *hit.Refusal {
-	p := d.current.plan
-	header := d.message.Header
-	p.event.root.clearValues()
-	for _, a := range p.cloud.attributes {
-		name, start := a.names[names], len(d.texts)
-		if text := header(name); text != "" {
-			var err error
-			d.texts, err = names.appendValue(d.texts, text)
-			if err != nil {
-				return newHeaderRefusal(name, text, err)
-			}
-		} else if a.node == p.cloud.contentType {
-			d.texts = append(d.texts, readContentType(header)...)
-		}
-		if len(d.texts) > start {
-			p.event.values[a.node.slot] = value{kindPlain, d.texts[start:len(d.texts):len(d.texts)]}
-		}
-	}
-	refusal := d.checkCloudEvent()
-	if refusal != nil || p.cloud.data == nil || !d.hasJSON() || hit.Blank(d.message.Body) {
-		return refusal
-	}
-	return d.readData(hit.TrimMark(d.message.Body))
+func newCloudEventRefusal(detail string) *hit.Refusal {
+	return &hit.Refusal{Reason: hit.BadJSON, Detail: "not a CloudEvent: " + detail}
 }
 
 func newHeaderRefusal(name, text string, err error) *hit.Refusal {
