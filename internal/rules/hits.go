@@ -97,7 +97,8 @@ func (b *hitBuilder) appendEach(
 	return hits, skipped, element, nil
 }
 
-// appendByRule applies a rule once, to the event or to the element that was read.
+// appendByRule applies a rule once, to the event or to the element that was read. With a refusal, the hits
+// that it returns are of no use.
 func (b *hitBuilder) appendByRule(
 	hits []hit.Hit, r *plannedRule,
 ) (out []hit.Hit, skipped bool, refusal *hit.Refusal) {
@@ -112,21 +113,24 @@ func (b *hitBuilder) appendByRule(
 		return hits, false, refusal
 	}
 	for i := range r.count {
-		h, counts, refusal := b.build(&r.count[i], at)
+		c := &r.count[i]
+		hits = append(hits, hit.Hit{Counter: c.fixed, N: cmp.Or(c.n, b.increment, 1), At: at})
+		h := &hits[len(hits)-1] // in place: to copy a hit costs as much as to read a field
+		counts, refusal := b.fill(h, c)
 		switch {
 		case refusal != nil:
-			return hits, false, refusal
 		case !counts:
+			hits = hits[:len(hits)-1]
 			continue
-		case len(hits) >= b.most:
-			return hits, false, refusef(hit.TooLarge, "with its arrays, the message makes more than %d hits "+
+		case len(hits) > b.most:
+			refusal = refusef(hit.TooLarge, "with its arrays, the message makes more than %d hits "+
 				"(INGEST_MAX_HITS for each counter of the rules): send its events apart, or smaller arrays", b.most)
+		default:
+			refusal = b.limits.Judge(h, b.stored)
 		}
-		refusal = b.limits.Judge(&h, b.stored)
 		if refusal != nil {
 			return hits, false, refusal
 		}
-		hits = append(hits, h)
 	}
 	return hits, false, nil
 }
@@ -161,17 +165,17 @@ func (b *hitBuilder) readTime(r *plannedRule) (int64, *hit.Refusal) {
 	return at, nil
 }
 
-// build builds a counter's hit. counts is false if it is optional and a value is missing.
-func (b *hitBuilder) build(c *plannedCounter, at int64) (h hit.Hit, counts bool, refusal *hit.Refusal) {
-	h = hit.Hit{Counter: c.fixed, N: cmp.Or(c.n, b.increment, 1), At: at}
+// fill sets what a counter's values give to its hit. counts is false if the counter is optional and a value
+// is missing.
+func (b *hitBuilder) fill(h *hit.Hit, c *plannedCounter) (counts bool, refusal *hit.Refusal) {
 	if c.fixed == nil {
 		name, refusal := b.join(c, &c.key)
 		if name == nil {
-			return h, false, refusal
+			return false, refusal
 		}
 		err := checkLongName(name)
 		if err != nil {
-			return h, false, refusef(hit.BadKey, "key: %s: %v (line %d)", b.describeBadValue(c), err, c.line)
+			return false, refusef(hit.BadKey, "key: %s: %v (line %d)", b.describeBadValue(c), err, c.line)
 		}
 		h.Counter = b.store(name)
 	}
@@ -180,9 +184,9 @@ func (b *hitBuilder) build(c *plannedCounter, at int64) (h hit.Hit, counts bool,
 		n, ok := v.parseInteger()
 		switch {
 		case c.optional && (v.isMissing() || ok && n == 0):
-			return h, false, nil
+			return false, nil
 		case !ok || n < 1 || n > hit.MaxN:
-			return h, false, refusef(hit.BadCount, "n: %s is %s: must be a whole number from 1 to %d",
+			return false, refusef(hit.BadCount, "n: %s is %s: must be a whole number from 1 to %d",
 				c.amount.text, v, int64(hit.MaxN))
 		}
 		h.N = n
@@ -190,14 +194,14 @@ func (b *hitBuilder) build(c *plannedCounter, at int64) (h hit.Hit, counts bool,
 	if c.unique.parts != nil {
 		text, refusal := b.join(c, &c.unique)
 		if text == nil {
-			return h, false, refusal
+			return false, refusal
 		}
 		if !utf8.Valid(text) {
-			return h, false, refusef(hit.BadUnique, "unique: not valid UTF-8 (line %d)", c.line)
+			return false, refusef(hit.BadUnique, "unique: not valid UTF-8 (line %d)", c.line)
 		}
 		h.Unique = b.store(text)
 	}
-	return h, true, nil
+	return true, nil
 }
 
 // join joins text and values in scratch memory. It returns nil without a refusal if a value is missing and
