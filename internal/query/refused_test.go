@@ -41,6 +41,44 @@ func TestRequestsAreRefused(t *testing.T) {
 	}
 }
 
+// Each parameter that the document has is read: an empty one is refused by its name. The hint of its tag is
+// that of the check of its value, which is written elsewhere.
+func TestEmptyParametersAreRefused(t *testing.T) {
+	t.Parallel()
+	h := serveFake(t).handler()
+	doc, err := openapi3.NewLoader().LoadFromData(apitest.ReadBody(t, apitest.Send(h, http.MethodGet, "/openapi.json", "")))
+	require.NoError(t, err)
+	empty, compared := 0, 0
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			for _, p := range op.Parameters {
+				name := p.Value.Name
+				if p.Value.In != openapi3.ParameterInQuery || p.Value.Schema.Value.Type.Is("array") || limitapi.IsAuthz(path) {
+					continue
+				}
+				empty++
+				refused := apitest.RequireProblem(t, apitest.Send(h, method, path+"?"+name+"=", ""), http.StatusBadRequest)
+				require.Equal(t, "query."+name, refused.Errors[0].Location)
+				hint, ok := strings.CutPrefix(refused.Errors[0].Message, "empty: ")
+				require.True(t, ok, "%s %s: %s", method, path, refused.Detail)
+
+				var bad web.Problem // of this parameter, of another one, or none
+				require.NoError(t, json.Unmarshal(apitest.ReadBody(t, apitest.Send(h, method, path+"?"+name+"=%00", "")), &bad))
+				if len(bad.Errors) == 0 {
+					continue
+				}
+				message, ok := strings.CutPrefix(bad.Errors[0].Message, `"\x00": `)
+				if ok && bad.Errors[0].Location == "query."+name && name != "before" { // a position, but any number is read
+					compared++
+					require.Equal(t, strings.Replace(message, "must be one of ", "must be ", 1), hint, "%s %s: %s", method, path, name)
+				}
+			}
+		}
+	}
+	require.Greater(t, empty, 60)
+	require.Greater(t, compared, 10)
+}
+
 // Whatever is in a query string, the answer is one or a refusal that names the fault.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{

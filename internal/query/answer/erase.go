@@ -21,20 +21,12 @@ const eraseTimeout = 30 * time.Second
 
 // EraseParams is what DELETE /v1/counters takes.
 type EraseParams struct {
-	Key     string     `query:"key" doc:"The counter to erase." example:"shop.cart"`
-	Prefix  string     `query:"prefix" doc:"In place of key: erase all counters whose names begin like this." example:"shop."`
-	Confirm api.Number `query:"confirm" doc:"With prefix: how many counters begin like this, as GET /v1/counters lists them. With any other number nothing is erased." example:"12"`
+	Key     string     `query:"key" hint:"name" doc:"The counter to erase." example:"shop.cart"`
+	Prefix  string     `query:"prefix" hint:"name" doc:"In place of key: erase all counters whose names begin like this." example:"shop."`
+	Confirm api.Number `query:"confirm" hint:"how many counters begin with prefix, as GET /v1/counters lists them" doc:"With prefix: how many counters begin like this, as GET /v1/counters lists them. With any other number nothing is erased." example:"12"`
 }
 
 const confirmHint = "how many counters begin with prefix, as GET /v1/counters lists them"
-
-func (p *EraseParams) Read(g api.Request) error {
-	return g.Singles(
-		api.Text("key", api.NameHint, &p.Key),
-		api.Text("prefix", api.NameHint, &p.Prefix),
-		api.Text("confirm", confirmHint, (*string)(&p.Confirm)),
-	)
-}
 
 // EraseAnswer is what an erasure has done.
 type EraseAnswer struct {

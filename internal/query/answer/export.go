@@ -22,31 +22,16 @@ import (
 type ExportParams struct {
 	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d, widened to whole steps. Default: a day before to." example:"\"2026-11-20T00:00:00Z\""`
 	To     api.Moment `query:"to" doc:"The end, not included; steps that as_of has not passed are left out. Default: as_of, or, without from, the last midnight of UTC that as_of has passed." example:"\"2026-11-21T00:00:00Z\""`
-	Step   string     `query:"step" doc:"The time that a row is about: a cell of a tier, or several of which a day is a whole number. Steps begin at multiples of their length since 1970. Default: a cell of the finest tier that reaches back to from." example:"15m"`
-	Prefix string     `query:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
-	Format string     `query:"format" doc:"csv or ndjson; it takes precedence over the header Accept. Default: csv." example:"csv"`
-	Resume string     `query:"resume" doc:"Continues an export: the header Tallyroll-Resume of its answer, or resume of a line of its NDJSON. What it holds need not be given again." example:"a1B2"`
-	After  string     `query:"after" doc:"Begins behind this counter." example:"shop.checkout.eu"`
+	Step   string     `query:"step" hint:"duration" doc:"The time that a row is about: a cell of a tier, or several of which a day is a whole number. Steps begin at multiples of their length since 1970. Default: a cell of the finest tier that reaches back to from." example:"15m"`
+	Prefix string     `query:"prefix" hint:"name" doc:"What the names begin with. Default: all names." example:"shop."`
+	Format string     `query:"format" hint:"csv or ndjson" doc:"csv or ndjson; it takes precedence over the header Accept. Default: csv." example:"csv"`
+	Resume string     `query:"resume" hint:"a token of an export" doc:"Continues an export: the header Tallyroll-Resume of its answer, or resume of a line of its NDJSON. What it holds need not be given again." example:"a1B2"`
+	After  string     `query:"after" hint:"name" doc:"Begins behind this counter." example:"shop.checkout.eu"`
 
-	Accept string
+	Accept string `header:"Accept" hidden:"true"`
 }
 
 const ExportFormats = "csv or ndjson"
-
-const tokenHint = "a token of an export"
-
-func (p *ExportParams) Read(g api.Request) error {
-	p.Accept = g.Header.Get("Accept")
-	return g.Singles(
-		api.Text("from", api.MomentHint, (*string)(&p.From)),
-		api.Text("to", api.MomentHint, (*string)(&p.To)),
-		api.Text("step", api.DurationHint, &p.Step),
-		api.Text("prefix", api.NameHint, &p.Prefix),
-		api.Text("format", ExportFormats, &p.Format),
-		api.Text("resume", tokenHint, &p.Resume),
-		api.Text("after", api.NameHint, &p.After),
-	)
-}
 
 func (p *ExportParams) isNDJSON() (bool, error) {
 	switch p.Format {
@@ -357,7 +342,8 @@ func parseToken(text string) (t token, ok bool) {
 func readToken(namespace string, p *ExportParams, q read.ExportQuestion) (read.Export, read.ExportPlace, error) {
 	t, ok := parseToken(p.Resume)
 	if !ok {
-		return read.Export{}, read.ExportPlace{}, web.BadInput("resume", "%s is not %s of this release: send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume), tokenHint)
+		return read.Export{}, read.ExportPlace{}, web.BadInput("resume", "%s is not a token of an export of this release: "+
+			"send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume))
 	}
 	down := func(milli int64) int64 { return milli - milli%t.Step }
 	for _, other := range []struct {

@@ -5,7 +5,6 @@ import (
 
 	"tallyroll/internal/query/fresh"
 	"tallyroll/internal/web"
-	"tallyroll/internal/web/api"
 )
 
 // FreshParams are the parameters of a question about what its answer contains at least. The types of
@@ -17,17 +16,8 @@ type FreshParams struct {
 
 // AgeParams are those of FreshParams that name no message.
 type AgeParams struct {
-	MaxAge string `query:"max_age" json:"max_age,omitempty" doc:"How old as_of may be when the request comes, by Redis's clock: a number and a unit (ms, s, m, h). Until as_of is recent enough, the answer waits." example:"2s"`
-	Wait   string `query:"wait" json:"wait,omitempty" doc:"With after or max_age: how long the answer may wait before it is 503, from 0s to 10s. Default: 2s." example:"500ms"`
-}
-
-func (p *FreshParams) Read(g api.Request) error {
-	p.After = g.Query["after"]
-	return p.AgeParams.Read(g)
-}
-
-func (p *AgeParams) Read(g api.Request) error {
-	return g.Singles(api.Text("max_age", fresh.MaxAgeHint, &p.MaxAge), api.Text("wait", fresh.WaitHint, &p.Wait))
+	MaxAge string `query:"max_age" hint:"a duration such as 2s, 500ms or 1m" json:"max_age,omitempty" doc:"How old as_of may be when the request comes, by Redis's clock: a number and a unit (ms, s, m, h). Until as_of is recent enough, the answer waits." example:"2s"`
+	Wait   string `query:"wait" hint:"a duration from 0s to 10s, such as 2s or 500ms" json:"wait,omitempty" doc:"With after or max_age: how long the answer may wait before it is 503, from 0s to 10s. Default: 2s." example:"500ms"`
 }
 
 func (p *FreshParams) Condition() (fresh.Condition, error) { return p.condition("after", p.After) }

@@ -30,12 +30,7 @@ type choice string
 
 const choiceHint = "1 or 0, true or false"
 
-// Every request names these hints, but hardly one needs them, so they are made once.
-var (
-	groupHint    = api.NumberHint(1, maxGroup)
-	topHint      = api.NumberHint(1, maxTop)
-	countersHint = api.NumberHint(1, maxCounters)
-)
+func (choice) Hint() string { return choiceHint }
 
 // UnmarshalJSON keeps the value as written, so that only parse refuses one.
 func (c *choice) UnmarshalJSON(data []byte) error {
@@ -293,15 +288,6 @@ func (in *Input) checkSum() error {
 }
 
 func (in *Input) isSum() bool { return in.prefix != "" || in.group != "" }
-
-// readSum reads the parameters of a question that may be about sums. With group, an empty prefix means all
-// names.
-func readSum(g api.Request, prefix *string, others ...api.Single) error {
-	if g.Query.Get("group") != "" && g.Query.Has("prefix") && g.Query.Get("prefix") == "" {
-		return g.Singles(others...)
-	}
-	return g.Singles(append(others, api.Text("prefix", api.NameHint, prefix))...)
-}
 
 // questionsOf asks about each counter in all periods, one counter after the other.
 func questionsOf(counters []string, periods []period) []window.Question {

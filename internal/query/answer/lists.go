@@ -1,7 +1,6 @@
 package answer
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -21,21 +20,12 @@ import (
 
 // topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
 type topParams struct {
-	Window string     `query:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
-	Limit  api.Number `query:"limit" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
+	Window string     `query:"window" hint:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
+	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 1000" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
-	Prefix string     `query:"prefix" json:"prefix" doc:"Only counters whose names begin like this. It may be empty with group." example:"shop."`
-	Group  api.Number `query:"group" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	Prefix string     `query:"prefix" hint:"name" emptyWith:"group" json:"prefix" doc:"Only counters whose names begin like this. It may be empty with group." example:"shop."`
+	Group  api.Number `query:"group" hint:"a whole number from 1 to 16" json:"group" doc:"List groups of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	FreshParams
-}
-
-func (p *topParams) Read(g api.Request) error {
-	return cmp.Or(p.FreshParams.Read(g), readSum(g, &p.Prefix,
-		api.Text("group", groupHint, (*string)(&p.Group)),
-		api.Text("window", api.WindowHint, &p.Window),
-		api.Text("limit", topHint, (*string)(&p.Limit)),
-		api.Text("at", api.MomentHint, (*string)(&p.At)),
-	))
 }
 
 type topAnswer struct {
@@ -155,10 +145,10 @@ var countersSpan = window.Last(24 * time.Hour)
 
 // countersParams is what GET /v1/counters takes, and as JSON the NATS endpoint counters.
 type countersParams struct {
-	Prefix string     `query:"prefix" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
-	Limit  api.Number `query:"limit" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
-	After  string     `query:"after" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
-	Match  string     `query:"match" json:"match" doc:"What the names contain anywhere, upper or lower case (Unicode simple case folding). Default: all names." example:"Cart"`
+	Prefix string     `query:"prefix" hint:"name" json:"prefix" doc:"What the names begin with. Default: all names." example:"shop."`
+	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 1000" json:"limit" doc:"The most names in a page: 1 to 1000. Default: 100." example:"100"`
+	After  string     `query:"after" hint:"name" json:"after" doc:"The page begins after this name: next of the page before." example:"shop.checkout.eu"`
+	Match  string     `query:"match" hint:"a part of the name of a counter" json:"match" doc:"What the names contain anywhere, upper or lower case (Unicode simple case folding). Default: all names." example:"Cart"`
 	Totals choice     `query:"totals" json:"totals" doc:"1: the page also has the total of each counter in the last 24 hours." example:"1"`
 	// After is the name of a counter here, so the messages have another name.
 	AfterMessage []string `query:"after_message,explode" json:"after_message,omitempty" doc:"The answer contains this message, as with after in other questions: the name of a stream, a colon and a sequence. May repeat, at most 100 times." example:"[\"HITS:812\"]"`
@@ -167,17 +157,6 @@ type countersParams struct {
 
 func (p *countersParams) Condition() (fresh.Condition, error) {
 	return p.condition("after_message", p.AfterMessage)
-}
-
-func (p *countersParams) Read(g api.Request) error {
-	p.AfterMessage = g.Query["after_message"]
-	return cmp.Or(p.AgeParams.Read(g), g.Singles(
-		api.Text("prefix", api.NameHint, &p.Prefix),
-		api.Text("limit", countersHint, (*string)(&p.Limit)),
-		api.Text("after", api.NameHint, &p.After),
-		api.Text("match", "a part of the name of a counter", &p.Match),
-		api.Text("totals", choiceHint, (*string)(&p.Totals)),
-	))
 }
 
 type CountersAnswer struct {

@@ -19,16 +19,8 @@ import (
 type ProbeParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y). May repeat, at most 8 times." example:"[\"1h\"]"`
-	Top     api.Number `query:"top" doc:"In place of key: this many counters with most hits, for each window its own. At most 1000." example:"20"`
-	Prefix  string     `query:"prefix" doc:"In place of key: all counters whose names begin like this." example:"shop."`
-}
-
-func (p *ProbeParams) Read(g api.Request) error {
-	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
-	return g.Singles(
-		api.Text("top", topHint, (*string)(&p.Top)),
-		api.Text("prefix", api.NameHint, &p.Prefix),
-	)
+	Top     api.Number `query:"top" hint:"a whole number from 1 to 1000" doc:"In place of key: this many counters with most hits, for each window its own. At most 1000." example:"20"`
+	Prefix  string     `query:"prefix" hint:"name" doc:"In place of key: all counters whose names begin like this." example:"shop."`
 }
 
 type probeItem struct {

@@ -1,7 +1,6 @@
 package answer
 
 import (
-	"cmp"
 	"context"
 
 	"tallyroll/internal/web"
@@ -16,18 +15,8 @@ type WindowsParams struct {
 	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `query:"to" doc:"With from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	TZ      string     `query:"tz" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	TZ      string     `query:"tz" hint:"a name of the IANA time zones, such as Europe/Berlin or UTC" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
-}
-
-func (p *WindowsParams) Read(g api.Request) error {
-	p.Keys, p.Windows = g.Query["key"], g.Query["window"]
-	return cmp.Or(p.FreshParams.Read(g), g.Singles(
-		api.Text("at", api.MomentHint, (*string)(&p.At)),
-		api.Text("from", api.MomentHint, (*string)(&p.From)),
-		api.Text("to", api.MomentHint, (*string)(&p.To)),
-		api.Text("tz", zoneHint, &p.TZ),
-	))
 }
 
 func (p *WindowsParams) Input() *Input {
@@ -37,18 +26,8 @@ func (p *WindowsParams) Input() *Input {
 // TotalParams is what GET /v1/total takes.
 type TotalParams struct {
 	WindowsParams
-	Prefix string     `query:"prefix" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group  api.Number `query:"group" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
-}
-
-func (p *TotalParams) Read(g api.Request) error {
-	if err := p.WindowsParams.Read(g); err != nil {
-		return err
-	}
-	return g.Singles(
-		api.Text("prefix", api.NameHint, &p.Prefix),
-		api.Text("group", groupHint, (*string)(&p.Group)),
-	)
+	Prefix string     `query:"prefix" hint:"name" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
+	Group  api.Number `query:"group" hint:"a whole number from 1 to 16" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 }
 
 func (p *TotalParams) Input() *Input {

@@ -20,52 +20,26 @@ const MaxTakes = limit.MaxTogether
 // Subject is what a request is about: the key of a limit, and what the limit's key template needs of a
 // request. (Its name is exported so that structs that embed it have its fields.)
 type Subject struct {
-	Limit  string `query:"limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string `query:"key" json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
-	IP     string `query:"ip" json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
-	Method string `query:"method" json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
-	Host   string `query:"host" json:"host,omitempty" doc:"With limit, if its key template has {host}: with or without a port." example:"shop.example"`
-	Path   string `query:"path" json:"path,omitempty" doc:"With limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
+	Limit  string `query:"limit" hint:"the name of a limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
+	Key    string `query:"key" hint:"a key" json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	IP     string `query:"ip" hint:"an address, such as 203.0.113.7 or 2001:db8::1" json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
+	Method string `query:"method" hint:"a method, such as GET" json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
+	Host   string `query:"host" hint:"a host, such as shop.example" json:"host,omitempty" doc:"With limit, if its key template has {host}: with or without a port." example:"shop.example"`
+	Path   string `query:"path" hint:"a path, such as /login" json:"path,omitempty" doc:"With limit, if its key template has {path}: as the request has it, such as /a%20b?c=1." example:"/login"`
 	// A query string has each header by its name: header.X-Plan=gold.
-	Header map[string]string `json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
-}
-
-// read reads the subject of a query string, and other parameters.
-func (s *Subject) read(g api.Request, others ...api.Single) (err error) {
-	s.Header, err = g.Headers()
-	if err != nil {
-		return err
-	}
-	return g.Singles(append(others,
-		api.Text("limit", limitHint, &s.Limit),
-		api.Text("key", takeKeyHint, &s.Key),
-		api.Text("ip", addressHint, &s.IP),
-		api.Text("method", methodHint, &s.Method),
-		api.Text("host", hostHint, &s.Host),
-		api.Text("path", pathHint, &s.Path))...)
+	Header map[string]string `headers:"header." json:"header,omitempty" doc:"With limit, if its key template has {header.NAME}: the request's headers, by their names." example:"{\"X-Plan\":\"gold\"}"`
 }
 
 // takeItem is the input of GET /v1/limit and of the endpoint limit over NATS: hits of a key under a limit.
 type takeItem struct {
 	Subject
-	Window string     `query:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
-	Max    api.Number `query:"max" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
-	N      api.Number `query:"n" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string     `query:"policy" json:"policy,omitempty" doc:"With window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
+	Window string     `query:"window" hint:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
+	Max    api.Number `query:"max" hint:"a whole number" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
+	N      api.Number `query:"n" hint:"a whole number" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	Policy string     `query:"policy" hint:"cells, log or stream" json:"policy,omitempty" doc:"With window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
 	ID     string     `json:"id,omitempty" doc:"Of a take: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered." example:"req-17"`
-	Lease  string     `query:"lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
-	Fail   string     `query:"fail" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
-}
-
-func (i *takeItem) Read(g api.Request) error {
-	return i.read(g,
-		api.Text("window", api.WindowHint, &i.Window),
-		api.Text("max", "a whole number", (*string)(&i.Max)),
-		api.Text("n", "a whole number", (*string)(&i.N)),
-		api.Text("policy", policyHint, &i.Policy),
-		api.Text("fail", failHint, &i.Fail),
-		api.Text("lease", leaseHint, &i.Lease),
-	)
+	Lease  string     `query:"lease" hint:"the name of a lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
+	Fail   string     `query:"fail" hint:"local, open or closed" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
 
 // parseTake checks an item and returns its take. prefix comes before the names of its fields in errors.
@@ -215,15 +189,9 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 }
 
 const (
-	limitHint   = "the name of a limit"
-	takeKeyHint = "a key"
 	policyHint  = "cells, log or stream"
 	failHint    = "local, open or closed"
 	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
-	methodHint  = "a method, such as GET"
-	hostHint    = "a host, such as shop.example"
-	pathHint    = "a path, such as /login"
-	leaseHint   = "the name of a lease"
 )
 
 func (i *takeItem) numbers() []struct{ name, text string } {

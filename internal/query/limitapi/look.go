@@ -1,7 +1,6 @@
 package limitapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,10 +62,6 @@ type LookParams struct {
 // TakeItem has a name by which other packages can embed it.
 type TakeItem = takeItem
 
-func (p *LookParams) Read(g api.Request) error {
-	return cmp.Or(p.FreshParams.Read(g), p.TakeItem.Read(g))
-}
-
 // isTotal reports whether the question is about a counter of the streams.
 func (p *LookParams) isTotal() bool {
 	return p.Limit == "" && p.Policy == "" && (p.Window != "" || p.Max != "")
@@ -101,12 +96,8 @@ func (s *Service) Look(ctx context.Context, part string, p *LookParams) (*TakeOu
 
 type resetParams struct {
 	Subject
-	Window string `query:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
-	Policy string `query:"policy" doc:"With window: the policy of the takes." example:"cells"`
-}
-
-func (p *resetParams) Read(g api.Request) error {
-	return p.read(g, api.Text("window", api.WindowHint, &p.Window), api.Text("policy", policyHint, &p.Policy))
+	Window string `query:"window" hint:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
+	Policy string `query:"policy" hint:"cells, log or stream" doc:"With window: the policy of the takes." example:"cells"`
 }
 
 func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {

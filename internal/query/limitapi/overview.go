@@ -22,15 +22,10 @@ const (
 
 type limitsParams struct {
 	Name []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
-	Top  api.Number `query:"top" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
+	Top  api.Number `query:"top" hint:"a whole number from 0 to 100" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
 }
 
 const maxNames = 100
-
-func (p *limitsParams) Read(g api.Request) error {
-	p.Name = g.Query["name"]
-	return g.Singles(api.Text("top", api.NumberHint(0, busiestKeys), (*string)(&p.Top)))
-}
 
 // LimitsAnswer holds the named limits, with what this process decided under each.
 type LimitsAnswer struct {

@@ -29,13 +29,8 @@ const (
 type params struct {
 	Keys        []string `query:"key,explode" required:"true" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows     []string `query:"window,explode" required:"true" doc:"How far to look back from now: a whole number and a unit (s, m, h, d, w, y). May repeat, at most 8 times." example:"[\"1m\"]"`
-	AsOf        string   `query:"as_of" doc:"true: once per second an event as_of says how far the totals reach. Default: false." example:"true"`
+	AsOf        string   `query:"as_of" hint:"true or false" doc:"true: once per second an event as_of says how far the totals reach. Default: false." example:"true"`
 	LastEventID string   `header:"Last-Event-ID" doc:"The id of the last event received; browsers send it when they connect again. With one counter and one window, the first event is left out if nothing has changed since." example:"1234-1229-1241-true"`
-}
-
-func (p *params) Read(g api.Request) error {
-	p.Keys, p.Windows, p.LastEventID = g.Query["key"], g.Query["window"], g.Header.Get("Last-Event-ID")
-	return g.Singles(api.Text("as_of", asOfHint, &p.AsOf))
 }
 
 const asOfHint = "true or false"

@@ -27,20 +27,16 @@ const defaultRejects, maxRejects = 20, 100
 
 // rejectsParams is what GET /v1/rejects takes.
 type rejectsParams struct {
-	Limit  api.Number `query:"limit" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
-	Reason string     `query:"reason" doc:"Only rejects with this reason." example:"too_late"`
-	Stream string     `query:"stream" doc:"Only rejects from this stream." example:"HITS"`
-	Before api.Number `query:"before" doc:"The next page: only rejects before this position, the last one of the page before." example:"17"`
+	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 100" doc:"The most rejects to list: 1 to 100. Default: 20." example:"20"`
+	Reason reason     `query:"reason" doc:"Only rejects with this reason." example:"too_late"`
+	Stream string     `query:"stream" hint:"the name of a stream" doc:"Only rejects from this stream." example:"HITS"`
+	Before api.Number `query:"before" hint:"a position" doc:"The next page: only rejects before this position, the last one of the page before." example:"17"`
 }
 
-func (p *rejectsParams) Read(g api.Request) error {
-	return g.Singles(
-		api.Text("limit", api.NumberHint(1, maxRejects), (*string)(&p.Limit)),
-		api.Text("reason", rejects.Reasons, &p.Reason),
-		api.Text("stream", "the name of a stream", &p.Stream),
-		api.Text("before", "a position", (*string)(&p.Before)),
-	)
-}
+// reason is one of rejects.Reasons, or "" for all of them.
+type reason string
+
+func (reason) Hint() string { return rejects.Reasons }
 
 // RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
 type RejectsAnswer struct {
@@ -98,7 +94,7 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 		return RejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return RejectsAnswer{}, web.BadInput("reason", "%s: must be one of %s", web.Excerpt(p.Reason), rejects.Reasons).Problem(part)
+		return RejectsAnswer{}, web.BadInput("reason", "%s: must be one of %s", web.Excerpt(string(p.Reason)), rejects.Reasons).Problem(part)
 	}
 	before, err := p.Before.Parse("before", math.MaxInt64, 1, math.MaxInt64)
 	if err != nil {
@@ -113,7 +109,7 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	out := RejectsAnswer{Stored: newest.total(), Searched: len(newest.found), Reasons: countReasons(newest.found)}
-	asked := newest.pick(p.Reason, p.Stream)
+	asked := newest.pick(string(p.Reason), p.Stream)
 	out.Hours = countHours(asked)
 	bounded, cancel := context.WithTimeout(ctx, s.redis.Timeout)
 	defer cancel()

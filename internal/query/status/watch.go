@@ -23,24 +23,14 @@ const (
 
 // watchParams is what GET /v1/watch takes.
 type watchParams struct {
-	Rule   string     `query:"rule" doc:"Only this rule." example:"errors"`
-	Key    string     `query:"key" doc:"Only the states of this counter, prefix or group." example:"http.5xx"`
-	State  string     `query:"state" doc:"Only this state, now and in the changes." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
-	Limit  api.Number `query:"limit" doc:"The most changes to list: 1 to 1000. Default: 100." example:"100"`
-	Before api.Number `query:"before" doc:"The next page of changes: only those before this position, the last one of the page before." example:"812"`
+	Rule   string     `query:"rule" hint:"the name of a rule" doc:"Only this rule." example:"errors"`
+	Key    string     `query:"key" hint:"name" doc:"Only the states of this counter, prefix or group." example:"http.5xx"`
+	State  string     `query:"state" hint:"ok, pending, firing, resolved or unknown" doc:"Only this state, now and in the changes." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
+	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 1000" doc:"The most changes to list: 1 to 1000. Default: 100." example:"100"`
+	Before api.Number `query:"before" hint:"a position" doc:"The next page of changes: only those before this position, the last one of the page before." example:"812"`
 }
 
 const stateHint = "ok, pending, firing, resolved or unknown"
-
-func (p *watchParams) Read(g api.Request) error {
-	return g.Singles(
-		api.Text("rule", "the name of a rule", &p.Rule),
-		api.Text("key", api.NameHint, &p.Key),
-		api.Text("state", stateHint, &p.State),
-		api.Text("limit", api.NumberHint(1, maxChanges), (*string)(&p.Limit)),
-		api.Text("before", "a position", (*string)(&p.Before)),
-	)
-}
 
 // WatchAnswer has the states of rules now, and how they have changed.
 type WatchAnswer struct {

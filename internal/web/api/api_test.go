@@ -21,22 +21,12 @@ import (
 
 // thingsParams, thingsBody and things are of the operations in testdata/requests.txt.
 type thingsParams struct {
-	Keys    []string   `query:"key,explode"`
-	Window  string     `query:"window"`
-	At      api.Moment `query:"at"`
-	Limit   api.Number `query:"limit"`
-	Any     string     `query:"header.NAME"`
-	headers map[string]string
-}
-
-func (p *thingsParams) Read(g api.Request) (err error) {
-	p.Keys = g.Query["key"]
-	err = g.Singles(api.Text("window", api.DurationHint, &p.Window), api.Text("at", api.MomentHint, (*string)(&p.At)), api.Text("limit", api.NumberHint(1, 10), (*string)(&p.Limit)))
-	if err != nil {
-		return err
-	}
-	p.headers, err = g.Headers()
-	return err
+	Keys    []string          `query:"key,explode"`
+	Window  string            `query:"window" hint:"duration"`
+	At      api.Moment        `query:"at"`
+	Limit   api.Number        `query:"limit" hint:"a whole number from 1 to 10"`
+	Any     string            `query:"header.NAME" hint:"the value of a header"`
+	Headers map[string]string `headers:"header."`
 }
 
 type named struct {
@@ -61,7 +51,7 @@ type things struct {
 }
 
 func findThings(_ context.Context, part string, p *thingsParams) (out things, err error) {
-	out.Keys, out.Window, out.Headers = p.Keys, "0s", p.headers
+	out.Keys, out.Window, out.Headers = p.Keys, "0s", p.Headers
 	for _, key := range p.Keys {
 		if err := api.CheckKey("key", key); err != nil {
 			return out, web.InputProblem(err, part)
@@ -121,6 +111,19 @@ func TestRequestsAreReadOrRefused(t *testing.T) {
 			t.Errorf("%s: %s: %.600s", r, at, p.Detail)
 		}
 	}
+}
+
+// A parameter without a hint would be refused with half a sentence: the fault shows at start.
+func TestParametersNeedHints(t *testing.T) {
+	t.Parallel()
+	type params struct {
+		Name string `query:"name"`
+	}
+	a := api.New(http.NewServeMux(), api.Title{Name: "Things"})
+	op := huma.Operation{OperationID: "get", Method: http.MethodGet, Path: "/", Responses: api.SuccessOnly("A.", things{})}
+	require.PanicsWithValue(t, "api_test.params.Name: it has no hint", func() {
+		api.HandleQuery[params, api.NoOutput](a, op, nil)
+	})
 }
 
 type brokenBody struct{ err error }

@@ -4,21 +4,18 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
 )
 
-// Params are the parameters of an operation. Read takes them from a request.
-type Params[P any] interface {
-	*P
-	Read(Request) error
-}
-
 // AnswerQuery routes an operation whose parameters are in the query string.
-func AnswerQuery[P, O any, PP Params[P], PO Output[O]](a *API, op huma.Operation, find func(context.Context, *P) (*O, error)) {
-	HandleQuery[P, O, PP](a, op, func(w http.ResponseWriter, r *http.Request, p *P) error {
+func AnswerQuery[P, O any, PO Output[O]](
+	a *API, op huma.Operation, find func(context.Context, *P) (*O, error),
+) {
+	HandleQuery[P, O](a, op, func(w http.ResponseWriter, r *http.Request, p *P) error {
 		out, err := find(r.Context(), p)
 		if err != nil {
 			return err
@@ -29,7 +26,9 @@ func AnswerQuery[P, O any, PP Params[P], PO Output[O]](a *API, op huma.Operation
 }
 
 // HandleQuery is AnswerQuery for an operation that writes its answer itself.
-func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(http.ResponseWriter, *http.Request, *P) error) {
+func HandleQuery[P, O any](
+	a *API, op huma.Operation, answer func(http.ResponseWriter, *http.Request, *P) error,
+) {
 	huma.Register[P, O](a, op, nil)
 	described := a.operations[patternOf(&op)]
 	for _, p := range described.Parameters {
@@ -37,14 +36,14 @@ func HandleQuery[P, O any, PP Params[P]](a *API, op huma.Operation, answer func(
 			p.Schema = p.Schema.OneOf[0] // generated clients cannot set a parameter of several types
 		}
 	}
-	known := KnownParamsOf(described)
+	known, params := KnownParamsOf(described), paramsOf(reflect.TypeFor[P]())
 	a.mux.Handle(patternOf(&op), Handler(func(w http.ResponseWriter, r *http.Request) error {
 		query, err := known.Parse(r.URL.RawQuery)
 		if err != nil {
 			return err
 		}
 		p := new(P)
-		err = PP(p).Read(Request{query, r.Header})
+		err = params.read(reflect.ValueOf(p).Elem(), query, r.Header)
 		if err != nil {
 			return err
 		}

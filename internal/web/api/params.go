@@ -1,12 +1,14 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,49 +78,87 @@ func (k *knownParams) lookup(name string) (repeats, ok bool) {
 	return repeats, ok
 }
 
-const (
-	DurationHint = "a duration, such as 1m"
-	MomentHint   = "an RFC 3339 time, Unix milliseconds, or a time before now such as -7d"
-	NameHint     = "the name of a counter, or the beginning of one"
-	WindowHint   = "a duration such as 90s, 15m, 24h, 7d or 1w"
-)
+// WindowHint is what a window can be.
+const WindowHint = "a duration such as 90s, 15m, 24h, 7d or 1w"
 
-// Request is a request's parameters. The Read methods only take it apart; the find functions check the
-// values, whether they come from a query string or from a body.
-type Request struct {
-	Query  url.Values
-	Header http.Header
+// hints are the short forms that tags can have of what many parameters take.
+var hints = map[string]string{
+	"duration": "a duration, such as 1m",
+	"name":     "the name of a counter, or the beginning of one",
+	"window":   WindowHint,
 }
 
-// Single is a parameter that is given at most once, and not empty.
-type Single struct {
-	name, allowed string
-	into          *string
+// param is a field of a struct of parameters that a request sets. The tag query or header has its name, by
+// which huma describes it, too; the tag headers has what the names of any number of parameters begin with.
+// Values are only taken, not checked: an operation may have them from a body, too.
+type param struct {
+	in, name string
+	index    []int
+	// hint is what a parameter of the query string can be, for the error if it is empty: that is a slip and does
+	// not mean a missing one. The tag hint has it, or the type's method Hint.
+	hint string
+	// emptyWith is the parameter with which this one may be empty, from the tag of that name.
+	emptyWith string
 }
 
-// Text returns a Single whose value goes to into.
-func Text(name, allowed string, into *string) Single { return Single{name, allowed, into} }
+type params []param
 
-// Singles sets parameters. An empty one is an error, because it is a slip and does not mean a missing one.
-func (g Request) Singles(params ...Single) error {
-	for _, p := range params {
-		values, ok := g.Query[p.name]
-		if !ok {
-			continue
+const inHeader, inHeaders = "header", "headers"
+
+// paramsOf finds the fields of a struct, those of embedded structs included. That takes longer than reading a
+// request, so it is done once for an operation.
+func paramsOf(t reflect.Type) (out params) {
+	for _, f := range reflect.VisibleFields(t) {
+		for _, in := range []string{web.InQuery, inHeader, inHeaders} {
+			tag, ok := f.Tag.Lookup(in)
+			if !ok {
+				continue
+			}
+			p := param{in: in, index: f.Index, hint: f.Tag.Get("hint"), emptyWith: f.Tag.Get("emptyWith")}
+			p.name, _, _ = strings.Cut(tag, ",")
+			p.hint = cmp.Or(hints[p.hint], p.hint)
+			if typed, ok := reflect.Zero(f.Type).Interface().(interface{ Hint() string }); ok {
+				p.hint = typed.Hint()
+			}
+			if in == web.InQuery && f.Type.Kind() == reflect.String && p.hint == "" {
+				panic(fmt.Sprintf("%v.%s: the tag hint is missing", t, f.Name))
+			}
+			out = append(out, p)
 		}
-		if values[0] == "" {
-			return queryProblem(p.name, "empty: must be "+p.allowed)
+	}
+	return out
+}
+
+// read sets the fields of a struct.
+func (ps params) read(into reflect.Value, query url.Values, header http.Header) error {
+	for i := range ps {
+		p := &ps[i]
+		values, given := query[p.name]
+		switch {
+		case p.in == inHeader:
+			into.FieldByIndex(p.index).SetString(header.Get(p.name))
+		case p.in == inHeaders:
+			found, err := withPrefix(query, p.name)
+			if err != nil {
+				return err
+			}
+			into.FieldByIndex(p.index).Set(reflect.ValueOf(found))
+		case !given:
+		case p.hint == "":
+			*into.FieldByIndex(p.index).Addr().Interface().(*[]string) = values
+		case values[0] != "":
+			into.FieldByIndex(p.index).SetString(values[0])
+		case p.emptyWith == "" || query.Get(p.emptyWith) == "":
+			return queryProblem(p.name, "empty: must be "+p.hint)
 		}
-		*p.into = values[0]
 	}
 	return nil
 }
 
-// Headers are the headers given as parameters, by name.
-func (g Request) Headers() (map[string]string, error) {
-	var out map[string]string
-	for name, values := range g.Query {
-		header, ok := strings.CutPrefix(name, HeaderParam)
+// withPrefix are the headers given as parameters, by their names after the prefix.
+func withPrefix(query url.Values, prefix string) (out map[string]string, err error) {
+	for name, values := range query {
+		header, ok := strings.CutPrefix(name, prefix)
 		switch {
 		case !ok:
 			continue
@@ -142,8 +182,6 @@ func queryProblem(param, message string) *web.Problem {
 
 // NoParams are those of an operation that takes none.
 type NoParams struct{}
-
-func (*NoParams) Read(Request) error { return nil }
 
 // CheckKey refuses a name that no counter can have.
 func CheckKey(param, key string) error {
@@ -208,13 +246,9 @@ func (t Number) Parse(param string, byDefault, least, most int64) (int64, error)
 	}
 	n, err := strconv.ParseInt(string(t), 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, web.BadInput(param, "%s: must be %s", web.Excerpt(string(t)), NumberHint(least, most))
+		return 0, web.BadInput(param, "%s: must be a whole number from %d to %d", web.Excerpt(string(t)), least, most)
 	}
 	return n, nil
-}
-
-func NumberHint(least, most int64) string {
-	return fmt.Sprintf("a whole number from %d to %d", least, most)
 }
 
 // Moment is a time as a request gives it, not yet parsed: RFC 3339 text, Unix milliseconds, or a duration
@@ -233,6 +267,11 @@ func (m *Moment) UnmarshalJSON(data []byte) error {
 		*m = Moment(data)
 	}
 	return nil
+}
+
+// Hint is what a moment can be.
+func (Moment) Hint() string {
+	return "an RFC 3339 time, Unix milliseconds, or a time before now such as -7d"
 }
 
 // Schema describes both forms of a body's field. In a query, which has only text, it is the first.
