@@ -23,7 +23,7 @@ func TestASecondWorkerOnOneHostTakesAnotherAddress(t *testing.T) {
 	s.query = s.startQuery()
 	second := stack.Ingest(t, s.nats, s.redis, stack.NoWait, "INGEST_ADDR=", "INGEST_WORKER=second", "LOG_FORMAT=json")
 	second.WaitForLog(`"started"`)
-	found := regexp.MustCompile(`"status":"([^"]+)"`).FindStringSubmatch(linesWith(second.Logs(), `"taken":"127.0.0.1:8082"`))
+	found := regexp.MustCompile(`"status":"([^"]+)"`).FindStringSubmatch(linesWith(second.Logs(), "status address 127.0.0.1:8082 is in use"))
 	if found == nil || found[1] == "127.0.0.1:8082" {
 		t.Fatalf("the log names no other address: %s", second.Logs())
 	}
