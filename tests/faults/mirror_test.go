@@ -51,7 +51,7 @@ func TestCountsAreExactIfAMirrorIsCutOff(t *testing.T) {
 	w := s.watch(func() []string { return []string{counter} })
 	total := int64(5)
 	counted(total)
-	const unsure = "how far this copy has got is not known"
+	const unsure = "cannot tell how far this copy has got"
 	for i := range rounds(1, 2, 10) {
 		link.cut()
 		publish(45)

@@ -91,7 +91,7 @@ func TestCountsAreExactIfASourceIsCutOff(t *testing.T) {
 		waits(counted(arrived, false), heard)
 		publish(s.js, nearCounter, 7)
 		waits(counted(arrived, false), heard)
-		const unsure = "how far this copy has got is not known"
+		const unsure = "cannot tell how far this copy has got"
 		stack.Eventually(t, "the worker to miss the source", func() (bool, string) {
 			n := strings.Count(worker.Logs(), unsure)
 			return n > i, fmt.Sprint(n)
