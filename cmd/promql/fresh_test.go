@@ -41,7 +41,7 @@ func TestQueriesWaitForAMessage(t *testing.T) {
 		{[]string{"Tallyroll-Max-Age", "1s", "Tallyroll-Wait", "0s"}, 503, "unavailable", "Tallyroll-Max-Age: as_of is "},
 		{[]string{"Tallyroll-After", "HITS"}, 400, "bad_data", `Tallyroll-After: "HITS" is not STREAM:SEQUENCE`},
 		{[]string{"Tallyroll-After", "OTHER:1"}, 400, "bad_data", `Tallyroll-After: stream "OTHER" is not counted here: counted are HITS`},
-		{[]string{"Tallyroll-Wait", "1s"}, 400, "bad_data", "Tallyroll-Wait: it is only beside Tallyroll-After or Tallyroll-Max-Age"},
+		{[]string{"Tallyroll-Wait", "1s"}, 400, "bad_data", "Tallyroll-Wait: only with Tallyroll-After or Tallyroll-Max-Age"},
 	} {
 		status, answer := ask(c.headers...)
 		require.Equal(t, []any{c.status, c.kind}, []any{status, answer.ErrorType}, answer.Error)

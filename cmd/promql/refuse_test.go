@@ -126,7 +126,7 @@ func TestBadQueriesGetPrometheusErrorTypes(t *testing.T) {
 		{"GET", "/api/v1/series", "match[]={", 400, "bad_data", "match[]"},
 		{"GET", "/api/v1/label/other/values", "", 200, "", ""},
 		{"GET", "/api/v1/labels", "start=x", 400, "bad_data", `"start"`},
-		{"GET", "/api/v1/rules", "", 404, "not_found", "allowed are"},
+		{"GET", "/api/v1/rules", "", 404, "not_found", "must be query, query_range"},
 		{"DELETE", "/api/v1/query", "", 404, "not_found", "DELETE"},
 		{"POST", "/api/v1/query", "query=" + strings.Repeat("1", 2<<20), 413, "bad_data", "at most 262144 bytes"},
 		{"GET", "/api/v1/query", "query=max_over_time(vector(1)[1h:0.0001])", 422, "execution", "1ms or longer"},

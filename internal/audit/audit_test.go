@@ -189,7 +189,7 @@ func TestEachChangeByHandIsFoundAndNamed(t *testing.T) {
 		}, some, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": it names message 199 as stored at"}},
 		{"a cursor that goes on", func() {
 			client.HIncrBy(ctx, r.store.Keys.Cursor(shard, "HITS"), "seq", 5)
-		}, 1, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": it is at message 205, and the stream ends with 200"}},
+		}, 1, []string{"cursor " + r.store.Keys.Cursor(shard, "HITS") + ": at message 205, and the stream ends with 200"}},
 		{"a cursor that is lost", func() { client.Del(ctx, r.store.Keys.Cursor(shard, "HITS")) }, some, []string{`counter "c7"`, "Redis has 5 hits, the streams 0"}},
 		{"the list of streams", func() { client.Del(ctx, "test:streams") }, 1, []string{"stream HITS has cursors, and is not listed"}},
 		{"a hash of another shard", func() {
