@@ -121,7 +121,7 @@ func TestParametersNeedHints(t *testing.T) {
 	}
 	a := api.New(http.NewServeMux(), api.Title{Name: "Things"})
 	op := huma.Operation{OperationID: "get", Method: http.MethodGet, Path: "/", Responses: api.SuccessOnly("A.", things{})}
-	require.PanicsWithValue(t, "api_test.params.Name: it has no hint", func() {
+	require.PanicsWithValue(t, "api_test.params.Name: the tag hint is missing", func() {
 		api.HandleQuery[params, api.NoOutput](a, op, nil)
 	})
 }
