@@ -166,7 +166,7 @@ func endpointsOf(q *questions) map[string]endpoint {
 
 // overNATS returns the endpoint that reads JSON from a body.
 func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) endpoint {
-	return func(ctx context.Context, body []byte, hold holdFunc) (any, error) {
+	return func(_ context.Context, body []byte, hold holdFunc) (any, error) {
 		p := new(P)
 		if bad := api.CheckBody(body); bad != nil {
 			return nil, bad
@@ -174,7 +174,7 @@ func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 		if err := api.DecodeBody(body, p); err != nil {
 			return nil, web.NewProblem(http.StatusBadRequest, err.Error())
 		}
-		ctx, err := hold(p)
+		ctx, err := hold(p) // that of the request, as long as it has a slot
 		if err != nil {
 			return nil, err
 		}
