@@ -208,7 +208,7 @@ func TestEachChangeByHandIsFoundAndNamed(t *testing.T) {
 }
 
 // A key that expires too early is found, though it is gone after its cells were compared; one that a worker
-// has mended meanwhile is none.
+// has mended meanwhile is no difference.
 func TestEarlyExpiryIsFoundThoughTheKeyIsGoneAtTheEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A limit that always refuses, or is unlimited, decides without Redis: here nobody answers, and the limits
+// A limit that always refuses, or is unlimited, decides without Redis: no server answers here, and the limits
 // are closed.
 func TestLimitsWithoutNumbersNeedNoRedis(t *testing.T) {
 	t.Parallel()

@@ -74,7 +74,7 @@ func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d 
 	return out, nil
 }
 
-// withoutHits completes a take's decision. Of an unlimited limit, nobody keeps slots and takes.
+// withoutHits completes a take's decision. An unlimited limit records neither slots nor takes.
 func (s shadow) withoutHits(t *Take, d Decision) Decision {
 	l := t.Limit
 	d.Take, d.Shadow = *t, l.Mode == Shadow
